@@ -1,0 +1,259 @@
+"""Decides how slices are counted: which method for which tuple, in blocks that fit the memory.
+
+Pure integer arithmetic on the numbers of rows, codes and candidates, so a plan does not depend on
+shards, workers or the engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slicebeam.metrics.counting import Unit, table_cells
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.lattice import Keys, Lattice
+
+# Seconds, measured with numpy on one core; only their ratios matter for the choice.
+_DENSE_ROW = 3e-9
+_TABLE_CELL = 2e-9
+_SPARSE_ROW = 90e-9
+_SELECT_ROW = 5e-9
+_INSIDE_ROW = 15e-9
+_UNIT = 30e-6
+
+# A table of more cells than this many times the rows is counted sparsely.
+_CELLS_PER_ROW = 8
+_SMALL_TABLE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a plan must respect.
+
+    Attributes
+    ----------
+    rows : examples
+    cells : outcome cells
+    layers : 1 + replicates
+    memory : bytes that the tables of a block may take
+    block_seconds : estimated work of a block
+    """
+
+    rows: int
+    cells: int
+    layers: int
+    memory: int
+    block_seconds: float = 1.0
+
+    @property
+    def cell_bytes(self) -> int:
+        """Bytes of one cell of a feature tuple's table."""
+        return 8 * self.cells * self.layers
+
+
+@dataclass(frozen=True)
+class PlannedUnit:
+    """A unit with its estimated cost in seconds and memory in bytes."""
+
+    unit: Unit
+    seconds: float
+    bytes: int
+
+
+def whole_tuple(
+    features: tuple[int, ...], candidates: Keys | None, lattice: Lattice, budget: Budget
+) -> Iterator[PlannedUnit]:
+    """Yield the units that count all slices of a feature tuple: one table, or sparse parts."""
+    cells = table_cells(features, lattice)
+    dense_bytes = cells * budget.cell_bytes
+    fits = dense_bytes <= budget.memory and cells <= _SMALL_TABLE + _CELLS_PER_ROW * budget.rows
+    if fits:
+        seconds = _dense_seconds(cells, budget)
+        yield PlannedUnit(Unit(features, "dense", candidates=candidates), seconds, dense_bytes)
+        return
+    # Parts are concatenated and sorted when they are merged: about four times the result.
+    distinct = min(cells, budget.rows)
+    needed = 4 * distinct * (8 + budget.cell_bytes)
+    parts = -(-needed // budget.memory)
+    seconds = budget.rows * _SPARSE_ROW * budget.layers / parts + budget.rows * _SELECT_ROW
+    for part in range(parts):
+        mine = candidates
+        if candidates is not None and parts > 1:
+            mine = candidates[_part_of(lattice.key_cells(candidates, features), parts) == part]
+        unit = Unit(features, "sparse", candidates=mine, part=part, parts=parts)
+        yield PlannedUnit(unit, seconds, needed // parts)
+
+
+def _part_of(codes: NDArray[np.int64], parts: int) -> NDArray[np.int64]:
+    from slicebeam.metrics.randomness import splitmix64
+
+    return (splitmix64(codes.astype(np.uint64)) % np.uint64(parts)).astype(np.int64)
+
+
+def _dense_seconds(cells: int, budget: Budget) -> float:
+    return budget.layers * (budget.rows * _DENSE_ROW + cells * budget.cells * _TABLE_CELL) + _UNIT
+
+
+def plan_all(lattice: Lattice, budget: Budget) -> Iterator[PlannedUnit]:
+    """Yield the units that count every slice of every level."""
+    for level in range(1, min(lattice.max_cross_size, len(lattice.sizes)) + 1):
+        for features in lattice.tuples(level):
+            yield from whole_tuple(tuple(features.tolist()), None, lattice, budget)
+
+
+def plan_listed(
+    candidates: Keys, bases: Keys, base_sizes: NDArray[np.int64], lattice: Lattice, budget: Budget
+) -> Iterator[PlannedUnit]:
+    """Yield the units that count listed candidates, each method where it is the cheapest.
+
+    Parameters
+    ----------
+    candidates : int64 [slices], distinct
+    bases : int64 [slices] a slice that the candidate adds one predicate to; 0 for none
+    base_sizes : int64 [slices] examples in the base slice
+    """
+    if candidates.size == 0:
+        return
+    features = lattice.features(candidates)
+    group_of, groups = _numbered(features)
+    order = np.lexsort((candidates, group_of))
+    candidates, bases, base_sizes = candidates[order], bases[order], base_sizes[order]
+    group_of = group_of[order]
+    inside = _cheaper_inside(group_of, groups, bases, base_sizes, lattice, budget)
+    begins = np.searchsorted(group_of, np.arange(len(groups) + 1))
+    for group in np.flatnonzero(~inside):
+        mine = candidates[begins[group] : begins[group + 1]]
+        row = groups[group]
+        yield from whole_tuple(tuple(row[row >= 0].tolist()), mine, lattice, budget)
+    chosen = inside[group_of]
+    yield from _inside_units(candidates[chosen], bases[chosen], base_sizes[chosen], lattice, budget)
+
+
+def _numbered(features: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the number of each row's tuple, and the distinct tuples in lexicographic order."""
+    groups, numbers = np.unique(features, axis=0, return_inverse=True)
+    return numbers.reshape(-1).astype(np.int64), groups
+
+
+def _cheaper_inside(
+    group_of: NDArray[np.int64],
+    groups: NDArray[np.int64],
+    bases: Keys,
+    base_sizes: NDArray[np.int64],
+    lattice: Lattice,
+    budget: Budget,
+) -> NDArray[np.bool_]:
+    """Return for which feature tuples [groups] counting inside base slices costs less.
+
+    Selecting the examples of the base slices of one feature set is paid once for all tuples that
+    extend it, so a feature set whose tuples together do not save that much is counted whole.
+    """
+    pairs = np.stack([group_of, bases], axis=1)
+    _, first = np.unique(pairs, axis=0, return_index=True)
+    selected = np.bincount(group_of[first], base_sizes[first], minlength=len(groups))
+    dense = np.array([_dense_seconds(_cells(row, lattice), budget) for row in groups])
+    saved = dense - selected * _INSIDE_ROW * budget.layers - _UNIT
+    has_base = np.bincount(group_of[first], bases[first] == 0, minlength=len(groups)) == 0
+    inside = (saved > 0) & has_base
+    base_set_of, base_sets = _numbered(lattice.features(bases[first]))
+    owners = group_of[first]
+    links = np.unique(np.stack([base_set_of, owners], axis=1), axis=0)
+    links = links[inside[links[:, 1]]]
+    gain = np.bincount(links[:, 0], saved[links[:, 1]], minlength=len(base_sets))
+    gain -= budget.rows * _SELECT_ROW * (1 + np.count_nonzero(base_sets >= 0, axis=1))
+    losing = links[gain[links[:, 0]] <= 0, 1]
+    inside[losing] = False
+    return inside
+
+
+def _cells(row: NDArray[np.int64], lattice: Lattice) -> int:
+    return table_cells(row[row >= 0].tolist(), lattice)
+
+
+def _inside_units(
+    candidates: Keys,
+    bases: Keys,
+    base_sizes: NDArray[np.int64],
+    lattice: Lattice,
+    budget: Budget,
+) -> Iterator[PlannedUnit]:
+    """Yield units of base slices on the same features with all the features that extend them."""
+    if candidates.size == 0:
+        return
+    set_of, sets = _numbered(lattice.features(bases))
+    # The extension is the one predicate that the base lacks: the digit sums differ by it.
+    added = lattice.digits(candidates).sum(axis=1) - lattice.digits(bases).sum(axis=1)
+    extension_of = lattice.feature_of[added]
+    for number, row in enumerate(sets):
+        mine = np.flatnonzero(set_of == number)
+        distinct, first = np.unique(bases[mine], return_index=True)
+        sizes = base_sizes[mine][first]
+        widest = int(lattice.radices[extension_of[mine]].max())
+        width = max(1, budget.memory // 2 // (widest * budget.cell_bytes))
+        for begin in range(0, distinct.size, width):
+            some = distinct[begin : begin + width]
+            of_some = mine[(bases[mine] >= some[0]) & (bases[mine] <= some[-1])]
+            yield from _extensions(
+                tuple(row[row >= 0].tolist()),
+                some,
+                int(sizes[begin : begin + width].sum()),
+                candidates[of_some],
+                extension_of[of_some],
+                lattice,
+                budget,
+            )
+
+
+def _extensions(
+    features: tuple[int, ...],
+    bases: Keys,
+    selected: int,
+    candidates: Keys,
+    extension_of: NDArray[np.int64],
+    lattice: Lattice,
+    budget: Budget,
+) -> Iterator[PlannedUnit]:
+    """Yield the units of some base slices, cut so that the tables of a unit fit the memory."""
+    taken: list[int] = []
+    size = 0
+
+    def unit() -> PlannedUnit:
+        mine = np.isin(extension_of, taken)
+        planned = Unit(features, "inside", tuple(taken), bases=bases, candidates=candidates[mine])
+        seconds = budget.rows * _SELECT_ROW + len(taken) * (
+            selected * _INSIDE_ROW * budget.layers + _UNIT
+        )
+        return PlannedUnit(planned, seconds, size)
+
+    for feature in np.unique(extension_of).tolist():
+        cost = bases.size * int(lattice.radices[feature]) * budget.cell_bytes
+        if taken and size + cost > budget.memory // 2:
+            yield unit()
+            taken, size = [], 0
+        taken.append(feature)
+        size += cost
+    if taken:
+        yield unit()
+
+
+def blocks(units: Iterable[PlannedUnit], budget: Budget) -> Iterator[list[PlannedUnit]]:
+    """Group units into blocks: each fits the memory and is about ``block_seconds`` of work."""
+    block: list[PlannedUnit] = []
+    size, seconds = 0, 0.0
+    for planned in units:
+        full = size + planned.bytes > budget.memory or seconds >= budget.block_seconds
+        if block and full:
+            yield block
+            block, size, seconds = [], 0, 0.0
+        block.append(planned)
+        size += planned.bytes
+        seconds += planned.seconds
+    if block:
+        yield block

@@ -1,0 +1,42 @@
+"""The errors that reach a user: one or two lines with what, where, the value and the remedy."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_MOST_NAMES = 12
+
+
+class SlicebeamError(Exception):
+    """Base of all errors whose message is meant for the user; never shown with a traceback."""
+
+    exit_code = 3
+
+
+class InputError(SlicebeamError):
+    """Wrong usage or bad input: the user can mend it."""
+
+    exit_code = 2
+
+
+class EngineError(SlicebeamError):
+    """The engine or the storage failed: the work folder keeps what is finished."""
+
+    exit_code = 3
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
+    """Return the error for a name that is not among the known ones, the nearest one first.
+
+    >>> str(unknown_name("column", "labl", ["age", "label"]))
+    "unknown column 'labl'; did you mean 'label'? columns: age, label"
+    """
+    names = list(known)
+    near = get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ";"
+    shown = ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
+    return InputError(f"unknown {what} {name!r}{hint} {what}s: {shown}")

@@ -1,0 +1,203 @@
+"""The slice lattice as integers: a slice is one number, sets of slices are sorted arrays.
+
+Singleton predicates are numbered feature by feature. A slice is the ascending tuple of its
+singletons' numbers, packed into one int64 as digits, the first singleton in the highest digit, so
+that sorting keys sorts slices by their predicates and set operations are ``searchsorted``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from math import comb
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slicebeam.metrics.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    Keys = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The slices of up to ``max_cross_size`` predicates on different features.
+
+    Attributes
+    ----------
+    sizes : number of singleton predicates of each feature
+    max_cross_size : L, the largest number of predicates of a slice
+    multi : whether an example may satisfy several predicates of the feature (list columns)
+    unmatched : whether an example may satisfy none (domains of other data)
+
+    Raises
+    ------
+    InputError
+        The slices are more than 64-bit numbers can tell apart.
+    """
+
+    sizes: tuple[int, ...]
+    max_cross_size: int
+    multi: tuple[bool, ...] = ()
+    unmatched: tuple[bool, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.base**self.max_cross_size >= 2**63:
+            raise InputError(
+                f"{self.singletons:,} singleton predicates give more than 2^63 conjunctions of up to "
+                f"{self.max_cross_size}; lower --max-cross-size, --top-values or --bins"
+            )
+
+    @cached_property
+    def singletons(self) -> int:
+        """Number of singleton predicates."""
+        return sum(self.sizes)
+
+    @property
+    def base(self) -> int:
+        """Base of the digits of a key: digit 0 means no predicate."""
+        return self.singletons + 1
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """Number of the first singleton of each feature [features + 1]."""
+        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+
+    @cached_property
+    def feature_of(self) -> NDArray[np.int64]:
+        """Feature of each digit [singletons + 1]; -1 for digit 0."""
+        features = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        return np.concatenate([[-1], features]).astype(np.int64)
+
+    @cached_property
+    def radices(self) -> NDArray[np.int64]:
+        """Number of codes of each feature: one more than predicates where none may hold."""
+        extra = self.unmatched or (False,) * len(self.sizes)
+        return np.array(self.sizes, np.int64) + np.array(extra, np.int64)
+
+    def is_multi(self, feature: int) -> bool:
+        """Return whether an example may satisfy several predicates of the feature."""
+        return bool(self.multi) and self.multi[feature]
+
+    @cached_property
+    def _weights(self) -> NDArray[np.int64]:
+        powers = [self.base**i for i in range(self.max_cross_size)]
+        return np.array(powers[::-1], np.int64)
+
+    def keys(self, digits: NDArray[np.int64]) -> Keys:
+        """Return the keys [slices] of digits [slices, up to L]; a row is ascending, zeros last."""
+        packed: Keys = digits @ self._weights[: digits.shape[1]]
+        return packed
+
+    def digits(self, keys: Keys) -> NDArray[np.int64]:
+        """Return the digits [slices, L] of keys: singleton number + 1, then zeros."""
+        return keys[:, None] // self._weights[None, :] % self.base
+
+    def keys_of_sets(self, digits: NDArray[np.int64]) -> Keys:
+        """Return the keys [slices] of digits [slices, up to L] in any order."""
+        # Zeros mean no predicate and come last, so they sort as the largest digit.
+        ordered = np.sort(np.where(digits == 0, self.base, digits), axis=1)
+        return self.keys(np.where(ordered == self.base, 0, ordered))
+
+    def singleton_keys(self) -> Keys:
+        """Return the keys of all slices of level 1."""
+        return self.keys(np.arange(1, self.base, dtype=np.int64)[:, None])
+
+    def cross_sizes(self, keys: Keys) -> NDArray[np.int64]:
+        """Return the number of predicates [slices] of each slice."""
+        return np.count_nonzero(self.digits(keys), axis=1).astype(np.int64)
+
+    def features(self, keys: Keys) -> NDArray[np.int64]:
+        """Return the features [slices, L] of each slice, ascending, then -1."""
+        return self.feature_of[self.digits(keys)]
+
+    def subsets(self, keys: Keys, sizes: Sequence[int]) -> Iterator[Keys]:
+        """Yield, for slices of one cross size, the keys of every conjunction of some predicates.
+
+        Parameters
+        ----------
+        keys : int64 [slices], all of the same cross size
+        sizes : how many predicates are kept
+
+        Yields
+        ------
+        int64 [slices]: one array for every choice of kept positions
+        """
+        digits = self.digits(keys)
+        cross_size = int(np.count_nonzero(digits[0])) if len(keys) else 0
+        for size in sizes:
+            for kept in combinations(range(cross_size), size):
+                yield self.keys(digits[:, list(kept)])
+
+    def parents(self, keys: Keys) -> Iterator[Keys]:
+        """Yield, for slices of one cross size, the keys with one predicate dropped."""
+        cross_size = int(np.count_nonzero(self.digits(keys[:1]))) if len(keys) else 0
+        if cross_size > 1:
+            yield from self.subsets(keys, [cross_size - 1])
+
+    def tuples(self, cross_size: int) -> NDArray[np.int64]:
+        """Return all tuples [tuples, cross_size] of different features, in lexicographic order."""
+        chosen = combinations(range(len(self.sizes)), cross_size)
+        rows = comb(len(self.sizes), cross_size)
+        flat = np.fromiter(
+            (feature for row in chosen for feature in row), np.int64, rows * cross_size
+        )
+        return flat.reshape(rows, cross_size)
+
+    def space(self) -> int:
+        """Return the number of conjunctions of all levels, empty slices included."""
+        # Elementary symmetric polynomials of the sizes.
+        ways = [1] + [0] * self.max_cross_size
+        for size in self.sizes:
+            for level in range(self.max_cross_size, 0, -1):
+                ways[level] += ways[level - 1] * size
+        return sum(ways[1:])
+
+    def cell_keys(self, features: Sequence[int], cells: NDArray[np.int64]) -> Keys:
+        """Return the keys of cells of the table of a feature tuple (row-major over its radices)."""
+        digits = np.empty((cells.size, len(features)), np.int64)
+        for column in range(len(features) - 1, -1, -1):
+            feature = features[column]
+            cells, code = np.divmod(cells, self.radices[feature])
+            digits[:, column] = self.offsets[feature] + code + 1
+        return self.keys(digits)
+
+    def key_cells(self, keys: Keys, features: Sequence[int]) -> NDArray[np.int64]:
+        """Return the cells of slices in the table of a feature tuple; inverse of `cell_keys`.
+
+        The slices may have further predicates on other features, which are passed over.
+        """
+        digits = self.digits(keys)
+        owners = self.feature_of[digits]
+        cells = np.zeros(keys.size, np.int64)
+        for feature in features:
+            code = np.where(owners == feature, digits, 0).sum(axis=1) - self.offsets[feature] - 1
+            cells = cells * self.radices[feature] + code
+        return cells
+
+    def matched(
+        self, features: Sequence[int], cells: NDArray[np.int64]
+    ) -> NDArray[np.bool_] | None:
+        """Return which cells of a tuple's table are slices; None where all of them are."""
+        if not any(self.radices[f] > self.sizes[f] for f in features):
+            return None
+        mask = np.ones(cells.shape, bool)
+        for feature in reversed(features):
+            cells, code = np.divmod(cells, self.radices[feature])
+            mask &= code < self.sizes[feature]
+        return mask
+
+
+def contains(haystack: Keys, needles: Keys) -> NDArray[np.bool_]:
+    """Return which needles [slices] are in the sorted haystack."""
+    if haystack.size == 0:
+        return np.zeros(needles.shape, bool)
+    at = np.minimum(np.searchsorted(haystack, needles), haystack.size - 1)
+    found: NDArray[np.bool_] = haystack[at] == needles
+    return found

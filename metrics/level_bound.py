@@ -1,0 +1,148 @@
+"""How many slices of each level were open to being tested: the denominators of the corrections.
+
+At level l the family is every slice of at least ``min_size`` examples, whether the search visited
+it or not (an unvisited one counts as p = 1). That number depends on the features alone, so using
+it is valid under any search order; where a search visited only some slices it is bounded from
+above, never replaced by the number that was visited.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import comb
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.lattice import Keys, Lattice
+
+# Above this many feature triples the bound of level 3 does not look at known small pairs.
+_MOST_TRIPLES = 50_000
+# Above this many tuples of a level those without any visited slice are bounded together.
+_MOST_TUPLES = 2_000_000
+
+
+@dataclass(frozen=True)
+class Visited:
+    """The slices that a search has counted.
+
+    Attributes
+    ----------
+    keys : int64 [slices], sorted
+    sizes : int64 [slices] examples of each; 0 for an empty one
+    """
+
+    keys: Keys
+    sizes: NDArray[np.int64]
+
+
+def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int) -> list[int]:
+    """Return an upper bound of the slices of at least ``min_size`` examples, for each level.
+
+    For each feature tuple: the visited slices that are large enough, and of the other cells at
+    most as many as there are examples left for (in a tuple without list columns each example is in
+    one cell). Cells with a singleton, and at level 3 with a pair, that is known to be too small are
+    no such slices. Exact at level 1, and wherever only cells below small slices were not visited.
+
+    Parameters
+    ----------
+    lattice : the features
+    visited : what was counted; all singletons among them
+    rows : number of examples
+    min_size : smallest slice that is tested
+    """
+    levels = lattice.cross_sizes(visited.keys) if visited.keys.size else np.zeros(0, np.int64)
+    first = levels == 1
+    large = np.zeros(lattice.base, bool)
+    large[lattice.digits(visited.keys[first])[:, 0]] = visited.sizes[first] >= min_size
+    features = len(lattice.sizes)
+    owners = lattice.feature_of[np.flatnonzero(large)]
+    widths = np.bincount(owners, minlength=features)
+    bounds = [int(np.count_nonzero(large))]
+    pairs = None
+    for level in range(2, lattice.max_cross_size + 1):
+        if level > features:
+            bounds.append(0)
+            continue
+        mine = levels == level
+        here = Visited(visited.keys[mine], visited.sizes[mine])
+        bounds.append(_level(lattice, level, here, widths, rows, min_size, pairs))
+        if level == 2 and comb(features, 3) <= _MOST_TRIPLES:
+            pairs = _open_pairs(lattice, here, large, min_size)
+    return bounds
+
+
+def _level(
+    lattice: Lattice,
+    level: int,
+    here: Visited,
+    widths: NDArray[np.int64],
+    rows: int,
+    min_size: int,
+    pairs: dict[tuple[int, int], NDArray[np.float64]] | None,
+) -> int:
+    owners = lattice.features(here.keys)[:, :level]
+    if comb(len(lattice.sizes), level) <= _MOST_TUPLES:
+        tuples = lattice.tuples(level)
+        number = _tuple_numbers(tuples, owners, lattice)
+        unseen_elsewhere = 0
+    else:
+        tuples, number = np.unique(owners, axis=0, return_inverse=True)
+        number = number.reshape(-1)
+        ways = [1] + [0] * level
+        for width in widths.tolist():
+            for size in range(level, 0, -1):
+                ways[size] += ways[size - 1] * width
+        unseen_elsewhere = ways[level] - int(widths[tuples].prod(axis=1).sum())
+    count = len(tuples)
+    seen = np.bincount(number, minlength=count)
+    tested = np.bincount(number[here.sizes >= min_size], minlength=count)
+    held = np.bincount(number, here.sizes, minlength=count)
+    cells = widths[tuples].astype(np.float64).prod(axis=1)
+    if level == 3 and pairs is not None:
+        cells = np.array([_open_cells(row, pairs) for row in tuples.tolist()])
+    unseen = np.maximum(cells - seen, 0)
+    multi = np.array([lattice.is_multi(f) for f in range(len(lattice.sizes))])
+    capped = ~multi[tuples].any(axis=1)
+    room = np.floor((rows - held) / min_size)
+    unseen[capped] = np.minimum(unseen, room)[capped]
+    return int((tested + unseen).sum()) + unseen_elsewhere
+
+
+def _tuple_numbers(
+    tuples: NDArray[np.int64], owners: NDArray[np.int64], lattice: Lattice
+) -> NDArray[np.int64]:
+    """Return the position of each slice's feature tuple among all of them."""
+    powers = (len(lattice.sizes) + 1) ** np.arange(tuples.shape[1])[::-1]
+    # Lexicographic order of tuples is the order of these numbers.
+    return np.searchsorted(tuples @ powers, owners @ powers).astype(np.int64)
+
+
+def _open_pairs(
+    lattice: Lattice, here: Visited, large: NDArray[np.bool_], min_size: int
+) -> dict[tuple[int, int], NDArray[np.float64]]:
+    """Return for each pair of features a matrix: 1 where the pair may be large, 0 where not."""
+    features = len(lattice.sizes)
+    singles = [large[1 + lattice.offsets[f] : 1 + lattice.offsets[f + 1]] for f in range(features)]
+    matrices = {
+        (a, b): np.outer(singles[a], singles[b]).astype(np.float64)
+        for a in range(features)
+        for b in range(a + 1, features)
+    }
+    small = here.keys[here.sizes < min_size]
+    digits = lattice.digits(small)[:, :2]
+    owners = lattice.feature_of[digits]
+    codes = digits - 1 - lattice.offsets[owners]
+    for a, b in np.unique(owners, axis=0).tolist():
+        mine = (owners[:, 0] == a) & (owners[:, 1] == b)
+        matrices[a, b][codes[mine, 0], codes[mine, 1]] = 0.0
+    return matrices
+
+
+def _open_cells(row: list[int], pairs: dict[tuple[int, int], NDArray[np.float64]]) -> float:
+    """Return the number of cells of a feature triple of which no pair is known to be small."""
+    a, b, c = row
+    return float(((pairs[a, b] @ pairs[b, c]) * pairs[a, c]).sum())

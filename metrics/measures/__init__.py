@@ -1,0 +1,1 @@
+"""The metrics: each module holds one, as ``METRIC``."""

@@ -1,0 +1,165 @@
+"""Corrections for having tested many slices: adjusted p-values (q-values) that compare with α.
+
+The number of tests is never the number of slices looked at, since these were chosen by their
+parents' p-values: it is the number of slices that could have been tested, which depends on the
+features only. Slices that nobody visited count as p = 1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+from scipy.special import digamma
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike
+
+    from slicebeam.metrics.significance.tails import FloatArray, IntArray
+
+Correction: TypeAlias = Literal["fdr-level", "fwer-level", "bh", "by", "none"]
+
+
+def bh_adjusted(p: ArrayLike, m: int) -> FloatArray:
+    """Return Benjamini and Hochberg's adjusted p-values among m tests.
+
+    Parameters
+    ----------
+    p : float array [tests], any order
+    m : int
+        All tests, at least ``len(p)``; those not given count as p = 1.
+
+    Returns
+    -------
+    float64 array [tests]
+        min over j ≥ rank of p_(j)·m/j, at most 1. Rejecting where it is ≤ α controls the false
+        discovery rate at α for independent or positively dependent tests. Source: Benjamini and
+        Hochberg (1995), J. R. Stat. Soc. B 57:289.
+
+    Raises
+    ------
+    ValueError
+        If m is less than the number of p-values.
+    """
+    return _step_up(np.asarray(p, dtype=np.float64), m, 1.0)
+
+
+def by_adjusted(p: ArrayLike, m: int) -> FloatArray:
+    """Return Benjamini and Yekutieli's adjusted p-values among m tests, under any dependence.
+
+    Parameters
+    ----------
+    p : float array [tests], any order
+    m : int
+        All tests, at least ``len(p)``; those not given count as p = 1.
+
+    Returns
+    -------
+    float64 array [tests]
+        As `bh_adjusted`, times Σ_{i ≤ m} 1/i. Source: Benjamini and Yekutieli (2001), Ann. Stat.
+        29:1165, theorem 1.3.
+
+    Raises
+    ------
+    ValueError
+        If m is less than the number of p-values.
+    """
+    harmonic = float(digamma(m + 1.0)) + float(np.euler_gamma)
+    return _step_up(np.asarray(p, dtype=np.float64), m, harmonic)
+
+
+def _step_up(p: FloatArray, m: int, factor: float) -> FloatArray:
+    if m < p.size:
+        raise ValueError(f"m = {m} tests are fewer than the {p.size} p-values given")
+    order = np.argsort(p, kind="stable")
+    scaled = p[order] * (factor * m / np.arange(1, p.size + 1))
+    # The tests not given have p = 1 and adjusted values ≥ 1, so they never lower the others.
+    lowest = np.minimum.accumulate(scaled[::-1])[::-1]
+    adjusted_p = np.empty(p.size)
+    adjusted_p[order] = np.minimum(1.0, lowest)
+    return adjusted_p
+
+
+def adjusted(
+    p: ArrayLike,
+    level: ArrayLike,
+    tests_per_level: Sequence[int],
+    correction: Correction,
+    levels: int,
+) -> FloatArray:
+    """Return the q-values of slices of several cross sizes; a slice is called where q ≤ α.
+
+    Parameters
+    ----------
+    p : float array [slices]
+    level : int array [slices]
+        Cross size of each slice, 1-based.
+    tests_per_level : sequence of ints, one for each level
+        Slices that could have been tested there, or an upper bound of it.
+    correction : {"fdr-level", "fwer-level", "bh", "by", "none"}
+        ``fdr-level``: Benjamini–Hochberg within the level, times `levels` (that is, at α/L);
+        ``fwer-level``: p·L·m_l, valid under any order of search and later selection (Bonferroni);
+        ``bh``, ``by``: over the tests of all levels together; ``none``: q = p.
+    levels : int
+        L, the levels that share α.
+
+    Returns
+    -------
+    float64 array [slices]
+        At most 1.
+
+    Raises
+    ------
+    ValueError
+        If a level is not within 1..levels, if a level holds more p-values than tests, or if the
+        correction is unknown.
+    """
+    p_values = np.asarray(p, dtype=np.float64)
+    at = np.asarray(level, dtype=np.int64)
+    tests = np.asarray(tests_per_level, dtype=np.int64)
+    _validate(p_values, at, tests, levels)
+    if correction == "none":
+        return p_values.copy()
+    if correction == "bh":
+        return bh_adjusted(p_values, int(tests.sum()))
+    if correction == "by":
+        return by_adjusted(p_values, int(tests.sum()))
+    if correction == "fwer-level":
+        return np.minimum(1.0, p_values * (levels * tests[at - 1].astype(np.float64)))
+    if correction == "fdr-level":
+        q = np.ones(p_values.size)
+        for cross_size in range(1, levels + 1):
+            here = at == cross_size
+            within = bh_adjusted(p_values[here], int(tests[cross_size - 1]))
+            q[here] = np.minimum(1.0, levels * within)
+        return q
+    raise ValueError(
+        f"unknown correction {correction!r}: use 'fdr-level', 'fwer-level', 'bh', 'by' or 'none'"
+    )
+
+
+def _validate(
+    p: FloatArray,
+    level: IntArray,
+    tests: IntArray,
+    levels: int,
+) -> None:
+    if p.shape != level.shape:
+        raise ValueError(f"{p.size} p-values but {level.size} levels were given")
+    if tests.size != levels:
+        raise ValueError(f"tests_per_level has {tests.size} entries for {levels} levels")
+    if not level.size:
+        return
+    if level.min() < 1 or level.max() > levels:
+        raise ValueError(
+            f"levels {level.min()}..{level.max()} were given, but levels are 1..{levels}"
+        )
+    given = np.bincount(level, minlength=levels + 1)[1:]
+    if (given > tests).any():
+        worst = int(np.argmax(given > tests))
+        raise ValueError(
+            f"level {worst + 1} has {given[worst]} p-values but only {tests[worst]} tests: "
+            "tests_per_level must be an upper bound"
+        )

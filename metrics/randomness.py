@@ -1,0 +1,142 @@
+"""Random numbers that are a hash of what they are for: (seed, replicate, example or group id).
+
+A result then does not depend on how the data was cut, on the engine, or on a bundle that ran
+twice. Nothing here has a state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+UInt64Array: TypeAlias = NDArray[np.uint64]
+
+_WORD = 1 << 64
+_GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_FIRST_MIX = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND_MIX = np.uint64(0x94D049BB133111EB)
+_POISSON_ENTRIES = 21
+_LEADING_BITS = 16
+
+
+def splitmix64(x: UInt64Array) -> UInt64Array:
+    """Return a bijective mix of 64-bit words: the output of SplitMix64 at state `x`.
+
+    Parameters
+    ----------
+    x : uint64 array, any shape
+
+    Returns
+    -------
+    uint64 array of the same shape
+        Source: Steele, Lea and Flood (2014), "Fast splittable pseudorandom number generators",
+        OOPSLA, with the mixing constants of Vigna's public-domain splitmix64.c.
+    """
+    # Whole-array operations wrap around silently, those on scalars warn.
+    mixed = np.add(np.atleast_1d(x), _GOLDEN_GAMMA, dtype=np.uint64)
+    # One scratch array for all shifts: fresh memory costs more than the arithmetic.
+    shifted = np.right_shift(mixed, np.uint64(30))
+    mixed ^= shifted
+    mixed *= _FIRST_MIX
+    mixed ^= np.right_shift(mixed, np.uint64(27), out=shifted)
+    mixed *= _SECOND_MIX
+    mixed ^= np.right_shift(mixed, np.uint64(31), out=shifted)
+    return mixed.reshape(np.shape(x))
+
+
+def hash64(seed: int, replicate: ArrayLike, ids: UInt64Array) -> UInt64Array:
+    """Return a 64-bit hash of (seed, replicate, id).
+
+    Parameters
+    ----------
+    seed : int
+        Taken modulo 2⁶⁴.
+    replicate : int or int array
+        Broadcasts with `ids`: ``replicate[:, None]`` gives one row a replicate.
+    ids : uint64 array
+        Example or group ids; they need not be random.
+
+    Returns
+    -------
+    uint64 array of the broadcast shape
+        Uniform; for one seed and replicate different ids never collide.
+    """
+    start = splitmix64(np.array(seed % _WORD, dtype=np.uint64))
+    stream = np.asarray(replicate, dtype=np.int64).view(np.uint64)
+    return splitmix64(np.asarray(splitmix64(stream ^ start)) ^ np.asarray(ids, dtype=np.uint64))
+
+
+def uniform(words: UInt64Array) -> NDArray[np.float64]:
+    """Return float64 numbers in the open interval (0, 1) from the leading 52 bits of the words.
+
+    Parameters
+    ----------
+    words : uint64 array, any shape
+
+    Returns
+    -------
+    float64 array of the same shape
+        (k + ½)/2⁵², never 0 or 1, so that quantile functions stay finite.
+    """
+    return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
+def _poisson_thresholds() -> UInt64Array:
+    """Return ⌊2⁶⁴·P(W ≤ k)⌋ of W ~ Poisson(1), k = 0..20, computed in integers."""
+    scale = 1 << 192
+    inverse_e, term = 0, scale
+    for k in range(1, 60):
+        inverse_e += term
+        term = -term // k
+    thresholds, total, point = [], 0, inverse_e
+    for k in range(_POISSON_ENTRIES):
+        total += point
+        thresholds.append(total * _WORD // scale)
+        point //= k + 1
+    return np.array(thresholds, dtype=np.uint64)
+
+
+_THRESHOLDS = _poisson_thresholds()
+
+
+def _leading_bits_table() -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """Return the weight of each value of the leading bits, and where a threshold splits it."""
+    shift = np.uint64(64 - _LEADING_BITS)
+    first = np.arange(1 << _LEADING_BITS, dtype=np.uint64) << shift
+    last = first | np.uint64((1 << (64 - _LEADING_BITS)) - 1)
+    at_first = np.searchsorted(_THRESHOLDS, first, side="right")
+    at_last = np.searchsorted(_THRESHOLDS, last, side="right")
+    return at_first.astype(np.uint8), at_first != at_last
+
+
+_WEIGHT_OF_LEADING_BITS, _SPLIT_LEADING_BITS = _leading_bits_table()
+
+
+def poisson_weights(seed: int, replicate: ArrayLike, ids: UInt64Array) -> NDArray[np.uint8]:
+    """Return Poisson(1) bootstrap weights of examples or groups.
+
+    Parameters
+    ----------
+    seed, replicate, ids
+        As in `hash64`.
+
+    Returns
+    -------
+    uint8 array of the broadcast shape
+        The Poisson quantile of hash64/2⁶⁴. A weight above 20 has a probability below 1e-19.
+        Source: Chamandy, Muralidharan, Najmi and Naidu (2012), "Estimating uncertainty for massive
+        data streams", section 2.
+    """
+    words = hash64(seed, replicate, ids)
+    # Sixteen bits settle all but 21 of 65,536 cases; this is twice as fast as searching all.
+    leading = words >> np.uint64(64 - _LEADING_BITS)
+    weights = np.asarray(_WEIGHT_OF_LEADING_BITS[leading])
+    split = np.asarray(_SPLIT_LEADING_BITS[leading])
+    if split.any():
+        weights[split] = np.searchsorted(_THRESHOLDS, words[split], side="right")
+    return weights

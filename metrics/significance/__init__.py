@@ -1,0 +1,1 @@
+"""Tests of one slice at a time: exact, approximate and the published one, on summed counts."""

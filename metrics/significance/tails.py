@@ -1,0 +1,44 @@
+"""How two one-sided tails make the p-value of the asked tail; the arrays' types of all tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from slicebeam.metrics.base import Tail
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+
+
+def select_tail(upper: FloatArray, lower: FloatArray, tail: Tail) -> FloatArray:
+    """Return the p-value of the asked tail from the two one-sided ones.
+
+    Parameters
+    ----------
+    upper, lower : float64 arrays of one shape
+        One-sided p-values, each precise where it is small.
+    tail : {"upper", "lower", "both"}
+        ``upper`` means that large values of the statistic are extreme.
+
+    Returns
+    -------
+    float64 array
+        ``upper``, ``lower`` or min(1, 2·min(upper, lower)).
+
+    Raises
+    ------
+    ValueError
+        If `tail` is none of the three.
+    """
+    if tail == "upper":
+        return upper
+    if tail == "lower":
+        return lower
+    if tail == "both":
+        return np.minimum(1.0, 2.0 * np.minimum(upper, lower))
+    raise ValueError(f"unknown tail {tail!r}: use 'upper', 'lower' or 'both'")

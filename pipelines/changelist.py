@@ -1,0 +1,283 @@
+"""The ChangeList: the JSON document of a run. These models own its schema."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION = "1.0"
+
+Sha256 = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Condition(_Part):
+    """A singleton predicate: a condition on one field."""
+
+    field: str
+    op: Literal["==", "in", "not_in", "<", ">=", "between", "is_null", "contains"]
+    value: Any = Field(
+        None,
+        description="of the column's own JSON type; a list for in, not_in and between (half-open); "
+        "absent for is_null; dates and times as ISO strings, decimals as strings, infinities as "
+        "'Infinity' and '-Infinity'",
+    )
+
+
+class Predicate(_Part):
+    """A conjunction of conditions on different fields."""
+
+    all: tuple[Condition, ...]
+
+
+class Domain(_Part):
+    """The singleton predicates of a feature; ``search --domains`` takes them over."""
+
+    name: str
+    kind: Literal["categorical", "numeric", "list"]
+    data_type: str
+    singletons: tuple[Condition, ...]
+    error: float = Field(description="relative error of a sketch that counted it; 0 means exact")
+    closed: bool = Field(description="whether every value of this data satisfies one of them")
+
+
+class LeftOut(_Part):
+    """A column that is no feature, and why."""
+
+    name: str
+    reason: str
+
+
+class Dataset(_Part):
+    """The examples."""
+
+    name: str
+    uri: tuple[str, ...]
+    fingerprint: Sha256 = Field(
+        description="of all examples' values as far as slices tell them apart, labels and "
+        "predictions, whatever their order"
+    )
+    n: Annotated[int, Field(ge=0)]
+    id_field: str | None
+    label_field: str
+    classes: tuple[Any, ...]
+    domains: tuple[Domain, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+class Model(_Part):
+    """A model: the one that is tested (after), or the one that it is compared with (before)."""
+
+    key: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
+    role: Literal["before", "after"]
+    name: str
+    prediction_field: str | None = None
+    score_field: str | None = None
+    model_uri: str | None = None
+
+
+class Comparison(_Part):
+    """What a slice is compared with."""
+
+    kind: Literal["overall", "baseline"] = Field(
+        description="overall: the slice against all examples, one model; baseline: the same slice, "
+        "two models"
+    )
+    before: str | None = None
+    after: str
+
+
+class Metric(_Part):
+    """A metric; the primary one steered the search."""
+
+    key: str
+    name: str
+    kind: Literal["pointwise", "aggregate"]
+    range: tuple[float, float]
+    higher_is_better: bool
+    primary: bool
+
+
+class Estimate(_Part):
+    """A value with its confidence interval."""
+
+    value: float | None
+    lo: float | None = None
+    hi: float | None = None
+    confidence: float | None = None
+
+
+class Change(_Part):
+    """One metric on a slice (or on all examples) and how it differs from its reference."""
+
+    metric: str
+    n: int
+    value: Estimate = Field(description="the metric of the model under test")
+    reference: float | None = Field(
+        description="what it is compared with: the metric on all examples (overall), or the old "
+        "model's on the same examples (baseline)"
+    )
+    complement: float | None = Field(None, description="the metric on the other examples (overall)")
+    delta: Estimate = Field(description="value minus reference")
+    p_value: float | None = None
+    p_adjusted: float | None = Field(None, description="the q-value of slices.parquet")
+    test: str | None = None
+    significant: bool = False
+    direction: Literal["improved", "degraded", "none"] = Field(
+        description="of the delta in the metric's own direction"
+    )
+
+
+class Origin(_Part):
+    """How a slice came into the document."""
+
+    method: Literal["metadata_search"] = "metadata_search"
+
+
+class Definition(_Part):
+    """What a slice is."""
+
+    kind: Literal["predicate"] = "predicate"
+    predicate: Predicate
+
+
+class Size(_Part):
+    """How large a slice is."""
+
+    n: int
+    share: float
+
+
+class Refinement(_Part):
+    """Whether a slice says more than the slices above it."""
+
+    label: Literal["new", "refines", "inherited"]
+    parent: str | None = Field(None, description="slice_id of the parent that explains it best")
+    p_refine: float | None = Field(
+        None, description="probability that a random part of that parent is as extreme"
+    )
+
+
+class Slice(_Part):
+    """A significant slice."""
+
+    slice_id: str
+    name: str
+    rank: int
+    origin: Origin = Origin()
+    definition: Definition
+    cross_size: int
+    size: Size
+    impact: float = Field(description="n times delta of the primary metric")
+    refinement: Refinement
+    same_examples_as: tuple[str, ...] = Field(
+        (), description="longer predicates that hold of the very same examples"
+    )
+    changes: tuple[Change, ...]
+
+
+class Bootstrap(_Part):
+    """How replicates were drawn."""
+
+    replicates: int
+    kind: Literal["poisson"] = "poisson"
+    unit: Literal["rows", "cells"]
+    seed: int
+
+
+class Testing(_Part):
+    """What was tested and how."""
+
+    test: str
+    alternative: Literal["worse", "better", "both"]
+    alpha: float
+    correction: Literal["fdr-level", "fwer-level", "bh", "by", "none"]
+    corrected_for: str = Field(description="the correction in a plain sentence")
+    confidence: float
+    bootstrap: Bootstrap | None = None
+    min_slice_size: int
+    family_size: int = Field(description="slices that the correction counts")
+    family_per_level: tuple[int, ...]
+    tested_per_level: tuple[int, ...]
+    significant: int
+    expected_false: float | None = Field(
+        None, description="expected number of false slices; only where nothing was corrected"
+    )
+
+
+class Iteration(_Part):
+    """What one iteration of the search did and cost."""
+
+    iteration: int
+    candidates: int = Field(description="conjunctions that were generated")
+    nonempty: int = Field(description="candidates whose slice is not empty")
+    nonempty_estimated: float | None
+    tested: int
+    significant: int = Field(description="significant slices after this iteration, of all visited")
+    cpu_seconds: float
+    wall_seconds: float
+    shuffled_bytes: int
+
+
+class Search(_Part):
+    """How the lattice was searched."""
+
+    strategy: Literal["batch", "iterative", "priority"]
+    max_cross_size: int
+    stopped: Literal["exhausted", "iterations"]
+    iterations: tuple[Iteration, ...]
+    reported: int = Field(description="significant slices in this document")
+    inherited: int = Field(description="significant slices that a slice above them explains")
+    duplicates: int = Field(description="significant slices with the examples of a shorter one")
+    saved_slices: Literal["tested", "significant"]
+
+
+class Provenance(_Part):
+    """What made the document."""
+
+    tool: Literal["slicebeam"] = "slicebeam"
+    tool_version: str
+    command: Literal["search"] = "search"
+    runner: str
+    seed: int
+    config: dict[str, Any] = Field(description="every option of the command, by its name")
+
+
+class ChangeList(BaseModel):
+    """The document of a run. Readers accept any 1.x and ignore keys that begin with ``x_``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schema_version: Annotated[str, Field(pattern=r"^1\.[0-9]+$")] = SCHEMA_VERSION
+    changelist_id: str
+    revision: Annotated[int, Field(ge=0)] = 0
+    title: str
+    summary: str = Field(description="the result in plain words")
+    created_at: datetime
+    dataset: Dataset
+    models: Annotated[tuple[Model, ...], Field(min_length=1)]
+    comparison: Comparison
+    metrics: Annotated[tuple[Metric, ...], Field(min_length=1)]
+    global_: tuple[Change, ...] = Field(alias="global")
+    testing: Testing
+    search: Search
+    slices: tuple[Slice, ...]
+    provenance: Provenance
+
+    def to_json(self) -> str:
+        """Return the document as it is published."""
+        return self.model_dump_json(by_alias=True, indent=1, exclude_none=True) + "\n"
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the document."""
+    schema = ChangeList.model_json_schema(by_alias=True)
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["$id"] = f"urn:changelist:schema:{SCHEMA_VERSION}"
+    schema["patternProperties"] = {"^x_": {}}
+    return schema

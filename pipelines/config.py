@@ -1,0 +1,257 @@
+"""The configuration of a search: every option with its type, default and meaning."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from slicebeam.metrics.base import ALTERNATIVES, Alternative
+from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.registry import metric
+from slicebeam.metrics.slice_test import TESTS, Test
+from slicebeam.transforms.files import FORMATS
+
+Correction = Literal["fdr-level", "fwer-level", "bh", "by", "none"]
+CORRECTIONS: tuple[Correction, ...] = ("fdr-level", "fwer-level", "bh", "by", "none")
+STRATEGIES = ("batch", "iterative", "priority")
+COMPARISONS = ("overall", "baseline")
+
+# Above this many conjunctions the search visits the promising ones only.
+LARGEST_BATCH = 10_000_000
+
+_UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+}
+_SMALLEST_BUDGET = 16 * 10**6
+
+
+def memory_bytes(text: str) -> int:
+    """Return the number of bytes of a size such as ``512MB``.
+
+    >>> memory_bytes("512MB")
+    512000000
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    unit = found.group(2).upper() if found else "?"
+    if found is None or unit not in _UNITS:
+        raise InputError(f"--memory-budget {text!r} is no size; write it as 512MB or 2GB")
+    size = int(float(found.group(1)) * _UNITS[unit])
+    if size < _SMALLEST_BUDGET:
+        raise InputError(f"--memory-budget {text!r} is less than 16MB, the smallest that works")
+    return size
+
+
+class SearchConfig(BaseModel):
+    """Options of ``slicebeam search``; the names are those of the flags, ``_`` for ``-``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: tuple[str, ...]
+    output: str
+    label: str
+    prediction: str | None = None
+    score: str | None = None
+    model: str | None = None
+    baseline_prediction: str | None = None
+    baseline_score: str | None = None
+    baseline_model: str | None = None
+    positive_class: str | None = None
+    threshold: float = 0.5
+    format: str | None = None
+    column_names: tuple[str, ...] = ()
+    skip_rows: Annotated[int, Field(ge=0)] = 0
+    features: tuple[str, ...] = ()
+    exclude_features: tuple[str, ...] = ()
+    example_id: str | None = None
+    bins: Annotated[int, Field(ge=2, le=1000)] = 10
+    top_values: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    domains: str | None = None
+    metric: tuple[str, ...] = ("accuracy",)
+    compare: str | None = None
+    alternative: Alternative = "worse"
+    test: Test = "auto"
+    replicates: Annotated[int, Field(ge=2, le=10_000)] | None = None
+    correction: str | None = None
+    alpha: Annotated[float, Field(gt=0, lt=1)] | None = None
+    min_slice_size: Annotated[int, Field(ge=1)] | None = None
+    max_cross_size: Annotated[int, Field(ge=1, le=10)] = 3
+    strategy: str | None = None
+    iterations: Annotated[int, Field(ge=1)] = 5
+    max_candidates: Annotated[int, Field(ge=1)] | None = 50_000
+    keep_refining: bool = False
+    save_slices: str | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    work_dir: str | None = None
+    memory_budget: str = "512MB"
+    chunk_rows: Annotated[int, Field(ge=1)] = 1 << 18
+    runner_config: str = "direct"
+    runner_option: tuple[str, ...] = ()
+
+    @field_validator(
+        "format", "compare", "alternative", "test", "correction", "strategy", "save_slices"
+    )
+    @classmethod
+    def _known(cls, value: str | None, info: Any) -> str | None:
+        choices: dict[str, tuple[str, ...]] = {
+            "format": FORMATS,
+            "compare": COMPARISONS,
+            "alternative": ALTERNATIVES,
+            "test": TESTS,
+            "correction": CORRECTIONS,
+            "strategy": STRATEGIES,
+            "save_slices": ("tested", "significant"),
+        }
+        if value is not None and value not in choices[info.field_name]:
+            raise unknown_name(info.field_name.replace("_", "-"), value, choices[info.field_name])
+        return value
+
+    @field_validator("metric")
+    @classmethod
+    def _known_metrics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            metric(name)
+        return tuple(dict.fromkeys(names))
+
+    @field_validator("memory_budget")
+    @classmethod
+    def _known_size(cls, value: str) -> str:
+        memory_bytes(value)
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> SearchConfig:
+        sides = {
+            "prediction": (self.prediction, self.score, self.model),
+            "baseline": (self.baseline_prediction, self.baseline_score, self.baseline_model),
+        }
+        if not any(sides["prediction"]):
+            raise InputError("no predictions: give --prediction, --score or --model")
+        for side, (column, _, model) in sides.items():
+            prefix = "" if side == "prediction" else "baseline-"
+            if column and model:
+                raise InputError(
+                    f"--{prefix}prediction and --{prefix}model both give predictions; choose one"
+                )
+        if self.compare == "baseline" and not any(sides["baseline"]):
+            raise InputError(
+                "--compare baseline needs the old model: give --baseline-prediction, "
+                "--baseline-score or --baseline-model"
+            )
+        if not self._uses_scores():
+            for name, default in (("positive_class", None), ("threshold", 0.5)):
+                if getattr(self, name) != default:
+                    raise InputError(
+                        f"--{name.replace('_', '-')} is for scores, but the predictions are classes"
+                    )
+        if self.test == "auto" and self.replicates is not None:
+            raise InputError("--replicates is for --test paper; the default test draws none")
+        if self.strategy in ("batch", "iterative"):
+            for name in ("iterations", "max_candidates"):
+                if name in self.model_fields_set:
+                    raise InputError(
+                        f"--{name.replace('_', '-')} is for --strategy priority, not {self.strategy}"
+                    )
+        if self.strategy == "batch" and self.keep_refining:
+            raise InputError(
+                "--keep-refining is for iterative and priority: batch visits all slices"
+            )
+        return self
+
+    def _uses_scores(self) -> bool:
+        new = self.score is not None and self.prediction is None and self.model is None
+        old = (
+            self.baseline_score is not None
+            and self.baseline_prediction is None
+            and self.baseline_model is None
+        )
+        return new or old
+
+    @property
+    def has_baseline(self) -> bool:
+        """Whether an old model is given."""
+        return bool(self.baseline_prediction or self.baseline_score or self.baseline_model)
+
+    @property
+    def comparison(self) -> Literal["overall", "baseline"]:
+        """What a slice is compared with."""
+        if self.compare is None:
+            return "baseline" if self.has_baseline else "overall"
+        return "baseline" if self.compare == "baseline" else "overall"
+
+    @property
+    def is_paper(self) -> bool:
+        """Whether the published test is used, whose other settings then are the published ones."""
+        return self.test != "auto"
+
+    @property
+    def used_alpha(self) -> float:
+        """Level of significance."""
+        return self.alpha if self.alpha is not None else (0.01 if self.is_paper else 0.05)
+
+    @property
+    def used_correction(self) -> Correction:
+        """Correction for multiplicity."""
+        chosen = self.correction or ("none" if self.is_paper else "fdr-level")
+        return next(name for name in CORRECTIONS if name == chosen)
+
+    @property
+    def used_min_slice_size(self) -> int:
+        """Smallest slice that is tested."""
+        if self.min_slice_size is not None:
+            return self.min_slice_size
+        return 1 if self.is_paper else metric(self.metric[0]).min_slice_size
+
+    @property
+    def used_replicates(self) -> int:
+        """Bootstrap replicates of the paper's test."""
+        return self.replicates or 20
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a worker may use for tables."""
+        return memory_bytes(self.memory_budget)
+
+
+# Options that do not change what is found, so a run may resume with others.
+PRESENTATION = frozenset({"work_dir", "output", "runner_config", "runner_option", "save_slices"})
+
+
+def flag(name: str) -> str:
+    """Return the flag of an option.
+
+    >>> flag("max_cross_size")
+    '--max-cross-size'
+    """
+    return "--" + name.replace("_", "-")
+
+
+def search_config(options: dict[str, Any]) -> SearchConfig:
+    """Return the validated configuration.
+
+    Raises
+    ------
+    InputError
+        One line: the first option that is wrong, its value and the remedy.
+    """
+    known = SearchConfig.model_fields
+    for name in options:
+        if name not in known:
+            raise unknown_name("option", name, known)
+    try:
+        return SearchConfig(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        if first["type"] == "missing":
+            raise InputError(f"{flag(str(first['loc'][0]))} is missing") from error
+        raise InputError(
+            f"{flag(str(first['loc'][0]))} {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+        ) from error

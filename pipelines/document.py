@@ -1,0 +1,329 @@
+"""Puts the ChangeList of a search together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slicebeam.metrics.registry import metric
+from slicebeam.pipelines import changelist as doc
+from slicebeam.pipelines.results import CONFIDENCE, INHERITED, LABELS, report_order
+from slicebeam.transforms.learn_domains import domain_to_json
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.config import SearchConfig
+    from slicebeam.pipelines.iterations import Searched
+    from slicebeam.pipelines.preparation import Prepared
+    from slicebeam.pipelines.results import MetricResult, Results
+    from slicebeam.pipelines.slices_table import SliceNames
+    from slicebeam.transforms.extract_predictions import Predictor
+
+# The document lists this many slices at the most; all of them are in slices.parquet.
+MOST_REPORTED = 1000
+
+_TESTS = {
+    ("auto", "overall"): "hypergeometric mid-p (signed-root likelihood ratio for large slices)",
+    ("auto", "baseline"): "McNemar mid-p",
+    ("paper", "overall"): "t over Poisson-bootstrap replicates (rows), uncalibrated",
+    ("paper", "baseline"): "t over Poisson-bootstrap replicates (rows), uncalibrated",
+    ("paper-cells", "overall"): "t over Poisson-bootstrap replicates (cells), uncalibrated",
+    ("paper-cells", "baseline"): "t over Poisson-bootstrap replicates (cells), uncalibrated",
+}
+
+
+def build(
+    config: SearchConfig,
+    prepared: Prepared,
+    searched: Searched,
+    results: Results,
+    names: SliceNames,
+    runner: str,
+) -> doc.ChangeList:
+    """Return the document of a search."""
+    order = report_order(results, config)
+    slices = _slices(config, prepared, results, names, order[:MOST_REPORTED])
+    fingerprint = _fingerprint(prepared)
+    options = config.model_dump(mode="json", exclude_defaults=True)
+    identity = json.dumps([fingerprint, _what_is_found(options)], sort_keys=True).encode()
+    first = results.metrics[0]
+    changes = tuple(_global(name, prepared) for name in config.metric)
+    return doc.ChangeList(
+        changelist_id=hashlib.sha256(identity).hexdigest()[:16],
+        title=_title(config),
+        summary=summary(config, prepared, results, changes[0], len(order)),
+        created_at=datetime.now(timezone.utc),
+        dataset=_dataset(config, prepared, fingerprint),
+        models=tuple(_models(config, prepared)),
+        comparison=doc.Comparison(
+            kind=config.comparison,
+            before="before" if config.comparison == "baseline" else None,
+            after="after",
+        ),
+        metrics=tuple(
+            doc.Metric(
+                key=name,
+                name=metric(name).title,
+                kind="pointwise",
+                range=metric(name).range,
+                higher_is_better=metric(name).higher_is_better,
+                primary=name == config.metric[0],
+            )
+            for name in config.metric
+        ),
+        **{"global": changes},
+        testing=_testing(config, searched, int(first.significant.sum())),
+        search=doc.Search(
+            strategy=_literal(searched.strategy),
+            max_cross_size=config.max_cross_size,
+            stopped=_literal(searched.stopped),
+            iterations=tuple(doc.Iteration(**vars(record)) for record in searched.records),
+            reported=len(slices),
+            inherited=int(np.count_nonzero(first.label == INHERITED)),
+            duplicates=int(np.count_nonzero(results.same_as != results.keys)),
+            saved_slices=_literal(results.saved),
+        ),
+        slices=slices,
+        provenance=doc.Provenance(
+            tool_version=version("slicebeam"),
+            runner=runner,
+            seed=config.seed,
+            config=options,
+        ),
+    )
+
+
+def _literal(value: str) -> Any:
+    # pydantic checks that the text is one of the known ones.
+    return value
+
+
+def _what_is_found(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that decide what is found: not where, nor by which machine."""
+    presentation = {"data", "output", "work_dir", "runner_config", "runner_option", "chunk_rows"}
+    return {k: v for k, v in options.items() if k not in presentation | {"memory_budget"}}
+
+
+def _fingerprint(prepared: Prepared) -> str:
+    shapes = [domain_to_json(domain) for domain in prepared.domains]
+    content = json.dumps([prepared.rows, prepared.content, shapes], sort_keys=True)
+    return "sha256:" + hashlib.sha256(content.encode()).hexdigest()
+
+
+def _title(config: SearchConfig) -> str:
+    name = metric(config.metric[0]).title
+    where = {"worse": "is worse", "better": "is better", "both": "differs"}[config.alternative]
+    than = "than before" if config.comparison == "baseline" else "than over all examples"
+    return f"{name}: where it {where} {than}"
+
+
+def summary(
+    config: SearchConfig,
+    prepared: Prepared,
+    results: Results,
+    overall: doc.Change,
+    reported: int,
+) -> str:
+    """Return the result in plain words."""
+    first = results.metrics[0]
+    name = metric(config.metric[0]).title
+    found = int(first.significant.sum())
+    value = overall.value.value or 0.0
+    if config.comparison == "baseline":
+        whole = f"{name} is {value:.1%}, was {overall.reference or 0.0:.1%}"
+        what = {"worse": "degraded", "better": "improved", "both": "changed"}[config.alternative]
+    else:
+        whole = f"{name} is {value:.1%}"
+        what = {"worse": "worse", "better": "better", "both": "different"}[config.alternative]
+    text = f"{whole} over {prepared.rows:,} examples. "
+    if not found:
+        return text + f"No slice is significantly {what}."
+    text += f"{found:,} slice{'s are' if found > 1 else ' is'} significantly {what}"
+    return text + f"; {reported:,} of them say more than the slices above them."
+
+
+def _dataset(config: SearchConfig, prepared: Prepared, fingerprint: str) -> doc.Dataset:
+    return doc.Dataset(
+        name=Path(config.data[0]).name,
+        uri=config.data,
+        fingerprint=fingerprint,
+        n=prepared.rows,
+        id_field=config.example_id,
+        label_field=config.label,
+        classes=prepared.labels,
+        domains=tuple(doc.Domain(**domain_to_json(domain)) for domain in prepared.domains),
+        left_out=tuple(doc.LeftOut(**domain_to_json(column)) for column in prepared.left_out),
+    )
+
+
+def _models(config: SearchConfig, prepared: Prepared) -> list[doc.Model]:
+    models = [_model("after", prepared.outcome.new)]
+    if config.comparison == "baseline" and prepared.outcome.old is not None:
+        models.insert(0, _model("before", prepared.outcome.old))
+    return models
+
+
+def _model(role: Any, predictor: Predictor) -> doc.Model:
+    return doc.Model(
+        key=role,
+        role=role,
+        name=predictor.column or predictor.score or Path(predictor.model or "").name,
+        prediction_field=predictor.column,
+        score_field=predictor.score,
+        model_uri=predictor.model,
+    )
+
+
+def _testing(config: SearchConfig, searched: Searched, significant: int) -> doc.Testing:
+    alpha, family = config.used_alpha, sum(searched.tests_per_level)
+    levels = len(searched.tests_per_level)
+    sentences = {
+        "fdr-level": f"Among the significant slices of all levels together at most {alpha:.0%} are "
+        f"expected to be false (Benjamini-Hochberg at {alpha:g}/{levels} within each level).",
+        "fwer-level": f"With probability {1 - alpha:.0%} no significant slice is false "
+        f"(Bonferroni at {alpha:g}/{levels} within each level).",
+        "bh": f"Among the significant slices at most {alpha:.0%} are expected to be false "
+        "(Benjamini-Hochberg over all levels).",
+        "by": f"Among the significant slices at most {alpha:.0%} are expected to be false, however "
+        "the tests depend on each other (Benjamini-Yekutieli over all levels).",
+        "none": "Exploratory: nothing was corrected for having tested many slices.",
+    }
+    expected = alpha * sum(searched.tested_per_level) if config.used_correction == "none" else None
+    replicates = None
+    if config.is_paper:
+        replicates = doc.Bootstrap(
+            replicates=config.used_replicates,
+            unit="rows" if config.test == "paper" else "cells",
+            seed=config.seed,
+        )
+    return doc.Testing(
+        test=_TESTS[config.test, config.comparison],
+        alternative=config.alternative,
+        alpha=alpha,
+        correction=config.used_correction,
+        corrected_for=sentences[config.used_correction],
+        confidence=CONFIDENCE,
+        bootstrap=replicates,
+        min_slice_size=config.used_min_slice_size,
+        family_size=family,
+        family_per_level=searched.tests_per_level,
+        tested_per_level=searched.tested_per_level,
+        significant=significant,
+        expected_false=expected,
+    )
+
+
+def _global(name: str, prepared: Prepared) -> doc.Change:
+    """Return the metric on all examples, and its change where there are two models."""
+    own, space = metric(name), prepared.space
+    totals = np.array([prepared.totals], np.int64)
+    low, high = own.value_interval(totals, space, CONFIDENCE)
+    value = own.value(totals, space)
+    reference = own.reference(totals, totals[0], space)
+    delta = float((value - reference)[0])
+    delta_low, delta_high = own.delta_interval(totals, totals[0], space, CONFIDENCE)
+    p = None
+    if space.comparison == "baseline":
+        p = float(own.test(totals, totals[0], space, "both").p[0])
+    return doc.Change(
+        metric=name,
+        n=prepared.rows,
+        value=_estimate(value[0], low[0], high[0]),
+        reference=_finite(reference[0]),
+        delta=_estimate(delta, delta_low[0], delta_high[0]),
+        p_value=p,
+        test="McNemar mid-p, two-sided" if p is not None else None,
+        significant=p is not None and p <= 1 - CONFIDENCE,
+        direction=_direction(delta, higher_is_better=own.higher_is_better),
+    )
+
+
+def _direction(delta: float, *, higher_is_better: bool) -> Any:
+    if not delta:
+        return "none"
+    return "improved" if (delta > 0) == higher_is_better else "degraded"
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _estimate(value: float, low: float, high: float) -> doc.Estimate:
+    return doc.Estimate(
+        value=_finite(value), lo=_finite(low), hi=_finite(high), confidence=CONFIDENCE
+    )
+
+
+def _slices(
+    config: SearchConfig,
+    prepared: Prepared,
+    results: Results,
+    names: SliceNames,
+    order: NDArray[np.int64],
+) -> tuple[doc.Slice, ...]:
+    keys = results.keys[order]
+    ids, texts = names.ids(keys).to_pylist(), names.texts(keys).to_pylist()
+    predicates = names.predicates(keys).to_pylist()
+    first = results.metrics[0]
+    parents = names.ids(first.parent[order]).to_pylist()
+    copies = _copies(results, names)
+    sizes = results.sizes
+    return tuple(
+        doc.Slice(
+            slice_id=ids[rank],
+            name=texts[rank],
+            rank=rank + 1,
+            definition=doc.Definition(
+                predicate=doc.Predicate.model_validate_json(predicates[rank])
+            ),
+            cross_size=int(results.levels[at]),
+            size=doc.Size(n=int(sizes[at]), share=float(sizes[at] / prepared.rows)),
+            impact=float(sizes[at] * first.delta[at]),
+            refinement=doc.Refinement(
+                label=_literal(LABELS[first.label[at]]),
+                parent=parents[rank],
+                p_refine=_finite(first.p_refine[at]),
+            ),
+            same_examples_as=copies.get(int(keys[rank]), ()),
+            changes=tuple(
+                _change(config, measured, int(at), int(sizes[at])) for measured in results.metrics
+            ),
+        )
+        for rank, at in enumerate(order)
+    )
+
+
+def _copies(results: Results, names: SliceNames) -> dict[int, tuple[str, ...]]:
+    """Return by the key of a slice the ids of the longer ones with the same examples."""
+    copies: dict[int, tuple[str, ...]] = {}
+    at = np.flatnonzero(results.same_as != results.keys)
+    ids = names.ids(results.keys[at]).to_pylist()
+    for key, slice_id in zip(results.same_as[at].tolist(), ids, strict=True):
+        copies[key] = (*copies.get(key, ()), slice_id)
+    return copies
+
+
+def _change(config: SearchConfig, measured: MetricResult, at: int, n: int) -> doc.Change:
+    own = metric(measured.name)
+    delta = float(measured.delta[at])
+    return doc.Change(
+        metric=measured.name,
+        n=n,
+        value=doc.Estimate(value=_finite(measured.value[at])),
+        reference=_finite(measured.reference[at]),
+        complement=_finite(measured.complement[at]),
+        delta=_estimate(delta, measured.low[at], measured.high[at]),
+        p_value=_finite(measured.p[at]),
+        p_adjusted=_finite(measured.q[at]),
+        test=_TESTS[config.test, config.comparison],
+        significant=bool(measured.significant[at]),
+        direction=_direction(delta, higher_is_better=own.higher_is_better),
+    )

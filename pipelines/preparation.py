@@ -1,0 +1,352 @@
+"""From files to encoded shards: what the columns mean, how they are cut, and their codes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.lattice import Lattice
+from slicebeam.metrics.registry import cell_space
+from slicebeam.transforms.convert import Conversion, ConvertToParquet, converted_source
+from slicebeam.transforms.domains import Domain, LeftOut
+from slicebeam.transforms.extract_predictions import (
+    Outcome,
+    Predictor,
+    check_classes,
+    class_type,
+    load_model,
+    model_features,
+)
+from slicebeam.transforms.extract_slice_keys import (
+    Encoding,
+    ExtractPredictions,
+    ExtractSliceKeys,
+    ReadExamples,
+)
+from slicebeam.transforms.files import file_format
+from slicebeam.transforms.learn_domains import (
+    DomainOptions,
+    LearnDomains,
+    domain_from_json,
+    domain_to_json,
+    read_domains,
+)
+from slicebeam.transforms.shards import Shard
+from slicebeam.transforms.sources import StoredFile, open_parquet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slicebeam.metrics.base import CellSpace
+    from slicebeam.pipelines.config import SearchConfig
+    from slicebeam.pipelines.runner import Engine
+    from slicebeam.pipelines.work_folder import WorkFolder
+    from slicebeam.transforms.extract_predictions import Side
+    from slicebeam.transforms.sources import Source
+
+# Bytes that a column of a chunk takes while it is read and coded, for the size of a chunk.
+_CELL_BYTES = 40
+_SMALLEST_CHUNK = 1024
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The examples, ready to be counted.
+
+    Attributes
+    ----------
+    source : where they were read from
+    outcome : what makes a prediction right
+    domains : of the features
+    left_out : the columns that are no features, and why
+    lattice : the slices
+    space : the outcome cells
+    totals : examples in each cell
+    shards : the encoded files
+    labels : the classes
+    content : a hash of all examples' codes and cells, whatever their order
+    """
+
+    source: Source
+    outcome: Outcome
+    domains: tuple[Domain, ...]
+    left_out: tuple[LeftOut, ...]
+    lattice: Lattice
+    space: CellSpace
+    totals: tuple[int, ...]
+    shards: tuple[str, ...]
+    labels: tuple[Any, ...]
+    content: int
+
+    @property
+    def rows(self) -> int:
+        """Number of examples."""
+        return sum(self.totals)
+
+
+def prepare(
+    config: SearchConfig, files: Sequence[str], work: WorkFolder, engine: Engine
+) -> Prepared:
+    """Read the data, learn the domains and write the encoded shards."""
+    source = read_source(config, files, work, engine)
+    if source.rows == 0:
+        raise InputError(f"--data {' '.join(config.data)}: there are no examples in it")
+    outcome = resolve_outcome(config, source)
+    features = choose_features(config, source, outcome)
+    domains, left_out = learn(config, source, features, work, engine)
+    space = cell_space(config.metric, config.comparison)
+    lattice = Lattice(
+        tuple(domain.size for domain in domains),
+        # Levels beyond the number of features hold no slice, and take no share of alpha.
+        max(1, min(config.max_cross_size, len(domains))),
+        tuple(domain.kind == "list" for domain in domains),
+        tuple(domain.radix > domain.size for domain in domains),
+    )
+    encoding = Encoding(
+        source,
+        domains,
+        outcome,
+        space,
+        work.folder("shards"),
+        config.example_id,
+        model_columns(config, source, features),
+    )
+    return encode(encoding, lattice, left_out, work, engine)
+
+
+def read_source(
+    config: SearchConfig, files: Sequence[str], work: WorkFolder, engine: Engine
+) -> Source:
+    """Return the source of the data; files that are no Parquet are converted first."""
+    kinds = [file_format(path, config.format) for path in files]
+    _refuse_csv_options(config, kinds)
+    if all(kind == "parquet" for kind in kinds):
+        source = open_parquet([StoredFile(path, path) for path in files])
+    elif len(set(kinds)) > 1:
+        raise InputError(f"--data mixes formats ({', '.join(sorted(set(kinds)))}); convert some")
+    else:
+        conversion = Conversion(
+            work.folder("parquet"), config.column_names, config.skip_rows, kinds[0] != "csv"
+        )
+        if work.done("converted") is None:
+            transform = ConvertToParquet(list(zip(files, kinds, strict=True)), conversion)
+            engine.run(lambda pipeline: pipeline | "Convert to Parquet" >> transform)
+            work.finish("converted", {})
+        source = converted_source(conversion)
+    return source.in_chunks(chunk_rows(config, len(source.schema)))
+
+
+def _refuse_csv_options(config: SearchConfig, kinds: Sequence[str]) -> None:
+    if "csv" not in kinds and (config.column_names or config.skip_rows):
+        raise InputError(f"--column-names and --skip-rows are for CSV, but the data is {kinds[0]}")
+
+
+def chunk_rows(config: SearchConfig, columns: int) -> int:
+    """Return how many examples are read at a time: fewer where there are many columns."""
+    fits = config.memory // 2 // (columns * _CELL_BYTES)
+    return max(min(config.chunk_rows, fits), min(config.chunk_rows, _SMALLEST_CHUNK))
+
+
+def resolve_outcome(config: SearchConfig, source: Source) -> Outcome:
+    """Return what makes a prediction right, after checking that the columns fit each other."""
+    label_type = source.column_type(config.label, "--label")
+    compared: list[str] = []
+    predictors: list[Predictor | None] = []
+    for prefix in ("", "baseline_"):
+        column, score, model = (
+            getattr(config, prefix + name) for name in ("prediction", "score", "model")
+        )
+        for name, option in ((column, "prediction"), (score, "score")):
+            if name:
+                source.column_type(name, "--" + prefix.replace("_", "-") + option)
+        if column:
+            predictors.append(Predictor(column=column))
+            compared.append(
+                class_type(config.label, label_type, column, source.schema.field(column).type)
+            )
+        elif model:
+            predictors.append(Predictor(model=model))
+        elif score:
+            predictors.append(Predictor(score=score))
+        else:
+            predictors.append(None)
+    new, old = predictors
+    if new is None:
+        raise InputError("no predictions: give --prediction, --score or --model")
+    own = class_type(config.label, label_type, config.label, label_type)
+    common = "double" if "double" in [own, *compared] else own
+    scored = any(p is not None and p.score is not None for p in predictors)
+    positive = _positive_class(config, label_type, common) if scored else None
+    return Outcome(config.label, common, new, old, positive, config.threshold)
+
+
+def _positive_class(config: SearchConfig, label_type: pa.DataType, common: str) -> Any:
+    text = config.positive_class
+    if text is None:
+        if common == "string":
+            raise InputError(
+                f"--score needs --positive-class: label {config.label!r} is text, and the score "
+                "does not say which class it speaks of"
+            )
+        return 1.0 if common == "double" else 1
+    if common == "string":
+        return text
+    if pa.types.is_boolean(label_type) and text.lower() in ("true", "false"):
+        return int(text.lower() == "true")
+    try:
+        return float(text) if common == "double" else int(text)
+    except ValueError as error:
+        raise InputError(
+            f"--positive-class {text!r} is no value of label {config.label!r}, which is {label_type}"
+        ) from error
+
+
+def choose_features(config: SearchConfig, source: Source, outcome: Outcome) -> list[str]:
+    """Return the columns that are features: those named, or all that are nothing else."""
+    names = source.schema.names
+    for option, given in (
+        ("features", config.features),
+        ("exclude-features", config.exclude_features),
+    ):
+        for name in given:
+            if name not in names:
+                raise InputError(f"--{option}: {unknown_name('column', name, names)}")
+    if config.example_id:
+        source.column_type(config.example_id, "--example-id")
+    roles = {outcome.label, config.prediction, config.score, config.baseline_prediction}
+    roles |= {config.baseline_score, config.example_id}
+    for name in config.features:
+        if name in roles:
+            raise InputError(
+                f"--features: {name!r} is the label, a prediction, a score or the id; a slice of it "
+                "would say nothing"
+            )
+    chosen = config.features or tuple(name for name in names if name not in roles)
+    return [name for name in dict.fromkeys(chosen) if name not in set(config.exclude_features)]
+
+
+def learn(
+    config: SearchConfig,
+    source: Source,
+    features: Sequence[str],
+    work: WorkFolder,
+    engine: Engine,
+) -> tuple[tuple[Domain, ...], tuple[LeftOut, ...]]:
+    """Return the domains of the features, and the columns that have none."""
+    if config.domains:
+        return given_domains(config.domains, source, features)
+    facts = work.done("domains")
+    if facts is None:
+        options = DomainOptions(
+            config.bins, config.top_values, frozenset(config.features), config.memory
+        )
+        transform = LearnDomains(source, features, options, work.folder("domains"))
+        if features:
+            engine.run(lambda pipeline: pipeline | "Learn domains" >> transform)
+        learned = read_domains(transform.folder)
+        work.finish("domains", {"learned": [domain_to_json(domain) for domain in learned]})
+    else:
+        learned = [domain_from_json(shape) for shape in facts["learned"]]
+    domains = tuple(domain for domain in learned if isinstance(domain, Domain))
+    return domains, tuple(domain for domain in learned if isinstance(domain, LeftOut))
+
+
+def given_domains(
+    path: str, source: Source, features: Sequence[str]
+) -> tuple[tuple[Domain, ...], tuple[LeftOut, ...]]:
+    """Return the domains of an earlier run's ChangeList, for the same features of this data."""
+    try:
+        document = json.loads(Path(path).read_text("utf-8"))
+        shapes = document["dataset"]["domains"]
+        known = {shape["name"]: domain_from_json(shape) for shape in shapes}
+    except FileNotFoundError as error:
+        raise InputError(f"--domains {path}: no such file") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"--domains {path}: no ChangeList with domains in it") from error
+    domains, left_out = [], []
+    for name in features:
+        domain = known.get(name)
+        if not isinstance(domain, Domain):
+            left_out.append(LeftOut(name, f"it has no domain in {path}"))
+            continue
+        kind = source.schema.field(name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        kind = kind.value_type if pa.types.is_list(kind) else kind
+        if _family(str(kind)) != _family(domain.data_type):
+            raise InputError(
+                f"--domains {path}: column {name!r} was {domain.data_type} and is {kind} now"
+            )
+        domains.append(replace(domain, data_type=str(kind), closed=False))
+    return tuple(domains), tuple(left_out)
+
+
+def _family(kind: str) -> str:
+    for family in ("int", "float", "double", "decimal", "timestamp", "date", "time"):
+        if kind.startswith((family, "u" + family)):
+            return "number" if family in ("int", "float", "double", "decimal") else family
+    return kind
+
+
+def model_columns(
+    config: SearchConfig, source: Source, features: Sequence[str]
+) -> dict[Side, tuple[str, ...]]:
+    """Return the columns that each model file reads."""
+    columns: dict[Side, tuple[str, ...]] = {}
+    files: tuple[tuple[Side, str | None], ...] = (
+        ("prediction", config.model),
+        ("baseline", config.baseline_model),
+    )
+    for side, path in files:
+        if path is None:
+            continue
+        names = model_features(path, load_model(path), features)
+        for name in names:
+            source.column_type(name, f"--model {path} reads it")
+        columns[side] = tuple(names)
+    return columns
+
+
+def encode(
+    encoding: Encoding,
+    lattice: Lattice,
+    left_out: tuple[LeftOut, ...],
+    work: WorkFolder,
+    engine: Engine,
+) -> Prepared:
+    """Write the shards, unless they are written, and check what they say of the classes."""
+    if work.done("encoded") is None:
+        engine.run(
+            lambda pipeline: (
+                pipeline
+                | "Read examples" >> ReadExamples(encoding.source, encoding.columns())
+                | "Extract predictions" >> ExtractPredictions(encoding)
+                | "Extract slice keys" >> ExtractSliceKeys(encoding)
+            )
+        )
+        work.finish("encoded", {})
+    paths = sorted(encoding.folder.glob("*.arrow"))
+    facts = [Shard(path).facts for path in paths]
+    totals = [sum(column) for column in zip(*(fact["totals"] for fact in facts), strict=True)]
+    if sum(totals) != encoding.source.rows:
+        raise InputError(
+            f"the data changed while it was read: {encoding.source.rows:,} examples at first, then "
+            f"{sum(totals):,}; run again"
+        )
+    labels = check_classes([fact["classes"] for fact in facts], encoding.outcome)
+    return Prepared(
+        encoding.source,
+        encoding.outcome,
+        encoding.domains,
+        left_out,
+        lattice,
+        encoding.space,
+        tuple(totals),
+        tuple(str(path) for path in paths),
+        tuple(labels),
+        sum(fact["content"] for fact in facts) % 2**64,
+    )

@@ -1,0 +1,96 @@
+"""``slicebeam search``: from files to a published ChangeList."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.document import build
+from slicebeam.pipelines.iterations import Iterations
+from slicebeam.pipelines.preparation import prepare
+from slicebeam.pipelines.results import collect
+from slicebeam.pipelines.runner import Engine, runner_config
+from slicebeam.pipelines.slices_table import SliceNames, write_slices
+from slicebeam.pipelines.work_folder import WorkFolder
+from slicebeam.transforms.files import expand_paths, local_path, storage_errors, written_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from slicebeam.pipelines.changelist import ChangeList
+    from slicebeam.pipelines.config import SearchConfig
+    from slicebeam.pipelines.terminal import Terminal
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a run published.
+
+    Attributes
+    ----------
+    changelist : the document
+    changelist_path, slices_path : where it and the table are
+    """
+
+    changelist: ChangeList
+    changelist_path: Path
+    slices_path: Path
+
+
+def run_search(config: SearchConfig, terminal: Terminal, *, resume: bool = False) -> Published:
+    """Search the slices and publish what was found.
+
+    Raises
+    ------
+    InputError
+        The options or the data are wrong.
+    EngineError
+        The engine or the storage failed; what is finished stays in the work folder.
+    """
+    engine = Engine(runner_config(config.runner_config, config.runner_option))
+    files = expand_paths(config.data)
+    output = local_path(config.output)
+    if output.is_file():
+        raise InputError(f"--output {output} is a file; name a folder")
+    with storage_errors(output, "make the output folder"):
+        output.mkdir(parents=True, exist_ok=True)
+    work = WorkFolder(local_path(config.work_dir) if config.work_dir else output / "_work")
+    work.begin(config, files, resume=resume)
+    with resumable(work):
+        terminal.stage("reading the data")
+        prepared = prepare(config, files, work, engine)
+        terminal.prepared(prepared)
+        iterations = Iterations(config, prepared, work, engine, terminal.progress)
+        searched = iterations.search()
+        terminal.stage("describing what was found")
+        results = collect(config, prepared, searched, iterations, work, engine)
+        names = SliceNames(prepared.lattice, prepared.domains)
+        changelist = build(config, prepared, searched, results, names, engine.name)
+        published = Published(changelist, output / "changelist.json", output / "slices.parquet")
+        # The table first: the document is what says that a run is complete.
+        with written_whole(published.slices_path) as stream:
+            write_slices(stream, results, names, prepared.rows)
+        with written_whole(published.changelist_path) as stream:
+            stream.write(changelist.to_json().encode("utf-8"))
+    work.remove()
+    return published
+
+
+@contextmanager
+def resumable(work: WorkFolder) -> Iterator[None]:
+    """Say in an error of engine or storage where a run goes on from."""
+    try:
+        yield
+    except EngineError as error:
+        message = (
+            f"{error}\nwhat is finished is in {work.path}; go on with the same command and --resume"
+        )
+        raise EngineError(message) from error
+    except MemoryError as error:
+        raise EngineError(
+            f"out of memory; lower --memory-budget, --top-values or --max-cross-size\n"
+            f"what is finished is in {work.path}; go on with the same command and --resume"
+        ) from error

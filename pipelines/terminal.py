@@ -1,0 +1,252 @@
+"""What a user sees: progress on stderr, the result on stdout."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from slicebeam.pipelines.changelist import ChangeList, Slice
+    from slicebeam.pipelines.iterations import Progress
+    from slicebeam.pipelines.preparation import Prepared
+    from slicebeam.pipelines.search import Published
+
+MOST_ROWS = 12
+_LINE_SECONDS = 10.0
+_POLL_SECONDS = 0.2
+
+
+class Terminal:
+    """Shows a run: a bar where stderr is a terminal, plain lines otherwise.
+
+    Parameters
+    ----------
+    quiet : show nothing
+    as_json : print the summary as JSON on stdout instead of the table
+    """
+
+    def __init__(self, *, quiet: bool = False, as_json: bool = False) -> None:
+        self.quiet, self.as_json = quiet, as_json
+        self._begun = time.monotonic()
+        self._watch: _Watch | None = None
+        self._console: Console | None = None
+
+    def _stderr(self) -> Console:
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        return self._console
+
+    def _say(self, text: str) -> None:
+        if not self.quiet:
+            seconds = time.monotonic() - self._begun
+            self._stderr().print(f"[{seconds:6.1f} s] {text}", markup=False)
+
+    def stage(self, text: str) -> None:
+        """Say what begins."""
+        self.stop()
+        self._say(text)
+
+    def prepared(self, prepared: Prepared) -> None:
+        """Say what was read."""
+        space = prepared.lattice.space()
+        self._say(
+            f"{prepared.rows:,} examples, {len(prepared.domains)} features, "
+            f"{prepared.lattice.singletons:,} singleton predicates, {space:,} conjunctions of up to "
+            f"{prepared.lattice.max_cross_size}"
+        )
+
+    def progress(self, progress: Progress) -> None:
+        """Show that an iteration begins, and how far it is until the next."""
+        self.stop()
+        self._say(
+            f"iteration {progress.iteration}: {progress.candidates:,} candidates, "
+            f"{progress.significant:,} slices significant so far"
+        )
+        if not self.quiet and progress.blocks > 1:
+            self._watch = _Watch(self._stderr(), progress)
+
+    def stop(self) -> None:
+        """End the bar."""
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+
+    def result(self, published: Published) -> None:
+        """Print what was found."""
+        self.stop()
+        if self.quiet:
+            return
+        if self.as_json:
+            sys.stdout.write(json.dumps(summary_json(published), ensure_ascii=False) + "\n")
+            return
+        show(published)
+
+
+class _Watch:
+    """Follows the blocks of an iteration in a thread, since running a pipeline blocks."""
+
+    def __init__(self, console: Console, progress: Progress) -> None:
+        self.console, self.progress = console, progress
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        if self.console.is_terminal:
+            self._bar()
+        else:
+            self._lines()
+
+    def _bar(self) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("blocks"),
+            TimeElapsedColumn(),
+        )
+        with Bar(*columns, console=self.console, transient=True) as bar:
+            task = bar.add_task("counting", total=self.progress.blocks)
+            while not self._ended.wait(_POLL_SECONDS):
+                bar.update(task, completed=self.progress.blocks_done())
+
+    def _lines(self) -> None:
+        while not self._ended.wait(_LINE_SECONDS):
+            done, blocks = self.progress.blocks_done(), self.progress.blocks
+            self.console.print(f"           {done:,} of {blocks:,} blocks counted", markup=False)
+
+
+def summary_json(published: Published) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
+    document = published.changelist
+    return {
+        "summary": document.summary,
+        "changelist": str(published.changelist_path),
+        "slices": str(published.slices_path),
+        "examples": document.dataset.n,
+        "tested": sum(document.testing.tested_per_level),
+        "significant": document.testing.significant,
+        "expected_false": document.testing.expected_false,
+        "reported": document.search.reported,
+        "strategy": document.search.strategy,
+        "left_out": {column.name: column.reason for column in document.dataset.left_out},
+        "worst": [_slice_json(one) for one in document.slices[:MOST_ROWS]],
+    }
+
+
+def _slice_json(one: Slice) -> dict[str, Any]:
+    change = one.changes[0]
+    return {
+        "slice_id": one.slice_id,
+        "slice": one.name,
+        "n": one.size.n,
+        "metric": change.metric,
+        "value": change.value.value,
+        "reference": change.reference,
+        "delta": change.delta.value,
+        "ci_low": change.delta.lo,
+        "ci_high": change.delta.hi,
+        "p_value": change.p_value,
+        "q_value": change.p_adjusted,
+        "label": one.refinement.label,
+    }
+
+
+def show(published: Published) -> None:
+    """Print the table of the worst slices, what was left out, and where the files are."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    document = published.changelist
+    console.print()
+    console.print(document.summary, markup=False)
+    if document.slices:
+        console.print()
+        console.print(_table(document))
+        rest = len(document.slices) - MOST_ROWS
+        if rest > 0:
+            console.print(f"and {rest:,} more", markup=False)
+    for line in notes(document):
+        console.print(line, markup=False, style="dim")
+    console.print()
+    # Paths are printed raw, so that no terminal width breaks them.
+    for path in (published.changelist_path, published.slices_path):
+        console.out(str(path), highlight=False)
+
+
+def _table(document: ChangeList) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    baseline = document.comparison.kind == "baseline"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("slice", overflow="fold")
+    table.add_column("n", justify="right", no_wrap=True)
+    name = document.metrics[0].key
+    table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("was" if baseline else "overall", justify="right", no_wrap=True)
+    table.add_column("delta", justify="right", no_wrap=True)
+    table.add_column("95% interval", justify="right", no_wrap=True)
+    table.add_column("q", justify="right", no_wrap=True)
+    for one in document.slices[:MOST_ROWS]:
+        change = one.changes[0]
+        table.add_row(
+            one.name.replace("[", r"\["),
+            f"{one.size.n:,}",
+            _number(change.value.value),
+            _number(change.reference),
+            _signed(change.delta.value),
+            f"{_signed(change.delta.lo)} … {_signed(change.delta.hi)}",
+            f"{change.p_adjusted:.1e}" if change.p_adjusted is not None else "",
+        )
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _signed(value: float | None) -> str:
+    return "" if value is None else f"{value:+.3f}"
+
+
+def notes(document: ChangeList) -> list[str]:
+    """Return the lines about what stands behind the table, and what was left out."""
+    testing, search = document.testing, document.search
+    tested = sum(testing.tested_per_level)
+    lines = [
+        f"{tested:,} slices of at least {testing.min_slice_size} examples tested "
+        f"({search.strategy}, {testing.test}). {testing.corrected_for}"
+    ]
+    if testing.expected_false is not None:
+        lines.append(
+            f"If no slice differed, about {testing.expected_false:,.0f} would be called significant."
+        )
+    if search.stopped == "iterations":
+        lines.append("The search stopped after its iterations; more would visit further slices.")
+    if search.inherited or search.duplicates:
+        lines.append(
+            f"Not shown: {search.inherited:,} significant slices that a slice above them explains, "
+            f"{search.duplicates:,} with the same examples as a shorter one."
+        )
+    if search.saved_slices == "significant":
+        lines.append("slices.parquet holds the significant slices and the singletons only.")
+    sketched = [domain.name for domain in document.dataset.domains if domain.error]
+    if sketched:
+        lines.append(f"Bins and values from sketches, not exact: {', '.join(sketched)}.")
+    lines += [f"Left out: {column.name}: {column.reason}." for column in document.dataset.left_out]
+    return lines

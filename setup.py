@@ -1,0 +1,24 @@
+"""Packaging: maps the folders of the checkout into the ``slicebeam`` namespace."""
+
+from setuptools import find_packages, setup
+
+FOLDERS = ("metrics", "transforms", "pipelines", "runner_configs")
+
+packages = [
+    name
+    for folder in FOLDERS
+    for name in (
+        f"slicebeam.{folder}",
+        *(f"slicebeam.{folder}.{sub}" for sub in find_packages(folder)),
+    )
+]
+
+setup(
+    packages=packages,
+    package_dir={f"slicebeam.{folder}": folder for folder in FOLDERS},
+    package_data={
+        **{name: ["py.typed"] for name in packages},
+        "slicebeam.pipelines": ["py.typed", "demo_data/*"],
+        "slicebeam.runner_configs": ["py.typed", "*.yaml"],
+    },
+)

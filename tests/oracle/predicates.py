@@ -1,0 +1,197 @@
+"""Applies a predicate document to a raw pandas table, one value at a time."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+INFINITE = {"Infinity": float("inf"), "-Infinity": float("-inf")}
+
+
+def mask(frame: pd.DataFrame, predicate: dict[str, Any]) -> np.ndarray:
+    """Tell which rows of a table satisfy a predicate.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The raw table; columns of numpy, nullable, Arrow, categorical or object dtype.
+    predicate : dict
+        ``{"all": [{"field": ..., "op": ..., "value": ...}, ...]}``.  ``{"all": []}`` holds for
+        every row.
+
+    Returns
+    -------
+    ndarray of bool, shape (len(frame),)
+        In the order of the rows, whatever the index of the table.
+
+    Raises
+    ------
+    ValueError
+        An unknown field, op or key, or a value of the wrong shape.
+    TypeError
+        A value whose JSON type is not the one of the column.
+    """
+    if not isinstance(predicate, dict) or set(predicate) != {"all"}:
+        raise ValueError(f"a predicate is {{'all': [...]}}, not {predicate!r}")
+    rows = np.ones(len(frame), dtype=bool)
+    for condition in predicate["all"]:
+        rows &= _condition(frame, condition)
+    return rows
+
+
+def _condition(frame: pd.DataFrame, condition: dict[str, Any]) -> np.ndarray:
+    """Apply one ``{"field", "op", "value"}``."""
+    if not {"field", "op"} <= set(condition) <= {"field", "op", "value"}:
+        raise ValueError(f"a condition has field, op and value, not {condition!r}")
+    field, op, value = condition["field"], condition["op"], condition.get("value")
+    if field not in frame.columns:
+        raise ValueError(f"unknown field {field!r}; columns: {list(frame.columns)}")
+    column = frame[field]
+    elements = [plain(element) for element in column.tolist()]
+
+    if op == "is_null":
+        if value not in (None, True):
+            raise ValueError(f"is_null takes no value, not {value!r}")
+        return np.array([is_missing(element) for element in elements], dtype=bool)
+
+    holds = _holds(op, value, _float_type(column.dtype))
+    return np.array(
+        [not is_missing(element) and holds(element) for element in elements], dtype=bool
+    )
+
+
+def _holds(op: str, value: Any, float_type: type) -> Callable[[Any], bool]:
+    """Return the test that one value of the column, not missing, has to pass."""
+    if op in ("in", "not_in"):
+        if not isinstance(value, list):
+            raise ValueError(f"{op} takes a list, not {value!r}")
+        choices = [Constant(choice, float_type) for choice in value]
+        if op == "in":
+            return lambda element: any(element == choice.like(element) for choice in choices)
+        return lambda element: all(element != choice.like(element) for choice in choices)
+
+    if op == "between":
+        if not isinstance(value, list) or len(value) != 2:
+            raise ValueError(f"between takes [low, high], not {value!r}")
+        low, high = (Constant(edge, float_type) for edge in value)
+        return lambda element: low.like(element) <= element < high.like(element)
+
+    constant = Constant(value, float_type)
+    if op == "contains":
+        return lambda element: _contains(element, constant)
+    comparisons = {"==": operator.eq, "<": operator.lt, ">=": operator.ge}
+    if op not in comparisons:
+        raise ValueError(
+            f"unknown op {op!r}; ops: ==, in, not_in, <, >=, between, is_null, contains"
+        )
+    return lambda element: comparisons[op](element, constant.like(element))
+
+
+def _contains(elements: Any, constant: Constant) -> bool:
+    """Tell whether a list holds a value; missing entries of the list equal nothing."""
+    if not isinstance(elements, list):
+        raise TypeError(f"contains is for list columns, not for {elements!r}")
+    return any(element == constant.like(element) for element in elements if not is_missing(element))
+
+
+def plain(element: Any) -> Any:
+    """Turn a value of any dtype into a Python value; timestamps become `pandas.Timestamp`.
+
+    numpy floats stay as they are, because their width decides how a constant is rounded.
+    """
+    if isinstance(element, (list, tuple, set, frozenset, np.ndarray)):
+        return [plain(part) for part in element]
+    if isinstance(element, (np.datetime64, dt.datetime)):
+        return pd.Timestamp(element)
+    if isinstance(element, np.generic) and not isinstance(element, np.floating):
+        return element.item()
+    return element
+
+
+def is_missing(element: Any) -> bool:
+    """Tell whether a value is null or NaN; an empty list, an empty text and infinity are not."""
+    if isinstance(element, list):
+        return False
+    if element is None or element is pd.NA or element is pd.NaT:
+        return True
+    if isinstance(element, decimal.Decimal):
+        return element.is_nan()
+    return isinstance(element, (float, np.floating)) and bool(np.isnan(element))
+
+
+class Constant:
+    """A value of a predicate, read as the type of the element that it is compared with."""
+
+    def __init__(self, value: Any, float_type: type) -> None:
+        if value is None or (isinstance(value, float) and np.isnan(value)):
+            raise ValueError(f"only is_null matches missing values, not {value!r}")
+        if isinstance(value, (list, dict)):
+            raise ValueError(f"one value is needed, not {value!r}")
+        self.value = value
+        self.float_type = float_type
+        self._read: dict[Any, Any] = {}
+
+    def like(self, element: Any) -> Any:
+        """Return the constant in the type of an element."""
+        key = (type(element), getattr(element, "tzinfo", None))
+        if key not in self._read:
+            self._read[key] = self._as(element)
+        return self._read[key]
+
+    def _as(self, element: Any) -> Any:
+        value = self.value
+        if isinstance(element, bool):
+            if isinstance(value, bool):
+                return value
+        elif isinstance(element, (int, float, np.floating)):
+            if isinstance(value, str) and value in INFINITE:
+                return INFINITE[value]
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                # pandas rounds a constant to the width of a float column.
+                if isinstance(element, int):
+                    return value
+                narrow = type(element) if isinstance(element, np.floating) else self.float_type
+                return float(narrow(value))
+        elif isinstance(value, str):
+            if isinstance(element, str):
+                return value
+            if isinstance(element, decimal.Decimal):
+                return decimal.Decimal(value)
+            if isinstance(element, pd.Timestamp):
+                return self._timestamp(element)
+            if isinstance(element, dt.date):
+                return dt.date.fromisoformat(value)
+            if isinstance(element, dt.time):
+                return dt.time.fromisoformat(value)
+        raise TypeError(f"the value {value!r} does not have the type of {element!r}")
+
+    def _timestamp(self, element: pd.Timestamp) -> pd.Timestamp:
+        moment = pd.Timestamp(self.value)
+        if element.tzinfo is not None and moment.tzinfo is None:
+            # What pandas does with a text that is compared with a zoned column.
+            return moment.tz_localize(element.tzinfo)
+        if element.tzinfo is None and moment.tzinfo is not None:
+            raise TypeError(f"{self.value!r} has a time zone, the column has none")
+        return moment
+
+
+def _float_type(dtype: Any) -> type:
+    """Return the numpy type in which a column, or the lists of a column, keeps its floats."""
+    if isinstance(dtype, pd.CategoricalDtype):
+        return _float_type(dtype.categories.dtype)
+    if isinstance(dtype, pd.ArrowDtype):
+        arrow = dtype.pyarrow_dtype
+        arrow = getattr(arrow, "value_type", arrow)  # of a list or a dictionary
+        return {"halffloat": np.float16, "float": np.float32}.get(str(arrow), np.float64)
+    numpy_dtype = np.dtype(getattr(dtype, "numpy_dtype", object))
+    if isinstance(dtype, np.dtype):
+        numpy_dtype = dtype
+    return numpy_dtype.type if numpy_dtype.kind == "f" else np.float64

@@ -1,0 +1,150 @@
+"""CombineSliceMetrics: sums of every candidate over all shards, as tables, never as rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+
+from slicebeam.metrics.counting import Tables, merge_states
+from slicebeam.transforms.plans import read_block
+from slicebeam.transforms.shards import Shard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from slicebeam.metrics.counting import Resampling, State, Unit
+    from slicebeam.metrics.lattice import Lattice
+
+
+@dataclass(frozen=True)
+class WorkItem:
+    """A block of the plan over some of the shards.
+
+    Attributes
+    ----------
+    block : number of the block in the plan
+    shards : paths of the shards
+    """
+
+    block: int
+    shards: tuple[str, ...]
+
+
+def work_items(
+    blocks: Sequence[int], shards: Sequence[str], seconds: float, workers: int
+) -> list[WorkItem]:
+    """Return the work of an iteration: a block over all shards where there are blocks enough.
+
+    Counting a block over all shards at once needs no shuffle. Only where the blocks are fewer
+    than the workers and there is work for them, the shards are dealt out too, and the tables summed.
+
+    Parameters
+    ----------
+    blocks : numbers of the blocks that are to be counted
+    shards : paths of all shards
+    seconds : estimated work of all blocks
+    workers : how many can work at once
+    """
+    wanted = min(workers, int(seconds))
+    groups = 1
+    if blocks and len(blocks) < wanted:
+        groups = min(len(shards), -(-wanted // len(blocks)))
+    dealt = [tuple(shards[group::groups]) for group in range(groups)]
+    return [WorkItem(block, group) for block in blocks for group in dealt]
+
+
+@cache
+def _opened(path: str) -> Shard:
+    # A mapped shard costs nothing to keep; opening it again for every block would.
+    return Shard(Path(path))
+
+
+def count_block(
+    units: Sequence[Unit],
+    shards: Iterable[str],
+    lattice: Lattice,
+    cells: int,
+    resampling: Resampling | None,
+) -> State:
+    """Return the sums of a block's units over the given shards."""
+    tables = Tables(units, lattice, cells, resampling)
+    for path in shards:
+        for rows in _opened(path).blocks():
+            tables.add(rows)
+    return tables.state()
+
+
+class _CountBlock(beam.DoFn):
+    def __init__(
+        self,
+        plan: Path,
+        lattice: Lattice,
+        cells: int,
+        resampling: Resampling | None,
+        *,
+        is_shuffled: bool,
+    ) -> None:
+        self.plan, self.lattice, self.cells = plan, lattice, cells
+        self.resampling = resampling
+        self.shuffled = Metrics.counter("slicebeam", "shuffled_bytes") if is_shuffled else None
+
+    def process(self, item: WorkItem) -> Iterator[tuple[int, State]]:
+        units = read_block(self.plan, item.block)
+        state = count_block(units, item.shards, self.lattice, self.cells, self.resampling)
+        if self.shuffled:
+            self.shuffled.inc(sum(array.nbytes for arrays in state for array in arrays))
+        yield item.block, state
+
+
+class _SumTables(beam.DoFn):
+    """Sums the tables of a block over the groups of shards, one after another."""
+
+    def __init__(self, plan: Path) -> None:
+        self.plan = plan
+
+    def process(self, element: tuple[int, Iterable[State]]) -> Iterator[tuple[int, State]]:
+        block, states = element
+        yield block, merge_states(read_block(self.plan, block), states)
+
+
+@dataclass
+class CombineSliceMetrics(beam.PTransform):
+    """Count the blocks of a plan: pipeline -> PCollection of (block, sums).
+
+    Attributes
+    ----------
+    items : blocks and shards
+    plan : file of the plan
+    lattice : the features' codes
+    cells : number of outcome cells
+    resampling : replicates of the counts, or None
+    """
+
+    items: list[WorkItem]
+    plan: Path
+    lattice: Lattice
+    cells: int
+    resampling: Resampling | None
+
+    def expand(self, pipeline: Any) -> Any:
+        """Wire the transform."""
+        is_shuffled = len({item.block for item in self.items}) < len(self.items)
+        count = _CountBlock(
+            self.plan, self.lattice, self.cells, self.resampling, is_shuffled=is_shuffled
+        )
+        counted = (
+            pipeline
+            | "Work items" >> beam.Create(self.items)
+            | "Spread" >> beam.Reshuffle()
+            | "Count" >> beam.ParDo(count)
+        )
+        if not is_shuffled:
+            return counted
+        return (
+            counted | "By block" >> beam.GroupByKey() | "Sum" >> beam.ParDo(_SumTables(self.plan))
+        )

@@ -1,0 +1,127 @@
+"""ConvertToParquet: CSV, JSON Lines and TFRecord files become Parquet once, in the work folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import pyarrow.parquet as pq
+
+from slicebeam.transforms.column_kinds import ColumnKinds, block_kinds, date_kinds
+from slicebeam.transforms.csv_columns import read_csv_blocks
+from slicebeam.transforms.files import written_whole
+from slicebeam.transforms.json_lines import read_json_blocks
+from slicebeam.transforms.sources import Source, StoredFile, open_parquet
+from slicebeam.transforms.tfrecord import read_tfrecord_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from slicebeam.transforms.files import Format
+
+_CSV_BLOCK_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """How files are read.
+
+    Attributes
+    ----------
+    folder : where the Parquet parts go
+    column_names : names of the columns of CSV files without a header, or none
+    skip_rows : lines before the header of a CSV file
+    sparse_keys : whether a file may lack columns that others have, as in JSON Lines
+    """
+
+    folder: Path
+    column_names: tuple[str, ...] = ()
+    skip_rows: int = 0
+    sparse_keys: bool = False
+
+
+def _blocks(path: str, kind: Format, conversion: Conversion) -> Iterator[pa.Table]:
+    if kind == "csv":
+        names = conversion.column_names or None
+        return read_csv_blocks(
+            path,
+            column_names=names,
+            skip_rows=conversion.skip_rows,
+            block_bytes=_CSV_BLOCK_BYTES,
+        )
+    return read_json_blocks(path) if kind == "jsonl" else read_tfrecord_blocks(path)
+
+
+def convert_file(number: int, path: str, kind: Format, conversion: Conversion) -> None:
+    """Write the blocks of a file as Parquet parts, and what they are as JSON beside them.
+
+    CSV is written as text: what type a column has is known only when all of it was seen.
+    """
+    kinds: dict[str, ColumnKinds] = {}
+    parts: list[dict[str, Any]] = []
+    row = 0
+    for block in _blocks(path, kind, conversion):
+        found = {"csv": block_kinds, "jsonl": date_kinds}.get(kind)
+        for name, column in (found(block) if found else {}).items():
+            kinds[name] = column.merge(kinds.get(name, ColumnKinds()))
+        part = conversion.folder / f"{number:05d}-{len(parts):06d}.parquet"
+        with written_whole(part) as stream:
+            pq.write_table(block, stream)
+        parts.append({"part": part.name, "row": row})
+        row += block.num_rows
+    facts = {
+        "path": path,
+        "parts": parts,
+        "kinds": {name: int(column.kinds) for name, column in kinds.items()},
+    }
+    with written_whole(conversion.folder / f"{number:05d}.json") as stream:
+        stream.write(json.dumps(facts).encode())
+
+
+def converted_source(conversion: Conversion) -> Source:
+    """Return the source of converted files, with the types of their columns."""
+    files, kinds = [], {}
+    for path in sorted(conversion.folder.glob("*.json")):
+        facts = json.loads(path.read_text("utf-8"))
+        files += [
+            StoredFile(str(conversion.folder / part["part"]), facts["path"], part["row"])
+            for part in facts["parts"]
+        ]
+        for name, bits in facts["kinds"].items():
+            kinds[name] = ColumnKinds.from_bits(bits).merge(kinds.get(name, ColumnKinds()))
+    text_types = {name: str(column.resolve()) for name, column in kinds.items()}
+    typed = {name: kind for name, kind in text_types.items() if kind != "string"}
+    # The blocks of JSON Lines and TFRecord hold only the keys that occur in them.
+    return open_parquet(files, text_types=typed, allow_missing=conversion.sparse_keys)
+
+
+class _Convert(beam.DoFn):
+    def __init__(self, conversion: Conversion) -> None:
+        self.conversion = conversion
+
+    def process(self, element: tuple[int, str, Format]) -> Iterator[str]:
+        convert_file(*element, self.conversion)
+        yield element[1]
+
+
+@dataclass
+class ConvertToParquet(beam.PTransform):
+    """Convert files: pipeline -> PCollection of the paths that are done."""
+
+    files: Sequence[tuple[str, Format]]
+    conversion: Conversion
+
+    def expand(self, pipeline: Any) -> Any:
+        """Wire the transform."""
+        numbered = [(number, path, kind) for number, (path, kind) in enumerate(self.files)]
+        return (
+            pipeline
+            | "Files" >> beam.Create(numbered)
+            | "Spread" >> beam.Reshuffle()
+            | "Convert" >> beam.ParDo(_Convert(self.conversion))
+        )

@@ -1,0 +1,389 @@
+"""Feature domains: which singleton predicates a column has, and the code of every value.
+
+A domain is an ordered list of disjoint singleton predicates (for list columns they may overlap).
+The code of an example is the position of the predicate that it satisfies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.transforms.predicates import Singleton, arrow_values, json_values
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Kind = Literal["categorical", "numeric", "list"]
+
+# A text column of which more than this share of the values are distinct is an id or free text.
+MOST_DISTINCT = 0.5
+# Below this many values nothing can be said about a column being an id.
+FEW_VALUES = 100
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The singleton predicates of one feature.
+
+    Attributes
+    ----------
+    name : column
+    kind : ``categorical`` (values, *other*, *missing*), ``numeric`` (bins, *missing*) or ``list``
+        (a predicate per element, an example may satisfy many)
+    data_type : Arrow type of the column, of the elements for a list
+    singletons : the predicates; the position of a predicate is its code
+    error : bound of the relative rank or count error of a sketch; 0.0 means exact
+    closed : whether every value has a code; false for a domain that other data brought
+    """
+
+    name: str
+    kind: Kind
+    data_type: str
+    singletons: tuple[Singleton, ...]
+    error: float = 0.0
+    closed: bool = True
+
+    @property
+    def size(self) -> int:
+        """Number of predicates."""
+        return len(self.singletons)
+
+    @property
+    def radix(self) -> int:
+        """Number of codes: one more than predicates where a value may satisfy none."""
+        return self.size + (0 if self.closed or self.kind == "list" else 1)
+
+    def encode(self, values: pa.Array) -> NDArray[np.int64]:
+        """Return the code of every value, ``size`` for a value that satisfies no predicate.
+
+        Parameters
+        ----------
+        values : Arrow array [rows] of the column's type, not a list
+
+        Returns
+        -------
+        int64 array [rows] in ``[0, radix)``
+        """
+        codes = self._numeric_codes(values) if self.kind == "numeric" else self._value_codes(values)
+        if self.closed and codes.size and codes.max() >= self.size:
+            row = int(np.argmax(codes))
+            raise InputError(
+                f"column {self.name!r} changed while it was read: {values[row]} has no bin"
+            )
+        return codes
+
+    def encode_lists(self, values: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return (offsets [rows + 1], codes) of a list column: the predicates each example meets.
+
+        An element that is repeated in an example counts once; one without a predicate is dropped.
+        """
+        rows = pc.list_parent_indices(values).to_numpy(zero_copy_only=False).astype(np.int64)
+        codes = self._value_codes(pc.list_flatten(values))
+        # _value_codes gives a null element the code of *missing*: only a null list is missing.
+        keep = (codes < self.size) & _mask(pc.is_valid(pc.list_flatten(values)))
+        packed = rows[keep] * (self.size + 1) + codes[keep]
+        if self._missing is not None:
+            nulls = np.flatnonzero(_mask(pc.is_null(values))).astype(np.int64)
+            packed = np.concatenate([packed, nulls * (self.size + 1) + self._missing])
+        packed = np.unique(packed)
+        lengths = np.bincount(packed // (self.size + 1), minlength=len(values))
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return offsets, packed % (self.size + 1)
+
+    @cached_property
+    def _missing(self) -> int | None:
+        return next((i for i, s in enumerate(self.singletons) if s.op == "is_null"), None)
+
+    @cached_property
+    def _other(self) -> int | None:
+        return next((i for i, s in enumerate(self.singletons) if s.op == "not_in"), None)
+
+    @cached_property
+    def _arrow_type(self) -> pa.DataType:
+        return arrow_type(self.data_type)
+
+    @cached_property
+    def _value_set(self) -> tuple[pa.Array, NDArray[np.int64]]:
+        ops = {"==", "contains"}
+        codes = [i for i, s in enumerate(self.singletons) if s.op in ops]
+        values = [self.singletons[i].value for i in codes]
+        return arrow_values(values, self._arrow_type), np.array(codes, np.int64)
+
+    def _value_codes(self, values: pa.Array) -> NDArray[np.int64]:
+        if pa.types.is_dictionary(values.type):
+            by_entry = np.append(self._value_codes(values.dictionary), self._null_code)
+            # A null index stands for a missing value: the entry after the last.
+            indices = pc.fill_null(values.indices.cast(pa.int64()), len(values.dictionary))
+            return by_entry[indices.to_numpy(zero_copy_only=False)]
+        value_set, codes = self._value_set
+        found = pc.index_in(values.cast(self._arrow_type), value_set=value_set)
+        positions = pc.fill_null(found, len(codes)).to_numpy(zero_copy_only=False)
+        unlisted = self.size if self._other is None else self._other
+        coded = np.append(codes, unlisted)[positions]
+        if values.null_count:
+            coded[_mask(pc.is_null(values))] = self._null_code
+        return coded
+
+    @property
+    def _null_code(self) -> int:
+        return self.size if self._missing is None else self._missing
+
+    @cached_property
+    def _bins(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]:
+        """Lower edges, upper edges, and where these are open, of the numeric bins in order."""
+        bins = [s for s in self.singletons if s.op != "is_null"]
+        lows, highs, first, last = [], [], [], []
+        for bin_ in bins:
+            pair = bin_.value if bin_.op == "between" else [bin_.value, bin_.value]
+            lows.append(pair[0])
+            highs.append(pair[1])
+            first.append(bin_.op == "<")
+            last.append(bin_.op == ">=")
+        low = sortable(arrow_values(lows, self._arrow_type))
+        high = sortable(arrow_values(highs, self._arrow_type))
+        return low, high, np.array(first, bool), np.array(last, bool)
+
+    def _numeric_codes(self, values: pa.Array) -> NDArray[np.int64]:
+        low, high, first, last = self._bins
+        missing = missing_mask(values)
+        numbers = sortable(values)
+        # The first bin has no lower edge: its place in the order is before all others.
+        inner = low[1:] if first.size and first[0] else low
+        shift = 0 if first.size and first[0] else -1
+        codes = np.searchsorted(inner, numbers, side="right") + shift
+        codes[codes < 0] = self.size
+        if not self.closed:
+            held = codes < self.size
+            at = np.where(held, codes, 0)
+            point = (low == high) & ~first & ~last
+            held &= first[at] | np.where(
+                point[at], numbers == low[at], last[at] | (numbers < high[at])
+            )
+            codes = np.where(held, codes, self.size)
+        if missing is not None:
+            codes[missing] = self._null_code
+        return codes.astype(np.int64)
+
+
+def arrow_type(text: str) -> pa.DataType:
+    """Return the Arrow type of its text form, ``str(data_type)``.
+
+    >>> arrow_type("timestamp[us, tz=UTC]")
+    TimestampType(timestamp[us, tz=UTC])
+    """
+    head, _, rest = text.partition("[")
+    if head == "timestamp":
+        unit, _, zone = rest.rstrip("]").partition(", tz=")
+        return pa.timestamp(unit, zone or None)
+    if head.startswith("decimal"):
+        precision, scale = text.partition("(")[2].rstrip(")").split(",")
+        return pa.decimal128(int(precision), int(scale))
+    if head in ("date32", "date64"):
+        return {"date32": pa.date32(), "date64": pa.date64()}[head]
+    if head in ("time32", "time64"):
+        return pa.type_for_alias(text)
+    names = {"float": "float32", "double": "float64", "halffloat": "float16"}
+    return pa.type_for_alias(names.get(text, text))
+
+
+def _mask(values: pa.Array) -> NDArray[np.bool_]:
+    mask: NDArray[np.bool_] = values.to_numpy(zero_copy_only=False).astype(bool)
+    return mask
+
+
+def missing_mask(values: pa.Array) -> NDArray[np.bool_] | None:
+    """Return where a column is null or NaN, None where nothing is."""
+    missing = None
+    if values.null_count:
+        missing = _mask(pc.is_null(values))
+    if pa.types.is_floating(values.type):
+        nan = np.isnan(
+            np.asarray(
+                pc.fill_null(values, float("nan")) if values.null_count else values,
+                dtype=np.float64,
+            )
+        )
+        if nan.any():
+            missing = nan
+    return missing
+
+
+def sortable(values: pa.Array) -> NDArray[Any]:
+    """Return numbers that are ordered as the values are: int64, uint64 or float64 [rows].
+
+    A null has any number: see `missing_mask`.
+
+    Raises
+    ------
+    InputError
+        A decimal of more than 18 digits, which no 64-bit number holds.
+    """
+    kind = values.type
+    if pa.types.is_decimal(kind):
+        try:
+            narrow = values.cast(pa.decimal128(18, kind.scale))
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{kind} values of more than 18 digits: cast the column") from error
+        words = np.frombuffer(narrow.buffers()[1], dtype="<i8")[::2]
+        return words[narrow.offset : narrow.offset + len(narrow)].copy()
+    if pa.types.is_temporal(kind):
+        width = pa.int32() if kind.bit_width == 32 else pa.int64()
+        values = values.view(width).cast(pa.int64())
+    elif pa.types.is_floating(kind):
+        values = values.cast(pa.float64())
+    elif kind != pa.uint64():
+        values = values.cast(pa.int64())
+    if values.null_count:
+        values = pc.fill_null(values, 0)
+    numbers: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A column that is no feature, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass
+class ValueCounts:
+    """How often each value of a column occurs: what a domain is learned from.
+
+    Attributes
+    ----------
+    values : Arrow array [distinct] without missing values, sorted
+    counts : int64 [distinct] examples with the value
+    missing : examples without a value
+    rows : all examples
+    list_column : whether the values are elements of lists
+    """
+
+    values: pa.Array
+    counts: NDArray[np.int64]
+    missing: int
+    rows: int
+    list_column: bool = False
+
+
+def is_categorical(kind: pa.DataType, distinct: int, bins: int) -> bool:
+    """Return whether a column's values are categories: text, bool, integers with few values."""
+    if pa.types.is_string(kind) or pa.types.is_boolean(kind):
+        return True
+    return bool(pa.types.is_integer(kind)) and distinct <= 2 * bins
+
+
+def learn_domain(
+    name: str, counted: ValueCounts, *, bins: int, top_values: int, named: bool
+) -> Domain | LeftOut:
+    """Return the domain of a column, or why it has none.
+
+    Parameters
+    ----------
+    name : column
+    counted : all its values with their counts
+    bins : quantile bins of a numeric column
+    top_values : values of a categorical column that get a predicate of their own
+    named : whether the user asked for this very column, which then is never taken for an id
+    """
+    kind, distinct = counted.values.type, len(counted.values)
+    present = counted.rows - counted.missing
+    if distinct == 0:
+        return LeftOut(name, "every value is missing")
+    if distinct == 1 and counted.missing == 0 and not counted.list_column:
+        return LeftOut(name, f"one value only ({json_values(counted.values)[0]!r})")
+    ids = present > FEW_VALUES and not named
+    if ids and pa.types.is_integer(kind) and distinct == present:
+        return LeftOut(name, f"all of its {distinct:,} integers are distinct: an id")
+    if ids and pa.types.is_string(kind) and distinct > MOST_DISTINCT * present:
+        return LeftOut(name, f"{distinct:,} distinct values in {present:,}: an id or free text")
+    if counted.list_column:
+        return _list_domain(name, counted, top_values)
+    if is_categorical(kind, distinct, bins):
+        domain = _categorical_domain(name, counted, top_values)
+    else:
+        domain = numeric_domain(name, counted, bins)
+    return domain if domain.size > 1 else LeftOut(name, "all of its values are in one bin")
+
+
+def _most_frequent(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Return the positions of the most frequent values, ties by value, in the order of values."""
+    order = np.lexsort((np.arange(counts.size), -counts))
+    return np.sort(order[:most])
+
+
+def _missing_singleton(name: str, missing: int) -> tuple[Singleton, ...]:
+    return (Singleton(name, "is_null"),) if missing else ()
+
+
+def _categorical_domain(name: str, counted: ValueCounts, top_values: int) -> Domain:
+    top = _most_frequent(counted.counts, top_values)
+    values = json_values(counted.values.take(pa.array(top)))
+    singletons = [Singleton(name, "==", value) for value in values]
+    if top.size < len(counted.values):
+        singletons.append(Singleton(name, "not_in", values))
+    singletons += _missing_singleton(name, counted.missing)
+    return Domain(name, "categorical", str(counted.values.type), tuple(singletons))
+
+
+def _list_domain(name: str, counted: ValueCounts, top_values: int) -> Domain:
+    top = _most_frequent(counted.counts, top_values)
+    values = json_values(counted.values.take(pa.array(top)))
+    singletons = [Singleton(name, "contains", value) for value in values]
+    singletons += _missing_singleton(name, counted.missing)
+    return Domain(name, "list", str(counted.values.type), tuple(singletons))
+
+
+def numeric_domain(name: str, counted: ValueCounts, bins: int, error: float = 0.0) -> Domain:
+    """Return the bins of a numeric column.
+
+    A value that alone holds more than 1/bins of the column gets a bin of its own (otherwise the
+    deciles of a column that is mostly zero collapse to one); the others are cut at ``bins``
+    quantiles. Edges are values of the data. Since a range must not contain a value that has a bin
+    of its own, the ranges also break there.
+    """
+    counts = counted.counts
+    present = int(counts.sum())
+    heavy = counts * bins > present
+    lower = np.zeros(counts.size, bool)
+    rest = np.where(heavy, 0, counts)
+    before = np.cumsum(rest) - rest
+    light = np.flatnonzero(~heavy)
+    if light.size:
+        # A bin begins at the value whose rank is nearest to the quantile, the lower one of two.
+        targets = rest.sum() * np.arange(bins) / bins
+        ranks = before[light]
+        at = np.clip(np.searchsorted(ranks, targets), 1, max(light.size - 1, 1))
+        nearer_below = targets - ranks[at - 1] <= ranks[np.minimum(at, light.size - 1)] - targets
+        at = np.minimum(np.where(nearer_below, at - 1, at), light.size - 1)
+        lower[light[at]] = True
+        lower[light[0]] = True
+    lower |= heavy
+    after_heavy = np.flatnonzero(heavy) + 1
+    lower[after_heavy[after_heavy < counts.size]] = True
+    starts = np.flatnonzero(lower)
+    values = json_values(counted.values.take(pa.array(starts)))
+    ends = np.append(starts[1:], counts.size)
+    singletons = []
+    for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        if heavy[start]:
+            singletons.append(Singleton(name, "==", values[i]))
+        elif start == 0 and end == counts.size:
+            # The only bin: all values, which the comparison with its smallest value says.
+            singletons.append(Singleton(name, ">=", values[i]))
+        elif start == 0:
+            singletons.append(Singleton(name, "<", values[i + 1]))
+        elif end == counts.size:
+            singletons.append(Singleton(name, ">=", values[i]))
+        else:
+            singletons.append(Singleton(name, "between", [values[i], values[i + 1]]))
+    singletons += _missing_singleton(name, counted.missing)
+    return Domain(name, "numeric", str(counted.values.type), tuple(singletons), error)

@@ -1,0 +1,144 @@
+"""LearnDomains: one pass over the feature columns gives the singleton predicates of each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+
+from slicebeam.transforms.domains import Domain, LeftOut, learn_domain
+from slicebeam.transforms.files import written_whole
+from slicebeam.transforms.predicates import Singleton
+from slicebeam.transforms.sources import read_split
+from slicebeam.transforms.value_counts import ColumnCounter, unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from slicebeam.transforms.sources import Source
+
+# A distinct value takes about its own width and a count, and twice that while parts are merged.
+_BYTES_PER_ROW = 48
+
+
+@dataclass(frozen=True)
+class DomainOptions:
+    """How columns are cut.
+
+    Attributes
+    ----------
+    bins : quantile bins of a numeric column
+    top_values : values of a categorical column with a predicate of their own
+    named : features that the user asked for by name
+    memory : bytes that a worker may use
+    """
+
+    bins: int
+    top_values: int
+    named: frozenset[str]
+    memory: int
+
+
+def column_groups(features: Sequence[str], rows: int, memory: int) -> list[tuple[str, ...]]:
+    """Return the features in groups whose distinct values fit the memory together."""
+    width = max(1, memory // 2 // max(1, rows * _BYTES_PER_ROW))
+    return [tuple(features[i : i + width]) for i in range(0, len(features), width)]
+
+
+def learn_columns(
+    source: Source, features: Sequence[str], options: DomainOptions
+) -> Iterator[Domain | LeftOut]:
+    """Yield the domain of each feature, or why it has none, reading only these columns."""
+    supported = []
+    for name in features:
+        reason = unsupported(source.schema.field(name).type)
+        if reason:
+            yield LeftOut(name, reason)
+        else:
+            supported.append(name)
+    if not supported:
+        return
+    most_bytes = options.memory // 3 // len(supported)
+    kinds = {name: _value_type(source.schema.field(name).type) for name in supported}
+    counters = {name: ColumnCounter(kind, most_bytes) for name, kind in kinds.items()}
+    for split in source.splits:
+        for chunk in read_split(source, split, supported):
+            for name, counter in counters.items():
+                counter.add(chunk.table.column(name))
+    for name, counter in counters.items():
+        counted, error = counter.result()
+        domain = learn_domain(
+            name,
+            counted,
+            bins=options.bins,
+            top_values=options.top_values,
+            named=name in options.named,
+        )
+        yield replace(domain, error=error) if isinstance(domain, Domain) else domain
+
+
+def _value_type(kind: Any) -> Any:
+    import pyarrow as pa
+
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def domain_to_json(domain: Domain | LeftOut) -> dict[str, Any]:
+    """Return the JSON form of a domain or of a column that was left out."""
+    return asdict(domain)
+
+
+def domain_from_json(shape: dict[str, Any]) -> Domain | LeftOut:
+    """Return the domain of its JSON form."""
+    if "reason" in shape:
+        return LeftOut(**shape)
+    singletons = tuple(Singleton(**singleton) for singleton in shape["singletons"])
+    return Domain(**{**shape, "singletons": singletons})
+
+
+class _LearnColumns(beam.DoFn):
+    def __init__(self, source: Source, options: DomainOptions, folder: Path) -> None:
+        self.source, self.options, self.folder = source, options, folder
+
+    def process(self, element: tuple[int, tuple[str, ...]]) -> Iterator[int]:
+        index, features = element
+        learned = [domain_to_json(d) for d in learn_columns(self.source, features, self.options)]
+        with written_whole(self.folder / f"{index:05d}.json") as stream:
+            stream.write(json.dumps(learned, ensure_ascii=False).encode())
+        yield index
+
+
+@dataclass
+class LearnDomains(beam.PTransform):
+    """Write the domains of all features to JSON files, one for each group of columns.
+
+    Input: the pipeline. A work item is a group of columns over all splits: columns are stored
+    apart, so nothing is read twice and nothing is shuffled.
+    Output: PCollection of the groups' numbers.
+    """
+
+    source: Source
+    features: Sequence[str]
+    options: DomainOptions
+    folder: Path
+
+    def expand(self, pipeline: Any) -> Any:
+        """Wire the transform."""
+        groups = column_groups(self.features, self.source.rows, self.options.memory)
+        return (
+            pipeline
+            | "Column groups" >> beam.Create(list(enumerate(groups)))
+            | "Spread" >> beam.Reshuffle()
+            | "Learn" >> beam.ParDo(_LearnColumns(self.source, self.options, self.folder))
+        )
+
+
+def read_domains(folder: Path) -> list[Domain | LeftOut]:
+    """Return what `LearnDomains` wrote, in the order of the features."""
+    learned: list[Domain | LeftOut] = []
+    for path in sorted(folder.glob("*.json")):
+        learned += [domain_from_json(shape) for shape in json.loads(path.read_text("utf-8"))]
+    return learned

@@ -1,0 +1,85 @@
+"""The plan of an iteration as a file: workers read their block of it from storage.
+
+Candidates travel through storage, not as side inputs, which engines fetch again and again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from slicebeam.metrics.counting import Unit
+from slicebeam.transforms.files import storage_errors, written_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from slicebeam.metrics.counting_plan import PlannedUnit
+
+_SCHEMA = pa.schema(
+    [
+        ("features", pa.list_(pa.int32())),
+        ("method", pa.string()),
+        ("extensions", pa.list_(pa.int32())),
+        ("bases", pa.large_list(pa.int64())),
+        ("candidates", pa.large_list(pa.int64())),
+        ("part", pa.int32()),
+        ("parts", pa.int32()),
+    ]
+)
+
+
+def write_plan(path: Path, blocks: Iterable[list[PlannedUnit]]) -> list[float]:
+    """Write the blocks of a plan, one record batch each, and return their estimated seconds."""
+    seconds = []
+    with written_whole(path) as stream, pa.ipc.new_file(stream, _SCHEMA) as writer:
+        for block in blocks:
+            units = [planned.unit for planned in block]
+            columns = [
+                pa.array([unit.features for unit in units], _SCHEMA.field("features").type),
+                pa.array([unit.method for unit in units]),
+                pa.array([unit.extensions for unit in units], _SCHEMA.field("extensions").type),
+                pa.array([unit.bases for unit in units], _SCHEMA.field("bases").type),
+                pa.array([unit.candidates for unit in units], _SCHEMA.field("candidates").type),
+                pa.array([unit.part for unit in units], pa.int32()),
+                pa.array([unit.parts for unit in units], pa.int32()),
+            ]
+            writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+            seconds.append(sum(planned.seconds for planned in block))
+    return seconds
+
+
+def read_block(path: Path, block: int) -> list[Unit]:
+    """Return the units of one block."""
+    with storage_errors(path, "read"), pa.memory_map(str(path)) as source:
+        batch = pa.ipc.open_file(source).get_batch(block)
+        candidates, bases = batch.column("candidates"), batch.column("bases")
+        rows = batch.select(["features", "method", "extensions", "part", "parts"]).to_pylist()
+        return [
+            Unit(
+                tuple(row["features"]),
+                row["method"],
+                tuple(row["extensions"]),
+                _keys(bases, i),
+                _keys(candidates, i),
+                row["part"],
+                row["parts"],
+            )
+            for i, row in enumerate(rows)
+        ]
+
+
+def _keys(column: pa.Array, row: int) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
+    scalar = column[row]
+    # A copy, since the file is closed before the keys are used.
+    return np.array(scalar.values, np.int64) if scalar.is_valid else None
+
+
+def plan_digest(path: Path) -> str:
+    """Return what identifies a plan: results of another plan are not taken for its own."""
+    with storage_errors(path, "read"):
+        return hashlib.sha256(path.read_bytes()).hexdigest()

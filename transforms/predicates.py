@@ -1,0 +1,128 @@
+"""Singleton predicates: their JSON form, their text, and the identity of a slice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slicebeam.metrics.errors import InputError
+
+OPS = ("==", "in", "not_in", "<", ">=", "between", "is_null", "contains")
+
+_MOST_VALUES_IN_TEXT = 3
+
+
+@dataclass(frozen=True)
+class Singleton:
+    """A condition on one field.
+
+    Attributes
+    ----------
+    field : name of the column
+    op : one of ``OPS``; ``between`` is half-open, ``[low, high)``
+    value : JSON value of the column's own type; a list for ``in``, ``not_in`` and ``between``;
+        None for ``is_null``. Dates and times are ISO strings, decimals are strings, and infinite
+        numbers the strings ``Infinity`` and ``-Infinity``.
+    """
+
+    field: str
+    op: str
+    value: Any = None
+
+    def __post_init__(self) -> None:
+        if self.op not in OPS:
+            raise InputError(f"predicate on {self.field!r}: unknown op {self.op!r}; ops: {OPS}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object of the predicate."""
+        shape: dict[str, Any] = {"field": self.field, "op": self.op}
+        if self.op != "is_null":
+            shape["value"] = self.value
+        return shape
+
+    def json_text(self) -> str:
+        """Return the JSON text that stands in ``slices.parquet``."""
+        return json.dumps(self.to_json(), ensure_ascii=False, allow_nan=False)
+
+    def identity(self) -> int:
+        """Return 64 bits of a SHA-256 of the canonical JSON: the same on every machine."""
+        canonical = json.dumps(
+            self.to_json(),
+            ensure_ascii=True,
+            allow_nan=False,
+            sort_keys=True,
+            separators=(",", ":"),
+        )
+        return int.from_bytes(hashlib.sha256(canonical.encode()).digest()[:8], "big")
+
+    def __str__(self) -> str:
+        """Return the predicate as a reader would say it.
+
+        >>> str(Singleton("age", "between", [37, 41]))
+        'age in [37, 41)'
+        """
+        if self.op == "is_null":
+            return f"{self.field} is missing"
+        if self.op == "between":
+            return f"{self.field} in [{_shown(self.value[0])}, {_shown(self.value[1])})"
+        if self.op == "not_in":
+            shown = ", ".join(_shown(value) for value in self.value[:_MOST_VALUES_IN_TEXT])
+            more = len(self.value) - _MOST_VALUES_IN_TEXT
+            rest = f", … {more} more" if more > 0 else ""
+            return f"{self.field} not in {{{shown}{rest}}}"
+        if self.op == "in":
+            return f"{self.field} in {{{', '.join(_shown(value) for value in self.value)}}}"
+        sign = {"==": "=", "<": "<", ">=": ">=", "contains": "contains"}[self.op]
+        return f"{self.field} {sign} {_shown(self.value)}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        # A blank, an empty text or a sign of our own notation would be unreadable without quotes.
+        plain = value and value == value.strip() and not set(value) & set(',&{}[]()"=<>')
+        return value if plain else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def json_values(values: pa.Array) -> list[Any]:
+    """Return the JSON values of an Arrow array without missing values, of the column's own type."""
+    kind = values.type
+    if pa.types.is_temporal(kind):
+        return [text.replace(" ", "T") for text in pc.cast(values, pa.string()).to_pylist()]
+    if pa.types.is_decimal(kind):
+        return [str(value) for value in values.to_pylist()]
+    if pa.types.is_floating(kind):
+        return [
+            value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+            for value in values.to_pylist()
+        ]
+    listed: list[Any] = values.to_pylist()
+    return listed
+
+
+def arrow_values(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Return the Arrow array of JSON values; the inverse of `json_values`.
+
+    Raises
+    ------
+    InputError
+        A value is not of the column's type.
+    """
+    try:
+        if pa.types.is_temporal(kind):
+            return pc.cast(pa.array(values, pa.string()), kind)
+        if pa.types.is_decimal(kind):
+            return pc.cast(pa.array([str(value) for value in values], pa.string()), kind)
+        if pa.types.is_floating(kind):
+            return pa.array([float(value) for value in values], pa.float64()).cast(kind)
+        return pa.array(values, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
+        raise InputError(f"predicate values {values!r} do not fit a column of {kind}") from error

@@ -1,0 +1,262 @@
+"""One schema for many files and blocks, and tables brought to it without loss."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from slicebeam.metrics.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_UNITS = ("s", "ms", "us", "ns")
+_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
+_EXACT = 2**53
+_MOST_NAMES = 12
+
+
+def _plain(data_type: pa.DataType) -> pa.DataType:
+    """Return the type of the values, without how they are encoded."""
+    if types.is_dictionary(data_type) or types.is_run_end_encoded(data_type):
+        return _plain(data_type.value_type)
+    if types.is_large_string(data_type) or types.is_string_view(data_type):
+        return pa.string()
+    if types.is_large_binary(data_type) or types.is_binary_view(data_type):
+        return pa.binary()
+    if types.is_list(data_type) or types.is_large_list(data_type):
+        return pa.list_(_plain(data_type.value_type))
+    return data_type
+
+
+def _is_nested(data_type: pa.DataType) -> bool:
+    return bool(types.is_struct(data_type) or types.is_map(data_type) or types.is_union(data_type))
+
+
+def _finest(one: pa.DataType, other: pa.DataType) -> str:
+    return max(one.unit, other.unit, key=_UNITS.index)
+
+
+def _wider_integer(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    if types.is_signed_integer(one) == types.is_signed_integer(other):
+        return one if one.bit_width >= other.bit_width else other
+    unsigned, signed = (one, other) if types.is_unsigned_integer(one) else (other, one)
+    bits = max(signed.bit_width, 2 * unsigned.bit_width)
+    return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}.get(bits)
+
+
+def _wider_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    digits, scale = 0, 0
+    for data_type in (one, other):
+        if types.is_integer(data_type):
+            digits = max(digits, _INTEGER_DIGITS[data_type.bit_width])
+        else:
+            digits = max(digits, data_type.precision - data_type.scale)
+            scale = max(scale, data_type.scale)
+    if digits + scale > 76:
+        return None
+    return (pa.decimal128 if digits + scale <= 38 else pa.decimal256)(digits + scale, scale)
+
+
+def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type that holds the values of both plain types, None if there is none."""
+    if one == other or types.is_null(other):
+        return one
+    if types.is_null(one):
+        return other
+    if types.is_list(one) or types.is_list(other):
+        parts = [t.value_type if types.is_list(t) else t for t in (one, other)]
+        value = None if any(map(_is_nested, parts)) else _wider(*parts)
+        return None if value is None else pa.list_(value)
+    both = (one, other)
+    if all(map(types.is_integer, both)):
+        return _wider_integer(one, other)
+    if all(types.is_integer(t) or types.is_floating(t) for t in both):
+        # A float32 or float16 holds few integers exactly; two floats need no more than the wider.
+        if any(map(types.is_integer, both)):
+            return pa.float64()
+        return one if one.bit_width >= other.bit_width else other
+    if all(types.is_decimal(t) or types.is_integer(t) for t in both):
+        return _wider_decimal(one, other)
+    if any(map(types.is_timestamp, both)):
+        return _wider_timestamp(one, other)
+    if all(map(types.is_date, both)):
+        return pa.date64()
+    if all(map(types.is_time, both)):
+        unit = _finest(one, other)
+        return pa.time64(unit) if unit in {"us", "ns"} else pa.time32(unit)
+    if all(map(types.is_duration, both)):
+        return pa.duration(_finest(one, other))
+    if {one, other} == {pa.string(), pa.binary()}:
+        return pa.binary()
+    return None
+
+
+def _wider_timestamp(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    if types.is_date(one) or types.is_date(other):
+        time = other if types.is_date(one) else one
+        return time if time.tz is None else None
+    if not (types.is_timestamp(one) and types.is_timestamp(other)):
+        return None
+    if (one.tz is None) != (other.tz is None):
+        return None
+    # Instants are the same in any zone; only how they are shown differs.
+    return pa.timestamp(_finest(one, other), one.tz if one.tz == other.tz else "UTC")
+
+
+def unify_schemas(
+    schemas: Sequence[tuple[str, pa.Schema]], *, allow_missing: bool = False
+) -> pa.Schema:
+    """Return the one schema that the tables of all files or blocks can be brought to.
+
+    Columns are in order of first appearance. Null gives way to any type; integers widen (a
+    uint64 does not fit with signed ones); integers with floats are float64; a date with a
+    timestamp is a timestamp; units are the finest; decimals keep all digits; a scalar with a list
+    is a list; text with binary is binary. Dictionary and large types become their plain types;
+    metadata is left out. Struct and map types must be equal.
+
+    Parameters
+    ----------
+    schemas : sequence of (str, pa.Schema)
+        Name of a file, for messages, and its schema.
+    allow_missing : bool
+        Whether a column may be missing in a file, and is null there.
+
+    Raises
+    ------
+    InputError
+        Two columns of one name, a column that is missing in a file, types of a column that no
+        common type holds; with the files, the column and its types.
+    """
+    if not schemas:
+        raise InputError("there is no file to read; check the paths of --data")
+    merged: dict[str, pa.DataType] = {}
+    sources: dict[str, str] = {}
+    for file, schema in schemas:
+        if len(set(schema.names)) < len(schema.names):
+            twice = next(name for name in schema.names if schema.names.count(name) > 1)
+            raise InputError(f"{file}: two columns are named {twice!r}; rename one of them")
+        for field in schema:
+            plain = _plain(field.type)
+            before = merged.get(field.name)
+            wider = plain if before is None else _wider(before, plain)
+            if wider is None:
+                raise InputError(
+                    f"column {field.name!r} is {before} in {sources[field.name]} but {plain} in "
+                    f"{file}; write it with one type, or leave out one of the files"
+                )
+            # The file that gave the type it has now, for the message about the next one.
+            if wider != before:
+                sources[field.name] = file
+            merged[field.name] = wider
+    if not allow_missing:
+        _require_all_columns(schemas, merged)
+    return pa.schema(merged.items())
+
+
+def _require_all_columns(
+    schemas: Sequence[tuple[str, pa.Schema]], merged: dict[str, pa.DataType]
+) -> None:
+    for file, schema in schemas:
+        present = set(schema.names)
+        missing = next((name for name in merged if name not in present), None)
+        if missing is not None:
+            other = next(name for name, found in schemas if missing in found.names)
+            shown = ", ".join(schema.names[:_MOST_NAMES])
+            more = ", …" if len(schema.names) > _MOST_NAMES else ""
+            raise InputError(
+                f"{file}: column {missing!r} is missing, which {other} has; add it, or leave the "
+                f"file out. Its columns: {shown}{more}"
+            )
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the table with exactly the columns and types of a unified schema.
+
+    Parameters
+    ----------
+    table : pa.Table
+        Its types are those of the schema, or give way to them in ``unify_schemas``.
+    schema : pa.Schema
+        The columns to keep; one that the table lacks is null.
+
+    Raises
+    ------
+    InputError
+        A type that does not give way to the schema's, or a value that the schema's type does not
+        hold exactly, such as an integer beyond 2^53 in float64; with the column and the value.
+    """
+    columns = []
+    for field in schema:
+        place = table.schema.get_field_index(field.name)
+        if place < 0 and field.name in table.column_names:
+            raise InputError(f"two columns are named {field.name!r}; rename one of them")
+        if place < 0:
+            columns.append(pa.chunked_array([pa.nulls(table.num_rows, field.type)]))
+        else:
+            columns.append(_convert(table.column(place), field.type, field.name))
+    return pa.table(columns, schema=schema)
+
+
+def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.ChunkedArray:
+    if column.type == target:
+        return column
+    plain, wanted = _plain(column.type), _plain(target)
+    if _wider(plain, wanted) != wanted:
+        raise InputError(
+            f"column {name!r} is {plain}, which is not brought to {target} without loss"
+        )
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    elif types.is_run_end_encoded(column.type):
+        decoded = [pc.run_end_decode(chunk) for chunk in column.chunks]
+        column = pa.chunked_array(decoded, column.type.value_type)
+    if types.is_list(wanted) and not types.is_list(plain) and not types.is_null(plain):
+        column = pa.chunked_array(
+            [_singletons(chunk) for chunk in _convert(column, wanted.value_type, name).chunks],
+            wanted,
+        )
+    try:
+        return column.cast(target)
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            f"column {name!r}: {_offending(column, target)} is not held exactly by {target}, the "
+            f"type of the column in all files; write it with one type ({_first_line(error)})"
+        ) from error
+
+
+def _singletons(values: pa.Array) -> pa.ListArray:
+    """Return lists of one value each; a null is a null list."""
+    present = values.drop_null()
+    ends = np.cumsum(values.is_valid().to_numpy(zero_copy_only=False), dtype=np.int32)
+    offsets = np.concatenate([np.zeros(1, np.int32), ends])
+    return pa.ListArray.from_arrays(
+        offsets, present, type=pa.list_(values.type), mask=values.is_null()
+    )
+
+
+def _offending(column: pa.ChunkedArray, target: pa.DataType) -> str:
+    """Return the first value that the cast refuses, by halving: a cast goes value by value."""
+    values = column.combine_chunks()
+    while types.is_list(target):
+        values, target = values.flatten(), target.value_type
+    while len(values) > 1:
+        half = values.slice(0, len(values) // 2)
+        values = values.slice(len(half)) if _casts(half, target) else half
+    return str(values[0].as_py())
+
+
+def _casts(values: pa.Array, target: pa.DataType) -> bool:
+    try:
+        values.cast(target)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

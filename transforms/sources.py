@@ -1,0 +1,268 @@
+"""Where the examples are: Parquet files cut into splits, each read in chunks of columns.
+
+Other formats are converted to Parquet once (`slicebeam.transforms.convert`), so that everything
+after reads columns, and only the columns that it needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.transforms.column_kinds import parse_column
+from slicebeam.transforms.schemas import conform, unify_schemas
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+CHUNK_ROWS = 1 << 18
+
+
+@dataclass(frozen=True)
+class Split:
+    """Consecutive row groups of one file: the unit of reading.
+
+    Attributes
+    ----------
+    index : position among all splits
+    path : the Parquet file
+    origin : the file that the user gave, of which the Parquet file is a part or the whole
+    origin_row : position of the first example in that file
+    row_groups : which of its row groups
+    start_row : position of its first example among all examples
+    rows : how many examples it has
+    """
+
+    index: int
+    path: str
+    origin: str
+    origin_row: int
+    row_groups: tuple[int, ...]
+    start_row: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What travels between transforms: consecutive examples as columns.
+
+    Attributes
+    ----------
+    split, batch : where it comes from; together unique
+    origin, origin_row : the user's file, and the position of the first example in it
+    start_row : position of its first example among all examples
+    table : the columns
+    """
+
+    split: int
+    batch: int
+    origin: str
+    origin_row: int
+    start_row: int
+    table: pa.Table
+
+    def with_table(self, table: pa.Table) -> Chunk:
+        """Return the same examples with other columns."""
+        return replace(self, table=table)
+
+
+@dataclass(frozen=True)
+class Source:
+    """All the examples of a run.
+
+    Attributes
+    ----------
+    splits : the units of reading, in the order of the files' names
+    schema_bytes : the schema that all files are read with, as Arrow IPC
+    text_types : column of text -> Arrow type text, for columns that were written as text (CSV)
+    chunk_rows : examples of a chunk
+    """
+
+    splits: tuple[Split, ...]
+    schema_bytes: bytes
+    text_types: Mapping[str, str]
+    chunk_rows: int = CHUNK_ROWS
+
+    @cached_property
+    def stored_schema(self) -> pa.Schema:
+        """The schema of the files."""
+        return pa.ipc.read_schema(pa.py_buffer(self.schema_bytes))
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The schema of the examples, after text was parsed."""
+        from slicebeam.transforms.domains import arrow_type
+
+        fields = [
+            pa.field(field.name, arrow_type(self.text_types.get(field.name, "string")))
+            if field.name in self.text_types
+            else field
+            for field in self.stored_schema
+        ]
+        return pa.schema(fields)
+
+    @property
+    def rows(self) -> int:
+        """Number of examples."""
+        return sum(split.rows for split in self.splits)
+
+    def in_chunks(self, rows: int) -> Source:
+        """Return the same examples, read so many at a time."""
+        return replace(self, chunk_rows=rows)
+
+    def column_type(self, name: str, what: str) -> pa.DataType:
+        """Return the type of a column that must exist; ``what`` names the option for the error."""
+        if name not in self.schema.names:
+            raise (
+                unknown_name("column", name, self.schema.names)
+                if not what
+                else InputError(f"{what}: {unknown_name('column', name, self.schema.names)}")
+            )
+        return self.schema.field(name).type
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A Parquet file and what it is a part of.
+
+    Attributes
+    ----------
+    path : the Parquet file
+    origin : the user's file
+    origin_row : position of its first example in that file
+    """
+
+    path: str
+    origin: str
+    origin_row: int = 0
+
+
+def plan_splits(
+    files: Sequence[tuple[StoredFile, pq.FileMetaData]], split_rows: int
+) -> tuple[Split, ...]:
+    """Group the row groups of each file so that a split has about ``split_rows`` examples."""
+    splits: list[Split] = []
+    start = 0
+    for file, metadata in files:
+        groups: list[int] = []
+        rows, row = 0, file.origin_row
+        for group in range(metadata.num_row_groups):
+            groups.append(group)
+            rows += metadata.row_group(group).num_rows
+            if rows >= split_rows or group == metadata.num_row_groups - 1:
+                if rows:
+                    splits.append(
+                        Split(len(splits), file.path, file.origin, row, tuple(groups), start, rows)
+                    )
+                start, row = start + rows, row + rows
+                groups, rows = [], 0
+    return tuple(splits)
+
+
+def open_parquet(
+    files: Sequence[StoredFile],
+    *,
+    text_types: Mapping[str, str] | None = None,
+    allow_missing: bool = False,
+) -> Source:
+    """Read the footers of the files and plan their splits.
+
+    Raises
+    ------
+    InputError
+        A file is no Parquet or damaged, or the files' columns do not fit each other.
+    """
+    footers, schemas = [], []
+    for file in files:
+        with parquet_errors(file.path), pq.ParquetFile(file.path) as opened:
+            footers.append((file, opened.metadata))
+            schemas.append((file.origin, opened.schema_arrow.remove_metadata()))
+    schema = unify_schemas(schemas, allow_missing=allow_missing)
+    return Source(
+        plan_splits(footers, CHUNK_ROWS),
+        schema.serialize().to_pybytes(),
+        dict(text_types or {}),
+    )
+
+
+class parquet_errors:  # noqa: N801  (a context manager is used like a function)
+    """Turn Arrow's errors while a Parquet file is read into one line that names the file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        """Enter."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        """Translate the error."""
+        if isinstance(error, FileNotFoundError):
+            raise InputError(f"{self.path}: the file vanished while it was read") from error
+        if isinstance(error, PermissionError):
+            raise InputError(f"{self.path}: no permission to read it") from error
+        if isinstance(error, (pa.ArrowException, OSError)):
+            reason = str(error).splitlines()[0].rstrip(".")
+            raise InputError(
+                f"{self.path}: no readable Parquet file ({reason}); write it again or give --format"
+            ) from error
+
+
+def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator[Chunk]:
+    """Yield the chunks of a split with the given columns, in order.
+
+    Text columns are read as dictionaries, so that what is done to a value is done once for all
+    the rows that hold it.
+    """
+    schema = source.schema
+    wanted = pa.schema([schema.field(name) for name in columns])
+    stored = pa.schema([source.stored_schema.field(name) for name in columns])
+    texts = [field.name for field in stored if pa.types.is_string(field.type)]
+    done = 0
+    with (
+        parquet_errors(split.path),
+        pq.ParquetFile(split.path, read_dictionary=texts, memory_map=True) as opened,
+    ):
+        present = set(opened.schema_arrow.names)
+        batches = opened.iter_batches(
+            batch_size=source.chunk_rows,
+            row_groups=list(split.row_groups),
+            columns=[name for name in columns if name in present],
+            use_threads=False,
+        )
+        for index, batch in enumerate(batches):
+            table = pa.Table.from_batches([batch])
+            if columns:
+                table = _typed(table, stored, wanted, source.text_types)
+            yield Chunk(
+                split.index,
+                index,
+                split.origin,
+                split.origin_row + done,
+                split.start_row + done,
+                table,
+            )
+            done += batch.num_rows
+
+
+def _typed(
+    table: pa.Table, stored: pa.Schema, wanted: pa.Schema, text_types: Mapping[str, str]
+) -> pa.Table:
+    """Return the columns in the types of the schema; text stays dictionary-encoded."""
+    columns = []
+    for have, want in zip(stored, wanted, strict=True):
+        if have.name not in table.column_names:
+            columns.append(pa.nulls(table.num_rows, want.type))
+            continue
+        column = table.column(have.name)
+        if have.name in text_types and not pa.types.is_string(want.type):
+            columns.append(parse_column(column, want.type, column=have.name))
+        elif pa.types.is_dictionary(column.type) and pa.types.is_string(want.type):
+            columns.append(column)
+        else:
+            columns.append(conform(table.select([have.name]), pa.schema([want])).column(0))
+    return pa.table(columns, names=wanted.names)

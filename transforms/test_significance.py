@@ -1,0 +1,149 @@
+"""TestSignificance: p-values of every slice of a block, written as one columnar part."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from slicebeam.metrics.counting import CountReader
+from slicebeam.transforms.files import storage_errors, written_whole
+from slicebeam.transforms.plans import read_block
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.counting import State, Unit
+    from slicebeam.metrics.lattice import Lattice
+    from slicebeam.metrics.slice_test import SliceTest
+
+
+@dataclass(frozen=True)
+class BlockTest:
+    """What TestSignificance needs to know.
+
+    Attributes
+    ----------
+    plan : file of the plan
+    plan_digest : stands in every part, so that parts of another plan are not taken for its own
+    folder : where the parts go
+    lattice : the features' codes
+    tests : one for each metric, the first one steers the search
+    min_slice_size : smaller slices are counted, not tested
+    """
+
+    plan: Path
+    plan_digest: str
+    folder: Path
+    lattice: Lattice
+    tests: tuple[SliceTest, ...]
+    min_slice_size: int
+
+
+def part_path(folder: Path, block: int) -> Path:
+    """Return the file of a block's results."""
+    return folder / f"{block:06d}.arrow"
+
+
+def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.RecordBatch:
+    """Return the results of a block: a row for every slice that is not empty.
+
+    Where the plan lists no candidates the rows are the slices of at least ``min_slice_size``.
+    Columns: ``key``, ``c0`` … one for each outcome cell, and for metric i ``p<i>`` (NaN where the
+    slice is too small to be tested), ``reason<i>`` and ``se<i>``. Metadata: the plan's digest, and
+    how many slices were not empty.
+    """
+    totals = state[0][0].astype(np.int64)
+    space = config.tests[0].space
+    reader = CountReader(config.lattice, space.size, len(totals), config.min_slice_size)
+    read = list(reader.slices(units, state))
+    keys = np.concatenate([counted.keys for counted in read])
+    counts = np.concatenate([counted.counts for counted in read])
+    sizes = counts[:, 0].sum(axis=1)
+    kept = np.flatnonzero(sizes > 0)
+    keys, counts, sizes = keys[kept], counts[kept], sizes[kept]
+    columns: dict[str, NDArray[Any]] = {"key": keys}
+    for cell in range(space.size):
+        columns[f"c{cell}"] = counts[:, 0, cell]
+    large = np.flatnonzero(sizes >= config.min_slice_size)
+    for number, test in enumerate(config.tests):
+        tested, errors = test.run(counts[large], totals)
+        columns[f"p{number}"] = _spread(tested.p, large, sizes.size, np.nan)
+        columns[f"reason{number}"] = _spread(tested.reasons, large, sizes.size, 0)
+        columns[f"se{number}"] = _spread(errors, large, sizes.size, np.nan)
+    facts = {
+        "plan": config.plan_digest,
+        "nonempty": sum(counted.nonempty for counted in read),
+        "tested": int(large.size),
+    }
+    arrays = [pa.array(np.ascontiguousarray(column)) for column in columns.values()]
+    batch = pa.record_batch(arrays, names=list(columns))
+    return batch.replace_schema_metadata({"facts": json.dumps(facts)})
+
+
+def _spread(
+    values: NDArray[Any], positions: NDArray[np.int64], size: int, empty: float
+) -> NDArray[Any]:
+    spread = np.full(size, empty, values.dtype)
+    spread[positions] = values
+    return spread
+
+
+def write_part(path: Path, batch: pa.RecordBatch) -> None:
+    """Write the results of a block."""
+    with written_whole(path) as stream, pa.ipc.new_file(stream, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def read_part(path: Path) -> tuple[dict[str, Any], pa.RecordBatch]:
+    """Return the facts and the results of a block."""
+    with storage_errors(path, "read"):
+        # Not mapped: the results outlive the work folder.
+        batch = pa.ipc.open_file(pa.BufferReader(path.read_bytes())).get_batch(0)
+    return json.loads(batch.schema.metadata[b"facts"]), batch
+
+
+def finished_blocks(folder: Path, plan_digest: str, blocks: int) -> list[int]:
+    """Return the blocks whose results for this very plan are written."""
+    finished = []
+    for block in range(blocks):
+        path = part_path(folder, block)
+        if path.exists():
+            try:
+                facts, _ = read_part(path)
+            except pa.ArrowException:
+                continue
+            if facts["plan"] == plan_digest:
+                finished.append(block)
+    return finished
+
+
+class _TestBlock(beam.DoFn):
+    def __init__(self, config: BlockTest) -> None:
+        self.config = config
+
+    def process(self, element: tuple[int, State]) -> Iterator[int]:
+        block, state = element
+        batch = tested_block(read_block(self.config.plan, block), state, self.config)
+        write_part(part_path(self.config.folder, block), batch)
+        yield block
+
+
+@dataclass
+class TestSignificance(beam.PTransform):
+    """Write the p-values of blocks: PCollection of (block, sums) -> PCollection of blocks."""
+
+    __test__ = False  # no test of pytest's, despite its name
+
+    config: BlockTest
+
+    def expand(self, sums: Any) -> Any:
+        """Wire the transform."""
+        return sums | "Test" >> beam.ParDo(_TestBlock(self.config))

@@ -1,0 +1,195 @@
+"""Counts the values of a column chunk by chunk: exactly while they fit, by sketches beyond."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slicebeam.transforms.domains import ValueCounts, missing_mask, sortable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Sizes of the sketches: rank error about 0.3 % (KLL), counts about 0.01 % of the rows.
+_KLL_K = 1000
+_FREQUENT_LG_K = 16
+_QUANTILES = 2000
+
+
+def unsupported(kind: pa.DataType) -> str | None:
+    """Return why a column of this type can't be a feature, None if it can."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_list(kind):
+        inner = kind.value_type
+        if pa.types.is_string(inner) or pa.types.is_integer(inner) or pa.types.is_boolean(inner):
+            return None
+        return f"lists of {inner} have no values to compare"
+    flat = (
+        pa.types.is_string(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_null(kind)
+        or (pa.types.is_temporal(kind) and not pa.types.is_duration(kind))
+    )
+    return None if flat else f"a column of {kind} has no values to compare"
+
+
+class ColumnCounter:
+    """Counts how often each value of one column occurs.
+
+    Parameters
+    ----------
+    kind : Arrow type of the column
+    most_bytes : memory that the distinct values may take before they are sketched
+    """
+
+    def __init__(self, kind: pa.DataType, most_bytes: int) -> None:
+        self.list_column = pa.types.is_list(kind)
+        self.kind = kind.value_type if self.list_column else kind
+        self.most_bytes = most_bytes
+        self.rows = 0
+        self.missing = 0
+        self._parts: list[pa.Table] = []
+        self._bytes = 0
+        self._compact_bytes = 0
+        self._sketch: Any = None
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        """Count the values of a chunk's column."""
+        for array in column.chunks:
+            self.rows += len(array)
+            values, counts, missing = _counted_lists(array) if self.list_column else _counted(array)
+            self.missing += missing
+            part = pa.table({"value": values.cast(self.kind), "count": counts})
+            if self._sketch is not None:
+                self._update_sketch(part)
+                continue
+            self._parts.append(part)
+            self._bytes += part.nbytes
+            if self._bytes > max(2 * self._compact_bytes, self.most_bytes // 4):
+                self._compact()
+
+    def _compact(self) -> None:
+        merged = pa.concat_tables(self._parts).group_by("value", use_threads=False)
+        table = merged.aggregate([("count", "sum")]).rename_columns(["value", "count"])
+        self._parts = [table]
+        self._bytes = self._compact_bytes = table.nbytes
+        if self._bytes > self.most_bytes:
+            self._begin_sketch(table)
+
+    def _begin_sketch(self, table: pa.Table) -> None:
+        import datasketches
+
+        if pa.types.is_string(self.kind):
+            self._sketch = datasketches.frequent_strings_sketch(_FREQUENT_LG_K)
+        else:
+            self._sketch = datasketches.kll_doubles_sketch(_KLL_K)
+        self._parts = []
+        self._update_sketch(table)
+
+    def _update_sketch(self, part: pa.Table) -> None:
+        counts = part.column("count").to_numpy()
+        if pa.types.is_string(self.kind):
+            for value, count in zip(part.column("value").to_pylist(), counts.tolist(), strict=True):
+                self._sketch.update(value, count)
+        else:
+            numbers = sortable(part.column("value").combine_chunks()).astype(np.float64)
+            self._sketch.update(np.repeat(numbers, counts))
+
+    def result(self) -> tuple[ValueCounts, float]:
+        """Return the counts, sorted by value, and the error: 0.0 where they are exact."""
+        if self._sketch is not None:
+            values, counts, error = self._sketched()
+        else:
+            if not self._parts:
+                self._parts = [
+                    pa.table({"value": pa.nulls(0, self.kind), "count": pa.array([], "i8")})
+                ]
+            self._compact()
+            if self._sketch is not None:
+                return self.result()
+            values = self._parts[0].column("value").combine_chunks()
+            counts = self._parts[0].column("count").to_numpy().astype(np.int64)
+            error = 0.0
+        order = pc.sort_indices(values)
+        positions = order.to_numpy()
+        counted = ValueCounts(
+            values.take(order), counts[positions], self.missing, self.rows, self.list_column
+        )
+        return counted, error
+
+    def _sketched(self) -> tuple[pa.Array, NDArray[np.int64], float]:
+        import datasketches
+
+        if pa.types.is_string(self.kind):
+            items = self._sketch.get_frequent_items(
+                datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES
+            )
+            values = pa.array([item[0] for item in items], pa.string())
+            counts = np.array([item[1] for item in items], np.int64)
+            return values, counts, float(self._sketch.get_epsilon_for_lg_size(_FREQUENT_LG_K))
+        ranks = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+        quantiles = np.asarray(self._sketch.get_quantiles(ranks))
+        numbers, grid = np.unique(quantiles, return_counts=True)
+        total = self.rows - self.missing
+        counts = np.diff(np.floor(np.concatenate([[0], np.cumsum(grid)]) * total / _QUANTILES))
+        error = float(self._sketch.normalized_rank_error(False))
+        return _from_numbers(numbers, self.kind), counts.astype(np.int64), error
+
+
+def _from_numbers(numbers: NDArray[np.float64], kind: pa.DataType) -> pa.Array:
+    """Return values of the type from the numbers of `sortable`."""
+    if pa.types.is_floating(kind):
+        return pa.array(numbers).cast(kind)
+    whole = pa.array(np.round(numbers).astype(np.int64))
+    if pa.types.is_decimal(kind):
+        scaled = whole.cast(pa.decimal128(18, 0)).cast(pa.decimal128(38, kind.scale))
+        unit = pa.scalar(10**kind.scale, pa.int64()).cast(pa.decimal128(19, 0))
+        return pc.divide(scaled, unit).cast(kind)
+    if pa.types.is_temporal(kind):
+        return whole.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
+    return whole.cast(kind)
+
+
+def _counted(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], int]:
+    """Return the distinct values, their counts and the number of missing ones."""
+    if pa.types.is_null(array.type):
+        return pa.nulls(0), np.zeros(0, np.int64), len(array)
+    if pa.types.is_dictionary(array.type):
+        indices = array.indices.drop_null().to_numpy(zero_copy_only=False)
+        counts = np.bincount(indices, minlength=len(array.dictionary))
+        held = np.flatnonzero(counts)
+        values = array.dictionary.take(pa.array(held))
+        # A dictionary may hold a null, or a value twice: the counts are summed when compacted.
+        valid = pc.is_valid(values).to_numpy(zero_copy_only=False)
+        present = counts[held][valid]
+        return values.drop_null(), present, len(array) - int(present.sum())
+    missing = missing_mask(array)
+    if missing is not None:
+        array = array.filter(pa.array(~missing))
+    if pa.types.is_floating(array.type):
+        # Adding zero makes -0.0 the 0.0 that it equals.
+        array = pa.array(np.asarray(array, np.float64) + 0.0).cast(array.type)
+    counted = array.value_counts()
+    counts = counted.field("counts").to_numpy().astype(np.int64)
+    return counted.field("values"), counts, 0 if missing is None else int(missing.sum())
+
+
+def _counted_lists(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], int]:
+    """Return the distinct elements, how many examples hold each, and the number of null lists."""
+    rows = pc.list_parent_indices(array).to_numpy(zero_copy_only=False).astype(np.int64)
+    encoded = pc.list_flatten(array)
+    if not pa.types.is_dictionary(encoded.type):
+        encoded = encoded.dictionary_encode()
+    valid = pc.is_valid(encoded).to_numpy(zero_copy_only=False)
+    indices = encoded.indices.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
+    distinct = max(len(encoded.dictionary), 1)
+    pairs = np.unique(rows[valid] * distinct + indices)
+    counts = np.bincount(pairs % distinct, minlength=len(encoded.dictionary))
+    return encoded.dictionary, counts.astype(np.int64), array.null_count
