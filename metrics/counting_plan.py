@@ -166,7 +166,8 @@ def _cheaper_inside(
     owners = group_of[first]
     links = np.unique(np.stack([base_set_of, owners], axis=1), axis=0)
     links = links[inside[links[:, 1]]]
-    gain = np.bincount(links[:, 0], saved[links[:, 1]], minlength=len(base_sets))
+    # Without links bincount would give integers.
+    gain = np.bincount(links[:, 0], saved[links[:, 1]], minlength=len(base_sets)).astype(np.float64)
     gain -= budget.rows * _SELECT_ROW * (1 + np.count_nonzero(base_sets >= 0, axis=1))
     losing = links[gain[links[:, 0]] <= 0, 1]
     inside[losing] = False

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from slicebeam.metrics.lattice import contains
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -63,15 +65,20 @@ def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int
     widths = np.bincount(owners, minlength=features)
     bounds = [int(np.count_nonzero(large))]
     pairs = None
+    small_pairs = np.zeros(0, np.int64)
     for level in range(2, lattice.max_cross_size + 1):
         if level > features:
             bounds.append(0)
             continue
         mine = levels == level
         here = Visited(visited.keys[mine], visited.sizes[mine])
-        bounds.append(_level(lattice, level, here, widths, rows, min_size, pairs))
+        is_open = np.ones(here.keys.size, bool)
+        for part in lattice.subsets(here.keys, [2] if level == 3 and pairs else []):
+            is_open &= ~contains(small_pairs, part)
+        bounds.append(_level(lattice, level, here, is_open, widths, rows, min_size, pairs))
         if level == 2 and comb(features, 3) <= _MOST_TRIPLES:
-            pairs = _open_pairs(lattice, here, large, min_size)
+            small_pairs = here.keys[here.sizes < min_size]
+            pairs = _open_pairs(lattice, small_pairs, large)
     return bounds
 
 
@@ -79,6 +86,7 @@ def _level(
     lattice: Lattice,
     level: int,
     here: Visited,
+    is_open: NDArray[np.bool_],
     widths: NDArray[np.int64],
     rows: int,
     min_size: int,
@@ -98,7 +106,8 @@ def _level(
                 ways[size] += ways[size - 1] * width
         unseen_elsewhere = ways[level] - int(widths[tuples].prod(axis=1).sum())
     count = len(tuples)
-    seen = np.bincount(number, minlength=count)
+    # A visited slice below a pair that was found small later is not among the open cells.
+    seen = np.bincount(number[is_open], minlength=count)
     tested = np.bincount(number[here.sizes >= min_size], minlength=count)
     held = np.bincount(number, here.sizes, minlength=count)
     cells = widths[tuples].astype(np.float64).prod(axis=1)
@@ -122,7 +131,7 @@ def _tuple_numbers(
 
 
 def _open_pairs(
-    lattice: Lattice, here: Visited, large: NDArray[np.bool_], min_size: int
+    lattice: Lattice, small: Keys, large: NDArray[np.bool_]
 ) -> dict[tuple[int, int], NDArray[np.float64]]:
     """Return for each pair of features a matrix: 1 where the pair may be large, 0 where not."""
     features = len(lattice.sizes)
@@ -132,7 +141,6 @@ def _open_pairs(
         for a in range(features)
         for b in range(a + 1, features)
     }
-    small = here.keys[here.sizes < min_size]
     digits = lattice.digits(small)[:, :2]
     owners = lattice.feature_of[digits]
     codes = digits - 1 - lattice.offsets[owners]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -236,6 +237,8 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run a command and return its exit code; errors are a line or two on stderr."""
+    # Beam warns on import of client libraries that only other engines need.
+    logging.getLogger().setLevel(logging.ERROR)
     try:
         code = app(arguments, standalone_mode=False)
     except typer.TyperException as error:

@@ -217,8 +217,8 @@ class _ParentCounts:
         levels = self.lattice.cross_sizes(kept.keys)
         for level in range(2, self.lattice.max_cross_size + 1):
             children = kept.keys[needed & (levels == level)]
-            for parent in self.lattice.parents(children):
-                missing.append(parent[~contains(self.keys, parent)])
+            parents = list(self.lattice.parents(children))
+            missing += [parent[~contains(self.keys, parent)] for parent in parents]
         unknown = np.unique(np.concatenate(missing))
         if unknown.size:
             self._count(unknown, prepared, iterations)

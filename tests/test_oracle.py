@@ -525,7 +525,8 @@ def test_level_bound_by_hand():
 def test_level_bound_of_list_features_does_not_count_rows():
     # As above, but in ac both cells can be large, whatever the rows that are left.
     assert significance.level_bound(2, SIZES, VISITED, 10, 3, {"c"}) == 2 + 3 + 2
-    assert significance.level_bound(3, SIZES, VISITED, 10, 2, {"c"}) == 8
+    # Of 8 cells, the two below a1b1, which is too small, cannot be large.
+    assert significance.level_bound(3, SIZES, VISITED, 10, 2, {"c"}) == 6
 
 
 def test_level_bound_refuses_cells_that_overlap():

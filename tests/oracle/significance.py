@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from typing import TYPE_CHECKING, Literal
 
 from scipy import stats
@@ -89,35 +88,32 @@ def level_bound(
     Notes
     -----
     Summed over the tuples T of `level` features.  A slice with a singleton smaller than
-    `min_size` is itself smaller, so only cells of large singletons can be large.  The cells of a
-    tuple without list features are disjoint, so the examples that are in none of the visited cells
-    fill at most (remaining examples // n_min) large cells.
+    `min_size` is itself smaller, and at level 3 so is one with a visited pair that is smaller: such
+    cells are not counted.  The cells of a tuple without list features are disjoint, so the examples
+    that are in none of the visited cells fill at most (remaining examples // n_min) large cells.
     """
     if level < 1 or min_size < 1:
         raise ValueError(f"level and min_size are at least 1: {level}, {min_size}")
     features = sorted({feature for feature, _ in sizes})
+    small_pairs = {c for c, n in visited.items() if len(c) == 2 and n < min_size and level == 3}
     seen_in: dict[tuple[str, ...], dict[Slice, int]] = {}
     for conjunction, n in visited.items():
         chosen = tuple(sorted(feature for feature, _ in conjunction))
         seen_in.setdefault(chosen, {})[conjunction] = n
     bound = 0
     for chosen in itertools.combinations(features, level):
-        cells = math.prod(
-            sum(n >= min_size for (feature, _), n in sizes.items() if feature == one)
-            for one in chosen
-        )
+        large = [[i for i, n in sizes.items() if i[0] == one and n >= min_size] for one in chosen]
         seen = seen_in.get(chosen, {})
-        seen_large = sum(n >= min_size for n in seen.values())
-        seen_cells = sum(
-            all(sizes[name] >= min_size for name in conjunction) for conjunction in seen
-        )
-        unseen = cells - seen_cells
+        unseen = 0
+        for cell in itertools.product(*large):
+            pairs = {frozenset(pair) for pair in itertools.combinations(cell, 2)}
+            unseen += frozenset(cell) not in seen and not pairs & small_pairs
         if not set(chosen) & set(list_features):
             remaining = N - sum(seen.values())
             if remaining < 0:
                 raise ValueError(f"the cells of {chosen} hold more than {N} examples")
             unseen = min(unseen, remaining // min_size)
-        bound += seen_large + unseen
+        bound += sum(n >= min_size for n in seen.values()) + unseen
     return bound
 
 

@@ -1,0 +1,321 @@
+"""The whole search on real data, held against oracles that share no code with it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from tests.conftest import ADULT_ROLES
+from tests.oracle import lattice, predicates, significance
+from tests.running import Found, search
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OVERALL = {
+    "label": "income",
+    "prediction": "prediction",
+    "exclude_features": ("row_id", "score", "score_old", "prediction_old"),
+}
+BASELINE = {
+    "label": "income",
+    "prediction": "prediction",
+    "baseline_prediction": "prediction_old",
+    "exclude_features": ("row_id", "score", "score_old"),
+}
+
+
+@pytest.fixture(scope="module")
+def overall(tmp_path_factory: pytest.TempPathFactory, adult_path: Path) -> Found:
+    folder = tmp_path_factory.mktemp("overall")
+    return search(folder, data=(str(adult_path),), metric=("accuracy", "error_rate"), **OVERALL)
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory: pytest.TempPathFactory, adult_path: Path) -> Found:
+    folder = tmp_path_factory.mktemp("baseline")
+    return search(folder, data=(str(adult_path),), alternative="both", **BASELINE)
+
+
+@pytest.fixture(scope="module")
+def masks(overall: Found, adult: pd.DataFrame) -> dict[lattice.Id, np.ndarray]:
+    named = lattice.singletons(overall.domains())
+    return {name: predicates.mask(adult, predicate) for name, predicate in named.items()}
+
+
+def _mask(masks: dict[lattice.Id, np.ndarray], conjunction: lattice.Slice) -> np.ndarray:
+    return np.logical_and.reduce([masks[name] for name in conjunction])
+
+
+def test_every_row_says_what_pandas_says(
+    overall: Found, adult: pd.DataFrame, masks: dict[lattice.Id, np.ndarray]
+) -> None:
+    right = (adult["income"] == adult["prediction"]).to_numpy()
+    for name, rows in overall.table.groupby("metric"):
+        truth = right if name == "accuracy" else ~right
+        for row, conjunction in zip(rows.itertuples(), overall.conjunctions(rows), strict=True):
+            held = _mask(masks, conjunction)
+            assert row.n == held.sum()
+            assert row.share == row.n / len(adult)
+            assert row.value == pytest.approx(truth[held].mean(), abs=1e-15)
+            assert row.reference == pytest.approx(truth.mean(), abs=1e-15)
+            assert row.complement == pytest.approx(truth[~held].mean(), abs=1e-15)
+            assert row.delta == row.value - row.reference
+            assert row.ci_low <= row.delta <= row.ci_high
+            assert row.impact == pytest.approx(row.n * row.delta)
+            assert row.cross_size == len(conjunction)
+
+
+def test_predicates_as_published_give_n(overall: Found, adult: pd.DataFrame) -> None:
+    """The predicate as it stands, on the raw table, for a sample of rows."""
+    for row in overall.table.sample(60, random_state=1).itertuples():
+        assert predicates.mask(adult, json.loads(row.predicate)).sum() == row.n
+
+
+def test_p_values_are_the_hypergeometric_mid_p(overall: Found, adult: pd.DataFrame) -> None:
+    wrong = int((adult["income"] != adult["prediction"]).sum())
+    for name, rows in overall.table.groupby("metric"):
+        x = np.rint(rows["n"] * (1 - rows["value"] if name == "accuracy" else rows["value"]))
+        law = stats.hypergeom(len(adult), wrong, rows["n"].to_numpy())
+        expected = law.sf(x) + law.pmf(x) / 2
+        np.testing.assert_allclose(rows["p_value"], expected, rtol=1e-8, atol=1e-14)
+
+
+def test_p_values_of_two_models_are_mcnemars_mid_p(baseline: Found, adult: pd.DataFrame) -> None:
+    new = (adult["income"] == adult["prediction"]).to_numpy()
+    old = (adult["income"] == adult["prediction_old"]).to_numpy()
+    named = lattice.singletons(baseline.domains())
+    held = {name: predicates.mask(adult, predicate) for name, predicate in named.items()}
+    gained, lost = [], []
+    for row, conjunction in zip(baseline.table.itertuples(), baseline.conjunctions(), strict=True):
+        mask = _mask(held, conjunction)
+        gained.append((new & ~old & mask).sum())
+        lost.append((old & ~new & mask).sum())
+        assert row.n == mask.sum()
+        assert row.value == pytest.approx(new[mask].mean(), abs=1e-15)
+        assert row.reference == pytest.approx(old[mask].mean(), abs=1e-15)
+        assert np.isnan(row.complement)
+        assert row.delta == pytest.approx((gained[-1] - lost[-1]) / row.n, abs=1e-15)
+        assert row.ci_low - 1e-12 <= row.delta <= row.ci_high + 1e-12
+    b, c = np.array(gained), np.array(lost)
+    law = stats.binom(b + c, 0.5)
+    upper, lower = law.sf(b) + law.pmf(b) / 2, law.cdf(b) - law.pmf(b) / 2
+    expected = np.where(b + c > 0, np.minimum(1, 2 * np.minimum(upper, lower)), 1.0)
+    np.testing.assert_allclose(baseline.table["p_value"], expected, rtol=1e-8, atol=1e-14)
+    reasons = baseline.table["reason"].notna().to_numpy()
+    np.testing.assert_array_equal(reasons, b + c == 0)
+
+
+def test_batch_tests_every_large_conjunction(
+    overall: Found, masks: dict[lattice.Id, np.ndarray]
+) -> None:
+    expected = lattice.all_slices(masks, 3, 20)
+    rows = overall.table[overall.table["metric"] == "accuracy"]
+    assert dict(zip(overall.conjunctions(rows), rows["n"], strict=True)) == expected
+    per_level = np.bincount([len(conjunction) for conjunction in expected])[1:].tolist()
+    assert overall.document["testing"]["tested_per_level"] == per_level
+    assert overall.document["testing"]["family_per_level"] == per_level
+
+
+def test_q_values_are_benjamini_hochberg_in_each_level(overall: Found) -> None:
+    rows = overall.table[overall.table["metric"] == "accuracy"]
+    for _, level in rows.groupby("cross_size"):
+        expected = np.minimum(1, 3 * stats.false_discovery_control(level["p_value"]))
+        np.testing.assert_allclose(level["q_value"], expected, rtol=1e-12)
+    np.testing.assert_array_equal(rows["significant"], rows["q_value"] <= 0.05)
+
+
+def _corrected(
+    found: Found,
+    adult: pd.DataFrame,
+    masks: dict[lattice.Id, np.ndarray],
+    correction: significance.Correction,
+):
+    """The p-value of a slice, and which of the visited are significant, by the oracle."""
+    wrong = (adult["income"] != adult["prediction"]).to_numpy()
+    n_all, k_all = len(adult), int(wrong.sum())
+    sizes = {name: int(mask.sum()) for name, mask in masks.items()}
+    known: dict[lattice.Slice, float] = {}
+
+    def p_value(conjunction: lattice.Slice) -> float:
+        if conjunction not in known:
+            held = _mask(masks, conjunction)
+            known[conjunction] = significance.hypergeometric_mid_p(
+                int(held.sum()), int((held & wrong).sum()), n_all, k_all, "upper"
+            )
+        return known[conjunction]
+
+    visited: dict[lattice.Slice, int] = {}
+    count = lattice.counter(masks)
+
+    def evaluate(conjunction: lattice.Slice) -> int:
+        visited[conjunction] = count(conjunction)
+        return visited[conjunction]
+
+    def significant(large: dict[lattice.Slice, int]) -> set[lattice.Slice]:
+        levels = range(1, 4)
+        bounds = {
+            level: significance.level_bound(level, sizes, visited, n_all, 20) for level in levels
+        }
+        q = significance.q_values({one: p_value(one) for one in large}, bounds, correction, 3)
+        return {one for one, value in q.items() if value <= 0.05}
+
+    return p_value, evaluate, significant
+
+
+@pytest.mark.parametrize("correction", ["fdr-level", "fwer-level"])
+def test_iterative_is_algorithm_1(
+    tmp_path: Path,
+    adult_path: Path,
+    adult: pd.DataFrame,
+    correction: significance.Correction,
+) -> None:
+    # Few coarse features, so that a plain transcription takes seconds.
+    features = ("age", "education", "occupation", "hours-per-week", "sex", "marital-status")
+    options = {
+        "data": (str(adult_path),),
+        "features": features,
+        "bins": 4,
+        "correction": correction,
+    }
+    roles = {name: OVERALL[name] for name in ("label", "prediction")}
+    found = search(tmp_path, strategy="iterative", **options, **roles)
+    named = lattice.singletons(found.domains())
+    masks = {name: predicates.mask(adult, predicate) for name, predicate in named.items()}
+    _, evaluate, significant = _corrected(found, adult, masks, correction)
+    expected = lattice.algorithm_1(list(named), evaluate, significant, 3, 20)
+    tested = {one for one, n in expected.visited.items() if n >= 20}
+    assert set(found.conjunctions()) == tested
+    assert set(found.conjunctions(found.table[found.table["significant"]])) == expected.significant
+    records = found.document["search"]["iterations"]
+    assert [record["candidates"] for record in records] == [len(s) for s in expected.generated]
+    nonempty = [sum(expected.visited[one] > 0 for one in s) for s in expected.generated]
+    assert [record["nonempty"] for record in records] == nonempty
+    assert len(expected.significant) > 5
+    assert len(expected.generated) == 3
+
+
+@pytest.mark.parametrize(("most", "iterations"), [(60, 6), (300, 3), (10**9, 5)])
+def test_priority_is_algorithm_2(
+    tmp_path: Path, adult_path: Path, adult: pd.DataFrame, most: int, iterations: int
+) -> None:
+    features = ("age", "education", "occupation", "hours-per-week", "sex", "native-country")
+    found = search(
+        tmp_path,
+        data=(str(adult_path),),
+        features=features,
+        bins=4,
+        strategy="priority",
+        max_candidates=most,
+        iterations=iterations,
+        label="income",
+        prediction="prediction",
+    )
+    named = lattice.singletons(found.domains())
+    masks = {name: predicates.mask(adult, predicate) for name, predicate in named.items()}
+    p_value, evaluate, significant = _corrected(found, adult, masks, "fdr-level")
+    place = {name: number for number, name in enumerate(named)}
+    expected = lattice.algorithm_2(
+        list(named),
+        evaluate,
+        p_value,
+        significant,
+        3,
+        20,
+        iterations,
+        most,
+        lambda conjunction: sorted(place[name] for name in conjunction),
+    )
+    records = found.document["search"]["iterations"]
+    assert [record["candidates"] for record in records] == [len(s) for s in expected.generated]
+    estimates = [record["nonempty_estimated"] for record in records]
+    np.testing.assert_allclose(estimates, expected.estimates, rtol=1e-12)
+    tested = {one for one, n in expected.visited.items() if n >= 20}
+    assert set(found.conjunctions()) == tested
+    assert set(found.conjunctions(found.table[found.table["significant"]])) == expected.significant
+
+
+def test_priority_without_a_limit_is_iterative(tmp_path: Path, adult_path: Path) -> None:
+    options = {"data": (str(adult_path),), **OVERALL}
+    one = search(tmp_path / "iterative", strategy="iterative", **options)
+    other = search(tmp_path / "priority", strategy="priority", max_candidates=10**9, **options)
+    assert one.slices_bytes == other.slices_bytes
+
+
+def test_labels_follow_their_definition(overall: Found, adult: pd.DataFrame) -> None:
+    rows = overall.table[overall.table["metric"] == "error_rate"]
+    conjunctions = overall.conjunctions(rows)
+    by_slice = dict(zip(conjunctions, rows.itertuples(), strict=True))
+    called = {one for one, row in by_slice.items() if row.significant}
+    seen = set()
+    sample = [one for one in conjunctions if one in called][::5]
+    for one in sample:
+        row = by_slice[one]
+        parents = [one - {name} for name in one if len(one) > 1]
+        above = {
+            frozenset(some)
+            for size in range(1, len(one))
+            for some in itertools.combinations(sorted(one), size)
+        }
+        p, margins = [], []
+        for parent in parents:
+            of = by_slice[parent]
+            x, x_parent = round(row.n * row.value), round(of.n * of.value)
+            law = stats.hypergeom(of.n, x_parent, row.n)
+            # A parent with the same examples explains all of it.
+            p.append(1.0 if of.n == row.n else law.sf(x) + law.pmf(x) / 2)
+            margins.append(row.value - of.value)
+        if not above & called:
+            expected = "new"
+        elif max(p) < 0.01 and min(margins) >= 0.02:
+            expected = "refines"
+        else:
+            expected = "inherited"
+        assert row.label == expected
+        seen.add(expected)
+        if parents:
+            explained = [by_slice[parent].slice_id for parent in parents]
+            assert p[explained.index(row.parent)] == pytest.approx(max(p), rel=1e-6, abs=1e-300)
+    assert seen == {"new", "refines", "inherited"}
+    assert rows.loc[~rows["significant"], "label"].isna().all()
+
+
+def test_duplicates_are_reported_once(overall: Found, masks: dict[lattice.Id, np.ndarray]) -> None:
+    """education and education-num say the same: only the shortest predicate is reported."""
+    rows = overall.table[(overall.table["metric"] == "accuracy") & overall.table["significant"]]
+    sets: dict[bytes, list] = {}
+    for row, conjunction in zip(rows.itertuples(), overall.conjunctions(rows), strict=True):
+        held = np.packbits(_mask(masks, conjunction)).tobytes()
+        sets.setdefault(held, []).append((row.cross_size, row.slice_id))
+    copies = sum(len(ids) - 1 for ids in sets.values())
+    assert overall.document["search"]["duplicates"] == copies > 0
+    shortest = {slice_id: min(ids)[0] for ids in sets.values() for _, slice_id in ids}
+    group = {slice_id: {i for _, i in ids} for ids in sets.values() for _, slice_id in ids}
+    for one in overall.document["slices"]:
+        assert one["cross_size"] == shortest[one["slice_id"]]
+        same = set(one.get("same_examples_as", ()))
+        assert same == group[one["slice_id"]] - {one["slice_id"]}
+
+
+def test_the_document_ranks_by_the_lower_confidence_bound(overall: Found) -> None:
+    bounds = [one["changes"][0]["delta"]["hi"] for one in overall.document["slices"]]
+    assert bounds == sorted(bounds)
+    assert [one["rank"] for one in overall.document["slices"]] == list(range(1, len(bounds) + 1))
+    rows = overall.table[overall.table["metric"] == "accuracy"].set_index("slice_id")
+    for one in overall.document["slices"][:50]:
+        row = rows.loc[one["slice_id"]]
+        assert (one["size"]["n"], one["name"]) == (row["n"], row["slice"])
+        assert one["changes"][0]["p_value"] == row["p_value"]
+        assert {"all": one["definition"]["predicate"]["all"]} == json.loads(row["predicate"])
+
+
+def test_no_role_is_a_feature(overall: Found) -> None:
+    assert not {domain["name"] for domain in overall.document["dataset"]["domains"]} & set(
+        ADULT_ROLES
+    )
