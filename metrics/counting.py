@@ -30,8 +30,10 @@ Method = Literal["dense", "sparse", "inside"]
 
 # Rows that are counted at a time: their packed codes stay in the second-level cache.
 ROWS_AT_A_TIME = 1 << 16
-# A lookup table up to this size is faster than a binary search.
-_LOOKUP_CELLS = 1 << 22
+# A lookup table up to this size is faster than a binary search, and small beside the tables.
+_LOOKUP_CELLS = 1 << 18
+# A table of more cells than this many times the rows is added to where the rows are.
+_SPREAD_OUT = 4
 
 
 class Ragged(NamedTuple):
@@ -144,7 +146,7 @@ def _positions(
 ) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
     """Return a function from codes to their positions among the wanted codes, -1 for others."""
     if cells <= _LOOKUP_CELLS:
-        lookup = np.full(cells, -1, np.int64)
+        lookup = np.full(cells, -1, np.int32)
         lookup[wanted] = np.arange(wanted.size)
         return lookup.__getitem__
     order = np.argsort(wanted)
@@ -155,6 +157,11 @@ def _positions(
         return np.where(ordered[at] == codes, order[at], -1)
 
     return search
+
+
+def selector_bytes(bases: int, cells: int) -> int:
+    """Return the memory of what finds base slices by their codes in a table of so many cells."""
+    return 4 * cells if cells <= _LOOKUP_CELLS else 24 * bases
 
 
 def table_cells(features: Sequence[int], lattice: Lattice) -> int:
@@ -193,6 +200,25 @@ class _Sparse:
         return codes, counts
 
 
+def _count_into(
+    table: NDArray[np.int64],
+    code: NDArray[np.int64],
+    rows: NDArray[np.int64] | None,
+    weights: list[NDArray[np.uint8]],
+) -> None:
+    """Add the counts of codes to a table [layers, size]: the examples, then each replicate."""
+    size = table.shape[1]
+    drawn = (weight if rows is None else weight[rows] for weight in weights)
+    if size > _SPREAD_OUT * code.size:
+        np.add.at(table[0], code, 1)
+        for layer, weight in zip(table[1:], drawn, strict=True):
+            np.add.at(layer, code, weight.astype(np.int64))
+        return
+    table[0] += np.bincount(code, minlength=size)
+    for layer, weight in zip(table[1:], drawn, strict=True):
+        layer += np.bincount(code, weight, minlength=size).astype(np.int64)
+
+
 class Tables:
     """The counts of a block of units, summed over row blocks.
 
@@ -209,7 +235,7 @@ class Tables:
     ) -> None:
         self.units, self.lattice, self.cells, self.resampling = units, lattice, cells, resampling
         self.layers = 1 + (resampling.replicates if resampling else 0)
-        self.total = np.zeros((self.layers, cells))
+        self.total = np.zeros((self.layers, cells), np.int64)
         self.tables: list[list[NDArray[np.int64] | _Sparse]] = [
             [self._empty(unit, size) for size in self._sizes(unit)] for unit in units
         ]
@@ -235,39 +261,24 @@ class Tables:
     def add(self, block: RowBlock) -> None:
         """Count the rows of a block."""
         weights = self._weights(block)
-        self.total += self._count(block.cells, None, weights, self.cells)
+        _count_into(self.total, block.cells, None, weights)
         with_cell = _Prefixes(block, self.lattice.radices, block.cells)
         plain = _Prefixes(block, self.lattice.radices, np.zeros(block.rows, np.int64))
         for unit, tables, select in zip(self.units, self.tables, self._selectors, strict=True):
             if unit.method == "dense":
                 code, rows = with_cell.coded(unit.features)
-                table = tables[0]
-                table += self._count(code, rows, weights, table.shape[1])  # type: ignore[union-attr,operator]
+                _count_into(tables[0], code, rows, weights)  # type: ignore[arg-type]
             elif unit.method == "sparse":
                 self._add_sparse(unit, tables[0], plain.coded(unit.features), block, weights)  # type: ignore[arg-type]
             elif select is not None:
                 self._add_inside(unit, tables, plain.coded(unit.features), select, block, weights)
 
-    def _weights(self, block: RowBlock) -> list[NDArray[np.float64]]:
+    def _weights(self, block: RowBlock) -> list[NDArray[np.uint8]]:
         if self.resampling is None:
             return []
         replicates = range(self.resampling.replicates)
         seed = self.resampling.seed
-        return [poisson_weights(seed, b, block.ids).astype(np.float64) for b in replicates]
-
-    @staticmethod
-    def _count(
-        code: NDArray[np.int64],
-        rows: NDArray[np.int64] | None,
-        weights: list[NDArray[np.float64]],
-        size: int,
-    ) -> NDArray[np.int64]:
-        """Return the counts [layers, size] of codes: the examples, then each replicate."""
-        layers = [np.bincount(code, minlength=size)]
-        for weight in weights:
-            drawn = weight if rows is None else weight[rows]
-            layers.append(np.bincount(code, drawn, minlength=size).astype(np.int64))
-        return np.stack(layers)
+        return [poisson_weights(seed, b, block.ids) for b in replicates]
 
     def _add_sparse(
         self,
@@ -275,7 +286,7 @@ class Tables:
         table: _Sparse,
         coded: _Coded,
         block: RowBlock,
-        weights: list[NDArray[np.float64]],
+        weights: list[NDArray[np.uint8]],
     ) -> None:
         code, rows = coded
         if unit.parts > 1:
@@ -287,7 +298,8 @@ class Tables:
         distinct, inverse = np.unique(code, return_inverse=True)
         cells = block.cells if rows is None else block.cells[rows]
         packed = cells * distinct.size + inverse
-        counts = self._count(packed, rows, weights, self.cells * distinct.size)
+        counts = np.zeros((self.layers, self.cells * distinct.size), np.int64)
+        _count_into(counts, packed, rows, weights)
         shaped = counts.reshape(self.layers * self.cells, distinct.size).T
         table.add(distinct, shaped.astype(np.float64))
 
@@ -298,7 +310,7 @@ class Tables:
         coded: _Coded,
         select: Callable[[NDArray[np.int64]], NDArray[np.int64]],
         block: RowBlock,
-        weights: list[NDArray[np.float64]],
+        weights: list[NDArray[np.uint8]],
     ) -> None:
         position = select(coded.code)
         kept = np.flatnonzero(position >= 0)
@@ -309,7 +321,7 @@ class Tables:
         for feature, table in zip(unit.extensions, tables, strict=True):
             radix = int(self.lattice.radices[feature])
             code, owners = _extend(inside, block.column(feature), radix)
-            table += self._count(code, owners, weights, table.shape[1])  # type: ignore[union-attr,operator]
+            _count_into(table, code, owners, weights)  # type: ignore[arg-type]
 
     def state(self) -> State:
         """Return the sums: the totals [layers, cells], then the arrays of each unit."""
@@ -376,10 +388,10 @@ class CountReader:
         if unit.method == "sparse":
             if not arrays:
                 return SliceCounts.none(self.layers, self.cells)
-            codes = arrays[0].astype(np.int64)
+            codes = arrays[0].astype(np.int64, copy=False)
             by_cell = arrays[1].astype(np.int64).T.reshape(self.layers, self.cells, -1)
         else:
-            by_cell = arrays[0].reshape(self.layers, self.cells, -1).astype(np.int64)
+            by_cell = arrays[0].reshape(self.layers, self.cells, -1).astype(np.int64, copy=False)
             codes = np.arange(by_cell.shape[2])
         sizes = by_cell[0].sum(axis=0)
         matched = self.lattice.matched(unit.features, codes)

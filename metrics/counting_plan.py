@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.counting import Unit, table_cells
+from slicebeam.metrics.counting import Unit, selector_bytes, table_cells
+from slicebeam.metrics.randomness import splitmix64
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,6 +28,9 @@ _SPARSE_ROW = 90e-9
 _SELECT_ROW = 5e-9
 _INSIDE_ROW = 15e-9
 _UNIT = 30e-6
+
+# Bytes that sparse counting takes, over those of its result.
+_SPARSE_COPIES = 8
 
 # A table of more cells than this many times the rows is counted sparsely.
 _CELLS_PER_ROW = 8
@@ -72,15 +76,15 @@ def whole_tuple(
 ) -> Iterator[PlannedUnit]:
     """Yield the units that count all slices of a feature tuple: one table, or sparse parts."""
     cells = table_cells(features, lattice)
-    dense_bytes = cells * budget.cell_bytes
-    fits = dense_bytes <= budget.memory and cells <= _SMALL_TABLE + _CELLS_PER_ROW * budget.rows
-    if fits:
-        seconds = _dense_seconds(cells, budget)
-        yield PlannedUnit(Unit(features, "dense", candidates=candidates), seconds, dense_bytes)
+    if _fits(cells, budget):
+        unit = Unit(features, "dense", candidates=candidates)
+        yield PlannedUnit(unit, _whole_seconds(cells, budget), cells * budget.cell_bytes)
         return
-    # Parts are concatenated and sorted when they are merged: about four times the result.
-    distinct = min(cells, budget.rows)
-    needed = 4 * distinct * (8 + budget.cell_bytes)
+    # Codes that wait to be merged are as many as the merged ones, and merging copies and sorts
+    # all of them.
+    needed = _SPARSE_COPIES * min(cells, budget.rows) * (8 + budget.cell_bytes)
+    if candidates is not None:
+        needed += candidates.size * (8 + budget.cell_bytes)
     parts = -(-needed // budget.memory)
     seconds = budget.rows * _SPARSE_ROW * budget.layers / parts + budget.rows * _SELECT_ROW
     for part in range(parts):
@@ -92,12 +96,19 @@ def whole_tuple(
 
 
 def _part_of(codes: NDArray[np.int64], parts: int) -> NDArray[np.int64]:
-    from slicebeam.metrics.randomness import splitmix64
-
     return (splitmix64(codes.astype(np.uint64)) % np.uint64(parts)).astype(np.int64)
 
 
-def _dense_seconds(cells: int, budget: Budget) -> float:
+def _fits(cells: int, budget: Budget) -> bool:
+    """Return whether a tuple of so many cells is counted in a table."""
+    small = cells <= _SMALL_TABLE + _CELLS_PER_ROW * budget.rows
+    return small and cells * budget.cell_bytes <= budget.memory
+
+
+def _whole_seconds(cells: int, budget: Budget) -> float:
+    """Return what counting all slices of a tuple costs."""
+    if not _fits(cells, budget):
+        return budget.rows * _SPARSE_ROW * budget.layers + _UNIT
     return budget.layers * (budget.rows * _DENSE_ROW + cells * budget.cells * _TABLE_CELL) + _UNIT
 
 
@@ -122,7 +133,7 @@ def plan_listed(
     if candidates.size == 0:
         return
     features = lattice.features(candidates)
-    group_of, groups = _numbered(features)
+    group_of, groups = _numbered(features, lattice)
     order = np.lexsort((candidates, group_of))
     candidates, bases, base_sizes = candidates[order], bases[order], base_sizes[order]
     group_of = group_of[order]
@@ -136,10 +147,15 @@ def plan_listed(
     yield from _inside_units(candidates[chosen], bases[chosen], base_sizes[chosen], lattice, budget)
 
 
-def _numbered(features: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _numbered(
+    features: NDArray[np.int64], lattice: Lattice
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the number of each row's tuple, and the distinct tuples in lexicographic order."""
-    groups, numbers = np.unique(features, axis=0, return_inverse=True)
-    return numbers.reshape(-1).astype(np.int64), groups
+    # One number a tuple sorts many times faster than rows do; -1, for no feature, comes first.
+    base = len(lattice.sizes) + 1
+    powers = np.array([base**i for i in reversed(range(features.shape[1]))], np.int64)
+    _, first, numbers = np.unique((features + 1) @ powers, return_index=True, return_inverse=True)
+    return numbers.reshape(-1).astype(np.int64), features[first]
 
 
 def _cheaper_inside(
@@ -155,14 +171,16 @@ def _cheaper_inside(
     Selecting the examples of the base slices of one feature set is paid once for all tuples that
     extend it, so a feature set whose tuples together do not save that much is counted whole.
     """
-    pairs = np.stack([group_of, bases], axis=1)
-    _, first = np.unique(pairs, axis=0, return_index=True)
+    order = np.lexsort((bases, group_of))
+    is_first = np.ones(order.size, bool)
+    is_first[1:] = (np.diff(group_of[order]) != 0) | (np.diff(bases[order]) != 0)
+    first = order[is_first]
     selected = np.bincount(group_of[first], base_sizes[first], minlength=len(groups))
-    dense = np.array([_dense_seconds(_cells(row, lattice), budget) for row in groups])
-    saved = dense - selected * _INSIDE_ROW * budget.layers - _UNIT
+    whole = np.array([_whole_seconds(_cells(row, lattice), budget) for row in groups])
+    saved = whole - selected * _INSIDE_ROW * budget.layers - _UNIT
     has_base = np.bincount(group_of[first], bases[first] == 0, minlength=len(groups)) == 0
     inside = (saved > 0) & has_base
-    base_set_of, base_sets = _numbered(lattice.features(bases[first]))
+    base_set_of, base_sets = _numbered(lattice.features(bases[first]), lattice)
     owners = group_of[first]
     links = np.unique(np.stack([base_set_of, owners], axis=1), axis=0)
     links = links[inside[links[:, 1]]]
@@ -188,19 +206,22 @@ def _inside_units(
     """Yield units of base slices on the same features with all the features that extend them."""
     if candidates.size == 0:
         return
-    set_of, sets = _numbered(lattice.features(bases))
+    set_of, sets = _numbered(lattice.features(bases), lattice)
     # The extension is the one predicate that the base lacks: the digit sums differ by it.
     added = lattice.digits(candidates).sum(axis=1) - lattice.digits(bases).sum(axis=1)
     extension_of = lattice.feature_of[added]
+    order = np.lexsort((bases, set_of))
+    begins = np.searchsorted(set_of[order], np.arange(len(sets) + 1))
     for number, row in enumerate(sets):
-        mine = np.flatnonzero(set_of == number)
+        mine = order[begins[number] : begins[number + 1]]
         distinct, first = np.unique(bases[mine], return_index=True)
         sizes = base_sizes[mine][first]
         widest = int(lattice.radices[extension_of[mine]].max())
         width = max(1, budget.memory // 2 // (widest * budget.cell_bytes))
         for begin in range(0, distinct.size, width):
             some = distinct[begin : begin + width]
-            of_some = mine[(bases[mine] >= some[0]) & (bases[mine] <= some[-1])]
+            end = first[begin + width] if begin + width < distinct.size else mine.size
+            of_some = mine[first[begin] : end]
             yield from _extensions(
                 tuple(row[row >= 0].tolist()),
                 some,
@@ -223,7 +244,8 @@ def _extensions(
 ) -> Iterator[PlannedUnit]:
     """Yield the units of some base slices, cut so that the tables of a unit fit the memory."""
     taken: list[int] = []
-    size = 0
+    overhead = selector_bytes(bases.size, table_cells(features, lattice))
+    size = overhead
 
     def unit() -> PlannedUnit:
         mine = np.isin(extension_of, taken)
@@ -237,7 +259,7 @@ def _extensions(
         cost = bases.size * int(lattice.radices[feature]) * budget.cell_bytes
         if taken and size + cost > budget.memory // 2:
             yield unit()
-            taken, size = [], 0
+            taken, size = [], overhead
         taken.append(feature)
         size += cost
     if taken:

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.lattice import Keys, Lattice
 
-# Above this many feature triples the bound of level 3 does not look at known small pairs.
+# Above this many feature triples, or pairs of singletons, the bound of level 3 does not look at
+# known small pairs.
 _MOST_TRIPLES = 50_000
+_MOST_PAIRS = 1 << 25
+# Pairs that are multiplied at a time.
+_PAIRS_AT_A_TIME = 1 << 20
 # Above this many tuples of a level those without any visited slice are bounded together.
 _MOST_TUPLES = 2_000_000
 
@@ -76,7 +80,8 @@ def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int
         for part in lattice.subsets(here.keys, [2] if level == 3 and pairs else []):
             is_open &= ~contains(small_pairs, part)
         bounds.append(_level(lattice, level, here, is_open, widths, rows, min_size, pairs))
-        if level == 2 and comb(features, 3) <= _MOST_TRIPLES:
+        few = comb(features, 3) <= _MOST_TRIPLES and _pairs(lattice) <= _MOST_PAIRS
+        if level == 2 and few:
             small_pairs = here.keys[here.sizes < min_size]
             pairs = _open_pairs(lattice, small_pairs, large)
     return bounds
@@ -90,7 +95,7 @@ def _level(
     widths: NDArray[np.int64],
     rows: int,
     min_size: int,
-    pairs: dict[tuple[int, int], NDArray[np.float64]] | None,
+    pairs: dict[tuple[int, int], NDArray[np.bool_]] | None,
 ) -> int:
     owners = lattice.features(here.keys)[:, :level]
     if comb(len(lattice.sizes), level) <= _MOST_TUPLES:
@@ -130,27 +135,42 @@ def _tuple_numbers(
     return np.searchsorted(tuples @ powers, owners @ powers).astype(np.int64)
 
 
+def _pairs(lattice: Lattice) -> int:
+    """Return the number of pairs of singletons on different features."""
+    return (lattice.singletons**2 - sum(size**2 for size in lattice.sizes)) // 2
+
+
 def _open_pairs(
     lattice: Lattice, small: Keys, large: NDArray[np.bool_]
-) -> dict[tuple[int, int], NDArray[np.float64]]:
-    """Return for each pair of features a matrix: 1 where the pair may be large, 0 where not."""
+) -> dict[tuple[int, int], NDArray[np.bool_]]:
+    """Return for each pair of features a matrix: whether each pair of singletons may be large."""
     features = len(lattice.sizes)
     singles = [large[1 + lattice.offsets[f] : 1 + lattice.offsets[f + 1]] for f in range(features)]
     matrices = {
-        (a, b): np.outer(singles[a], singles[b]).astype(np.float64)
+        (a, b): np.outer(singles[a], singles[b])
         for a in range(features)
         for b in range(a + 1, features)
     }
     digits = lattice.digits(small)[:, :2]
     owners = lattice.feature_of[digits]
     codes = digits - 1 - lattice.offsets[owners]
-    for a, b in np.unique(owners, axis=0).tolist():
-        mine = (owners[:, 0] == a) & (owners[:, 1] == b)
-        matrices[a, b][codes[mine, 0], codes[mine, 1]] = 0.0
+    number = owners[:, 0] * features + owners[:, 1]
+    order = np.argsort(number, kind="stable")
+    begins = np.flatnonzero(np.diff(number[order], prepend=-1))
+    for mine in np.split(order, begins[1:]) if order.size else []:
+        a, b = owners[mine[0]].tolist()
+        matrices[a, b][codes[mine, 0], codes[mine, 1]] = False
     return matrices
 
 
-def _open_cells(row: list[int], pairs: dict[tuple[int, int], NDArray[np.float64]]) -> float:
+def _open_cells(row: list[int], pairs: dict[tuple[int, int], NDArray[np.bool_]]) -> float:
     """Return the number of cells of a feature triple of which no pair is known to be small."""
     a, b, c = row
-    return float(((pairs[a, b] @ pairs[b, c]) * pairs[a, c]).sum())
+    right = pairs[b, c].astype(np.float32)
+    step = max(1, _PAIRS_AT_A_TIME // max(right.shape))
+    total = 0.0
+    for begin in range(0, len(pairs[a, b]), step):
+        # Whole numbers below 2^24, which 32 bits hold exactly.
+        some = pairs[a, b][begin : begin + step].astype(np.float32) @ right
+        total += float(some.sum(dtype=np.float64, where=pairs[a, c][begin : begin + step]))
+    return total

@@ -251,7 +251,7 @@ class Provenance(_Part):
 class ChangeList(BaseModel):
     """The document of a run. Readers accept any 1.x and ignore keys that begin with ``x_``."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_by_name=True)
 
     schema_version: Annotated[str, Field(pattern=r"^1\.[0-9]+$")] = SCHEMA_VERSION
     changelist_id: str

@@ -79,7 +79,7 @@ def build(
             )
             for name in config.metric
         ),
-        **{"global": changes},
+        global_=changes,
         testing=_testing(config, searched, int(first.significant.sum())),
         search=doc.Search(
             strategy=_literal(searched.strategy),
@@ -101,7 +101,7 @@ def build(
     )
 
 
-def _literal(value: str) -> Any:
+def _literal(value: str | None) -> Any:
     # pydantic checks that the text is one of the known ones.
     return value
 

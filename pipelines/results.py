@@ -137,7 +137,7 @@ def collect(
     chosen = chosen[np.lexsort((kept.keys[chosen], levels[chosen]))]
     kept, q, significant = kept.take(chosen), q[chosen], significant[chosen]
     levels = levels[chosen]
-    parents = _ParentCounts(prepared, iterations, kept, significant.any(axis=1))
+    parents = _ParentCounts(prepared, iterations, kept, np.any(significant, axis=1))
     metrics = [
         _metric_result(number, config, prepared, kept, q, significant, levels, parents)
         for number in range(len(config.metric))

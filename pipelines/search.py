@@ -50,7 +50,7 @@ def run_search(config: SearchConfig, terminal: Terminal, *, resume: bool = False
     EngineError
         The engine or the storage failed; what is finished stays in the work folder.
     """
-    engine = Engine(runner_config(config.runner_config, config.runner_option))
+    runner = runner_config(config.runner_config, config.runner_option)
     files = expand_paths(config.data)
     output = local_path(config.output)
     if output.is_file():
@@ -59,6 +59,7 @@ def run_search(config: SearchConfig, terminal: Terminal, *, resume: bool = False
         output.mkdir(parents=True, exist_ok=True)
     work = WorkFolder(local_path(config.work_dir) if config.work_dir else output / "_work")
     work.begin(config, files, resume=resume)
+    engine = Engine(runner, work.path / "workers.log")
     with resumable(work):
         terminal.stage("reading the data")
         prepared = prepare(config, files, work, engine)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.lattice import Keys, Lattice
 
 # Children that are generated at a time.
-_CHILDREN_AT_A_TIME = 1 << 21
+_CHILDREN_AT_A_TIME = 1 << 18
 
 
 @dataclass
@@ -123,8 +123,9 @@ class Iterative:
         """Return candidates and the parents that they extend by a later singleton.
 
         A candidate with one open parent and no barren ancestor has only open parents: each was
-        either visited, and then is open, or not visited because of a barren ancestor of its own.
-        So it is found from the parent without its last predicate, once.
+        either visited, and then is open, or not visited because of a barren ancestor of its own
+        (what is barren stays so: more slices visited only lower the q-values of others). So it is
+        found from the parent without its last predicate, once.
         """
         lattice = self.lattice
         digits = lattice.digits(some)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 MOST_ROWS = 12
 _LINE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
+# Intervals are shown from this width; what is no terminal gets a width of its own.
+_WIDE = 100
+_PIPED_WIDTH = 120
 
 
 class Terminal:
@@ -171,12 +175,14 @@ def show(published: Published) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _PIPED_WIDTH
     document = published.changelist
     console.print()
     console.print(document.summary, markup=False)
     if document.slices:
         console.print()
-        console.print(_table(document))
+        console.print(_table(document, wide=console.width >= _WIDE))
         rest = len(document.slices) - MOST_ROWS
         if rest > 0:
             console.print(f"and {rest:,} more", markup=False)
@@ -188,31 +194,29 @@ def show(published: Published) -> None:
         console.out(str(path), highlight=False)
 
 
-def _table(document: ChangeList) -> Any:
+def _table(document: ChangeList, *, wide: bool) -> Any:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     baseline = document.comparison.kind == "baseline"
+    headers = ["n", document.metrics[0].key, *(["was"] if baseline else []), "delta"]
+    if wide:
+        headers += ["95% interval", "q"]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for header in headers:
+        table.add_column(header, justify="right", no_wrap=True)
+    # Last, so that it has all the width that the numbers leave.
     table.add_column("slice", overflow="fold")
-    table.add_column("n", justify="right", no_wrap=True)
-    name = document.metrics[0].key
-    table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("was" if baseline else "overall", justify="right", no_wrap=True)
-    table.add_column("delta", justify="right", no_wrap=True)
-    table.add_column("95% interval", justify="right", no_wrap=True)
-    table.add_column("q", justify="right", no_wrap=True)
     for one in document.slices[:MOST_ROWS]:
         change = one.changes[0]
-        table.add_row(
-            one.name.replace("[", r"\["),
-            f"{one.size.n:,}",
-            _number(change.value.value),
-            _number(change.reference),
-            _signed(change.delta.value),
-            f"{_signed(change.delta.lo)} … {_signed(change.delta.hi)}",
-            f"{change.p_adjusted:.1e}" if change.p_adjusted is not None else "",
-        )
+        cells = [f"{one.size.n:,}", _number(change.value.value)]
+        cells += [_number(change.reference)] if baseline else []
+        cells.append(_signed(change.delta.value))
+        if wide:
+            cells.append(f"{_signed(change.delta.lo)} … {_signed(change.delta.hi)}")
+            cells.append("" if change.p_adjusted is None else f"{change.p_adjusted:.1e}")
+        table.add_row(*cells, Text(one.name))
     return table
 
 

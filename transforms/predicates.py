@@ -117,6 +117,10 @@ def arrow_values(values: list[Any], kind: pa.DataType) -> pa.Array:
         A value is not of the column's type.
     """
     try:
+        if pa.types.is_time(kind):
+            # Arrow reads no time of day from text, but an instant of a day.
+            days = pa.array([f"1970-01-01T{value}" for value in values], pa.string())
+            return pc.cast(pc.cast(days, pa.timestamp(kind.unit)), kind)
         if pa.types.is_temporal(kind):
             return pc.cast(pa.array(values, pa.string()), kind)
         if pa.types.is_decimal(kind):

@@ -64,23 +64,27 @@ def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.R
     space = config.tests[0].space
     reader = CountReader(config.lattice, space.size, len(totals), config.min_slice_size)
     read = list(reader.slices(units, state))
+    nonempty = sum(counted.nonempty for counted in read)
     keys = np.concatenate([counted.keys for counted in read])
     counts = np.concatenate([counted.counts for counted in read])
     sizes = counts[:, 0].sum(axis=1)
-    kept = np.flatnonzero(sizes > 0)
-    keys, counts, sizes = keys[kept], counts[kept], sizes[kept]
+    del read
+    if not sizes.all():
+        kept = np.flatnonzero(sizes)
+        keys, counts, sizes = keys[kept], counts[kept], sizes[kept]
     columns: dict[str, NDArray[Any]] = {"key": keys}
     for cell in range(space.size):
         columns[f"c{cell}"] = counts[:, 0, cell]
     large = np.flatnonzero(sizes >= config.min_slice_size)
+    testable = counts if large.size == sizes.size else counts[large]
     for number, test in enumerate(config.tests):
-        tested, errors = test.run(counts[large], totals)
+        tested, errors = test.run(testable, totals)
         columns[f"p{number}"] = _spread(tested.p, large, sizes.size, np.nan)
         columns[f"reason{number}"] = _spread(tested.reasons, large, sizes.size, 0)
         columns[f"se{number}"] = _spread(errors, large, sizes.size, np.nan)
     facts = {
         "plan": config.plan_digest,
-        "nonempty": sum(counted.nonempty for counted in read),
+        "nonempty": nonempty,
         "tested": int(large.size),
     }
     arrays = [pa.array(np.ascontiguousarray(column)) for column in columns.values()]

@@ -1,0 +1,273 @@
+"""The result is the same however the work was cut, spread, ordered or interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.config import search_config
+from slicebeam.pipelines.work_folder import WorkFolder
+from tests.running import Found, read, search
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+FEATURES = "age,workclass,education,marital-status,occupation,hours-per-week,native-country"
+OPTIONS: dict[str, Any] = {
+    "label": "income",
+    "prediction": "prediction",
+    "features": tuple(FEATURES.split(",")),
+}
+EVERY_FEATURE = FEATURES + ",fnlwgt,relationship,race,sex,capital-gain,capital-loss,education-num"
+WAYS: dict[str, dict[str, Any]] = {
+    "batch": {},
+    "wide": {"features": tuple(EVERY_FEATURE.split(","))},
+    "iterative": {"strategy": "iterative"},
+    "priority": {"strategy": "priority", "max_candidates": 400},
+    "baseline": {"baseline_prediction": "prediction_old", "alternative": "both"},
+    "paper": {"test": "paper", "example_id": "row_id", "max_cross_size": 2},
+    "paper-cells": {"test": "paper-cells", "max_cross_size": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory, adult_path: Path) -> Callable[[str], Found]:
+    """The undisturbed result of each way."""
+    found: dict[str, Found] = {}
+
+    def once(way: str) -> Found:
+        if way not in found:
+            folder = tmp_path_factory.mktemp(way)
+            found[way] = search(folder, data=(str(adult_path),), **(OPTIONS | WAYS[way]))
+        return found[way]
+
+    return once
+
+
+def _same(one: Found, other: Found) -> None:
+    assert one.slices_bytes == other.slices_bytes
+    assert one.timeless() == other.timeless()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_chunk_size_shards_and_memory(
+    tmp_path: Path, adult_path: Path, plain: Callable[[str], Found], way: str
+) -> None:
+    cut = {"chunk_rows": 1111, "memory_budget": "16MB"}
+    found = search(tmp_path, data=(str(adult_path),), **(OPTIONS | WAYS[way]), **cut)
+    _same(found, plain(way))
+    assert found.document["testing"]["significant"] > 5
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_order_of_examples_files_and_row_groups(
+    tmp_path: Path, adult: pd.DataFrame, plain: Callable[[str], Found], way: str
+) -> None:
+    shuffled = adult.sample(frac=1, random_state=4)
+    bounds = [0, 3000, 3001, 16281]
+    for number in range(3):
+        part = shuffled.iloc[bounds[number] : bounds[number + 1]]
+        table = pa.Table.from_pandas(part, preserve_index=False)
+        pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=700)
+    pattern = str(tmp_path / "*.parquet")
+    found = search(tmp_path / "out", data=(pattern,), **(OPTIONS | WAYS[way]))
+    _same(found, plain(way))
+
+
+@pytest.mark.parametrize("way", ["batch", "priority", "paper"])
+def test_two_worker_processes(
+    tmp_path: Path, adult_path: Path, plain: Callable[[str], Found], way: str
+) -> None:
+    spread = {"runner_config": "direct_multi", "chunk_rows": 5000, "memory_budget": "16MB"}
+    found = search(tmp_path, data=(str(adult_path),), **(OPTIONS | WAYS[way]), **spread)
+    _same(found, plain(way))
+    assert found.document["provenance"]["runner"] == "direct, 2 processes"
+
+
+def test_shards_dealt_to_workers_are_summed(
+    tmp_path: Path,
+    adult_path: Path,
+    plain: Callable[[str], Found],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where blocks are few, the tables of groups of shards are shuffled and summed."""
+    from slicebeam.pipelines import iterations
+    from slicebeam.transforms.combine_slice_metrics import work_items
+
+    monkeypatch.setattr(
+        iterations, "work_items", lambda blocks, shards, *_: work_items(blocks, shards, 99.0, 99)
+    )
+    found = search(tmp_path, data=(str(adult_path),), **OPTIONS, chunk_rows=2000)
+    _same(found, plain("batch"))
+    assert found.document["search"]["iterations"][0]["shuffled_bytes"] > 0
+    assert plain("batch").document["search"]["iterations"][0]["shuffled_bytes"] == 0
+
+
+def _command(data: Path, output: Path, way: str, *more: str) -> list[str]:
+    flags = [f"--data={data}", f"--output={output}"]
+    for key, value in (OPTIONS | WAYS[way]).items():
+        text = ",".join(value) if isinstance(value, tuple) else value
+        flags.append(f"--{key.replace('_', '-')}={text}")
+    # Small blocks, so that there is much to be interrupted.
+    flags += ["--chunk-rows=3000", "--memory-budget=16MB", "--quiet"]
+    return [sys.executable, "-m", "slicebeam.pipelines.cli", "search", *flags, *more]
+
+
+def _kill_when(command: list[str], condition: Callable[[], bool]) -> bool:
+    """Kill a run, with no chance to tidy up, once a condition holds; False if it ended before."""
+    process = subprocess.Popen(command)
+    while process.poll() is None:
+        if condition():
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            return True
+        time.sleep(0.002)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("way", "moment"),
+    [
+        ("batch", "shards/000000-000002.arrow"),
+        ("wide", "iteration-1/000001.arrow"),
+        ("iterative", "encoded.json"),
+        ("priority", "iteration-2/plan"),
+        ("priority", "iteration-3/cost.json"),
+    ],
+)
+def test_killed_and_resumed(
+    tmp_path: Path, adult_path: Path, plain: Callable[[str], Found], way: str, moment: str
+) -> None:
+    output = tmp_path / "out"
+    seen = output / "_work" / moment
+    killed = _kill_when(_command(adult_path, output, way), seen.exists)
+    assert killed, f"the run ended before {moment}"
+    assert not (output / "changelist.json").exists()
+    subprocess.run(_command(adult_path, output, way, "--resume"), check=True)
+    _same(read(output), plain(way))
+    assert not (output / "_work").exists()
+
+
+def test_a_finished_block_is_not_counted_again(
+    tmp_path: Path,
+    adult_path: Path,
+    plain: Callable[[str], Found],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from slicebeam.pipelines import iterations
+
+    output = tmp_path / "out"
+    parts = output / "_work" / "iteration-1"
+    last = parts / "000003.arrow"
+    assert _kill_when(_command(adult_path, output, "wide"), last.exists)
+    finished = {int(path.stem) for path in parts.glob("0*.arrow")}
+    counted: set[int] = set()
+    real = iterations.work_items
+
+    def spy(blocks: Any, *more: Any) -> Any:
+        counted.update(blocks)
+        return real(blocks, *more)
+
+    monkeypatch.setattr(iterations, "work_items", spy)
+    cut = {"chunk_rows": 3000, "memory_budget": "16MB"}
+    options = {"data": (str(adult_path),), **OPTIONS, **WAYS["wide"], **cut}
+    _same(search(output, resume=True, **options), plain("wide"))
+    assert len(finished) > 3
+    assert not finished & counted
+    assert counted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["batch", "iterative", "priority"])
+def test_killed_at_random_moments(
+    tmp_path: Path, adult_path: Path, plain: Callable[[str], Found], way: str
+) -> None:
+    random = np.random.default_rng(7)
+    output = tmp_path / "out"
+    resume: list[str] = []
+    for _ in range(12):
+        end = time.monotonic() + random.uniform(1.0, 4.0)
+        if not _kill_when(
+            _command(adult_path, output, way, *resume), lambda: time.monotonic() > end
+        ):
+            break
+        resume = ["--resume"] if (output / "_work" / "run.json").exists() else []
+    else:
+        subprocess.run(_command(adult_path, output, way, *resume), check=True)
+    _same(read(output), plain(way))
+
+
+def test_an_old_result_stays_until_the_new_one_is_whole(tmp_path: Path, adult_path: Path) -> None:
+    output = tmp_path / "out"
+    subprocess.run(_command(adult_path, output, "iterative"), check=True)
+    before = {path.name: path.read_bytes() for path in output.iterdir()}
+    marker = output / "_work" / "iteration-1" / "plan"
+    assert _kill_when(_command(adult_path, output, "batch"), marker.exists)
+    assert {p.name: p.read_bytes() for p in output.iterdir() if p.is_file()} == before
+
+
+def test_resume_refuses_another_run(tmp_path: Path, adult_path: Path) -> None:
+    data = tmp_path / "data.parquet"
+    data.write_bytes(adult_path.read_bytes())
+    options = {"data": (str(data),), "output": str(tmp_path), **OPTIONS}
+    config = search_config(options)
+    work = WorkFolder(tmp_path / "_work")
+    with pytest.raises(InputError, match="holds no run to resume"):
+        work.begin(config, [str(data)], resume=True)
+    work.begin(config, [str(data)], resume=False)
+    work.begin(config, [str(data)], resume=True)
+    other = search_config({**options, "bins": 5})
+    with pytest.raises(InputError, match="--bins is 5 but was 10"):
+        work.begin(other, [str(data)], resume=True)
+    os.utime(data, (1, 1))
+    with pytest.raises(InputError, match=r"the data changed .*data\.parquet"):
+        work.begin(config, [str(data)], resume=True)
+
+
+def test_a_foreign_folder_is_not_cleared(tmp_path: Path, adult_path: Path) -> None:
+    work = tmp_path / "mine"
+    work.mkdir()
+    (work / "thesis.tex").write_text("precious")
+    with pytest.raises(InputError, match="holds files that no run put there"):
+        search(tmp_path / "out", data=(str(adult_path),), work_dir=str(work), **OPTIONS)
+    assert (work / "thesis.tex").read_text() == "precious"
+
+
+def test_two_runs_do_not_share_a_work_folder(tmp_path: Path, adult_path: Path) -> None:
+    config = search_config({"data": (str(adult_path),), "output": str(tmp_path), **OPTIONS})
+    work = WorkFolder(tmp_path / "_work")
+    work.begin(config, [str(adult_path)], resume=False)
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        (work.path / "owner").write_text(str(other.pid))
+        with pytest.raises(EngineError, match=f"process {other.pid}"):
+            work.begin(config, [str(adult_path)], resume=False)
+    finally:
+        other.kill()
+        other.wait()
+    work.begin(config, [str(adult_path)], resume=False)
+
+
+def test_domains_of_an_earlier_run(
+    tmp_path: Path, adult_path: Path, plain: Callable[[str], Found]
+) -> None:
+    earlier = plain("batch").folder / "changelist.json"
+    found = search(tmp_path, data=(str(adult_path),), domains=str(earlier), **OPTIONS)
+    assert found.slices_bytes == plain("batch").slices_bytes
+    shapes = json.loads(earlier.read_text())["dataset"]["domains"]
+    assert [d["singletons"] for d in found.document["dataset"]["domains"]] == [
+        d["singletons"] for d in shapes
+    ]
