@@ -61,7 +61,8 @@ class CellSpace:
 
     def holds(self, indicator: str, *, old: bool = False) -> NDArray[np.bool_]:
         """Return in which cells [cells] an indicator is set."""
-        return (np.arange(self.size) >> self.bit(indicator, old=old)) % 2 == 1
+        cells: NDArray[np.bool_] = (np.arange(self.size) >> self.bit(indicator, old=old)) % 2 == 1
+        return cells
 
 
 @dataclass(frozen=True)

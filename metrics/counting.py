@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.lattice import Keys, Lattice
 
-    Array = NDArray[np.float64] | NDArray[np.int64]
+    Array = NDArray[np.int64]
     State = list[list[Array]]
 
 Method = Literal["dense", "sparse", "inside"]
@@ -177,27 +177,27 @@ class _Sparse:
     """Distinct codes with their counts: parts are merged when they outgrow the merged ones."""
 
     codes: list[NDArray[np.int64]] = field(default_factory=list)
-    counts: list[NDArray[np.float64]] = field(default_factory=list)
+    counts: list[NDArray[np.int64]] = field(default_factory=list)
     merged_size: int = 0
     size: int = 0
 
-    def add(self, codes: NDArray[np.int64], counts: NDArray[np.float64]) -> None:
+    def add(self, codes: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         self.codes.append(codes)
         self.counts.append(counts)
         self.size += codes.size
         if self.size > 2 * self.merged_size + ROWS_AT_A_TIME:
             self.merge()
 
-    def merge(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        codes, inverse = np.unique(np.concatenate(self.codes), return_inverse=True)
-        stacked = np.concatenate(self.counts)
-        # Sums of integers below 2^53 are exact, and so do not depend on the order of the parts.
-        counts = np.stack(
-            [np.bincount(inverse, column, minlength=codes.size) for column in stacked.T], axis=1
-        )
-        self.codes, self.counts = [codes], [counts]
-        self.merged_size = self.size = codes.size
-        return codes, counts
+    def merge(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if len(self.codes) > 1:
+            codes = np.concatenate(self.codes)
+            order = np.argsort(codes)
+            codes = codes[order]
+            begins = np.flatnonzero(np.diff(codes, prepend=-1))
+            stacked = np.concatenate(self.counts)[order]
+            self.codes, self.counts = [codes[begins]], [np.add.reduceat(stacked, begins)]
+            self.merged_size = self.size = begins.size
+        return self.codes[0], self.counts[0]
 
 
 def _count_into(
@@ -211,12 +211,12 @@ def _count_into(
     drawn = (weight if rows is None else weight[rows] for weight in weights)
     if size > _SPREAD_OUT * code.size:
         np.add.at(table[0], code, 1)
-        for layer, weight in zip(table[1:], drawn, strict=True):
-            np.add.at(layer, code, weight.astype(np.int64))
+        for layer, weight in zip(range(1, len(table)), drawn, strict=True):
+            np.add.at(table[layer], code, weight.astype(np.int64))
         return
     table[0] += np.bincount(code, minlength=size)
-    for layer, weight in zip(table[1:], drawn, strict=True):
-        layer += np.bincount(code, weight, minlength=size).astype(np.int64)
+    for layer, weight in zip(range(1, len(table)), drawn, strict=True):
+        table[layer] += np.bincount(code, weight, minlength=size).astype(np.int64)
 
 
 class Tables:
@@ -301,7 +301,7 @@ class Tables:
         counts = np.zeros((self.layers, self.cells * distinct.size), np.int64)
         _count_into(counts, packed, rows, weights)
         shaped = counts.reshape(self.layers * self.cells, distinct.size).T
-        table.add(distinct, shaped.astype(np.float64))
+        table.add(distinct, np.ascontiguousarray(shaped))
 
     def _add_inside(
         self,
@@ -388,10 +388,10 @@ class CountReader:
         if unit.method == "sparse":
             if not arrays:
                 return SliceCounts.none(self.layers, self.cells)
-            codes = arrays[0].astype(np.int64, copy=False)
-            by_cell = arrays[1].astype(np.int64).T.reshape(self.layers, self.cells, -1)
+            codes = arrays[0]
+            by_cell = arrays[1].T.reshape(self.layers, self.cells, -1)
         else:
-            by_cell = arrays[0].reshape(self.layers, self.cells, -1).astype(np.int64, copy=False)
+            by_cell = arrays[0].reshape(self.layers, self.cells, -1)
             codes = np.arange(by_cell.shape[2])
         sizes = by_cell[0].sum(axis=0)
         matched = self.lattice.matched(unit.features, codes)
@@ -416,7 +416,7 @@ class CountReader:
             at = np.minimum(np.searchsorted(codes, wanted), codes.size - 1)
             found = codes[at] == wanted
             flat = arrays[1].reshape(codes.size, self.layers, self.cells)
-            counts[found] = flat[at[found]].astype(np.int64)
+            counts[found] = flat[at[found]]
         return counts
 
     def _read_inside(
@@ -464,7 +464,7 @@ def _merge_sparse(mine: list[Array], other: list[Array]) -> list[Array]:
         return mine or other
     table = _Sparse()
     for codes, counts in (mine, other):
-        table.add(codes.astype(np.int64), counts.astype(np.float64))
+        table.add(codes, counts)
     return list(table.merge())
 
 

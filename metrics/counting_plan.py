@@ -29,6 +29,9 @@ _SELECT_ROW = 5e-9
 _INSIDE_ROW = 15e-9
 _UNIT = 30e-6
 
+# Candidates whose digits are looked at together.
+_CANDIDATES_AT_A_TIME = 1 << 18
+
 # Bytes that sparse counting takes, over those of its result.
 _SPARSE_COPIES = 8
 
@@ -132,8 +135,7 @@ def plan_listed(
     """
     if candidates.size == 0:
         return
-    features = lattice.features(candidates)
-    group_of, groups = _numbered(features, lattice)
+    group_of, groups = lattice.feature_sets(candidates)
     order = np.lexsort((candidates, group_of))
     candidates, bases, base_sizes = candidates[order], bases[order], base_sizes[order]
     group_of = group_of[order]
@@ -144,18 +146,9 @@ def plan_listed(
         row = groups[group]
         yield from whole_tuple(tuple(row[row >= 0].tolist()), mine, lattice, budget)
     chosen = inside[group_of]
-    yield from _inside_units(candidates[chosen], bases[chosen], base_sizes[chosen], lattice, budget)
-
-
-def _numbered(
-    features: NDArray[np.int64], lattice: Lattice
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the number of each row's tuple, and the distinct tuples in lexicographic order."""
-    # One number a tuple sorts many times faster than rows do; -1, for no feature, comes first.
-    base = len(lattice.sizes) + 1
-    powers = np.array([base**i for i in reversed(range(features.shape[1]))], np.int64)
-    _, first, numbers = np.unique((features + 1) @ powers, return_index=True, return_inverse=True)
-    return numbers.reshape(-1).astype(np.int64), features[first]
+    candidates, bases, base_sizes = candidates[chosen], bases[chosen], base_sizes[chosen]
+    del order, group_of, chosen
+    yield from _inside_units(candidates, bases, base_sizes, lattice, budget)
 
 
 def _cheaper_inside(
@@ -179,8 +172,8 @@ def _cheaper_inside(
     whole = np.array([_whole_seconds(_cells(row, lattice), budget) for row in groups])
     saved = whole - selected * _INSIDE_ROW * budget.layers - _UNIT
     has_base = np.bincount(group_of[first], bases[first] == 0, minlength=len(groups)) == 0
-    inside = (saved > 0) & has_base
-    base_set_of, base_sets = _numbered(lattice.features(bases[first]), lattice)
+    inside: NDArray[np.bool_] = (saved > 0) & has_base
+    base_set_of, base_sets = lattice.feature_sets(bases[first])
     owners = group_of[first]
     links = np.unique(np.stack([base_set_of, owners], axis=1), axis=0)
     links = links[inside[links[:, 1]]]
@@ -206,10 +199,13 @@ def _inside_units(
     """Yield units of base slices on the same features with all the features that extend them."""
     if candidates.size == 0:
         return
-    set_of, sets = _numbered(lattice.features(bases), lattice)
+    set_of, sets = lattice.feature_sets(bases)
     # The extension is the one predicate that the base lacks: the digit sums differ by it.
-    added = lattice.digits(candidates).sum(axis=1) - lattice.digits(bases).sum(axis=1)
-    extension_of = lattice.feature_of[added]
+    extension_of = np.empty(candidates.size, np.int64)
+    for begin in range(0, candidates.size, _CANDIDATES_AT_A_TIME):
+        now = slice(begin, begin + _CANDIDATES_AT_A_TIME)
+        digits, base_digits = lattice.digits(candidates[now]), lattice.digits(bases[now])
+        extension_of[now] = lattice.feature_of[digits.sum(axis=1) - base_digits.sum(axis=1)]
     order = np.lexsort((bases, set_of))
     begins = np.searchsorted(set_of[order], np.arange(len(sets) + 1))
     for number, row in enumerate(sets):

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     Keys = NDArray[np.int64]
 
 
+# Slices whose features are looked up at a time: they take ten times the memory of the keys.
+_KEYS_AT_A_TIME = 1 << 18
+
+
 @dataclass(frozen=True)
 class Lattice:
     """The slices of up to ``max_cross_size`` predicates on different features.
@@ -97,7 +101,9 @@ class Lattice:
 
     def digits(self, keys: Keys) -> NDArray[np.int64]:
         """Return the digits [slices, L] of keys: singleton number + 1, then zeros."""
-        return keys[:, None] // self._weights[None, :] % self.base
+        digits: NDArray[np.int64] = keys[:, None] // self._weights[None, :]
+        digits %= self.base
+        return digits
 
     def keys_of_sets(self, digits: NDArray[np.int64]) -> Keys:
         """Return the keys [slices] of digits [slices, up to L] in any order."""
@@ -111,11 +117,32 @@ class Lattice:
 
     def cross_sizes(self, keys: Keys) -> NDArray[np.int64]:
         """Return the number of predicates [slices] of each slice."""
-        return np.count_nonzero(self.digits(keys), axis=1).astype(np.int64)
+        sizes = (keys != 0).astype(np.int64)
+        # Some digit after the first l is set where the key is no multiple of the l-th weight.
+        for weight in self._weights[:-1].tolist():
+            sizes += keys % weight != 0
+        return sizes
 
     def features(self, keys: Keys) -> NDArray[np.int64]:
         """Return the features [slices, L] of each slice, ascending, then -1."""
-        return self.feature_of[self.digits(keys)]
+        owners: NDArray[np.int64] = self.feature_of[self.digits(keys)]
+        return owners
+
+    def feature_sets(self, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the number of each slice's feature tuple, and the tuples in lexicographic order.
+
+        Returns
+        -------
+        int64 [slices], and int64 [tuples, L]: ascending features, then -1
+        """
+        base = len(self.sizes) + 1
+        powers = np.array([base**i for i in reversed(range(self.max_cross_size))], np.int64)
+        packed = np.empty(keys.size, np.int64)
+        for begin in range(0, keys.size, _KEYS_AT_A_TIME):
+            some = slice(begin, begin + _KEYS_AT_A_TIME)
+            packed[some] = (self.features(keys[some]) + 1) @ powers
+        distinct = np.unique(packed)
+        return np.searchsorted(distinct, packed), distinct[:, None] // powers % base - 1
 
     def subsets(self, keys: Keys, sizes: Sequence[int]) -> Iterator[Keys]:
         """Yield, for slices of one cross size, the keys of every conjunction of some predicates.

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # known small pairs.
 _MOST_TRIPLES = 50_000
 _MOST_PAIRS = 1 << 25
+# Slices whose predicates are looked at together.
+_KEYS_AT_A_TIME = 1 << 18
 # Pairs that are multiplied at a time.
 _PAIRS_AT_A_TIME = 1 << 20
 # Above this many tuples of a level those without any visited slice are bounded together.
@@ -77,8 +79,10 @@ def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int
         mine = levels == level
         here = Visited(visited.keys[mine], visited.sizes[mine])
         is_open = np.ones(here.keys.size, bool)
-        for part in lattice.subsets(here.keys, [2] if level == 3 and pairs else []):
-            is_open &= ~contains(small_pairs, part)
+        for begin in range(0, here.keys.size if level == 3 and pairs else 0, _KEYS_AT_A_TIME):
+            now = slice(begin, begin + _KEYS_AT_A_TIME)
+            for part in lattice.subsets(here.keys[now], [2]):
+                is_open[now] &= ~contains(small_pairs, part)
         bounds.append(_level(lattice, level, here, is_open, widths, rows, min_size, pairs))
         few = comb(features, 3) <= _MOST_TRIPLES and _pairs(lattice) <= _MOST_PAIRS
         if level == 2 and few:
@@ -97,14 +101,13 @@ def _level(
     min_size: int,
     pairs: dict[tuple[int, int], NDArray[np.bool_]] | None,
 ) -> int:
-    owners = lattice.features(here.keys)[:, :level]
+    number, tuples = lattice.feature_sets(here.keys)
+    tuples = tuples[:, :level]
+    unseen_elsewhere = 0
     if comb(len(lattice.sizes), level) <= _MOST_TUPLES:
-        tuples = lattice.tuples(level)
-        number = _tuple_numbers(tuples, owners, lattice)
-        unseen_elsewhere = 0
+        visited_tuples, tuples = tuples, lattice.tuples(level)
+        number = _tuple_numbers(tuples, visited_tuples, lattice)[number]
     else:
-        tuples, number = np.unique(owners, axis=0, return_inverse=True)
-        number = number.reshape(-1)
         ways = [1] + [0] * level
         for width in widths.tolist():
             for size in range(level, 0, -1):
@@ -127,12 +130,12 @@ def _level(
 
 
 def _tuple_numbers(
-    tuples: NDArray[np.int64], owners: NDArray[np.int64], lattice: Lattice
+    tuples: NDArray[np.int64], some: NDArray[np.int64], lattice: Lattice
 ) -> NDArray[np.int64]:
-    """Return the position of each slice's feature tuple among all of them."""
+    """Return the positions of some feature tuples among all of them."""
     powers = (len(lattice.sizes) + 1) ** np.arange(tuples.shape[1])[::-1]
     # Lexicographic order of tuples is the order of these numbers.
-    return np.searchsorted(tuples @ powers, owners @ powers).astype(np.int64)
+    return np.searchsorted(tuples @ powers, some @ powers).astype(np.int64)
 
 
 def _pairs(lattice: Lattice) -> int:
@@ -151,15 +154,16 @@ def _open_pairs(
         for a in range(features)
         for b in range(a + 1, features)
     }
-    digits = lattice.digits(small)[:, :2]
-    owners = lattice.feature_of[digits]
-    codes = digits - 1 - lattice.offsets[owners]
-    number = owners[:, 0] * features + owners[:, 1]
-    order = np.argsort(number, kind="stable")
-    begins = np.flatnonzero(np.diff(number[order], prepend=-1))
-    for mine in np.split(order, begins[1:]) if order.size else []:
-        a, b = owners[mine[0]].tolist()
-        matrices[a, b][codes[mine, 0], codes[mine, 1]] = False
+    for begin in range(0, small.size, _KEYS_AT_A_TIME):
+        digits = lattice.digits(small[begin : begin + _KEYS_AT_A_TIME])[:, :2]
+        owners = lattice.feature_of[digits]
+        codes = digits - 1 - lattice.offsets[owners]
+        number = owners[:, 0] * features + owners[:, 1]
+        order = np.argsort(number, kind="stable")
+        begins = np.flatnonzero(np.diff(number[order], prepend=-1))
+        for mine in np.split(order, begins[1:]):
+            a, b = owners[mine[0]].tolist()
+            matrices[a, b][codes[mine, 0], codes[mine, 1]] = False
     return matrices
 
 

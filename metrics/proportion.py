@@ -69,7 +69,10 @@ class ShareOfExamples(base.Metric):
         n = counts.sum(axis=1)
         marked = self._marked(counts, space, old=old)
         counted = marked if self.counts_set else n - marked
-        return np.divide(counted, n, out=np.full(n.shape, np.nan), where=n > 0)
+        share: NDArray[np.float64] = np.divide(
+            counted, n, out=np.full(n.shape, np.nan), where=n > 0
+        )
+        return share
 
     def test(
         self,

@@ -63,7 +63,7 @@ class Dataset(_Part):
         "predictions, whatever their order"
     )
     n: Annotated[int, Field(ge=0)]
-    id_field: str | None
+    id_field: str | None = None
     label_field: str
     classes: tuple[Any, ...]
     domains: tuple[Domain, ...]
@@ -106,7 +106,7 @@ class Metric(_Part):
 class Estimate(_Part):
     """A value with its confidence interval."""
 
-    value: float | None
+    value: float | None = None
     lo: float | None = None
     hi: float | None = None
     confidence: float | None = None
@@ -119,8 +119,9 @@ class Change(_Part):
     n: int
     value: Estimate = Field(description="the metric of the model under test")
     reference: float | None = Field(
+        None,
         description="what it is compared with: the metric on all examples (overall), or the old "
-        "model's on the same examples (baseline)"
+        "model's on the same examples (baseline)",
     )
     complement: float | None = Field(None, description="the metric on the other examples (overall)")
     delta: Estimate = Field(description="value minus reference")
@@ -216,7 +217,7 @@ class Iteration(_Part):
     iteration: int
     candidates: int = Field(description="conjunctions that were generated")
     nonempty: int = Field(description="candidates whose slice is not empty")
-    nonempty_estimated: float | None
+    nonempty_estimated: float | None = None
     tested: int
     significant: int = Field(description="significant slices after this iteration, of all visited")
     cpu_seconds: float
@@ -234,7 +235,10 @@ class Search(_Part):
     reported: int = Field(description="significant slices in this document")
     inherited: int = Field(description="significant slices that a slice above them explains")
     duplicates: int = Field(description="significant slices with the examples of a shorter one")
-    saved_slices: Literal["tested", "significant"]
+    saved_slices: Literal["tested", "significant"] = Field(
+        description="which slices are in slices.parquet; with significant also the singletons"
+    )
+    slices_fingerprint: Sha256 = Field(description="of the slices.parquet of this very run")
 
 
 class Provenance(_Part):

@@ -47,6 +47,7 @@ def build(
     results: Results,
     names: SliceNames,
     runner: str,
+    slices_fingerprint: str,
 ) -> doc.ChangeList:
     """Return the document of a search."""
     order = report_order(results, config)
@@ -90,6 +91,7 @@ def build(
             inherited=int(np.count_nonzero(first.label == INHERITED)),
             duplicates=int(np.count_nonzero(results.same_as != results.keys)),
             saved_slices=_literal(results.saved),
+            slices_fingerprint=slices_fingerprint,
         ),
         slices=slices,
         provenance=doc.Provenance(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.document import build
@@ -15,7 +16,7 @@ from slicebeam.pipelines.results import collect
 from slicebeam.pipelines.runner import Engine, runner_config
 from slicebeam.pipelines.slices_table import SliceNames, write_slices
 from slicebeam.pipelines.work_folder import WorkFolder
-from slicebeam.transforms.files import expand_paths, local_path, storage_errors, written_whole
+from slicebeam.transforms.files import expand_paths, local_path, storage_errors, written_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,15 +70,24 @@ def run_search(config: SearchConfig, terminal: Terminal, *, resume: bool = False
         terminal.stage("describing what was found")
         results = collect(config, prepared, searched, iterations, work, engine)
         names = SliceNames(prepared.lattice, prepared.domains)
-        changelist = build(config, prepared, searched, results, names, engine.name)
-        published = Published(changelist, output / "changelist.json", output / "slices.parquet")
-        # The table first: the document is what says that a run is complete.
-        with written_whole(published.slices_path) as stream:
-            write_slices(stream, results, names, prepared.rows)
-        with written_whole(published.changelist_path) as stream:
-            stream.write(changelist.to_json().encode("utf-8"))
+        paths = output / "slices.parquet", output / "changelist.json"
+        # Both are complete before either appears, and the document names its table's hash.
+        with written_together(*paths) as (table, document):
+            write_slices(table, results, names, prepared.rows)
+            changelist = build(
+                config, prepared, searched, results, names, engine.name, _sha256(table)
+            )
+            document.write(changelist.to_json().encode("utf-8"))
     work.remove()
-    return published
+    return Published(changelist, changelist_path=paths[1], slices_path=paths[0])
+
+
+def _sha256(stream: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    stream.seek(0)
+    while block := stream.read(1 << 20):
+        digest.update(block)
+    return f"sha256:{digest.hexdigest()}"
 
 
 @contextmanager

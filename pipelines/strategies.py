@@ -44,11 +44,12 @@ class Knowledge:
 
     def add(self, keys: Keys, sizes: NDArray[np.int64], p: NDArray[np.float64]) -> None:
         """Add slices that were not known before."""
-        order = np.argsort(np.concatenate([self.keys, keys]), kind="stable")
-        self.keys = np.concatenate([self.keys, keys])[order]
-        self.sizes = np.concatenate([self.sizes, sizes])[order]
-        self.p = np.concatenate([self.p, p])[order]
-        self.significant = np.concatenate([self.significant, np.zeros(keys.size, bool)])[order]
+        order = np.argsort(keys)
+        at = np.searchsorted(self.keys, keys[order])
+        self.keys = np.insert(self.keys, at, keys[order])
+        self.sizes = np.insert(self.sizes, at, sizes[order])
+        self.p = np.insert(self.p, at, p[order])
+        self.significant = np.insert(self.significant, at, False)
 
     def size_of(self, keys: Keys) -> NDArray[np.int64]:
         """Return the sizes of known slices."""

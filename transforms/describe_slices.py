@@ -33,8 +33,7 @@ def hashed_slices(
     keys: Keys, lattice: Lattice, shards: Sequence[str]
 ) -> Iterator[tuple[Keys, NDArray[np.uint64]]]:
     """Yield for each feature tuple its slices and the sums of their row hashes."""
-    tuples, number = np.unique(lattice.features(keys), axis=0, return_inverse=True)
-    number = number.reshape(-1)
+    number, tuples = lattice.feature_sets(keys)
     opened = [Shard(Path(path)) for path in shards]
     for group, row in enumerate(tuples):
         mine = keys[number == group]
@@ -75,8 +74,8 @@ class HashSlices(beam.PTransform):
 
     def expand(self, pipeline: Any) -> Any:
         """Wire the transform."""
-        _, number = np.unique(self.lattice.features(self.keys), axis=0, return_inverse=True)
-        item = number.reshape(-1) // _TUPLES_AT_A_TIME
+        number, _ = self.lattice.feature_sets(self.keys)
+        item = number // _TUPLES_AT_A_TIME
         items = [(int(i), self.keys[item == i].tolist()) for i in np.unique(item)]
         return (
             pipeline

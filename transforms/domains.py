@@ -183,8 +183,9 @@ def arrow_type(text: str) -> pa.DataType:
         unit, _, zone = rest.rstrip("]").partition(", tz=")
         return pa.timestamp(unit, zone or None)
     if head.startswith("decimal"):
-        precision, scale = text.partition("(")[2].rstrip(")").split(",")
-        return pa.decimal128(int(precision), int(scale))
+        name, _, digits = text.rstrip(")").partition("(")
+        precision, scale = digits.split(",")
+        return getattr(pa, name)(int(precision), int(scale))
     if head in ("date32", "date64"):
         return {"date32": pa.date32(), "date64": pa.date64()}[head]
     if head in ("time32", "time64"):
@@ -300,6 +301,11 @@ def learn_domain(
         return LeftOut(name, "every value is missing")
     if distinct == 1 and counted.missing == 0 and not counted.list_column:
         return LeftOut(name, f"one value only ({json_values(counted.values)[0]!r})")
+    if pa.types.is_decimal(kind):
+        try:
+            sortable(counted.values)
+        except InputError as error:
+            return LeftOut(name, str(error))
     ids = present > FEW_VALUES and not named
     if ids and pa.types.is_integer(kind) and distinct == present:
         return LeftOut(name, f"all of its {distinct:,} integers are distinct: an id")

@@ -7,7 +7,7 @@ import glob
 import os
 import re
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 
@@ -115,18 +115,39 @@ def written_whole(path: str | Path) -> Iterator[IO[bytes]]:
     A temporary file beside it is renamed at the end, so a reader (or a crash) sees the old file
     or the new one, and a bundle that runs twice writes the same file twice.
     """
-    target = Path(path)
-    with storage_errors(target, "write"):
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                yield stream
+    with written_together(path) as (stream,):
+        yield stream
+
+
+@contextmanager
+def written_together(*paths: str | Path) -> Iterator[list[IO[bytes]]]:
+    """Open files that appear under their names, one after another, only when all are written.
+
+    The streams can be read back.
+    """
+    targets = [Path(path) for path in paths]
+    temporaries: list[Path] = []
+    streams: list[IO[bytes]] = []
+    mask = os.umask(0)
+    os.umask(mask)
+    try:
+        for target in targets:
+            with storage_errors(target, "write"):
+                descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+            temporaries.append(Path(name))
+            streams.append(os.fdopen(descriptor, "w+b"))
+        with storage_errors(" and ".join(map(str, targets)), "write"):
+            yield streams
+            for stream, temporary in zip(streams, temporaries, strict=True):
                 stream.flush()
                 os.fsync(stream.fileno())
-            mask = os.umask(0)
-            os.umask(mask)
-            Path(temporary).chmod(0o666 & ~mask)
-            Path(temporary).replace(target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+                temporary.chmod(0o666 & ~mask)
+            for temporary, target in zip(temporaries, targets, strict=True):
+                temporary.replace(target)
+    finally:
+        # After success nothing of this name is left.
+        for stream, temporary in zip(streams, temporaries, strict=True):
+            with suppress(OSError):
+                # Closing writes what is buffered once more, and fails where the disk is full.
+                stream.close()
+            temporary.unlink(missing_ok=True)

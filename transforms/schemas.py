@@ -30,7 +30,8 @@ def _plain(data_type: pa.DataType) -> pa.DataType:
         return pa.binary()
     if types.is_list(data_type) or types.is_large_list(data_type):
         return pa.list_(_plain(data_type.value_type))
-    return data_type
+    # Arrow neither counts nor sorts 16-bit floats; wider ones hold them exactly.
+    return pa.float32() if types.is_float16(data_type) else data_type
 
 
 def _is_nested(data_type: pa.DataType) -> bool:

@@ -60,7 +60,7 @@ def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.R
     slice is too small to be tested), ``reason<i>`` and ``se<i>``. Metadata: the plan's digest, and
     how many slices were not empty.
     """
-    totals = state[0][0].astype(np.int64)
+    totals = state[0][0]
     space = config.tests[0].space
     reader = CountReader(config.lattice, space.size, len(totals), config.min_slice_size)
     read = list(reader.slices(units, state))

@@ -55,10 +55,7 @@ class Case:
         rng = np.random.default_rng(0)
         wrong = np.full(self.rows, 0.1)
         schema = pa.schema(
-            [
-                (f"f{i}", pa.string() if self.values else pa.float64())
-                for i in range(self.features)
-            ]
+            [(f"f{i}", pa.string() if self.values else pa.float64()) for i in range(self.features)]
             + [(name, pa.string()) for name in LABELS]
         )
         with pq.ParquetWriter(path, schema) as writer:

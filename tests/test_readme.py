@@ -1,0 +1,48 @@
+"""The commands in the documentation work as they stand."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from slicebeam.pipelines.cli import run
+
+ROOT = Path(__file__).parent.parent
+PAGES = ("README.md", "examples/README.md")
+
+
+def _commands() -> list[tuple[str, str]]:
+    found = []
+    for page in PAGES:
+        text = (ROOT / page).read_text("utf-8").replace("\\\n", " ")
+        for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL):
+            found += [(page, line) for line in block.splitlines() if line.startswith("slicebeam ")]
+    return found
+
+
+@pytest.mark.parametrize(("page", "command"), _commands())
+def test_command_works_as_pasted(
+    page: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("examples", "pipelines"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    arguments = shlex.split(command)[1:]
+    assert run(arguments) == 0
+    output = Path(arguments[arguments.index("--output") + 1])
+    assert (output / "changelist.json").exists()
+
+
+def test_there_are_commands() -> None:
+    assert len(_commands()) >= 6
+
+
+def test_ci_runs_the_command_of_the_readme() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    block = re.search(r"<!-- the tests -->\n```bash\n(.*?)\n```", text)
+    assert block is not None
+    assert block.group(1).startswith("pip install")
+    assert "<!-- the tests -->" in (ROOT / ".ci" / "run").read_text("utf-8")
