@@ -117,7 +117,7 @@ class Lattice:
 
     def cross_sizes(self, keys: Keys) -> NDArray[np.int64]:
         """Return the number of predicates [slices] of each slice."""
-        sizes = (keys != 0).astype(np.int64)
+        sizes: NDArray[np.int64] = (keys != 0).astype(np.int64)
         # Some digit after the first l is set where the key is no multiple of the l-th weight.
         for weight in self._weights[:-1].tolist():
             sizes += keys % weight != 0

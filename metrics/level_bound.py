@@ -17,6 +17,8 @@ import numpy as np
 from slicebeam.metrics.lattice import contains
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from slicebeam.metrics.lattice import Keys, Lattice
@@ -62,10 +64,9 @@ def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int
     rows : number of examples
     min_size : smallest slice that is tested
     """
-    levels = lattice.cross_sizes(visited.keys) if visited.keys.size else np.zeros(0, np.int64)
-    first = levels == 1
     large = np.zeros(lattice.base, bool)
-    large[lattice.digits(visited.keys[first])[:, 0]] = visited.sizes[first] >= min_size
+    for keys, sizes in _of_level(lattice, visited, 1):
+        large[lattice.digits(keys)[:, 0]] = sizes >= min_size
     features = len(lattice.sizes)
     owners = lattice.feature_of[np.flatnonzero(large)]
     widths = np.bincount(owners, minlength=features)
@@ -76,56 +77,65 @@ def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int
         if level > features:
             bounds.append(0)
             continue
-        mine = levels == level
-        here = Visited(visited.keys[mine], visited.sizes[mine])
-        is_open = np.ones(here.keys.size, bool)
-        for begin in range(0, here.keys.size if level == 3 and pairs else 0, _KEYS_AT_A_TIME):
-            now = slice(begin, begin + _KEYS_AT_A_TIME)
-            for part in lattice.subsets(here.keys[now], [2]):
-                is_open[now] &= ~contains(small_pairs, part)
-        bounds.append(_level(lattice, level, here, is_open, widths, rows, min_size, pairs))
+        known = (small_pairs, pairs) if level == 3 and pairs is not None else None
+        bounds.append(_level(lattice, level, visited, widths, rows, min_size, known))
         few = comb(features, 3) <= _MOST_TRIPLES and _pairs(lattice) <= _MOST_PAIRS
-        if level == 2 and few:
-            small_pairs = here.keys[here.sizes < min_size]
+        if level == 2 and few and lattice.max_cross_size > 2:
+            small = [keys[sizes < min_size] for keys, sizes in _of_level(lattice, visited, 2)]
+            small_pairs = np.concatenate([small_pairs, *small])
             pairs = _open_pairs(lattice, small_pairs, large)
     return bounds
+
+
+def _of_level(
+    lattice: Lattice, visited: Visited, level: int
+) -> Iterator[tuple[Keys, NDArray[np.int64]]]:
+    """Yield the visited slices of one level with their sizes, some at a time."""
+    for begin in range(0, visited.keys.size, _KEYS_AT_A_TIME):
+        keys = visited.keys[begin : begin + _KEYS_AT_A_TIME]
+        mine = lattice.cross_sizes(keys) == level
+        yield keys[mine], visited.sizes[begin : begin + _KEYS_AT_A_TIME][mine]
 
 
 def _level(
     lattice: Lattice,
     level: int,
-    here: Visited,
-    is_open: NDArray[np.bool_],
+    visited: Visited,
     widths: NDArray[np.int64],
     rows: int,
     min_size: int,
-    pairs: dict[tuple[int, int], NDArray[np.bool_]] | None,
+    known: tuple[Keys, dict[tuple[int, int], NDArray[np.bool_]]] | None,
 ) -> int:
-    number, tuples = lattice.feature_sets(here.keys)
-    tuples = tuples[:, :level]
+    """Return the bound of a level; ``known`` are the small pairs, as keys and as matrices."""
     unseen_elsewhere = 0
     if comb(len(lattice.sizes), level) <= _MOST_TUPLES:
-        visited_tuples, tuples = tuples, lattice.tuples(level)
-        number = _tuple_numbers(tuples, visited_tuples, lattice)[number]
+        tuples = lattice.tuples(level)
     else:
+        some = [lattice.feature_sets(keys)[1] for keys, _ in _of_level(lattice, visited, level)]
+        tuples = np.unique(np.concatenate(some)[:, :level], axis=0)
         ways = [1] + [0] * level
         for width in widths.tolist():
             for size in range(level, 0, -1):
                 ways[size] += ways[size - 1] * width
         unseen_elsewhere = ways[level] - int(widths[tuples].prod(axis=1).sum())
-    count = len(tuples)
-    # A visited slice below a pair that was found small later is not among the open cells.
-    seen = np.bincount(number[is_open], minlength=count)
-    tested = np.bincount(number[here.sizes >= min_size], minlength=count)
-    held = np.bincount(number, here.sizes, minlength=count)
+    seen, tested, held = (np.zeros(len(tuples), np.int64) for _ in range(3))
+    for keys, sizes in _of_level(lattice, visited, level):
+        number = _tuple_numbers(tuples, lattice.features(keys)[:, :level], lattice)
+        # A visited slice below a pair that was found small later is not among the open cells.
+        is_open = np.ones(keys.size, bool)
+        if known:
+            for part in lattice.subsets(keys, [2]):
+                is_open &= ~contains(known[0], part)
+        seen += np.bincount(number[is_open], minlength=seen.size)
+        tested += np.bincount(number[sizes >= min_size], minlength=seen.size)
+        held += np.bincount(number, sizes, minlength=seen.size).astype(np.int64)
     cells = widths[tuples].astype(np.float64).prod(axis=1)
-    if level == 3 and pairs is not None:
-        cells = np.array([_open_cells(row, pairs) for row in tuples.tolist()])
+    if known:
+        cells = np.array([_open_cells(row, known[1]) for row in tuples.tolist()])
     unseen = np.maximum(cells - seen, 0)
     multi = np.array([lattice.is_multi(f) for f in range(len(lattice.sizes))])
     capped = ~multi[tuples].any(axis=1)
-    room = np.floor((rows - held) / min_size)
-    unseen[capped] = np.minimum(unseen, room)[capped]
+    unseen[capped] = np.minimum(unseen, (rows - held) // min_size)[capped]
     return int((tested + unseen).sum()) + unseen_elsewhere
 
 

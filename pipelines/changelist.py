@@ -232,7 +232,10 @@ class Search(_Part):
     max_cross_size: int
     stopped: Literal["exhausted", "iterations"]
     iterations: tuple[Iteration, ...]
-    reported: int = Field(description="significant slices in this document")
+    reported: int = Field(
+        description="significant slices that say more than those above them, each set of examples "
+        "once; the document holds the first thousand"
+    )
     inherited: int = Field(description="significant slices that a slice above them explains")
     duplicates: int = Field(description="significant slices with the examples of a shorter one")
     saved_slices: Literal["tested", "significant"] = Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -96,8 +97,23 @@ class SearchConfig(BaseModel):
     runner_config: str = "direct"
     runner_option: tuple[str, ...] = ()
 
+    @field_validator("*")
+    @classmethod
+    def _not_empty(cls, value: Any, info: Any) -> Any:
+        if value == "" or (isinstance(value, tuple) and "" in value):
+            raise InputError(f"{flag(info.field_name)} holds an empty name; give one or leave it out")
+        return value
+
+    # Before pydantic compares with the type, whose message has no nearest name.
     @field_validator(
-        "format", "compare", "alternative", "test", "correction", "strategy", "save_slices"
+        "format",
+        "compare",
+        "alternative",
+        "test",
+        "correction",
+        "strategy",
+        "save_slices",
+        mode="before",
     )
     @classmethod
     def _known(cls, value: str | None, info: Any) -> str | None:
@@ -110,8 +126,11 @@ class SearchConfig(BaseModel):
             "strategy": STRATEGIES,
             "save_slices": ("tested", "significant"),
         }
-        if value is not None and value not in choices[info.field_name]:
-            raise unknown_name(info.field_name.replace("_", "-"), value, choices[info.field_name])
+        known = choices[info.field_name]
+        if value is not None and value not in known:
+            near = get_close_matches(str(value), known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ";"
+            raise InputError(f"{flag(info.field_name)} {value!r}{hint} choose from {', '.join(known)}")
         return value
 
     @field_validator("metric")
@@ -135,6 +154,9 @@ class SearchConfig(BaseModel):
         }
         if not any(sides["prediction"]):
             raise InputError("no predictions: give --prediction, --score or --model")
+        for name in ("prediction", "score", "baseline_prediction", "baseline_score"):
+            if getattr(self, name) == self.label:
+                raise InputError(f"{flag(name)} {self.label!r} is the label; name another column")
         for side, (column, _, model) in sides.items():
             prefix = "" if side == "prediction" else "baseline-"
             if column and model:
@@ -252,6 +274,5 @@ def search_config(options: dict[str, Any]) -> SearchConfig:
         first = error.errors()[0]
         if first["type"] == "missing":
             raise InputError(f"{flag(str(first['loc'][0]))} is missing") from error
-        raise InputError(
-            f"{flag(str(first['loc'][0]))} {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
-        ) from error
+        reason = first["msg"].replace("Input should be", "it must be")
+        raise InputError(f"{flag(str(first['loc'][0]))} {first['input']!r}: {reason}") from error

@@ -87,7 +87,7 @@ def build(
             max_cross_size=config.max_cross_size,
             stopped=_literal(searched.stopped),
             iterations=tuple(doc.Iteration(**vars(record)) for record in searched.records),
-            reported=len(slices),
+            reported=len(order),
             inherited=int(np.count_nonzero(first.label == INHERITED)),
             duplicates=int(np.count_nonzero(results.same_as != results.keys)),
             saved_slices=_literal(results.saved),

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 # Bytes that a column of a chunk takes while it is read and coded, for the size of a chunk.
 _CELL_BYTES = 40
 _SMALLEST_CHUNK = 1024
+_MOST_REASONS = 5
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,12 @@ def prepare(
     outcome = resolve_outcome(config, source)
     features = choose_features(config, source, outcome)
     domains, left_out = learn(config, source, features, work, engine)
+    if not domains:
+        reasons = "; ".join(f"{column.name}: {column.reason}" for column in left_out[:_MOST_REASONS])
+        raise InputError(
+            f"no feature is left to slice by ({reasons or 'no other column'}); give the data with the "
+            "columns that describe an example"
+        )
     space = cell_space(config.metric, config.comparison)
     lattice = Lattice(
         tuple(domain.size for domain in domains),
@@ -304,7 +311,7 @@ def model_columns(
     for side, path in files:
         if path is None:
             continue
-        names = model_features(path, load_model(path), features)
+        names = model_features(load_model(path), features)
         for name in names:
             source.column_type(name, f"--model {path} reads it")
         columns[side] = tuple(names)

@@ -183,7 +183,7 @@ def show(published: Published) -> None:
     if document.slices:
         console.print()
         console.print(_table(document, wide=console.width >= _WIDE))
-        rest = len(document.slices) - MOST_ROWS
+        rest = document.search.reported - MOST_ROWS
         if rest > 0:
             console.print(f"and {rest:,} more", markup=False)
     for line in notes(document):

@@ -261,7 +261,9 @@ def test_small_slices_are_counted_but_not_reported() -> None:
     reader = CountReader(table.lattice, 4, 1, 5)
     found = list(reader.slices(units, tables.state()))
     for features, some in zip(table.tuples(), found, strict=True):
-        sizes = {table.key(features, c): len(table.members(features, c)) for c in table.slices(features)}
+        sizes = {
+            table.key(features, c): len(table.members(features, c)) for c in table.slices(features)
+        }
         assert some.nonempty == sum(size > 0 for size in sizes.values())
         kept = dict(zip(some.keys.tolist(), some.counts[:, 0].sum(axis=1).tolist(), strict=True))
         assert kept == {key: size for key, size in sizes.items() if size >= 5}

@@ -6,6 +6,7 @@ The code of an example is the position of the predicate that it satisfies.
 
 from __future__ import annotations
 
+import decimal
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -266,6 +267,7 @@ class ValueCounts:
     missing : examples without a value
     rows : all examples
     list_column : whether the values are elements of lists
+    distinct : how many values there are, more than ``values`` where a sketch counted them
     """
 
     values: pa.Array
@@ -273,6 +275,10 @@ class ValueCounts:
     missing: int
     rows: int
     list_column: bool = False
+    distinct: int = 0
+
+    def __post_init__(self) -> None:
+        self.distinct = max(self.distinct, len(self.values))
 
 
 def is_categorical(kind: pa.DataType, distinct: int, bins: int) -> bool:
@@ -283,7 +289,13 @@ def is_categorical(kind: pa.DataType, distinct: int, bins: int) -> bool:
 
 
 def learn_domain(
-    name: str, counted: ValueCounts, *, bins: int, top_values: int, named: bool
+    name: str,
+    counted: ValueCounts,
+    *,
+    bins: int,
+    top_values: int,
+    named: bool,
+    error: float = 0.0,
 ) -> Domain | LeftOut:
     """Return the domain of a column, or why it has none.
 
@@ -294,8 +306,9 @@ def learn_domain(
     bins : quantile bins of a numeric column
     top_values : values of a categorical column that get a predicate of their own
     named : whether the user asked for this very column, which then is never taken for an id
+    error : of the sketch that counted, 0.0 for exact counts
     """
-    kind, distinct = counted.values.type, len(counted.values)
+    kind, distinct = counted.values.type, counted.distinct
     present = counted.rows - counted.missing
     if distinct == 0:
         return LeftOut(name, "every value is missing")
@@ -304,19 +317,21 @@ def learn_domain(
     if pa.types.is_decimal(kind):
         try:
             sortable(counted.values)
-        except InputError as error:
-            return LeftOut(name, str(error))
+        except InputError as too_wide:
+            return LeftOut(name, str(too_wide))
     ids = present > FEW_VALUES and not named
-    if ids and pa.types.is_integer(kind) and distinct == present:
-        return LeftOut(name, f"all of its {distinct:,} integers are distinct: an id")
+    # A sketch knows the number of distinct values to about two percent.
+    most = present if error == 0 else 0.95 * present
+    if ids and pa.types.is_integer(kind) and distinct >= most:
+        return LeftOut(name, f"all of its {present:,} integers are distinct: an id")
     if ids and pa.types.is_string(kind) and distinct > MOST_DISTINCT * present:
         return LeftOut(name, f"{distinct:,} distinct values in {present:,}: an id or free text")
     if counted.list_column:
-        return _list_domain(name, counted, top_values)
+        return _list_domain(name, counted, top_values, error)
     if is_categorical(kind, distinct, bins):
-        domain = _categorical_domain(name, counted, top_values)
+        domain = _categorical_domain(name, counted, top_values, error)
     else:
-        domain = numeric_domain(name, counted, bins)
+        domain = numeric_domain(name, counted, bins, error)
     return domain if domain.size > 1 else LeftOut(name, "all of its values are in one bin")
 
 
@@ -330,22 +345,26 @@ def _missing_singleton(name: str, missing: int) -> tuple[Singleton, ...]:
     return (Singleton(name, "is_null"),) if missing else ()
 
 
-def _categorical_domain(name: str, counted: ValueCounts, top_values: int) -> Domain:
+def _categorical_domain(
+    name: str, counted: ValueCounts, top_values: int, error: float
+) -> Domain:
     top = _most_frequent(counted.counts, top_values)
     values = json_values(counted.values.take(pa.array(top)))
     singletons = [Singleton(name, "==", value) for value in values]
-    if top.size < len(counted.values):
+    if top.size < counted.distinct or error:
         singletons.append(Singleton(name, "not_in", values))
     singletons += _missing_singleton(name, counted.missing)
-    return Domain(name, "categorical", str(counted.values.type), tuple(singletons))
+    return Domain(name, "categorical", str(counted.values.type), tuple(singletons), error)
 
 
-def _list_domain(name: str, counted: ValueCounts, top_values: int) -> Domain:
+def _list_domain(
+    name: str, counted: ValueCounts, top_values: int, error: float
+) -> Domain:
     top = _most_frequent(counted.counts, top_values)
     values = json_values(counted.values.take(pa.array(top)))
     singletons = [Singleton(name, "contains", value) for value in values]
     singletons += _missing_singleton(name, counted.missing)
-    return Domain(name, "list", str(counted.values.type), tuple(singletons))
+    return Domain(name, "list", str(counted.values.type), tuple(singletons), error)
 
 
 def numeric_domain(name: str, counted: ValueCounts, bins: int, error: float = 0.0) -> Domain:
@@ -356,9 +375,11 @@ def numeric_domain(name: str, counted: ValueCounts, bins: int, error: float = 0.
     quantiles. Edges are values of the data. Since a range must not contain a value that has a bin
     of its own, the ranges also break there.
     """
-    counts = counted.counts
+    values, counts = counted.values, counted.counts
     present = int(counts.sum())
     heavy = counts * bins > present
+    if error:
+        values, counts, heavy = _without_gaps(values, counts, heavy)
     lower = np.zeros(counts.size, bool)
     rest = np.where(heavy, 0, counts)
     before = np.cumsum(rest) - rest
@@ -376,7 +397,7 @@ def numeric_domain(name: str, counted: ValueCounts, bins: int, error: float = 0.
     after_heavy = np.flatnonzero(heavy) + 1
     lower[after_heavy[after_heavy < counts.size]] = True
     starts = np.flatnonzero(lower)
-    values = json_values(counted.values.take(pa.array(starts)))
+    values = json_values(values.take(pa.array(starts)))
     ends = np.append(starts[1:], counts.size)
     singletons = []
     for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
@@ -393,3 +414,38 @@ def numeric_domain(name: str, counted: ValueCounts, bins: int, error: float = 0.
             singletons.append(Singleton(name, "between", [values[i], values[i + 1]]))
     singletons += _missing_singleton(name, counted.missing)
     return Domain(name, "numeric", str(counted.values.type), tuple(singletons), error)
+
+
+def _without_gaps(
+    values: pa.Array, counts: NDArray[np.int64], heavy: NDArray[np.bool_]
+) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.bool_]]:
+    """Return sketched values with what comes next after each heavy one.
+
+    A sketch does not know the smallest value above a heavy one, where a range has to begin for
+    every value to be in a bin.
+    """
+    after = np.flatnonzero(heavy[:-1]) + 1
+    following = _successors(values.take(pa.array(after - 1)))
+    is_gap = _mask(pc.not_equal(following, values.take(pa.array(after))))
+    after, following = after[is_gap], following.filter(pa.array(is_gap))
+    order = np.argsort(np.concatenate([np.arange(counts.size), after - 0.5]))
+    return (
+        pa.concat_arrays([values, following]).take(pa.array(order)),
+        np.append(counts, np.zeros(after.size, np.int64))[order],
+        np.append(heavy, np.zeros(after.size, bool))[order],
+    )
+
+
+def _successors(values: pa.Array) -> pa.Array:
+    """Return the next larger value of the type for each value."""
+    kind = values.type
+    if pa.types.is_floating(kind):
+        numbers = values.to_numpy(zero_copy_only=False)
+        return pa.array(np.nextafter(numbers, numbers.dtype.type(np.inf)))
+    if pa.types.is_decimal(kind):
+        unit = pa.scalar(decimal.Decimal(1).scaleb(-kind.scale), kind)
+        return pc.add(values, unit).cast(kind)
+    if pa.types.is_temporal(kind):
+        width = pa.int32() if kind.bit_width == 32 else pa.int64()
+        return pc.add(values.view(width), pa.scalar(1, width)).view(kind)
+    return pc.add(values, pa.scalar(1, kind))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # Classes beyond this number are not listed: such a label is no class.
 MOST_CLASSES = 1000
 
+_MOST_COLUMNS = 12
+
 Side = Literal["prediction", "baseline"]
 
 
@@ -237,10 +239,10 @@ def check_classes(seen: Iterable[dict[str, list[Any] | None]], outcome: Outcome)
         name = predictor.column or predictor.model
         if values is None or not values & labels:
             shown = "too many values to list" if values is None else _some(values)
-            hint = "; is it a score? give it as --score" if _is_score(values) else ""
+            hint = "is it a score? give it as --score" if _is_score(values) else "spell both alike"
             raise InputError(
                 f"{side} {name!r} never equals label {outcome.label!r}: labels are {_some(labels)}, "
-                f"predictions are {shown}{hint}"
+                f"predictions are {shown}; {hint}"
             )
     uses_score = any(p is not None and p.score is not None for p in (outcome.new, outcome.old))
     if uses_score and outcome.positive_class not in labels:
@@ -265,10 +267,15 @@ def _some(values: set[Any]) -> str:
     return ", ".join(map(repr, shown)) + (", …" if len(values) > len(shown) else "")
 
 
-def model_features(path: str, model: Any, features: Sequence[str]) -> list[str]:
+def model_features(model: Any, features: Sequence[str]) -> list[str]:
     """Return the columns that a model reads: those it was trained on, else all features."""
     names = getattr(model, "feature_names_in_", None)
     return list(features) if names is None else [str(name) for name in names]
+
+
+def _named(columns: Sequence[str]) -> str:
+    more = f", … {len(columns) - _MOST_COLUMNS} more" if len(columns) > _MOST_COLUMNS else ""
+    return ", ".join(columns[:_MOST_COLUMNS]) + more
 
 
 def load_model(path: str) -> Any:
@@ -321,7 +328,5 @@ def predict(model: Any, table: pa.Table, columns: Sequence[str], path: str) -> p
         predicted = np.asarray(model.predict(frame))
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(
-            f"--model {path} failed on the columns {list(columns)}: {reason}"
-        ) from error
+        raise InputError(f"--model {path} failed on the columns {_named(columns)}: {reason}") from error
     return pa.array(predicted.tolist() if predicted.dtype == object else predicted)

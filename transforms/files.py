@@ -31,12 +31,12 @@ _SUFFIXES: dict[str, Format] = {
 }
 
 
-def local_path(path: str) -> Path:
-    """Return the local path that the user named; a URI of another store is an error."""
+def local_path(path: str, what: str = "--output") -> Path:
+    """Return the local path that the user named by an option; another store's URI is an error."""
     scheme = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]+)://", path)
     if scheme and scheme.group(1) != "file":
         raise InputError(
-            f"{path}: {scheme.group(1)}:// is not supported by this version; copy the data to a folder"
+            f"{what} {path}: {scheme.group(1)}:// is not supported by this version; name a local path"
         )
     return Path(path.removeprefix("file://")).expanduser()
 
@@ -51,13 +51,15 @@ def expand_paths(patterns: Sequence[str]) -> list[str]:
     """
     found: set[str] = set()
     for pattern in patterns:
-        path = local_path(pattern)
+        path = local_path(pattern, "--data")
         if path.is_dir():
             raise InputError(f"--data {pattern} is a folder; name its files: '{pattern}/*.parquet'")
         if path.exists():
             found.add(str(path))
             continue
-        matches = [name for name in glob.glob(str(path), recursive=True) if Path(name).is_file()]
+        # Path.glob takes no pattern that begins at the root.
+        names = glob.glob(str(path), recursive=True)  # noqa: PTH207
+        matches = [name for name in names if Path(name).is_file()]
         if not matches:
             is_glob = glob.has_magic(str(path))
             what = "no file matches" if is_glob else "no such file"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
@@ -70,14 +70,14 @@ def learn_columns(
                 counter.add(chunk.table.column(name))
     for name, counter in counters.items():
         counted, error = counter.result()
-        domain = learn_domain(
+        yield learn_domain(
             name,
             counted,
             bins=options.bins,
             top_values=options.top_values,
             named=name in options.named,
+            error=error,
         )
-        yield replace(domain, error=error) if isinstance(domain, Domain) else domain
 
 
 def _value_type(kind: Any) -> Any:

@@ -65,7 +65,10 @@ def require_text(data: bytes, path: str, first_line: int) -> None:
     except UnicodeDecodeError as error:
         line = first_line + data.count(b"\n", 0, error.start)
         near = data[max(0, error.start - 15) : error.start + 5]
-        hint = "; it begins like gzip: name it .gz" if data.startswith(b"\x1f\x8b") else ""
+        begins = {b"\x1f\x8b": "gzip: name it .gz", b"PAR1": "Parquet: give --format parquet"}
+        hint = "".join(
+            f"; it begins like {what}" for magic, what in begins.items() if data.startswith(magic)
+        )
         raise InputError(
             f"{path}, line {line}: not UTF-8 near {near!r}; convert the file to UTF-8 "
             f"(iconv -f latin1 -t utf-8){hint}"

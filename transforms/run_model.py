@@ -34,7 +34,10 @@ class ChunkModelHandler(ModelHandler):
         return load_model(self.path)
 
     def run_inference(
-        self, batch: Sequence[Chunk], model: Any, inference_args: dict[str, Any] | None = None
+        self,
+        batch: Sequence[Chunk],
+        model: Any,
+        inference_args: dict[str, Any] | None = None,  # noqa: ARG002  (Beam passes it)
     ) -> Iterable[Chunk]:
         """Yield each chunk with a column of the predicted classes."""
         for chunk in batch:
@@ -43,7 +46,7 @@ class ChunkModelHandler(ModelHandler):
             yield chunk.with_table(table)
 
     def batch_elements_kwargs(self) -> dict[str, int]:
-        """A chunk is a batch already."""
+        """Return the size of a batch: one, since a chunk is a batch already."""
         return {"min_batch_size": 1, "max_batch_size": 1}
 
 

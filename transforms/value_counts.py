@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 _KLL_K = 1000
 _FREQUENT_LG_K = 16
 _QUANTILES = 2000
+_DISTINCT_LG_K = 12
+_AT_A_TIME = 1 << 20
 
 
 def unsupported(kind: pa.DataType) -> str | None:
@@ -46,7 +49,8 @@ class ColumnCounter:
     Parameters
     ----------
     kind : Arrow type of the column
-    most_bytes : memory that the distinct values may take before they are sketched
+    most_bytes : memory that the distinct values may take before they are sketched: the quantiles of
+        numbers and times, the most frequent texts and list elements, and how many are distinct
     """
 
     def __init__(self, kind: pa.DataType, most_bytes: int) -> None:
@@ -59,6 +63,8 @@ class ColumnCounter:
         self._bytes = 0
         self._compact_bytes = 0
         self._sketch: Any = None
+        self._distinct: Any = None
+        self._is_frequent = self.list_column or pa.types.is_string(self.kind)
 
     def add(self, column: pa.ChunkedArray) -> None:
         """Count the values of a chunk's column."""
@@ -86,26 +92,40 @@ class ColumnCounter:
     def _begin_sketch(self, table: pa.Table) -> None:
         import datasketches
 
-        if pa.types.is_string(self.kind):
+        if self._is_frequent:
             self._sketch = datasketches.frequent_strings_sketch(_FREQUENT_LG_K)
         else:
             self._sketch = datasketches.kll_doubles_sketch(_KLL_K)
+        self._distinct = datasketches.hll_sketch(_DISTINCT_LG_K)
         self._parts = []
         self._update_sketch(table)
 
     def _update_sketch(self, part: pa.Table) -> None:
-        counts = part.column("count").to_numpy()
-        if pa.types.is_string(self.kind):
-            for value, count in zip(part.column("value").to_pylist(), counts.tolist(), strict=True):
-                self._sketch.update(value, count)
-        else:
-            numbers = sortable(part.column("value").combine_chunks()).astype(np.float64)
-            self._sketch.update(np.repeat(numbers, counts))
+        part = part.filter(pc.is_valid(part.column("value")))
+        values, counts = part.column("value").combine_chunks(), part.column("count").to_numpy()
+        if self._is_frequent:
+            texts = values.cast(pa.string()).to_pylist()
+            for text, count in zip(texts, counts.tolist(), strict=True):
+                self._sketch.update(text, count)
+                self._distinct.update(text)
+            return
+        numbers = sortable(values)
+        for number in numbers.tolist() if pa.types.is_integer(self.kind) else ():
+            self._distinct.update(number)
+        ends = np.cumsum(counts)
+        # A value may occur a billion times: its copies are made a few at a time.
+        for begin in range(0, int(counts.sum()), _AT_A_TIME):
+            copies = np.arange(begin, min(begin + _AT_A_TIME, ends[-1]))
+            at = np.searchsorted(ends, copies, side="right")
+            self._sketch.update(numbers[at].astype(np.float64))
 
     def result(self) -> tuple[ValueCounts, float]:
         """Return the counts, sorted by value, and the error: 0.0 where they are exact."""
         if self._sketch is not None:
             values, counts, error = self._sketched()
+            distinct = round(self._distinct.get_estimate())
+            if not self.list_column:
+                distinct = min(distinct, self.rows - self.missing)
         else:
             if not self._parts:
                 self._parts = [
@@ -116,27 +136,35 @@ class ColumnCounter:
                 return self.result()
             values = self._parts[0].column("value").combine_chunks()
             counts = self._parts[0].column("count").to_numpy().astype(np.int64)
-            error = 0.0
+            error, distinct = 0.0, len(values)
         order = pc.sort_indices(values)
         positions = order.to_numpy()
         counted = ValueCounts(
-            values.take(order), counts[positions], self.missing, self.rows, self.list_column
+            values.take(order),
+            counts[positions],
+            self.missing,
+            self.rows,
+            self.list_column,
+            max(distinct, len(values)),
         )
         return counted, error
 
     def _sketched(self) -> tuple[pa.Array, NDArray[np.int64], float]:
         import datasketches
 
-        if pa.types.is_string(self.kind):
+        if self._is_frequent:
             items = self._sketch.get_frequent_items(
                 datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES
             )
-            values = pa.array([item[0] for item in items], pa.string())
+            values = pa.array([item[0] for item in items], pa.string()).cast(self.kind)
             counts = np.array([item[1] for item in items], np.int64)
             return values, counts, float(self._sketch.get_epsilon_for_lg_size(_FREQUENT_LG_K))
         ranks = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
         quantiles = np.asarray(self._sketch.get_quantiles(ranks))
-        numbers, grid = np.unique(quantiles, return_counts=True)
+        # The smallest and the largest value are known exactly: no value is outside of all bins.
+        ends = [self._sketch.get_min_value(), self._sketch.get_max_value()]
+        numbers, grid = np.unique(np.append(quantiles, ends), return_counts=True)
+        grid[0], grid[-1] = grid[0] - 1, grid[-1] - 1
         total = self.rows - self.missing
         counts = np.diff(np.floor(np.concatenate([[0], np.cumsum(grid)]) * total / _QUANTILES))
         error = float(self._sketch.normalized_rank_error(False))
@@ -144,14 +172,18 @@ class ColumnCounter:
 
 
 def _from_numbers(numbers: NDArray[np.float64], kind: pa.DataType) -> pa.Array:
-    """Return values of the type from the numbers of `sortable`."""
+    """Return values of the type from the numbers of `sortable`, which were rounded to doubles."""
     if pa.types.is_floating(kind):
         return pa.array(numbers).cast(kind)
-    whole = pa.array(np.round(numbers).astype(np.int64))
+    width = np.uint64 if kind == pa.uint64() else np.int64
+    limits = np.iinfo(width)
+    whole = pa.array(
+        [min(max(int(number), limits.min), limits.max) for number in numbers.tolist()],
+        pa.from_numpy_dtype(width),
+    )
     if pa.types.is_decimal(kind):
-        scaled = whole.cast(pa.decimal128(18, 0)).cast(pa.decimal128(38, kind.scale))
-        unit = pa.scalar(10**kind.scale, pa.int64()).cast(pa.decimal128(19, 0))
-        return pc.divide(scaled, unit).cast(kind)
+        unit = decimal.Decimal(1).scaleb(-kind.scale)
+        return pa.array([number * unit for number in whole.to_pylist()], kind)
     if pa.types.is_temporal(kind):
         return whole.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
     return whole.cast(kind)
