@@ -114,7 +114,7 @@ def _extend(coded: _Coded, column: NDArray[np.int64] | Ragged, radix: int) -> _C
     return _Coded(coded.code[repeated] * radix + column.codes[at], rows[repeated])
 
 
-class _Prefixes:
+class Prefixes:
     """Packed codes of feature tuples, sharing those of common prefixes.
 
     Tuples that come in lexicographic order cost one multiply and add each.
@@ -128,6 +128,7 @@ class _Prefixes:
         self.codes = [_Coded(start, None)]
 
     def coded(self, features: Sequence[int]) -> _Coded:
+        """Return the packed codes of a feature tuple."""
         shared = 0
         for mine, other in zip(self.features, features, strict=False):
             if mine != other:
@@ -141,7 +142,7 @@ class _Prefixes:
         return self.codes[-1]
 
 
-def _positions(
+def positions(
     wanted: NDArray[np.int64], cells: int
 ) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
     """Return a function from codes to their positions among the wanted codes, -1 for others."""
@@ -256,14 +257,14 @@ class Tables:
         if unit.bases is None:
             return None
         wanted = self.lattice.key_cells(unit.bases, unit.features)
-        return _positions(wanted, table_cells(unit.features, self.lattice))
+        return positions(wanted, table_cells(unit.features, self.lattice))
 
     def add(self, block: RowBlock) -> None:
         """Count the rows of a block."""
         weights = self._weights(block)
         _count_into(self.total, block.cells, None, weights)
-        with_cell = _Prefixes(block, self.lattice.radices, block.cells)
-        plain = _Prefixes(block, self.lattice.radices, np.zeros(block.rows, np.int64))
+        with_cell = Prefixes(block, self.lattice.radices, block.cells)
+        plain = Prefixes(block, self.lattice.radices, np.zeros(block.rows, np.int64))
         for unit, tables, select in zip(self.units, self.tables, self._selectors, strict=True):
             if unit.method == "dense":
                 code, rows = with_cell.coded(unit.features)
@@ -437,26 +438,6 @@ class CountReader:
             cells = base_at * int(lattice.radices[feature]) + code
             by_cell = table.reshape(self.layers, self.cells, -1)
             counts[mine] = by_cell[:, :, cells].transpose(2, 0, 1)
-
-
-def hash_sums(
-    keys: Keys, features: Sequence[int], lattice: Lattice, blocks: Iterable[RowBlock]
-) -> NDArray[np.uint64]:
-    """Return the sum modulo 2^64 of the row hashes of slices [slices] on one feature tuple.
-
-    Two slices with equal sums hold the same examples, but for a chance of 2^-64.
-    """
-    wanted = lattice.key_cells(keys, features)
-    select = _positions(wanted, table_cells(features, lattice))
-    sums = np.zeros(keys.size, np.uint64)
-    for block in blocks:
-        start = np.zeros(block.rows, np.int64)
-        code, rows = _Prefixes(block, lattice.radices, start).coded(features)
-        position = select(code)
-        kept = np.flatnonzero(position >= 0)
-        owners = kept if rows is None else rows[kept]
-        np.add.at(sums, position[kept], splitmix64(block.ids[owners]))
-    return sums
 
 
 def _merge_sparse(mine: list[Array], other: list[Array]) -> list[Array]:

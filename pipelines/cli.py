@@ -29,7 +29,7 @@ app = typer.Typer(
 
 def _listed(values: list[str] | None) -> tuple[str, ...]:
     """Return the values of an option that is repeated or separated by commas."""
-    return tuple(part for value in values or () for part in value.split(",") if part)
+    return tuple(part for value in values or () for part in value.split(","))
 
 
 @app.command()
@@ -37,7 +37,10 @@ def search(
     context: typer.Context,
     data: Annotated[
         list[str],
-        typer.Option(help="Files or globs: Parquet, CSV (.gz), JSON Lines, TFRecord. Repeatable."),
+        typer.Option(
+            metavar="<path>",
+            help="Files or globs: Parquet, CSV (.gz), JSON Lines, TFRecord. Repeatable.",
+        ),
     ],
     label: Annotated[str, typer.Option(help="Column of the true classes.")],
     output: Annotated[str, typer.Option(help="Folder for changelist.json and slices.parquet.")],
@@ -69,15 +72,20 @@ def search(
         str | None, typer.Option(help="parquet, csv, jsonl or tfrecord.  [default: by the name]")
     ] = None,
     column_names: Annotated[
-        list[str] | None, typer.Option(help="Columns of a CSV file without a header, by commas.")
+        list[str] | None,
+        typer.Option(metavar="<names>", help="Columns of a CSV file without a header, by commas."),
     ] = None,
     skip_rows: Annotated[int, typer.Option(help="Lines before the header of a CSV file.")] = 0,
     features: Annotated[
         list[str] | None,
-        typer.Option(help="Columns to slice by; repeatable or by commas.  [default: all others]"),
+        typer.Option(
+            metavar="<names>",
+            help="Columns to slice by; repeatable or by commas.  [default: all others]",
+        ),
     ] = None,
     exclude_features: Annotated[
-        list[str] | None, typer.Option(help="Columns not to slice by; repeatable or by commas.")
+        list[str] | None,
+        typer.Option(metavar="<names>", help="Columns not to slice by; repeatable or by commas."),
     ] = None,
     example_id: Annotated[
         str | None, typer.Option(help="Column that identifies an example, for --test paper.")
@@ -92,7 +100,8 @@ def search(
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            help="accuracy, error_rate; repeatable, the first steers.  [default: accuracy]"
+            metavar="<names>",
+            help="accuracy, error_rate; repeatable, the first steers.  [default: accuracy]",
         ),
     ] = None,
     compare: Annotated[
@@ -156,14 +165,15 @@ def search(
         str, typer.Option(help="Engine: direct, direct_multi, or a YAML file.")
     ] = "direct",
     runner_option: Annotated[
-        list[str] | None, typer.Option(help="key=value of the engine. Repeatable.")
+        list[str] | None,
+        typer.Option(metavar="<key=value>", help="Option of the engine. Repeatable."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON on stdout.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
-    """Find the slices where a model is worse, and publish them as a ChangeList."""
+    """Find the slices where a model is worse, or an update made it so."""
     from slicebeam.pipelines.config import search_config
 
     given: dict[str, Any] = dict(context.params)
@@ -216,7 +226,7 @@ def schema() -> None:
 def demo(
     output: Annotated[str, typer.Option(help="Folder for the two results.")] = "slicebeam-demo",
 ) -> None:
-    """Search real census data for where a model is worse, then for what its update changed."""
+    """Show what comes out, on census data that is in the package."""
     from slicebeam.pipelines.demo import demo_runs
 
     for title, config in demo_runs(Path(output)):
@@ -226,7 +236,20 @@ def demo(
 
 def _one_line(error: typer.TyperException) -> str:
     """Return a usage error as the rest of the errors are: what, the value, the nearest name."""
+    from difflib import get_close_matches
+
     message = error.format_message().rstrip(".")
+    name = getattr(error, "option_name", "")
+    known = getattr(error, "possibilities", None) or []
+    if known:
+        near = get_close_matches(name, known, n=1) or known
+        message = f"No such option: {name}; did you mean {near[0]}?"
+    elif message.startswith("Missing option"):
+        path = getattr(getattr(error, "ctx", None), "command_path", "slicebeam")
+        message += f"; see {path} --help"
+    # The value that could not be read is known to the cause only.
+    for one in getattr(error.__cause__, "errors", list)():
+        message = message.replace("Input should be", f"{one['input']!r}: it must be")
     return message[0].lower() + message[1:] if message else type(error).__name__
 
 
@@ -240,13 +263,16 @@ def run(arguments: list[str]) -> int:
     # Beam warns on import of client libraries that only other engines need.
     logging.getLogger().setLevel(logging.ERROR)
     try:
-        code = app(arguments, standalone_mode=False)
+        code = app(arguments or ["--help"], prog_name="slicebeam", standalone_mode=False)
     except typer.TyperException as error:
         sys.stderr.write(f"slicebeam: {_one_line(error)}\n")
         return 2
     except SlicebeamError as error:
         sys.stderr.write(f"slicebeam: {error}\n")
         return error.exit_code
+    except OSError as error:
+        sys.stderr.write(f"slicebeam: {error.filename or 'storage'}: {error.strerror or error}\n")
+        return 3
     if code == INTERRUPTED:
         sys.stderr.write("slicebeam: interrupted; go on with the same command and --resume\n")
     return code if isinstance(code, int) else 0

@@ -101,7 +101,9 @@ class SearchConfig(BaseModel):
     @classmethod
     def _not_empty(cls, value: Any, info: Any) -> Any:
         if value == "" or (isinstance(value, tuple) and "" in value):
-            raise InputError(f"{flag(info.field_name)} holds an empty name; give one or leave it out")
+            raise InputError(
+                f"{flag(info.field_name)} holds an empty name; give one or leave it out"
+            )
         return value
 
     # Before pydantic compares with the type, whose message has no nearest name.
@@ -130,7 +132,9 @@ class SearchConfig(BaseModel):
         if value is not None and value not in known:
             near = get_close_matches(str(value), known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ";"
-            raise InputError(f"{flag(info.field_name)} {value!r}{hint} choose from {', '.join(known)}")
+            raise InputError(
+                f"{flag(info.field_name)} {value!r}{hint} choose from {', '.join(known)}"
+            )
         return value
 
     @field_validator("metric")

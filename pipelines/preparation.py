@@ -101,7 +101,9 @@ def prepare(
     features = choose_features(config, source, outcome)
     domains, left_out = learn(config, source, features, work, engine)
     if not domains:
-        reasons = "; ".join(f"{column.name}: {column.reason}" for column in left_out[:_MOST_REASONS])
+        reasons = "; ".join(
+            f"{column.name}: {column.reason}" for column in left_out[:_MOST_REASONS]
+        )
         raise InputError(
             f"no feature is left to slice by ({reasons or 'no other column'}); give the data with the "
             "columns that describe an example"

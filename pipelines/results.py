@@ -13,11 +13,12 @@ from slicebeam.metrics.lattice import contains
 from slicebeam.metrics.multiplicity import adjusted
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.iterations import parts_of
-from slicebeam.transforms.describe_slices import HashSlices, read_hashes
+from slicebeam.transforms.hash_slices import HashSlices, read_hashes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.base import CellSpace, Metric
     from slicebeam.metrics.lattice import Keys
     from slicebeam.pipelines.config import SearchConfig
     from slicebeam.pipelines.iterations import Iterations, Searched
@@ -31,6 +32,9 @@ SAVE_ALL_UP_TO = 1_000_000
 # A child refines its parents when it is worse than each of them by this much, at this p.
 REFINE_P = 0.01
 REFINE_MARGIN = 0.02
+
+# Interval formulas take some hundred bytes a slice while they are computed.
+_SLICES_AT_A_TIME = 1 << 16
 
 NO_LABEL, NEW, REFINES, INHERITED = range(4)
 LABELS = (None, "new", "refines", "inherited")
@@ -138,10 +142,8 @@ def collect(
     kept, q, significant = kept.take(chosen), q[chosen], significant[chosen]
     levels = levels[chosen]
     parents = _ParentCounts(prepared, iterations, kept, np.any(significant, axis=1))
-    metrics = [
-        _metric_result(number, config, prepared, kept, q, significant, levels, parents)
-        for number in range(len(config.metric))
-    ]
+    called = _Called(config, prepared, kept, levels, q, significant, parents)
+    metrics = [_metric_result(number, called) for number in range(len(config.metric))]
     same_as = _same_examples(kept, significant[:, 0], levels, prepared, work, engine)
     return Results(kept.keys, levels, kept.counts, metrics, same_as, saved)
 
@@ -240,22 +242,27 @@ class _ParentCounts:
         return self.counts[np.searchsorted(self.keys, keys)]
 
 
-def _metric_result(
-    number: int,
-    config: SearchConfig,
-    prepared: Prepared,
-    kept: _Kept,
-    q: NDArray[np.float64],
-    significant: NDArray[np.bool_],
-    levels: NDArray[np.int64],
-    parents: _ParentCounts,
-) -> MetricResult:
+@dataclass(frozen=True)
+class _Called:
+    """The kept slices, and which of them are significant in each metric [slices, metrics]."""
+
+    config: SearchConfig
+    prepared: Prepared
+    kept: _Kept
+    levels: NDArray[np.int64]
+    q: NDArray[np.float64]
+    significant: NDArray[np.bool_]
+    parents: _ParentCounts
+
+
+def _metric_result(number: int, called: _Called) -> MetricResult:
+    config, prepared, kept = called.config, called.prepared, called.kept
     own = metric(config.metric[number])
     space, totals = prepared.space, np.array(prepared.totals, np.int64)
     value = own.value(kept.counts, space)
     reference = own.reference(kept.counts, totals, space)
     delta = value - reference
-    low, high = own.delta_interval(kept.counts, totals, space, CONFIDENCE)
+    low, high = _intervals(own, kept.counts, totals, space)
     errors = kept.errors[:, number]
     drawn = ~np.isnan(errors)
     if drawn.any():
@@ -265,9 +272,7 @@ def _metric_result(
         complement = np.full(value.shape, np.nan)
     else:
         complement = own.complement(kept.counts, totals, space)
-    label, parent, p_refine = _labels(
-        number, config, prepared, kept, delta, significant[:, number], levels, parents
-    )
+    label, parent, p_refine = _labels(number, called, delta)
     return MetricResult(
         own.name,
         value,
@@ -277,8 +282,8 @@ def _metric_result(
         low,
         high,
         kept.p[:, number],
-        q[:, number],
-        significant[:, number],
+        called.q[:, number],
+        called.significant[:, number],
         kept.reasons[:, number],
         label,
         parent,
@@ -286,15 +291,19 @@ def _metric_result(
     )
 
 
+def _intervals(
+    own: Metric, counts: NDArray[np.int64], totals: NDArray[np.int64], space: CellSpace
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the intervals (low, high) [slices] of the deltas, some slices at a time."""
+    low, high = np.empty(len(counts)), np.empty(len(counts))
+    for begin in range(0, len(counts), _SLICES_AT_A_TIME):
+        some = slice(begin, begin + _SLICES_AT_A_TIME)
+        low[some], high[some] = own.delta_interval(counts[some], totals, space, CONFIDENCE)
+    return low, high
+
+
 def _labels(
-    number: int,
-    config: SearchConfig,
-    prepared: Prepared,
-    kept: _Kept,
-    delta: NDArray[np.float64],
-    significant: NDArray[np.bool_],
-    levels: NDArray[np.int64],
-    parents: _ParentCounts,
+    number: int, called: _Called, delta: NDArray[np.float64]
 ) -> tuple[NDArray[np.int8], Keys, NDArray[np.float64]]:
     """Return label, best parent and p of the refinement test [slices].
 
@@ -302,12 +311,13 @@ def _labels(
     the test and by a margin. *inherited*: what its parents have explains it. The best parent is
     the one that explains it best: that with the largest p.
     """
-    own, lattice = metric(config.metric[number]), prepared.lattice
-    space, totals = prepared.space, np.array(prepared.totals, np.int64)
+    own, lattice = metric(called.config.metric[number]), called.prepared.lattice
+    space, totals = called.prepared.space, np.array(called.prepared.totals, np.int64)
+    kept, levels, significant = called.kept, called.levels, called.significant[:, number]
     label = np.where(significant, NEW, NO_LABEL).astype(np.int8)
     best = np.zeros(kept.keys.size, np.int64)
     p_refine = np.full(kept.keys.size, np.nan)
-    called = np.sort(kept.keys[significant])
+    significant_keys = np.sort(kept.keys[significant])
     for level in range(2, lattice.max_cross_size + 1):
         mine = np.flatnonzero(significant & (levels == level))
         if mine.size == 0:
@@ -316,7 +326,7 @@ def _labels(
         harm_up = delta[mine] > 0
         worst_p, margin = np.full(mine.size, -1.0), np.full(mine.size, np.inf)
         for parent in lattice.parents(keys):
-            above = parents.of(parent)
+            above = called.parents.of(parent)
             # Whichever way the slice deviates, it must deviate further than its parent.
             worse = harm_up != own.higher_is_better
             p = np.where(
@@ -332,7 +342,7 @@ def _labels(
         p_refine[mine] = worst_p
         below = np.zeros(mine.size, bool)
         for ancestor in lattice.subsets(keys, range(1, level)):
-            below |= contains(called, ancestor)
+            below |= contains(significant_keys, ancestor)
         refines = (worst_p < REFINE_P) & (margin >= REFINE_MARGIN)
         label[mine] = np.where(~below, NEW, np.where(refines, REFINES, INHERITED))
     return label, best, p_refine

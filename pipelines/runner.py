@@ -122,7 +122,8 @@ def runner_config(name: str, overrides: Sequence[str]) -> RunnerConfig:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise InputError(
-            f"--runner-config {name}, {place}: {first['input']!r}: {first['msg']}"
+            f"--runner-config {name}, {place} {first['input']!r}: "
+            f"{first['msg'].replace('Input should', 'it must')}"
         ) from error
 
 
@@ -170,6 +171,9 @@ class Engine:
             result = pipeline.run()
             result.wait_until_finish()
         except Exception as error:
+            # An interrupt in the runner's own thread arrives as an error of the worker.
+            if "KeyboardInterrupt" in str(error):
+                raise KeyboardInterrupt from error
             raise _for_user(error) from error
         finally:
             quiet.setLevel(level)

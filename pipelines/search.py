@@ -53,12 +53,14 @@ def run_search(config: SearchConfig, terminal: Terminal, *, resume: bool = False
     """
     runner = runner_config(config.runner_config, config.runner_option)
     files = expand_paths(config.data)
-    output = local_path(config.output)
+    output = local_path(config.output, "--output")
     if output.is_file():
         raise InputError(f"--output {output} is a file; name a folder")
     with storage_errors(output, "make the output folder"):
         output.mkdir(parents=True, exist_ok=True)
-    work = WorkFolder(local_path(config.work_dir) if config.work_dir else output / "_work")
+    work = WorkFolder(
+        local_path(config.work_dir, "--work-dir") if config.work_dir else output / "_work"
+    )
     work.begin(config, files, resume=resume)
     engine = Engine(runner, work.path / "workers.log")
     with resumable(work):

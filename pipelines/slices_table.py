@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.results import MetricResult, Results
     from slicebeam.transforms.domains import Domain
 
-_ROWS_AT_A_TIME = 1 << 17
+_ROWS_AT_A_TIME = 1 << 15
 
 SCHEMA = pa.schema(
     [

@@ -106,9 +106,9 @@ class Iterative:
             is_open &= ~known.significant
         parents = known.keys[is_open]
         barren = known.barren(keep_refining=self.keep_refining)
+        width = max(1, _CHILDREN_AT_A_TIME // self.lattice.base)
         found = [
             self._children(parents[i : i + width], parents, barren)
-            for width in (max(1, _CHILDREN_AT_A_TIME // self.lattice.base),)
             for i in range(0, parents.size, width)
         ]
         if not found:

@@ -232,10 +232,8 @@ def notes(document: ChangeList) -> list[str]:
     """Return the lines about what stands behind the table, and what was left out."""
     testing, search = document.testing, document.search
     tested = sum(testing.tested_per_level)
-    lines = [
-        f"{tested:,} slices of at least {testing.min_slice_size} examples tested "
-        f"({search.strategy}, {testing.test}). {testing.corrected_for}"
-    ]
+    what = f"{tested:,} slices of at least {testing.min_slice_size} examples tested"
+    lines = [f"{what} ({search.strategy}, {testing.test}). {testing.corrected_for}"]
     if testing.expected_false is not None:
         lines.append(
             f"If no slice differed, about {testing.expected_false:,.0f} would be called significant."

@@ -52,6 +52,8 @@ class WorkFolder:
             "files": {path: _identity(path) for path in files},
         }
         marker = self.path / _MARKER
+        if self.path.is_file():
+            raise InputError(f"--work-dir {self.path} is a file; name a folder")
         if resume:
             self._check(run, marker)
         elif self.path.exists() and any(self.path.iterdir()) and not marker.exists():

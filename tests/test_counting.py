@@ -18,7 +18,6 @@ from slicebeam.metrics.counting import (
     RowBlock,
     Tables,
     Unit,
-    hash_sums,
     merge_states,
 )
 from slicebeam.metrics.lattice import Lattice
@@ -278,20 +277,3 @@ def test_merging_nothing() -> None:
     assert [len(arrays) for arrays in merged] == [1, 1, 0]
     reader = CountReader(table.lattice, 4, 1, 1)
     assert [some.keys.size for some in reader.slices(units, merged)] == [0, 0]
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=SEEDS, cuts=CUTS)
-def test_hash_sums_tell_slices_apart(seed: int, cuts: list[int]) -> None:
-    table = Table(seed, rows=12)
-    hashes: dict[frozenset[int], int] = {}
-    for features in table.tuples():
-        slices = table.slices(features)
-        keys = np.array([table.key(features, codes) for codes in slices], np.int64)
-        order = np.random.default_rng(seed).permutation(keys.size)
-        sums = hash_sums(keys[order], features, table.lattice, table.blocks(cuts))
-        for i, found in zip(order.tolist(), sums.tolist(), strict=True):
-            members = frozenset(table.members(features, slices[i]))
-            assert hashes.setdefault(members, found) == found
-    assert len(set(hashes.values())) == len(hashes)
-    assert hashes.get(frozenset(), 0) == 0

@@ -103,10 +103,15 @@ def test_many_slices_are_cut_down_without_changing_what_is_kept(
 def test_files_appear_together_or_not_at_all(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_bytes(b"old")
-    with pytest.raises(KeyError), written_together(one, two) as (first, second):
-        first.write(b"new")
-        second.write(b"new")
-        raise KeyError
+
+    def write_and_fail() -> None:
+        with written_together(one, two) as (first, second):
+            first.write(b"new")
+            second.write(b"new")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        write_and_fail()
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
     assert one.read_bytes() == b"old"
     with written_whole(one) as stream:
@@ -117,9 +122,9 @@ def test_files_appear_together_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_an_error_of_storage(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"cannot write .*missing/file"):
-        with written_whole(tmp_path / "missing" / "file"):
-            pass
+    absent = written_whole(tmp_path / "missing" / "file")
+    with pytest.raises(EngineError, match=r"cannot write .*missing/file"), absent:
+        pass
 
 
 @pytest.fixture

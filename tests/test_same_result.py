@@ -11,7 +11,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -24,6 +23,8 @@ from tests.running import Found, read, search
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    import pandas as pd
 
 FEATURES = "age,workclass,education,marital-status,occupation,hours-per-week,native-country"
 OPTIONS: dict[str, Any] = {
@@ -200,9 +201,8 @@ def test_killed_at_random_moments(
     resume: list[str] = []
     for _ in range(12):
         end = time.monotonic() + random.uniform(1.0, 4.0)
-        if not _kill_when(
-            _command(adult_path, output, way, *resume), lambda: time.monotonic() > end
-        ):
+        command = _command(adult_path, output, way, *resume)
+        if not _kill_when(command, lambda end=end: time.monotonic() > end):
             break
         resume = ["--resume"] if (output / "_work" / "run.json").exists() else []
     else:

@@ -7,7 +7,6 @@ import json
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
@@ -17,6 +16,8 @@ from tests.running import Found, search
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pandas as pd
 
 OVERALL = {
     "label": "income",
@@ -57,19 +58,23 @@ def test_every_row_says_what_pandas_says(
     overall: Found, adult: pd.DataFrame, masks: dict[lattice.Id, np.ndarray]
 ) -> None:
     right = (adult["income"] == adult["prediction"]).to_numpy()
-    for name, rows in overall.table.groupby("metric"):
-        truth = right if name == "accuracy" else ~right
-        for row, conjunction in zip(rows.itertuples(), overall.conjunctions(rows), strict=True):
-            held = _mask(masks, conjunction)
-            assert row.n == held.sum()
-            assert row.share == row.n / len(adult)
-            assert row.value == pytest.approx(truth[held].mean(), abs=1e-15)
-            assert row.reference == pytest.approx(truth.mean(), abs=1e-15)
-            assert row.complement == pytest.approx(truth[~held].mean(), abs=1e-15)
-            assert row.delta == row.value - row.reference
-            assert row.ci_low <= row.delta <= row.ci_high
-            assert row.impact == pytest.approx(row.n * row.delta)
-            assert row.cross_size == len(conjunction)
+    rows, other = (overall.table[overall.table["metric"] == m] for m in ("accuracy", "error_rate"))
+    for row, conjunction in zip(rows.itertuples(), overall.conjunctions(rows), strict=True):
+        held = _mask(masks, conjunction)
+        assert row.n == held.sum()
+        assert row.share == row.n / len(adult)
+        assert row.value == pytest.approx(right[held].mean(), abs=1e-15)
+        assert row.reference == pytest.approx(right.mean(), abs=1e-15)
+        assert row.complement == pytest.approx(right[~held].mean(), abs=1e-15)
+        assert row.delta == row.value - row.reference
+        assert row.ci_low <= row.delta <= row.ci_high
+        assert row.impact == pytest.approx(row.n * row.delta)
+        assert row.cross_size == len(conjunction)
+    for column in ("slice_id", "predicate", "n", "p_value", "q_value", "label", "parent"):
+        assert rows[column].reset_index(drop=True).equals(other[column].reset_index(drop=True))
+    for column in ("value", "reference", "complement"):
+        np.testing.assert_allclose(rows[column], 1 - other[column].to_numpy(), atol=1e-15)
+    np.testing.assert_allclose(rows["ci_low"], -other["ci_high"].to_numpy(), atol=1e-12)
 
 
 def test_predicates_as_published_give_n(overall: Found, adult: pd.DataFrame) -> None:
@@ -80,11 +85,10 @@ def test_predicates_as_published_give_n(overall: Found, adult: pd.DataFrame) -> 
 
 def test_p_values_are_the_hypergeometric_mid_p(overall: Found, adult: pd.DataFrame) -> None:
     wrong = int((adult["income"] != adult["prediction"]).sum())
-    for name, rows in overall.table.groupby("metric"):
-        x = np.rint(rows["n"] * (1 - rows["value"] if name == "accuracy" else rows["value"]))
-        law = stats.hypergeom(len(adult), wrong, rows["n"].to_numpy())
-        expected = law.sf(x) + law.pmf(x) / 2
-        np.testing.assert_allclose(rows["p_value"], expected, rtol=1e-8, atol=1e-14)
+    rows = overall.table[overall.table["metric"] == "error_rate"]
+    law = stats.hypergeom(len(adult), wrong, rows["n"].to_numpy())
+    x = np.rint(rows["n"] * rows["value"])
+    np.testing.assert_allclose(rows["p_value"], law.sf(x) + law.pmf(x) / 2, rtol=1e-8, atol=1e-14)
 
 
 def test_p_values_of_two_models_are_mcnemars_mid_p(baseline: Found, adult: pd.DataFrame) -> None:

@@ -77,12 +77,6 @@ class RandomData:
             if self.is_significant(one, share) and (is_deep or not self.is_late(one))
         }
 
-    def complete(self, known: Knowledge) -> bool:
-        """Tell whether every slice was visited of which each parent is large enough."""
-        visited = {self.conjunction(key) for key in known.keys.tolist()}
-        large = oracle.all_slices(self.masks, self.levels, known.min_size)
-        return set(large) <= visited
-
 
 def searched(
     data: RandomData,

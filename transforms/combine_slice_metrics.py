@@ -17,7 +17,7 @@ from slicebeam.transforms.shards import Shard
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from slicebeam.metrics.counting import Resampling, State, Unit
+    from slicebeam.metrics.counting import Resampling, State
     from slicebeam.metrics.lattice import Lattice
 
 
@@ -58,27 +58,6 @@ def work_items(
     return [WorkItem(block, group) for block in blocks for group in dealt]
 
 
-@cache
-def _opened(path: str) -> Shard:
-    # A mapped shard costs nothing to keep; opening it again for every block would.
-    return Shard(Path(path))
-
-
-def count_block(
-    units: Sequence[Unit],
-    shards: Iterable[str],
-    lattice: Lattice,
-    cells: int,
-    resampling: Resampling | None,
-) -> State:
-    """Return the sums of a block's units over the given shards."""
-    tables = Tables(units, lattice, cells, resampling)
-    for path in shards:
-        for rows in _opened(path).blocks():
-            tables.add(rows)
-    return tables.state()
-
-
 class _CountBlock(beam.DoFn):
     def __init__(
         self,
@@ -93,9 +72,18 @@ class _CountBlock(beam.DoFn):
         self.resampling = resampling
         self.shuffled = Metrics.counter("slicebeam", "shuffled_bytes") if is_shuffled else None
 
+    def setup(self) -> None:
+        # A mapped shard costs nothing to keep; opening it again for every block would.
+        self.opened = cache(lambda path: Shard(Path(path)))
+
     def process(self, item: WorkItem) -> Iterator[tuple[int, State]]:
-        units = read_block(self.plan, item.block)
-        state = count_block(units, item.shards, self.lattice, self.cells, self.resampling)
+        tables = Tables(
+            read_block(self.plan, item.block), self.lattice, self.cells, self.resampling
+        )
+        for path in item.shards:
+            for rows in self.opened(path).blocks():
+                tables.add(rows)
+        state = tables.state()
         if self.shuffled:
             self.shuffled.inc(sum(array.nbytes for arrays in state for array in arrays))
         yield item.block, state

@@ -85,7 +85,8 @@ def convert_file(number: int, path: str, kind: Format, conversion: Conversion) -
 
 def converted_source(conversion: Conversion) -> Source:
     """Return the source of converted files, with the types of their columns."""
-    files, kinds = [], {}
+    files: list[StoredFile] = []
+    kinds: dict[str, ColumnKinds] = {}
     for path in sorted(conversion.folder.glob("*.json")):
         facts = json.loads(path.read_text("utf-8"))
         files += [

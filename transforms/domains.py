@@ -310,6 +310,8 @@ def learn_domain(
     """
     kind, distinct = counted.values.type, counted.distinct
     present = counted.rows - counted.missing
+    if counted.list_column:
+        present = int(counted.counts.sum())
     if distinct == 0:
         return LeftOut(name, "every value is missing")
     if distinct == 1 and counted.missing == 0 and not counted.list_column:
@@ -320,8 +322,8 @@ def learn_domain(
         except InputError as too_wide:
             return LeftOut(name, str(too_wide))
     ids = present > FEW_VALUES and not named
-    # A sketch knows the number of distinct values to about two percent.
-    most = present if error == 0 else 0.95 * present
+    # A sketch knows the number of distinct values to about one percent.
+    most = present if error == 0 else 0.98 * present
     if ids and pa.types.is_integer(kind) and distinct >= most:
         return LeftOut(name, f"all of its {present:,} integers are distinct: an id")
     if ids and pa.types.is_string(kind) and distinct > MOST_DISTINCT * present:
@@ -345,9 +347,7 @@ def _missing_singleton(name: str, missing: int) -> tuple[Singleton, ...]:
     return (Singleton(name, "is_null"),) if missing else ()
 
 
-def _categorical_domain(
-    name: str, counted: ValueCounts, top_values: int, error: float
-) -> Domain:
+def _categorical_domain(name: str, counted: ValueCounts, top_values: int, error: float) -> Domain:
     top = _most_frequent(counted.counts, top_values)
     values = json_values(counted.values.take(pa.array(top)))
     singletons = [Singleton(name, "==", value) for value in values]
@@ -357,9 +357,7 @@ def _categorical_domain(
     return Domain(name, "categorical", str(counted.values.type), tuple(singletons), error)
 
 
-def _list_domain(
-    name: str, counted: ValueCounts, top_values: int, error: float
-) -> Domain:
+def _list_domain(name: str, counted: ValueCounts, top_values: int, error: float) -> Domain:
     top = _most_frequent(counted.counts, top_values)
     values = json_values(counted.values.take(pa.array(top)))
     singletons = [Singleton(name, "contains", value) for value in values]

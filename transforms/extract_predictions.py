@@ -109,7 +109,7 @@ def classes(column: pa.ChunkedArray, data_type: str, name: str, chunk: Chunk) ->
     Raises
     ------
     InputError
-        A class is missing.
+        A class is missing, or is none of the common type.
     """
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     _refuse_missing(array, name, chunk)
@@ -118,7 +118,13 @@ def classes(column: pa.ChunkedArray, data_type: str, name: str, chunk: Chunk) ->
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.int8())
     target = {"string": pa.string(), "double": pa.float64(), "int64": pa.int64()}[data_type]
-    return array.cast(target)
+    try:
+        return array.cast(target)
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            f"{name!r} holds no classes of the label's kind: {str(error).splitlines()[0]}; give "
+            "predicted classes"
+        ) from error
 
 
 def _refuse_missing(array: pa.Array, name: str, chunk: Chunk) -> None:
@@ -217,16 +223,16 @@ def check_classes(seen: Iterable[dict[str, list[Any] | None]], outcome: Outcome)
     """
     merged: dict[str, set[Any] | None] = {}
     for one in seen:
-        for side, values in one.items():
+        for side, listed in one.items():
             known = merged.get(side, set())
-            merged[side] = None if known is None or values is None else known | set(values)
+            merged[side] = None if known is None or listed is None else known | set(listed)
     labels = merged.get("label")
     if labels is None or len(labels) > MOST_CLASSES:
         raise InputError(
             f"label {outcome.label!r} has more than {MOST_CLASSES:,} distinct values: it is no class; "
             "accuracy and error_rate need classes"
         )
-    if any(isinstance(value, float) and value != round(value) for value in labels):
+    if any(isinstance(value, float) and not value.is_integer() for value in labels):
         raise InputError(
             f"label {outcome.label!r} holds fractions ({_some(labels)}): it is no class; accuracy and "
             "error_rate need classes"
@@ -259,7 +265,7 @@ def check_classes(seen: Iterable[dict[str, list[Any] | None]], outcome: Outcome)
 
 
 def _is_score(values: set[Any] | None) -> bool:
-    return values is None or any(isinstance(v, float) and v != round(v) for v in values)
+    return values is None or any(isinstance(v, float) and not v.is_integer() for v in values)
 
 
 def _some(values: set[Any]) -> str:
@@ -321,12 +327,16 @@ def predict(model: Any, table: pa.Table, columns: Sequence[str], path: str) -> p
     Raises
     ------
     InputError
-        The model refuses the columns.
+        The model refuses the columns, or predicts no classes.
     """
     frame = table.select(list(columns)).to_pandas()
     try:
         predicted = np.asarray(model.predict(frame))
+        if predicted.shape != (table.num_rows,):
+            raise ValueError(f"it predicts an array of shape {predicted.shape}, not a class a row")  # noqa: TRY301
+        return pa.array(predicted.tolist() if predicted.dtype == object else predicted)
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"--model {path} failed on the columns {_named(columns)}: {reason}") from error
-    return pa.array(predicted.tolist() if predicted.dtype == object else predicted)
+        raise InputError(
+            f"--model {path} failed on the columns {_named(columns)}: {reason}"
+        ) from error

@@ -31,12 +31,13 @@ _SUFFIXES: dict[str, Format] = {
 }
 
 
-def local_path(path: str, what: str = "--output") -> Path:
-    """Return the local path that the user named by an option; another store's URI is an error."""
+def local_path(path: str, what: str = "") -> Path:
+    """Return the local path that the user named (by an option); another store's is an error."""
     scheme = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]+)://", path)
     if scheme and scheme.group(1) != "file":
+        named = f"{what} {path}".strip()
         raise InputError(
-            f"{what} {path}: {scheme.group(1)}:// is not supported by this version; name a local path"
+            f"{named}: {scheme.group(1)}:// is not supported by this version; name a local path"
         )
     return Path(path.removeprefix("file://")).expanduser()
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _KLL_K = 1000
 _FREQUENT_LG_K = 16
 _QUANTILES = 2000
-_DISTINCT_LG_K = 12
+_DISTINCT_LG_K = 14
 _AT_A_TIME = 1 << 20
 
 
@@ -121,19 +121,16 @@ class ColumnCounter:
 
     def result(self) -> tuple[ValueCounts, float]:
         """Return the counts, sorted by value, and the error: 0.0 where they are exact."""
+        if self._sketch is None:
+            empty = {"value": pa.nulls(0, self.kind), "count": pa.array([], pa.int64())}
+            self._parts.append(pa.table(empty))
+            self._compact()
         if self._sketch is not None:
             values, counts, error = self._sketched()
             distinct = round(self._distinct.get_estimate())
             if not self.list_column:
                 distinct = min(distinct, self.rows - self.missing)
         else:
-            if not self._parts:
-                self._parts = [
-                    pa.table({"value": pa.nulls(0, self.kind), "count": pa.array([], "i8")})
-                ]
-            self._compact()
-            if self._sketch is not None:
-                return self.result()
             values = self._parts[0].column("value").combine_chunks()
             counts = self._parts[0].column("count").to_numpy().astype(np.int64)
             error, distinct = 0.0, len(values)

@@ -1,8 +1,4 @@
-"""DescribeSlices: what a few chosen slices need beyond their test.
-
-The counts of slices that the search did not visit (parents of significant ones), and the row-hash
-sums that tell whether two slices hold the same examples.
-"""
+"""HashSlices: the row-hash sums that tell whether two slices hold the same examples."""
 
 from __future__ import annotations
 
@@ -14,12 +10,12 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.counting import hash_sums
+from slicebeam.metrics.row_hashes import RowHashSums
 from slicebeam.transforms.files import storage_errors, written_whole
 from slicebeam.transforms.shards import Shard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -29,32 +25,18 @@ if TYPE_CHECKING:
 _TUPLES_AT_A_TIME = 64
 
 
-def hashed_slices(
-    keys: Keys, lattice: Lattice, shards: Sequence[str]
-) -> Iterator[tuple[Keys, NDArray[np.uint64]]]:
-    """Yield for each feature tuple its slices and the sums of their row hashes."""
-    number, tuples = lattice.feature_sets(keys)
-    opened = [Shard(Path(path)) for path in shards]
-    for group, row in enumerate(tuples):
-        mine = keys[number == group]
-        rows = (block for shard in opened for block in shard.blocks())
-        yield mine, hash_sums(mine, row[row >= 0].tolist(), lattice, rows)
-
-
 class _Hash(beam.DoFn):
     def __init__(self, lattice: Lattice, shards: tuple[str, ...], folder: Path) -> None:
         self.lattice, self.shards, self.folder = lattice, shards, folder
 
     def process(self, element: tuple[int, list[int]]) -> Iterator[int]:
         number, keys = element
-        hashed = list(hashed_slices(np.array(keys, np.int64), self.lattice, self.shards))
-        batch = pa.record_batch(
-            [
-                pa.array(np.concatenate([keys for keys, _ in hashed])),
-                pa.array(np.concatenate([sums for _, sums in hashed])),
-            ],
-            names=["key", "sum"],
-        )
+        hashed = RowHashSums(np.array(keys, np.int64), self.lattice)
+        for path in self.shards:
+            for rows in Shard(Path(path)).blocks():
+                hashed.add(rows)
+        columns = [pa.array(hashed.keys), pa.array(hashed.sums)]
+        batch = pa.record_batch(columns, names=["key", "sum"])
         with (
             written_whole(self.folder / f"{number:06d}.arrow") as stream,
             pa.ipc.new_file(stream, batch.schema) as writer,

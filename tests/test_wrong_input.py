@@ -1,0 +1,372 @@
+"""What is wrong is said in a line or two, with the value and the remedy, and nothing is published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from slicebeam.pipelines.cli import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    # What a run wrote on stderr, after its exit code was checked.
+    Refuse = Callable[..., str]
+
+ROWS = 300
+OLD = '{"old": "document"}'
+
+
+def examples() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(18, 80, ROWS),
+            "sex": rng.choice(["F", "M"], ROWS),
+            "label": rng.choice(["no", "yes"], ROWS),
+            "score": rng.random(ROWS),
+        }
+    )
+    frame["pred"] = np.where(rng.random(ROWS) < 0.8, frame["label"], "no")
+    frame["one"] = (frame["label"] == "yes").astype(int)
+    return frame
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    examples().to_parquet(tmp_path / "eval.parquet")
+    return tmp_path
+
+
+@pytest.fixture
+def refuse(folder: Path, capsys: pytest.CaptureFixture[str]) -> Refuse:
+    """Run a search that must fail: check exit code and shape of the message, and return it."""
+
+    def run_it(*flags: Any, data: Any = "eval.parquet", code: int = 2, **options: Any) -> str:
+        named = {"label": "label", "prediction": "pred", "output": folder / "out", **options}
+        output = Path(str(named["output"]))
+        publishes = output.is_dir() or not output.exists()
+        if output == folder / "out":
+            output.mkdir(exist_ok=True)
+            (output / "changelist.json").write_text(OLD)
+        arguments = ["search", "--data", str(folder / data) if data else ""]
+        for name, value in named.items():
+            if value is not None:
+                arguments += ["--" + name.replace("_", "-"), str(value)]
+        found = run([*arguments, *map(str, flags)])
+        printed = capsys.readouterr()
+        assert found == code, printed.err
+        assert printed.out == ""
+        assert "Traceback" not in printed.err
+        lines = [line for line in printed.err.splitlines() if not line.startswith("[")]
+        assert 1 <= len(lines) <= 2
+        assert lines[0].startswith("slicebeam: ")
+        assert not (output / "slices.parquet").exists()
+        if output == folder / "out" and publishes:
+            assert (output / "changelist.json").read_text() == OLD
+        return "\n".join(lines).removeprefix("slicebeam: ").replace(str(folder), "DIR")
+
+    return run_it
+
+
+OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "label": ({"label": "labl"}, "--label: unknown column 'labl'; did you mean 'label'?"),
+    "prediction": (
+        {"prediction": "prd"},
+        "--prediction: unknown column 'prd'; did you mean 'pred'?",
+    ),
+    "features": (
+        {"features": "sex,agee"},
+        "--features: unknown column 'agee'; did you mean 'age'?",
+    ),
+    "exclude": ({"exclude_features": "agee"}, "--exclude-features: unknown column 'agee'; did you"),
+    "id": ({"example_id": "ag"}, "--example-id: unknown column 'ag'; did you mean 'age'?"),
+    "fractional id": (
+        {"example_id": "score"},
+        "--example-id column is double; an id is text or an",
+    ),
+    "empty label": ({"label": ""}, "--label holds an empty name; give one or leave it out"),
+    "empty prediction": ({"prediction": ""}, "--prediction holds an empty name"),
+    "empty feature": ({"features": "age,"}, "--features holds an empty name"),
+    "empty output": ({"output": ""}, "--output holds an empty name"),
+    "empty data": ({"data": ""}, "--data holds an empty name"),
+    "flag": ({"predicton": "pred"}, "no such option: --predicton; did you mean --prediction?"),
+    "metric": (
+        {"metric": "acuracy"},
+        "unknown metric 'acuracy'; did you mean 'accuracy'? metrics:",
+    ),
+    "strategy": (
+        {"strategy": "bach"},
+        "--strategy 'bach'; did you mean 'batch'? choose from batch, iterative, priority",
+    ),
+    "test": (
+        {"test": "papr"},
+        "--test 'papr'; did you mean 'paper'? choose from auto, paper, paper-cells",
+    ),
+    "correction": (
+        {"correction": "holm"},
+        "--correction 'holm'; choose from fdr-level, fwer-level, bh, by, none",
+    ),
+    "alternative": ({"alternative": "wors"}, "--alternative 'wors'; did you mean 'worse'?"),
+    "compare": ({"compare": "overal"}, "--compare 'overal'; did you mean 'overall'?"),
+    "no baseline": ({"compare": "baseline"}, "--compare baseline needs the old model: give"),
+    "save": ({"save_slices": "all"}, "--save-slices 'all'; choose from tested, significant"),
+    "fail on": ({"fail_on": "wrong"}, "--fail-on 'wrong': only 'worse' is known"),
+    "format": ({"format": "parqet"}, "--format 'parqet'; did you mean 'parquet'? choose from"),
+    "both": ({"model": "m.pkl"}, "--prediction and --model both give predictions; choose one"),
+    "none": ({"prediction": None}, "no predictions: give --prediction, --score or --model"),
+    "label twice": (
+        {"prediction": "label"},
+        "--prediction 'label' is the label; name another column",
+    ),
+    "label as feature": (
+        {"features": "age,label"},
+        "--features: 'label' is the label, a prediction,",
+    ),
+    "no features": ({"exclude_features": "age,sex,score,one"}, "no feature is left to slice by"),
+    "replicates": (
+        {"replicates": 20},
+        "--replicates is for --test paper; the default test draws none",
+    ),
+    "threshold": ({"threshold": 0.3}, "--threshold is for scores, but the predictions are classes"),
+    "cross size": (
+        {"max_cross_size": 0},
+        "--max-cross-size 0: it must be greater than or equal to 1",
+    ),
+    "alpha": ({"alpha": 2}, "--alpha 2.0: it must be less than 1"),
+    "alpha as text": (
+        {"alpha": "x"},
+        "invalid value for '--alpha': 'x': it must be a valid number",
+    ),
+    "bins": ({"bins": 1}, "--bins 1: it must be greater than or equal to 2"),
+    "budget": (
+        {"memory_budget": "lots"},
+        "--memory-budget 'lots' is no size; write it as 512MB or",
+    ),
+    "small budget": ({"memory_budget": "1MB"}, "--memory-budget '1MB' is less than 16MB"),
+    "skipped rows": (
+        {"skip_rows": 1},
+        "--column-names and --skip-rows are for CSV, but the data is",
+    ),
+    "engine": ({"runner_config": "flnk"}, "unknown runner-config 'flnk'; runner-configs: direct,"),
+    "engine option": (
+        {"runner_option": "wrkers=2"},
+        "unknown option 'wrkers'; did you mean 'workers'?",
+    ),
+    "engine value": ({"runner_option": "workers=many"}, "options.workers: 'many': "),
+    "engine key": (
+        {"runner_option": "workers"},
+        "--runner-option 'workers': write it as key=value",
+    ),
+    "model": ({"prediction": None, "model": "m.pkl"}, "--model m.pkl: no such file"),
+    "domains": ({"domains": "gone.json"}, "--domains gone.json: no such file"),
+    "text score": (
+        {"prediction": None, "score": "sex", "positive_class": "yes"},
+        "score column 'sex' is string; a score is a number",
+    ),
+    "score of what": (
+        {"prediction": None, "score": "score"},
+        "--score needs --positive-class: label 'label' is text",
+    ),
+    "positive class": (
+        {"prediction": None, "score": "score", "positive_class": "ja"},
+        "--positive-class 'ja' is no value of label 'label': labels are 'no', 'yes'",
+    ),
+    "kinds": (
+        {"prediction": "one"},
+        "label 'label' is text (string) and prediction 'one' is a number",
+    ),
+    "score as prediction": (
+        {"label": "one", "prediction": "score"},
+        "predictions are 0.0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_wrong_options(refuse: Refuse, name: str) -> None:
+    options, message = OPTIONS[name]
+    assert message in refuse(**options)
+
+
+def test_paths(folder: Path, refuse: Refuse) -> None:
+    assert refuse(data="evl.parquet") == (
+        "--data DIR/evl.parquet: no such file; did you mean 'DIR/eval.parquet'?"
+    )
+    assert (
+        refuse(data="no/x.csv")
+        == "--data DIR/no/x.csv: no such file; the folder DIR/no does not exist"
+    )
+    assert refuse(data="*.pq").startswith("--data DIR/*.pq: no file matches")
+    assert refuse(data=".") == "--data DIR is a folder; name its files: 'DIR/*.parquet'"
+    (folder / "eval.csv").write_text("a,label,pred\n1,x,x\n")
+    mixed = refuse("--data", folder / "eval.csv")
+    assert mixed == "--data mixes formats (csv, parquet); convert some"
+    (folder / "eval.data").write_text("a,label,pred\n1,x,x\n")
+    assert "the name does not tell the format; give --format" in refuse(data="eval.data")
+    for scheme in ("s3", "gs"):
+        path = f"{scheme}://bucket/x.parquet"
+        message = f"{path}: {scheme}:// is not supported by this version; name a local path"
+        assert refuse("--data", path) == f"--data {message}"
+        assert message in refuse(output=path)
+
+
+def test_output(folder: Path, refuse: Refuse) -> None:
+    file = folder / "file"
+    file.write_text("x")
+    assert refuse(output=file) == "--output DIR/file is a file; name a folder"
+    assert refuse(output=file / "x", code=3) == (
+        "cannot make the output folder DIR/file/x: Not a directory"
+    )
+    assert "cannot make the output folder /proc/x" in refuse(output="/proc/x", code=3)
+    assert refuse(work_dir=file, code=3) == "DIR/file: Not a directory"
+    assert file.read_text() == "x"
+
+
+def test_engine_files(folder: Path, refuse: Refuse) -> None:
+    config = folder / "engine.yaml"
+    for text, message in {
+        "runner: direct\noptins: {}": "unknown key 'optins'; did you mean 'options'?",
+        "runner: spork": "runner: 'spork'",
+        "- direct": "a mapping of 'runner' and 'options' is expected",
+        "a: [": "no readable YAML",
+    }.items():
+        config.write_text(text)
+        assert message in refuse(runner_config=config)
+
+
+def test_damaged_parquet(folder: Path, refuse: Refuse) -> None:
+    good = (folder / "eval.parquet").read_bytes()
+    flipped = bytearray(good)
+    flipped[100:1500] = bytes(byte ^ 0xA5 for byte in flipped[100:1500])
+    damaged = {
+        "empty": b"",
+        "cut": good[: len(good) // 2],
+        "flipped": bytes(flipped),
+        "csv": b"a,label,pred\n1,x,x\n",
+    }
+    for name, content in damaged.items():
+        (folder / f"{name}.parquet").write_bytes(content)
+        message = refuse(data=f"{name}.parquet")
+        assert message.startswith(f"DIR/{name}.parquet: no readable Parquet file (")
+    assert "it begins like Parquet: give --format parquet" in refuse(format="csv")
+
+
+def test_csv(folder: Path, refuse: Refuse) -> None:
+    for text, message in {
+        "": "DIR/x.csv: the file is empty; a CSV file begins with a header",
+        "age,label,pred\n": "--data DIR/x.csv: there are no examples in it",
+        "age,label,pred\n1,a,a\n2,b\n": "DIR/x.csv, line 3: 2 fields where the header has 3: '2,b'",
+        "age,age,label,pred\n1,1,a,a\n": "DIR/x.csv: the header has two columns named 'age'",
+        'age,label,pred\n1,"a,a\n': "DIR/x.csv, line 2: ",
+    }.items():
+        (folder / "x.csv").write_text(text)
+        assert refuse(data="x.csv").startswith(message)
+
+
+def test_the_adult_test_file_as_published(folder: Path, refuse: Refuse) -> None:
+    """Its first line is junk, it has no header, and a dot after each label."""
+    rows = examples()
+    lines = [
+        f"{age}, Private, {label}., {pred}"
+        for age, label, pred in zip(rows["age"], rows["label"], rows["pred"], strict=True)
+    ]
+    (folder / "adult.test").write_text("|1x3 Cross validator\n" + "\n".join(lines) + "\n")
+    options: dict[str, Any] = {"data": "adult.test", "format": "csv"}
+    message = refuse(**options)
+    assert "line 2: 4 fields where the header has 1" in message
+    assert "the first line may not be a header: --skip-rows or --column-names" in message
+    options["column_names"] = "age,work,label,pred"
+    assert "line 1: 1 field where --column-names has 4: '|1x3 Cross" in refuse(**options)
+    assert refuse(**options, skip_rows=1) == (
+        "prediction 'pred' never equals label 'label': labels are ' no.', ' yes.', predictions are "
+        "' no', ' yes'; spell both alike"
+    )
+
+
+@pytest.mark.parametrize("column", ["label", "pred", "score"])
+def test_missing_values_of_roles(folder: Path, refuse: Refuse, column: str) -> None:
+    frame = examples()
+    for name in ("a", "b"):
+        frame.to_parquet(folder / f"{name}.parquet", row_group_size=100)
+        frame.loc[237, column] = None
+    options = {"prediction": None, "score": "score", "positive_class": "yes"}
+    message = refuse(data="[ab].parquet", **(options if column == "score" else {}))
+    assert message == (
+        f"column {column!r} has no value in row 238 of DIR/b.parquet; drop such examples or fill "
+        "the column"
+    )
+
+
+def test_columns_that_are_no_classes(folder: Path, refuse: Refuse) -> None:
+    frame = examples()
+    changes: dict[str, tuple[dict[str, Any], str]] = {
+        "regression": (
+            {"label": frame["score"] * 7, "pred": frame["score"]},
+            "label 'label' holds fractions (",
+        ),
+        "infinite": ({"label": np.inf, "pred": 1.0}, "label 'label' holds fractions (inf)"),
+        "never equal": (
+            {"pred": "never"},
+            "prediction 'pred' never equals label 'label': labels are 'no', 'yes', predictions are",
+        ),
+        "dates": ({"label": pd.Timestamp("2024-01-01")}, "column 'label' of timestamp["),
+        "lists": ({"label": [[1]] * ROWS}, "column 'label' of list<"),
+    }
+    for columns, message in changes.values():
+        frame.assign(**columns).to_parquet(folder / "x.parquet")
+        assert refuse(data="x.parquet").startswith(message)
+    frame.iloc[:0].to_parquet(folder / "x.parquet")
+    assert refuse(data="x.parquet") == "--data DIR/x.parquet: there are no examples in it"
+    hint = refuse(label="one", prediction="score")
+    assert hint.endswith("is it a score? give it as --score")
+
+
+def test_more_classes_than_a_label_has(folder: Path, refuse: Refuse) -> None:
+    numbers = pa.array(range(5000))
+    table = pa.table({"n": pa.array([1, 2] * 2500), "label": numbers, "pred": numbers})
+    pq.write_table(table, folder / "x.parquet")
+    assert "label 'label' has more than 1,000 distinct values" in refuse(data="x.parquet")
+    three = examples().assign(label=["a", "b", "c"] * (ROWS // 3))
+    three.to_parquet(folder / "x.parquet")
+    options = {"prediction": None, "score": "score", "positive_class": "a"}
+    assert "label 'label' has 3 classes" in refuse(data="x.parquet", **options)
+
+
+def test_files_that_do_not_fit(folder: Path, refuse: Refuse) -> None:
+    columns = {"n": pa.array([1, 2]), "label": pa.array(["a", "b"]), "pred": pa.array(["a", "b"])}
+    table = pa.table(columns)
+    pq.write_table(table, folder / "a.parquet")
+    pq.write_table(table.drop_columns(["n"]), folder / "b.parquet")
+    assert refuse(data="[ab].parquet").startswith(
+        "DIR/b.parquet: column 'n' is missing, which DIR/a.parquet has"
+    )
+    other = table.set_column(0, "n", pa.array([[True], [False]]))
+    pq.write_table(other, folder / "b.parquet")
+    assert "column 'n' is int64 in DIR/a.parquet but list<" in refuse(data="[ab].parquet")
+    twice = pa.table([*table.columns, table["n"]], names=[*table.column_names, "n"])
+    pq.write_table(twice, folder / "b.parquet")
+    assert (
+        refuse(data="b.parquet") == "DIR/b.parquet: two columns are named 'n'; rename one of them"
+    )
+
+
+def test_json_lines(folder: Path, refuse: Refuse) -> None:
+    for text, message in {
+        "": "DIR/x.jsonl: the file is empty",
+        '{"label": "a"}\n[1]\n': "DIR/x.jsonl, line 2: array where an object is expected: '[1]'",
+        '{"label": "a"}\n{"label": 1}\n': "DIR/x.jsonl, line 2: column 'label' holds the number 1",
+        '{"label": "a"\n': "DIR/x.jsonl, line 1: not JSON",
+    }.items():
+        (folder / "x.jsonl").write_text(text)
+        assert refuse(data="x.jsonl").startswith(message)
+
+
+def test_resume_without_a_run(refuse: Refuse) -> None:
+    assert "holds no run to resume; leave --resume out" in refuse("--resume")
