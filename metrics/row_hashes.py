@@ -10,7 +10,6 @@ from slicebeam.metrics.counting import Prefixes, positions, table_cells
 from slicebeam.metrics.randomness import splitmix64
 
 if TYPE_CHECKING:
-
     from slicebeam.metrics.counting import RowBlock
     from slicebeam.metrics.lattice import Keys, Lattice
 

@@ -159,7 +159,10 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
         {"runner_option": "wrkers=2"},
         "unknown option 'wrkers'; did you mean 'workers'?",
     ),
-    "engine value": ({"runner_option": "workers=many"}, "options.workers: 'many': "),
+    "engine value": (
+        {"runner_option": "workers=many"},
+        "options.workers 'many': it must be a valid integer",
+    ),
     "engine key": (
         {"runner_option": "workers"},
         "--runner-option 'workers': write it as key=value",
@@ -225,7 +228,7 @@ def test_output(folder: Path, refuse: Refuse) -> None:
         "cannot make the output folder DIR/file/x: Not a directory"
     )
     assert "cannot make the output folder /proc/x" in refuse(output="/proc/x", code=3)
-    assert refuse(work_dir=file, code=3) == "DIR/file: Not a directory"
+    assert refuse(work_dir=file) == "--work-dir DIR/file is a file; name a folder"
     assert file.read_text() == "x"
 
 
@@ -233,7 +236,7 @@ def test_engine_files(folder: Path, refuse: Refuse) -> None:
     config = folder / "engine.yaml"
     for text, message in {
         "runner: direct\noptins: {}": "unknown key 'optins'; did you mean 'options'?",
-        "runner: spork": "runner: 'spork'",
+        "runner: spork": "runner 'spork': it must be 'direct'",
         "- direct": "a mapping of 'runner' and 'options' is expected",
         "a: [": "no readable YAML",
     }.items():
