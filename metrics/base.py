@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -22,8 +22,8 @@ Comparison = Literal["overall", "baseline"]
 Alternative = Literal["worse", "better", "both"]
 Tail = Literal["upper", "lower", "both"]
 
-COMPARISONS: tuple[Comparison, ...] = ("overall", "baseline")
-ALTERNATIVES: tuple[Alternative, ...] = ("worse", "better", "both")
+COMPARISONS: tuple[Comparison, ...] = get_args(Comparison)
+ALTERNATIVES: tuple[Alternative, ...] = get_args(Alternative)
 
 # Reason codes of `Tested.reasons`: why a slice has no p-value of its own (p is then 1).
 REASONS: tuple[str, ...] = (
@@ -90,6 +90,8 @@ class Metric(ABC):
     higher_is_better : its direction
     range : its smallest and largest value
     indicators : the bits of an example that it needs
+    kind : ``pointwise`` if each example has a value of its own, whose mean the metric is
+    min_slice_size : smallest slice that is tested by default
     """
 
     name: str
@@ -97,6 +99,7 @@ class Metric(ABC):
     higher_is_better: bool
     range: tuple[float, float]
     indicators: tuple[str, ...]
+    kind: Literal["pointwise", "aggregate"] = "pointwise"
     min_slice_size: int = 20
 
     @abstractmethod

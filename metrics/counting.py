@@ -84,13 +84,15 @@ class RowBlock:
     rows : how many
     column : returns the codes of a feature: int64 [rows], or `Ragged`
     cells : int64 [rows] the outcome cell of each row
-    ids : uint64 [rows] what identifies the row when it is resampled or hashed
+    ids : uint64 [rows] what identifies the row when it is resampled
+    positions : uint64 [rows] the row's own number, which no other row has
     """
 
     rows: int
     column: Callable[[int], NDArray[np.int64] | Ragged]
     cells: NDArray[np.int64]
     ids: NDArray[np.uint64]
+    positions: NDArray[np.uint64]
 
 
 class _Coded(NamedTuple):

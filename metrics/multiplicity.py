@@ -7,7 +7,7 @@ features only. Slices that nobody visited count as p = 1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
 from scipy.special import digamma
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from slicebeam.metrics.significance.tails import FloatArray, IntArray
 
 Correction: TypeAlias = Literal["fdr-level", "fwer-level", "bh", "by", "none"]
+
+CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
 
 
 def bh_adjusted(p: ArrayLike, m: int) -> FloatArray:

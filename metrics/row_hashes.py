@@ -43,7 +43,7 @@ class RowHashSums:
 
     def add(self, block: RowBlock) -> None:
         """Add the hashes of a block's rows to the slices that hold them."""
-        hashes = splitmix64(block.ids)
+        hashes = splitmix64(block.positions)
         prefixes = Prefixes(block, self.lattice.radices, np.zeros(block.rows, np.int64))
         for features, group in self._groups:
             code, rows = prefixes.coded(features)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Test = Literal["auto", "paper", "paper-cells"]
 
-TESTS: tuple[Test, ...] = ("auto", "paper", "paper-cells")
+TESTS: tuple[Test, ...] = get_args(Test)
 
 # Slices that are tested at a time: the tests' temporary arrays take about 200 bytes a slice, and
 # 20 replicates of 8 atoms take 1.3 kB.

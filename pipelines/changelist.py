@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 SCHEMA_VERSION = "1.0"
 
@@ -13,7 +13,19 @@ Sha256 = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Keys that begin with x_ are notes of other tools: allowed in every object, and passed over.
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={"patternProperties": {"^x_": {}}},
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_notes(cls, content: Any) -> Any:
+        if isinstance(content, dict):
+            return {k: v for k, v in content.items() if not str(k).startswith("x_")}
+        return content
 
 
 class Condition(_Part):
@@ -113,18 +125,21 @@ class Estimate(_Part):
 
 
 class Change(_Part):
-    """One metric on a slice (or on all examples) and how it differs from its reference."""
+    """One metric on a slice (or on all examples) and how it differs from what it is compared with."""
 
     metric: str
     n: int
-    value: Estimate = Field(description="the metric of the model under test")
-    reference: float | None = Field(
-        None,
-        description="what it is compared with: the metric on all examples (overall), or the old "
-        "model's on the same examples (baseline)",
+    after: Estimate = Field(description="the metric of the model under test")
+    before: Estimate | None = Field(
+        None, description="baseline: the metric of the old model on the same examples"
     )
-    complement: float | None = Field(None, description="the metric on the other examples (overall)")
-    delta: Estimate = Field(description="value minus reference")
+    reference: float | None = Field(None, description="overall: the metric on all examples")
+    complement: float | None = Field(None, description="overall: the metric on the other examples")
+    delta: Estimate | None = Field(
+        None,
+        description="after minus before, or after minus reference; absent for all examples and one "
+        "model",
+    )
     p_value: float | None = None
     p_adjusted: float | None = Field(None, description="the q-value of slices.parquet")
     test: str | None = None
@@ -205,7 +220,8 @@ class Testing(_Part):
     family_size: int = Field(description="slices that the correction counts")
     family_per_level: tuple[int, ...]
     tested_per_level: tuple[int, ...]
-    significant: int
+    significant: int = Field(description="significant slices of the primary metric")
+    degraded: int = Field(description="those of them on which the metric is worse")
     expected_false: float | None = Field(
         None, description="expected number of false slices; only where nothing was corrected"
     )
@@ -252,13 +268,15 @@ class Provenance(_Part):
     command: Literal["search"] = "search"
     runner: str
     seed: int
-    config: dict[str, Any] = Field(description="every option of the command, by its name")
+    config: dict[str, Any] = Field(
+        description="every option that had an effect, by its name, defaults too: it repeats the run"
+    )
 
 
-class ChangeList(BaseModel):
-    """The document of a run. Readers accept any 1.x and ignore keys that begin with ``x_``."""
+class ChangeList(_Part):
+    """The document of a run; keys that begin with ``x_`` are passed over."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_by_name=True)
+    model_config = ConfigDict(validate_by_name=True)
 
     schema_version: Annotated[str, Field(pattern=r"^1\.[0-9]+$")] = SCHEMA_VERSION
     changelist_id: str
@@ -286,5 +304,4 @@ def json_schema() -> dict[str, Any]:
     schema = ChangeList.model_json_schema(by_alias=True)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["$id"] = f"urn:changelist:schema:{SCHEMA_VERSION}"
-    schema["patternProperties"] = {"^x_": {}}
     return schema

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import logging
+import os
 import sys
+import tempfile
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,7 +34,8 @@ app = typer.Typer(
 
 def _listed(values: list[str] | None) -> tuple[str, ...]:
     """Return the values of an option that is repeated or separated by commas."""
-    return tuple(part for value in values or () for part in value.split(","))
+    # As in CSV, quotes keep a comma that belongs to a name.
+    return tuple(part for row in csv.reader(values or ()) for part in row or [""])
 
 
 @app.command()
@@ -48,7 +54,11 @@ def search(
         str | None, typer.Option(help="Column of predicted classes, of the label's type.")
     ] = None,
     score: Annotated[
-        str | None, typer.Option(help="Column with the probability of --positive-class.")
+        str | None,
+        typer.Option(
+            help="Column with the probability of --positive-class. Beside --prediction it is only "
+            "kept out of the features."
+        ),
     ] = None,
     model: Annotated[
         str | None,
@@ -185,8 +195,10 @@ def search(
     options = {name: value for name, value in given.items() if _was_given(context, name)}
     if fail_on not in (None, "worse"):
         raise InputError(f"--fail-on {fail_on!r}: only 'worse' is known")
+    if fail_on == "worse" and alternative == "better":
+        raise InputError("--fail-on worse needs --alternative worse or both: better finds none")
     published = _run(search_config(options), resume=resume, as_json=as_json, quiet=quiet)
-    if fail_on == "worse" and _found_worse(published):
+    if fail_on == "worse" and published.changelist.testing.degraded:
         raise typer.Exit(1)
 
 
@@ -206,10 +218,6 @@ def _run(config: Any, *, resume: bool, as_json: bool, quiet: bool) -> Published:
         terminal.stop()
     terminal.result(published)
     return published
-
-
-def _found_worse(published: Published) -> bool:
-    return any(one.changes[0].direction == "degraded" for one in published.changelist.slices)
 
 
 @app.command()
@@ -255,27 +263,56 @@ def _one_line(error: typer.TyperException) -> str:
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if code == INTERRUPTED:
+        # Threads of an interrupted engine may wait for ever for what was ended.
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
     """Run a command and return its exit code; errors are a line or two on stderr."""
     # Beam warns on import of client libraries that only other engines need.
     logging.getLogger().setLevel(logging.ERROR)
+    for stream in (sys.stdout, sys.stderr):
+        # Signs that the terminal's encoding lacks are shown as question marks.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         code = app(arguments or ["--help"], prog_name="slicebeam", standalone_mode=False)
+        sys.stdout.flush()
     except typer.TyperException as error:
         sys.stderr.write(f"slicebeam: {_one_line(error)}\n")
         return 2
     except SlicebeamError as error:
         sys.stderr.write(f"slicebeam: {error}\n")
         return error.exit_code
+    except BrokenPipeError:
+        # The reader of a pipe, such as head, has seen enough. What python still holds is dropped.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
-        sys.stderr.write(f"slicebeam: {error.filename or 'storage'}: {error.strerror or error}\n")
+        sys.stderr.write(f"slicebeam: {error.filename or 'output'}: {error.strerror or error}\n")
+        return 3
+    except Exception as error:  # noqa: BLE001  (a user sees a line, never a traceback)
+        sys.stderr.write(f"slicebeam: {_unforeseen(error)}\n")
         return 3
     if code == INTERRUPTED:
-        sys.stderr.write("slicebeam: interrupted; go on with the same command and --resume\n")
+        sys.stderr.write(
+            "slicebeam: interrupted; a search goes on with the same options and --resume\n"
+        )
     return code if isinstance(code, int) else 0
+
+
+def _unforeseen(error: Exception) -> str:
+    """Return a line about a fault of ours, and keep its traceback in a file."""
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="slicebeam-", suffix=".log", delete=False, encoding="utf-8"
+    ) as log:
+        traceback.print_exception(error, file=log)
+    reason = (str(error).splitlines() or ["no message"])[0]
+    return f"unforeseen {type(error).__name__}: {reason}; please report it with {log.name}"
 
 
 if __name__ == "__main__":

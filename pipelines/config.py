@@ -8,16 +8,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from slicebeam.metrics.base import ALTERNATIVES, Alternative
+from slicebeam.metrics.base import ALTERNATIVES, COMPARISONS, Alternative, Comparison
 from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.multiplicity import CORRECTIONS, Correction
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.slice_test import TESTS, Test
 from slicebeam.transforms.files import FORMATS
+from slicebeam.transforms.sources import CHUNK_ROWS
 
-Correction = Literal["fdr-level", "fwer-level", "bh", "by", "none"]
-CORRECTIONS: tuple[Correction, ...] = ("fdr-level", "fwer-level", "bh", "by", "none")
 STRATEGIES = ("batch", "iterative", "priority")
-COMPARISONS = ("overall", "baseline")
 
 # Above this many conjunctions the search visits the promising ones only.
 LARGEST_BATCH = 10_000_000
@@ -66,7 +65,7 @@ class SearchConfig(BaseModel):
     baseline_score: str | None = None
     baseline_model: str | None = None
     positive_class: str | None = None
-    threshold: float = 0.5
+    threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
     format: str | None = None
     column_names: tuple[str, ...] = ()
     skip_rows: Annotated[int, Field(ge=0)] = 0
@@ -93,7 +92,7 @@ class SearchConfig(BaseModel):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     work_dir: str | None = None
     memory_budget: str = "512MB"
-    chunk_rows: Annotated[int, Field(ge=1)] = 1 << 18
+    chunk_rows: Annotated[int, Field(ge=1)] = CHUNK_ROWS
     runner_config: str = "direct"
     runner_option: tuple[str, ...] = ()
 
@@ -186,6 +185,11 @@ class SearchConfig(BaseModel):
                     raise InputError(
                         f"--{name.replace('_', '-')} is for --strategy priority, not {self.strategy}"
                     )
+        if self.compare == "overall" and self.baseline_model:
+            raise InputError("--baseline-model is for --compare baseline, not overall")
+        for name in ("bins", "top_values"):
+            if self.domains and name in self.model_fields_set:
+                raise InputError(f"{flag(name)} has no effect beside --domains, which has them")
         if self.strategy == "batch" and self.keep_refining:
             raise InputError(
                 "--keep-refining is for iterative and priority: batch visits all slices"
@@ -207,7 +211,7 @@ class SearchConfig(BaseModel):
         return bool(self.baseline_prediction or self.baseline_score or self.baseline_model)
 
     @property
-    def comparison(self) -> Literal["overall", "baseline"]:
+    def comparison(self) -> Comparison:
         """What a slice is compared with."""
         if self.compare is None:
             return "baseline" if self.has_baseline else "overall"
@@ -240,6 +244,53 @@ class SearchConfig(BaseModel):
     def used_replicates(self) -> int:
         """Bootstrap replicates of the paper's test."""
         return self.replicates or 20
+
+    def resolved_strategy(self, space: int) -> Literal["batch", "iterative", "priority"]:
+        """Return how a lattice of so many conjunctions is searched.
+
+        Raises
+        ------
+        InputError
+            An option of another strategy is given, which would have no effect.
+        """
+        if self.strategy in ("iterative", "priority"):
+            return "iterative" if self.strategy == "iterative" else "priority"
+        if self.strategy is None and space > LARGEST_BATCH:
+            return "priority"
+        for name in ("iterations", "max_candidates", "keep_refining"):
+            if name in self.model_fields_set and getattr(self, name):
+                raise InputError(
+                    f"{flag(name)} has no effect on --strategy batch, which is the default for these "
+                    f"{space:,} conjunctions; add --strategy priority"
+                )
+        return "batch"
+
+    def resolved(self, strategy: str) -> dict[str, Any]:
+        """Return every option that had an effect, defaults too: what repeats the run."""
+        options = self.model_dump(mode="json", exclude_none=True)
+        options |= {
+            "alpha": self.used_alpha,
+            "compare": self.comparison,
+            "correction": self.used_correction,
+            "min_slice_size": self.used_min_slice_size,
+            "strategy": strategy,
+        }
+        unused = {
+            "positive_class": not self._uses_scores(),
+            "threshold": not self._uses_scores(),
+            "bins": self.domains is not None,
+            "top_values": self.domains is not None,
+            "iterations": strategy != "priority",
+            "max_candidates": strategy != "priority",
+            "keep_refining": strategy == "batch",
+        }
+        if self.is_paper:
+            options["replicates"] = self.used_replicates
+        return {
+            name: value
+            for name, value in options.items()
+            if not unused.get(name, False) and value != []
+        }
 
     @property
     def memory(self) -> int:

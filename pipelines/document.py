@@ -20,6 +20,7 @@ from slicebeam.transforms.learn_domains import domain_to_json
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.base import CellSpace, Metric
     from slicebeam.pipelines.config import SearchConfig
     from slicebeam.pipelines.iterations import Searched
     from slicebeam.pipelines.preparation import Prepared
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 MOST_REPORTED = 1000
 
 _TESTS = {
-    ("auto", "overall"): "hypergeometric mid-p (signed-root likelihood ratio for large slices)",
+    ("auto", "overall"): "hypergeometric mid-p, for large slices signed-root likelihood ratio",
     ("auto", "baseline"): "McNemar mid-p",
     ("paper", "overall"): "t over Poisson-bootstrap replicates (rows), uncalibrated",
     ("paper", "baseline"): "t over Poisson-bootstrap replicates (rows), uncalibrated",
@@ -53,7 +54,7 @@ def build(
     order = report_order(results, config)
     slices = _slices(config, prepared, results, names, order[:MOST_REPORTED])
     fingerprint = _fingerprint(prepared)
-    options = config.model_dump(mode="json", exclude_defaults=True)
+    options = config.resolved(searched.strategy)
     identity = json.dumps([fingerprint, _what_is_found(options)], sort_keys=True).encode()
     first = results.metrics[0]
     changes = tuple(_global(name, prepared) for name in config.metric)
@@ -73,7 +74,7 @@ def build(
             doc.Metric(
                 key=name,
                 name=metric(name).title,
-                kind="pointwise",
+                kind=metric(name).kind,
                 range=metric(name).range,
                 higher_is_better=metric(name).higher_is_better,
                 primary=name == config.metric[0],
@@ -81,10 +82,10 @@ def build(
             for name in config.metric
         ),
         global_=changes,
-        testing=_testing(config, searched, int(first.significant.sum())),
+        testing=_testing(config, searched, first),
         search=doc.Search(
             strategy=_literal(searched.strategy),
-            max_cross_size=config.max_cross_size,
+            max_cross_size=prepared.lattice.max_cross_size,
             stopped=_literal(searched.stopped),
             iterations=tuple(doc.Iteration(**vars(record)) for record in searched.records),
             reported=len(order),
@@ -138,9 +139,9 @@ def summary(
     first = results.metrics[0]
     name = metric(config.metric[0]).title
     found = int(first.significant.sum())
-    value = overall.value.value or 0.0
-    if config.comparison == "baseline":
-        whole = f"{name} is {value:.1%}, was {overall.reference or 0.0:.1%}"
+    value = overall.after.value or 0.0
+    if overall.before is not None:
+        whole = f"{name} is {value:.1%}, was {overall.before.value or 0.0:.1%}"
         what = {"worse": "degraded", "better": "improved", "both": "changed"}[config.alternative]
     else:
         whole = f"{name} is {value:.1%}"
@@ -149,7 +150,17 @@ def summary(
     if not found:
         return text + f"No slice is significantly {what}."
     text += f"{found:,} slice{'s are' if found > 1 else ' is'} significantly {what}"
-    return text + f"; {reported:,} of them say more than the slices above them."
+    return text + f"; {reported:,} of them {_say(reported)} more than the slices above."
+
+
+def _say(slices: int) -> str:
+    return "says" if slices == 1 else "say"
+
+
+def _worse(measured: MetricResult) -> NDArray[np.bool_]:
+    """Return on which slices the metric is worse than its reference."""
+    worse: NDArray[np.bool_] = (measured.delta > 0) != metric(measured.name).higher_is_better
+    return worse & (measured.delta != 0)
 
 
 def _dataset(config: SearchConfig, prepared: Prepared, fingerprint: str) -> doc.Dataset:
@@ -184,7 +195,7 @@ def _model(role: Any, predictor: Predictor) -> doc.Model:
     )
 
 
-def _testing(config: SearchConfig, searched: Searched, significant: int) -> doc.Testing:
+def _testing(config: SearchConfig, searched: Searched, first: MetricResult) -> doc.Testing:
     alpha, family = config.used_alpha, sum(searched.tests_per_level)
     levels = len(searched.tests_per_level)
     sentences = {
@@ -218,7 +229,8 @@ def _testing(config: SearchConfig, searched: Searched, significant: int) -> doc.
         family_size=family,
         family_per_level=searched.tests_per_level,
         tested_per_level=searched.tested_per_level,
-        significant=significant,
+        significant=int(first.significant.sum()),
+        degraded=int((first.significant & _worse(first)).sum()),
         expected_false=expected,
     )
 
@@ -228,24 +240,29 @@ def _global(name: str, prepared: Prepared) -> doc.Change:
     own, space = metric(name), prepared.space
     totals = np.array([prepared.totals], np.int64)
     low, high = own.value_interval(totals, space, CONFIDENCE)
-    value = own.value(totals, space)
-    reference = own.reference(totals, totals[0], space)
-    delta = float((value - reference)[0])
+    after = _estimate(own.value(totals, space)[0], low[0], high[0])
+    if space.comparison == "overall":
+        return doc.Change(metric=name, n=prepared.rows, after=after, direction="none")
+    delta = float(own.delta(totals, totals[0], space)[0])
     delta_low, delta_high = own.delta_interval(totals, totals[0], space, CONFIDENCE)
-    p = None
-    if space.comparison == "baseline":
-        p = float(own.test(totals, totals[0], space, "both").p[0])
+    p = float(own.test(totals, totals[0], space, "both").p[0])
     return doc.Change(
         metric=name,
         n=prepared.rows,
-        value=_estimate(value[0], low[0], high[0]),
-        reference=_finite(reference[0]),
+        after=after,
+        before=_before(own, totals, space),
         delta=_estimate(delta, delta_low[0], delta_high[0]),
         p_value=p,
-        test="McNemar mid-p, two-sided" if p is not None else None,
-        significant=p is not None and p <= 1 - CONFIDENCE,
+        test="McNemar mid-p, two-sided",
+        significant=p <= 1 - CONFIDENCE,
         direction=_direction(delta, higher_is_better=own.higher_is_better),
     )
+
+
+def _before(own: Metric, counts: NDArray[np.int64], space: CellSpace) -> doc.Estimate:
+    """Return the old model's metric on one slice (counts [1, cells])."""
+    low, high = own.value_interval(counts, space, CONFIDENCE, old=True)
+    return _estimate(own.value(counts, space, old=True)[0], low[0], high[0])
 
 
 def _direction(delta: float, *, higher_is_better: bool) -> Any:
@@ -296,7 +313,8 @@ def _slices(
             ),
             same_examples_as=copies.get(int(keys[rank]), ()),
             changes=tuple(
-                _change(config, measured, int(at), int(sizes[at])) for measured in results.metrics
+                _change(config, prepared, results, measured, int(at))
+                for measured in results.metrics
             ),
         )
         for rank, at in enumerate(order)
@@ -313,14 +331,20 @@ def _copies(results: Results, names: SliceNames) -> dict[int, tuple[str, ...]]:
     return copies
 
 
-def _change(config: SearchConfig, measured: MetricResult, at: int, n: int) -> doc.Change:
-    own = metric(measured.name)
+def _change(
+    config: SearchConfig, prepared: Prepared, results: Results, measured: MetricResult, at: int
+) -> doc.Change:
+    own, space = metric(measured.name), prepared.space
+    counts = results.counts[at : at + 1]
+    low, high = own.value_interval(counts, space, CONFIDENCE)
     delta = float(measured.delta[at])
+    baseline = space.comparison == "baseline"
     return doc.Change(
         metric=measured.name,
-        n=n,
-        value=doc.Estimate(value=_finite(measured.value[at])),
-        reference=_finite(measured.reference[at]),
+        n=int(results.sizes[at]),
+        after=_estimate(measured.value[at], low[0], high[0]),
+        before=_before(own, counts, space) if baseline else None,
+        reference=None if baseline else _finite(measured.reference[at]),
         complement=_finite(measured.complement[at]),
         delta=_estimate(delta, measured.low[at], measured.high[at]),
         p_value=_finite(measured.p[at]),

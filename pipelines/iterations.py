@@ -12,7 +12,6 @@ from slicebeam.metrics.counting_plan import Budget, blocks, plan_all, plan_liste
 from slicebeam.metrics.level_bound import Visited, tests_per_level
 from slicebeam.metrics.multiplicity import adjusted
 from slicebeam.metrics.slice_test import SliceTest
-from slicebeam.pipelines.config import LARGEST_BATCH
 from slicebeam.pipelines.runner import Cost, Engine
 from slicebeam.pipelines.strategies import Iterative, Knowledge, Priority
 from slicebeam.transforms.combine_slice_metrics import CombineSliceMetrics, work_items
@@ -22,6 +21,7 @@ from slicebeam.transforms.test_significance import (
     TestSignificance,
     finished_blocks,
     part_path,
+    read_facts,
     read_part,
 )
 
@@ -78,15 +78,14 @@ class Progress:
     Attributes
     ----------
     iteration : from 1
-    blocks, blocks_done : of the work, and a function that says how many are finished
     candidates : conjunctions that are counted
+    counted : says how many of them are finished
     significant : slices that were significant before
     """
 
     iteration: int
-    blocks: int
-    blocks_done: Callable[[], int]
     candidates: int
+    counted: Callable[[], int]
     significant: int
 
 
@@ -97,7 +96,7 @@ class Searched:
     Attributes
     ----------
     strategy : that was used
-    stopped : ``exhausted``, ``iterations`` or ``limit``
+    stopped : ``exhausted`` or ``iterations``
     records : one for each iteration
     parts : files of results, in order
     tests_per_level : slices of each level that the correction counts
@@ -157,11 +156,7 @@ class Iterations:
 
     def search(self) -> Searched:
         """Run all iterations of the strategy."""
-        if not self.prepared.domains:
-            return Searched("batch", "exhausted", (), (), (), ())
-        strategy = self.config.strategy or (
-            "priority" if self.prepared.lattice.space() > LARGEST_BATCH else "batch"
-        )
+        strategy = self.config.resolved_strategy(self.prepared.lattice.space())
         if strategy == "batch":
             return self._batch()
         return self._step_by_step(strategy)
@@ -171,7 +166,7 @@ class Iterations:
         planned = plan_all(lattice, self.budget)
         parts, record = self._count(planned, lattice.space(), None, 0)
         tested = np.zeros(lattice.max_cross_size + 1, np.int64)
-        for _, batch in parts_of(parts):
+        for batch in parts_of(parts):
             levels = lattice.cross_sizes(batch.column("key").to_numpy())
             tested += np.bincount(levels, minlength=tested.size)
         per_level = tuple(tested[1:].tolist())
@@ -181,7 +176,7 @@ class Iterations:
 
     def _significant_of_batch(self, parts: list[Path], per_level: tuple[int, ...]) -> int:
         p, levels = [], []
-        for _, batch in parts_of(parts):
+        for batch in parts_of(parts):
             small = np.flatnonzero(batch.column("p0").to_numpy() <= self.config.used_alpha)
             p.append(batch.column("p0").to_numpy()[small])
             levels.append(self.prepared.lattice.cross_sizes(batch.column("key").to_numpy()[small]))
@@ -236,7 +231,7 @@ class Iterations:
         keys = np.sort(proposal.candidates)
         sizes = np.zeros(keys.size, np.int64)
         p = np.full(keys.size, np.nan)
-        for _, batch in parts_of(parts):
+        for batch in parts_of(parts):
             at = np.searchsorted(keys, batch.column("key").to_numpy())
             sizes[at] = _sizes(batch, self.prepared.space.size)
             p[at] = batch.column("p0").to_numpy()
@@ -278,11 +273,9 @@ class Iterations:
         parts, cost = self.count(
             stage,
             planned,
-            lambda blocks_, done: self.on_progress(
-                Progress(number, blocks_, done, candidates, significant)
-            ),
+            lambda counted: self.on_progress(Progress(number, candidates, counted, significant)),
         )
-        facts = [fact for fact, _ in parts_of(parts)]
+        facts = [read_facts(part) for part in parts]
         record = IterationRecord(
             iteration=number,
             candidates=candidates,
@@ -300,7 +293,7 @@ class Iterations:
         self,
         stage: str,
         planned: Iterable[PlannedUnit],
-        on_begin: Callable[[int, Callable[[], int]], None],
+        on_begin: Callable[[Callable[[], int]], None] | None = None,
     ) -> tuple[list[Path], Cost]:
         """Count and test what is planned, except the blocks that are finished already.
 
@@ -308,45 +301,40 @@ class Iterations:
         ----------
         stage : name of the folder of its parts in the work folder
         planned : units
-        on_begin : is told the number of blocks, and a function that says how many are done
+        on_begin : is told a function that says how many candidates are counted; without it the
+            slices are only counted, not tested
 
         Returns
         -------
         The parts, and what they cost when they were counted.
         """
-        folder = self.work.folder(stage)
+        folder, lattice, cells = self.work.folder(stage), self.prepared.lattice, self.budget.cells
         plan = folder / "plan"
-        seconds = write_plan(plan, blocks(planned, self.budget))
+        planned_blocks = write_plan(plan, blocks(planned, self.budget), lattice)
         digest = plan_digest(plan)
-        parts = [part_path(folder, block) for block in range(len(seconds))]
-        finished = set(finished_blocks(folder, digest, len(seconds)))
-        on_begin(len(seconds), lambda: sum(part.exists() for part in parts))
-        todo = [block for block in range(len(seconds)) if block not in finished]
+        parts = [part_path(folder, block) for block in range(len(planned_blocks))]
+        finished = set(finished_blocks(folder, digest, len(planned_blocks)))
+
+        def counted() -> int:
+            sizes = zip(parts, planned_blocks, strict=True)
+            return sum(block.candidates for part, block in sizes if part.exists())
+
+        if on_begin is not None:
+            on_begin(counted)
+        todo = [block for block in range(len(planned_blocks)) if block not in finished]
         earlier = self.work.done(f"{stage}/cost")
         if not todo:
             return parts, Cost(**earlier) if earlier else Cost()
-        config = BlockTest(
-            plan,
-            digest,
-            folder,
-            self.prepared.lattice,
-            self.tests,
-            self.config.used_min_slice_size,
-        )
-        items = work_items(
-            todo,
-            self.prepared.shards,
-            sum(seconds[block] for block in todo),
-            self.engine.workers,
-        )
-        combine = CombineSliceMetrics(
-            items, plan, self.prepared.lattice, self.prepared.space.size, self.resampling
-        )
+        seconds = sum(planned_blocks[block].seconds for block in todo)
+        items = work_items(todo, self.prepared.shards, seconds, self.engine.workers)
+        tests = self.tests if on_begin is not None else ()
+        resampling = self.resampling if tests else None
+        combine = CombineSliceMetrics(items, plan, lattice, cells, resampling)
+        smallest = self.config.used_min_slice_size
+        test = TestSignificance(BlockTest(plan, digest, folder, lattice, cells, tests, smallest))
         cost = self.engine.run(
             lambda pipeline: (
-                pipeline
-                | "Combine slice metrics" >> combine
-                | "Test significance" >> TestSignificance(config)
+                pipeline | "Combine slice metrics" >> combine | "Test significance" >> test
             )
         )
         self.work.finish(f"{stage}/cost", asdict(cost))
@@ -356,8 +344,8 @@ class Iterations:
         self.records.append(IterationRecord(**{**asdict(record), "significant": significant}))
 
 
-def parts_of(paths: Iterable[Path]) -> Iterator[tuple[dict[str, int], pa.RecordBatch]]:
-    """Yield the facts and the results of each part."""
+def parts_of(paths: Iterable[Path]) -> Iterator[pa.RecordBatch]:
+    """Yield the results of each part."""
     for path in paths:
         yield read_part(path)
 

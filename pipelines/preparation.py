@@ -13,7 +13,7 @@ from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.metrics.lattice import Lattice
 from slicebeam.metrics.registry import cell_space
 from slicebeam.transforms.convert import Conversion, ConvertToParquet, converted_source
-from slicebeam.transforms.domains import Domain, LeftOut
+from slicebeam.transforms.domains import Domain, LeftOut, arrow_type
 from slicebeam.transforms.extract_predictions import (
     Outcome,
     Predictor,
@@ -36,6 +36,7 @@ from slicebeam.transforms.learn_domains import (
     domain_to_json,
     read_domains,
 )
+from slicebeam.transforms.schemas import unify_schemas
 from slicebeam.transforms.shards import Shard
 from slicebeam.transforms.sources import StoredFile, open_parquet
 
@@ -167,13 +168,17 @@ def resolve_outcome(config: SearchConfig, source: Source) -> Outcome:
     compared: list[str] = []
     predictors: list[Predictor | None] = []
     for prefix in ("", "baseline_"):
+        is_compared = not prefix or config.comparison == "baseline"
         column, score, model = (
             getattr(config, prefix + name) for name in ("prediction", "score", "model")
         )
         for name, option in ((column, "prediction"), (score, "score")):
             if name:
                 source.column_type(name, "--" + prefix.replace("_", "-") + option)
-        if column:
+        if not is_compared:
+            # The slice is held against all examples: what the old model said is of no account.
+            predictors.append(None)
+        elif column:
             predictors.append(Predictor(column=column))
             compared.append(
                 class_type(config.label, label_type, column, source.schema.field(column).type)
@@ -225,6 +230,11 @@ def choose_features(config: SearchConfig, source: Source, outcome: Outcome) -> l
         for name in given:
             if name not in names:
                 raise InputError(f"--{option}: {unknown_name('column', name, names)}")
+    for name in config.features:
+        if name in config.exclude_features:
+            raise InputError(
+                f"--features and --exclude-features both name {name!r}; leave it out of one"
+            )
     if config.example_id:
         source.column_type(config.example_id, "--example-id")
     roles = {outcome.label, config.prediction, config.score, config.baseline_prediction}
@@ -268,7 +278,13 @@ def learn(
 def given_domains(
     path: str, source: Source, features: Sequence[str]
 ) -> tuple[tuple[Domain, ...], tuple[LeftOut, ...]]:
-    """Return the domains of an earlier run's ChangeList, for the same features of this data."""
+    """Return the domains of an earlier run's ChangeList, for the same features of this data.
+
+    Raises
+    ------
+    InputError
+        The file holds no domains, or a column can't be held against those of its name.
+    """
     try:
         document = json.loads(Path(path).read_text("utf-8"))
         shapes = document["dataset"]["domains"]
@@ -277,7 +293,12 @@ def given_domains(
         raise InputError(f"--domains {path}: no such file") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"--domains {path}: no ChangeList with domains in it") from error
-    domains, left_out = [], []
+    domains = []
+    left_out = [
+        LeftOut(name, f"in {path} but not in this data")
+        for name in known
+        if name not in source.schema.names
+    ]
     for name in features:
         domain = known.get(name)
         if not isinstance(domain, Domain):
@@ -285,20 +306,47 @@ def given_domains(
             continue
         kind = source.schema.field(name).type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        kind = kind.value_type if pa.types.is_list(kind) else kind
-        if _family(str(kind)) != _family(domain.data_type):
+        is_list = pa.types.is_list(kind)
+        kind = kind.value_type if is_list else kind
+        common = _compared_as(kind, arrow_type(domain.data_type))
+        if common is None or is_list != (domain.kind == "list"):
+            was = f"list<{domain.data_type}>" if domain.kind == "list" else domain.data_type
+            now = f"list<{kind}>" if is_list else kind
             raise InputError(
-                f"--domains {path}: column {name!r} was {domain.data_type} and is {kind} now"
+                f"--domains {path}: column {name!r} was {was} and is {now} now; cast it, or leave "
+                "it out with --exclude-features"
             )
-        domains.append(replace(domain, data_type=str(kind), closed=False))
+        given = replace(domain, data_type=str(common), closed=False)
+        try:
+            # Values that do not fit are found here, where the file is known.
+            given.encode(pa.nulls(0, kind))
+        except InputError as error:
+            raise InputError(f"--domains {path}: column {name!r}: {error}") from error
+        domains.append(given)
     return tuple(domains), tuple(left_out)
 
 
-def _family(kind: str) -> str:
-    for family in ("int", "float", "double", "decimal", "timestamp", "date", "time"):
-        if kind.startswith((family, "u" + family)):
-            return "number" if family in ("int", "float", "double", "decimal") else family
-    return kind
+def _compared_as(now: pa.DataType, before: pa.DataType) -> pa.DataType | None:
+    """Return the type in which pandas compares a column with values of another type.
+
+    None for types of which no value equals one of the other.
+    """
+    types = pa.types
+    numbers = all(types.is_integer(kind) or types.is_floating(kind) for kind in (now, before))
+    if now == before or (numbers and types.is_floating(now)):
+        return now
+    if numbers and types.is_floating(before):
+        return pa.float64()
+    if numbers:
+        return now if now == pa.uint64() else pa.int64()
+    alike = (types.is_decimal, types.is_timestamp, types.is_date, types.is_time)
+    if not any(is_kind(now) and is_kind(before) for is_kind in alike):
+        return None
+    schemas = [(name, pa.schema([(name, kind)])) for name, kind in (("x", now), ("x", before))]
+    try:
+        return unify_schemas(schemas).field(0).type
+    except InputError:
+        return None
 
 
 def model_columns(

@@ -158,7 +158,7 @@ def _load(
     """
     lattice, cells, metrics = prepared.lattice, prepared.space.size, len(config.metric)
     pieces: list[_Kept] = []
-    for _, batch in parts_of(searched.parts):
+    for batch in parts_of(searched.parts):
         columns = {name: batch.column(name).to_numpy() for name in batch.schema.names}
         counts = np.stack([columns[f"c{cell}"] for cell in range(cells)], axis=1)
         p = np.stack([columns[f"p{i}"] for i in range(metrics)], axis=1)
@@ -228,9 +228,9 @@ class _ParentCounts:
     def _count(self, unknown: Keys, prepared: Prepared, iterations: Iterations) -> None:
         none = np.zeros(unknown.size, np.int64)
         planned = plan_listed(unknown, none, none, self.lattice, iterations.budget)
-        parts, _ = iterations.count("parents", planned, lambda _blocks, _done: None)
+        parts, _ = iterations.count("parents", planned)
         keys, counts = [self.keys], [self.counts]
-        for _, batch in parts_of(parts):
+        for batch in parts_of(parts):
             keys.append(batch.column("key").to_numpy())
             cells = [batch.column(f"c{cell}").to_numpy() for cell in range(prepared.space.size)]
             counts.append(np.stack(cells, axis=1))
@@ -267,7 +267,10 @@ def _metric_result(number: int, called: _Called) -> MetricResult:
     drawn = ~np.isnan(errors)
     if drawn.any():
         reach = stdtrit(config.used_replicates - 1, 0.5 + CONFIDENCE / 2) * errors
-        low, high = np.where(drawn, delta - reach, low), np.where(drawn, delta + reach, high)
+        # A symmetric interval may leave what a difference of two values can be.
+        widest = own.range[1] - own.range[0]
+        low = np.where(drawn, np.maximum(delta - reach, -widest), low)
+        high = np.where(drawn, np.minimum(delta + reach, widest), high)
     if space.comparison == "baseline":
         complement = np.full(value.shape, np.nan)
     else:
@@ -307,7 +310,7 @@ def _labels(
 ) -> tuple[NDArray[np.int8], Keys, NDArray[np.float64]]:
     """Return label, best parent and p of the refinement test [slices].
 
-    *new*: no slice above it is significant. *refines*: it is worse than each immediate parent, by
+    *new*: no slice above it is significant in the same direction. *refines*: it is worse than each immediate parent, by
     the test and by a margin. *inherited*: what its parents have explains it. The best parent is
     the one that explains it best: that with the largest p.
     """
@@ -317,13 +320,15 @@ def _labels(
     label = np.where(significant, NEW, NO_LABEL).astype(np.int8)
     best = np.zeros(kept.keys.size, np.int64)
     p_refine = np.full(kept.keys.size, np.nan)
-    significant_keys = np.sort(kept.keys[significant])
+    # Only a slice that deviates the same way can explain one below it.
+    upward = delta > 0
+    called_above = {up: np.sort(kept.keys[significant & (upward == up)]) for up in (False, True)}
     for level in range(2, lattice.max_cross_size + 1):
         mine = np.flatnonzero(significant & (levels == level))
         if mine.size == 0:
             continue
         keys, counts = kept.keys[mine], kept.counts[mine]
-        harm_up = delta[mine] > 0
+        harm_up = upward[mine]
         worst_p, margin = np.full(mine.size, -1.0), np.full(mine.size, np.inf)
         for parent in lattice.parents(keys):
             above = called.parents.of(parent)
@@ -342,7 +347,12 @@ def _labels(
         p_refine[mine] = worst_p
         below = np.zeros(mine.size, bool)
         for ancestor in lattice.subsets(keys, range(1, level)):
-            below |= contains(significant_keys, ancestor)
+            held = np.where(
+                upward[mine],
+                contains(called_above[True], ancestor),
+                contains(called_above[False], ancestor),
+            )
+            below |= held
         refines = (worst_p < REFINE_P) & (margin >= REFINE_MARGIN)
         label[mine] = np.where(~below, NEW, np.where(refines, REFINES, INHERITED))
     return label, best, p_refine

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import resource
 import shlex
+import signal
 import sys
+import threading
 import time
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,7 +23,7 @@ from slicebeam.metrics import errors
 from slicebeam.metrics.errors import EngineError, InputError, SlicebeamError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 # An engine hands an exception of a worker on as text, with the step's name and a traceback.
 _REMOTE_ERROR = re.compile(
@@ -146,6 +151,22 @@ class Engine:
         return "direct" if workers == 1 else f"direct, {workers} processes"
 
     @property
+    def _pids(self) -> Path:
+        return self.log.with_suffix(".pid")
+
+    @contextmanager
+    def _own_workers(self) -> Iterator[None]:
+        """End the processes that a run started, also where it is interrupted or fails."""
+        try:
+            yield
+        finally:
+            if self.workers > 1 and self._pids.exists():
+                for pid in self._pids.read_text("ascii").split():
+                    with suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
+                self._pids.unlink()
+
+    @property
     def workers(self) -> int:
         """How many can work at once."""
         return self.config.options.workers
@@ -163,20 +184,14 @@ class Engine:
         begun, cpu = time.perf_counter(), _cpu_seconds()
         pipeline = beam.Pipeline(runner=self._runner(), options=self._options())
         build(pipeline)
-        quiet = logging.getLogger("apache_beam")
-        level = quiet.level
-        # A worker's traceback is logged before the exception arrives here, which tells the same.
-        quiet.setLevel(logging.CRITICAL)
         try:
-            result = pipeline.run()
-            result.wait_until_finish()
+            with _quiet(), self._own_workers():
+                result = _run_aside(pipeline) if self.workers > 1 else pipeline.run()
         except Exception as error:
             # An interrupt in the runner's own thread arrives as an error of the worker.
             if "KeyboardInterrupt" in str(error):
                 raise KeyboardInterrupt from error
             raise _for_user(error) from error
-        finally:
-            quiet.setLevel(level)
         return Cost(
             _cpu_seconds() - cpu, time.perf_counter() - begun, _counter(result, "shuffled_bytes")
         )
@@ -194,12 +209,54 @@ class Engine:
             return FnApiRunner()
         from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-        # What --direct_running_mode=multi_processing starts, but for where it writes its log.
+        # What --direct_running_mode=multi_processing starts, but that it notes its number, which
+        # stays that of the shell, and where it writes its log.
         worker = [sys.executable, "-m", "apache_beam.runners.worker.sdk_worker_main"]
-        command = f"{shlex.join(worker)} >>{shlex.quote(str(self.log))} 2>&1"
+        log, pids = shlex.quote(str(self.log)), shlex.quote(str(self._pids))
+        command = f"echo $$ >>{pids}; exec {shlex.join(worker)} >>{log} 2>&1"
         return FnApiRunner(
             default_environment=SubprocessSDKEnvironment.from_command_string(command)
         )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what the engine logs, from its threads too, away from the user's terminal.
+
+    A worker's traceback is logged before its exception arrives, which tells the same in a line.
+    """
+    logger, hook = logging.getLogger("apache_beam"), threading.excepthook
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    threading.excepthook = lambda _: None
+    try:
+        yield
+    except KeyboardInterrupt:
+        # Threads that wait for what was ended will still complain, and stay quiet.
+        raise
+    except BaseException:
+        logger.setLevel(level)
+        threading.excepthook = hook
+        raise
+    logger.setLevel(level)
+    threading.excepthook = hook
+
+
+def _run_aside(pipeline: Any) -> Any:
+    """Run a pipeline in a thread, so that an interrupt ends the waiting for it.
+
+    Beam, interrupted while its worker processes start, would wait for them for ever.
+    """
+    outcome: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            outcome.set_result(pipeline.run())
+        except BaseException as error:  # noqa: BLE001  (handed to the caller)
+            outcome.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return outcome.result()
 
 
 def _cpu_seconds() -> float:

@@ -58,9 +58,10 @@ def run_search(config: SearchConfig, terminal: Terminal, *, resume: bool = False
         raise InputError(f"--output {output} is a file; name a folder")
     with storage_errors(output, "make the output folder"):
         output.mkdir(parents=True, exist_ok=True)
-    work = WorkFolder(
-        local_path(config.work_dir, "--work-dir") if config.work_dir else output / "_work"
-    )
+    folder = local_path(config.work_dir, "--work-dir") if config.work_dir else output / "_work"
+    if folder.resolve() == output.resolve():
+        raise InputError(f"--work-dir {folder} is the output; name another folder, or leave it out")
+    work = WorkFolder(folder)
     work.begin(config, files, resume=resume)
     engine = Engine(runner, work.path / "workers.log")
     with resumable(work):

@@ -9,10 +9,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from slicebeam.pipelines.changelist import Estimate
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from slicebeam.pipelines.changelist import ChangeList, Slice
+    from slicebeam.pipelines.changelist import Change, ChangeList, Slice
     from slicebeam.pipelines.iterations import Progress
     from slicebeam.pipelines.preparation import Prepared
     from slicebeam.pipelines.search import Published
@@ -73,7 +75,7 @@ class Terminal:
             f"iteration {progress.iteration}: {progress.candidates:,} candidates, "
             f"{progress.significant:,} slices significant so far"
         )
-        if not self.quiet and progress.blocks > 1:
+        if not self.quiet:
             self._watch = _Watch(self._stderr(), progress)
 
     def stop(self) -> None:
@@ -94,7 +96,7 @@ class Terminal:
 
 
 class _Watch:
-    """Follows the blocks of an iteration in a thread, since running a pipeline blocks."""
+    """Follows an iteration in a thread, since running a pipeline blocks."""
 
     def __init__(self, console: Console, progress: Progress) -> None:
         self.console, self.progress = console, progress
@@ -117,21 +119,26 @@ class _Watch:
         from rich.progress import Progress as Bar
 
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("iteration {task.fields[iteration]}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("blocks"),
+            TextColumn("candidates counted, {task.fields[significant]} significant so far"),
             TimeElapsedColumn(),
         )
         with Bar(*columns, console=self.console, transient=True) as bar:
-            task = bar.add_task("counting", total=self.progress.blocks)
+            task = bar.add_task(
+                "",
+                total=self.progress.candidates,
+                iteration=self.progress.iteration,
+                significant=f"{self.progress.significant:,}",
+            )
             while not self._ended.wait(_POLL_SECONDS):
-                bar.update(task, completed=self.progress.blocks_done())
+                bar.update(task, completed=self.progress.counted())
 
     def _lines(self) -> None:
         while not self._ended.wait(_LINE_SECONDS):
-            done, blocks = self.progress.blocks_done(), self.progress.blocks
-            self.console.print(f"           {done:,} of {blocks:,} blocks counted", markup=False)
+            counted, candidates = self.progress.counted(), self.progress.candidates
+            self.console.print(f"           {counted:,} of {candidates:,} candidates", markup=False)
 
 
 def summary_json(published: Published) -> dict[str, Any]:
@@ -154,20 +161,25 @@ def summary_json(published: Published) -> dict[str, Any]:
 
 def _slice_json(one: Slice) -> dict[str, Any]:
     change = one.changes[0]
+    delta = change.delta or Estimate()
     return {
         "slice_id": one.slice_id,
         "slice": one.name,
         "n": one.size.n,
         "metric": change.metric,
-        "value": change.value.value,
-        "reference": change.reference,
-        "delta": change.delta.value,
-        "ci_low": change.delta.lo,
-        "ci_high": change.delta.hi,
+        "value": change.after.value,
+        "reference": _reference(change),
+        "delta": delta.value,
+        "ci_low": delta.lo,
+        "ci_high": delta.hi,
         "p_value": change.p_value,
         "q_value": change.p_adjusted,
         "label": one.refinement.label,
     }
+
+
+def _reference(change: Change) -> float | None:
+    return change.before.value if change.before is not None else change.reference
 
 
 def show(published: Published) -> None:
@@ -210,11 +222,12 @@ def _table(document: ChangeList, *, wide: bool) -> Any:
     table.add_column("slice", overflow="fold")
     for one in document.slices[:MOST_ROWS]:
         change = one.changes[0]
-        cells = [f"{one.size.n:,}", _number(change.value.value)]
-        cells += [_number(change.reference)] if baseline else []
-        cells.append(_signed(change.delta.value))
+        cells = [f"{one.size.n:,}", _number(change.after.value)]
+        cells += [_number(_reference(change))] if baseline else []
+        delta = change.delta or Estimate()
+        cells.append(_signed(delta.value))
         if wide:
-            cells.append(f"{_signed(change.delta.lo)} … {_signed(change.delta.hi)}")
+            cells.append(f"{_signed(delta.lo)} … {_signed(delta.hi)}")
             cells.append("" if change.p_adjusted is None else f"{change.p_adjusted:.1e}")
         table.add_row(*cells, Text(one.name))
     return table
@@ -232,19 +245,25 @@ def notes(document: ChangeList) -> list[str]:
     """Return the lines about what stands behind the table, and what was left out."""
     testing, search = document.testing, document.search
     tested = sum(testing.tested_per_level)
-    what = f"{tested:,} slices of at least {testing.min_slice_size} examples tested"
-    lines = [f"{what} ({search.strategy}, {testing.test}). {testing.corrected_for}"]
+    smallest = testing.min_slice_size
+    of = f" of at least {smallest} examples" if smallest > 1 else ""
+    lines = [
+        f"{tested:,} slices{of} tested ({search.strategy}; {testing.test}).",
+        testing.corrected_for,
+    ]
     if testing.expected_false is not None:
         lines.append(
             f"If no slice differed, about {testing.expected_false:,.0f} would be called significant."
         )
     if search.stopped == "iterations":
         lines.append("The search stopped after its iterations; more would visit further slices.")
-    if search.inherited or search.duplicates:
-        lines.append(
-            f"Not shown: {search.inherited:,} significant slices that a slice above them explains, "
-            f"{search.duplicates:,} with the same examples as a shorter one."
-        )
+    hidden = []
+    if search.inherited:
+        hidden.append(f"{search.inherited:,} significant slices that a slice above them explains")
+    if search.duplicates:
+        hidden.append(f"{search.duplicates:,} with the same examples as a shorter one")
+    if hidden:
+        lines.append(f"Not shown: {', '.join(hidden)}.")
     if search.saved_slices == "significant":
         lines.append("slices.parquet holds the significant slices and the singletons only.")
     sketched = [domain.name for domain in document.dataset.domains if domain.error]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,18 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config import SearchConfig
 
 _MARKER = "run.json"
+_OWNER = "owner"
 _LAYOUT = 1
+# What a run puts into its work folder besides these two.
+_FOLDERS = re.compile(r"parquet|domains|shards|parents|hashes|iteration-\d+")
+_FILES = {
+    "converted.json",
+    "domains.json",
+    "encoded.json",
+    "hashed.json",
+    "workers.log",
+    "workers.pid",
+}
 
 
 class WorkFolder:
@@ -46,10 +58,13 @@ class WorkFolder:
         EngineError
             It cannot be written, or another run is using it.
         """
+        # What is missing among these is said where it is read.
+        others = [config.model, config.baseline_model, config.domains]
+        read = [*files, *(path for path in others if path and Path(path).exists())]
         run = {
             "layout": _LAYOUT,
             "config": config.model_dump(mode="json", exclude=set(PRESENTATION)),
-            "files": {path: _identity(path) for path in files},
+            "files": {path: _identity(path) for path in read},
         }
         marker = self.path / _MARKER
         if self.path.is_file():
@@ -71,17 +86,18 @@ class WorkFolder:
             stream.write(json.dumps(run, indent=1).encode())
 
     def _clear(self) -> None:
+        """Remove the stages of a run, and nothing that somebody else put there."""
         for entry in self.path.iterdir():
-            if entry.is_dir():
+            if _FOLDERS.fullmatch(entry.name) and entry.is_dir():
                 shutil.rmtree(entry)
-            elif entry.name not in (_MARKER, "owner"):
+            elif entry.name in _FILES:
                 entry.unlink()
 
     def _check(self, run: dict[str, Any], marker: Path) -> None:
-        if not marker.exists():
+        earlier = _read_json(marker)
+        if not earlier:
             raise InputError(f"--resume: {self.path} holds no run to resume; leave --resume out")
-        earlier = json.loads(marker.read_text("utf-8"))
-        if earlier["layout"] != run["layout"]:
+        if earlier.get("layout") != run["layout"]:
             raise InputError(
                 f"--resume: {self.path} was written by another version; leave --resume out"
             )
@@ -100,16 +116,17 @@ class WorkFolder:
 
     def _claim(self) -> None:
         """Refuse a folder that a living process uses."""
-        owner = self.path / "owner"
-        if owner.exists():
-            pid = int(owner.read_text("ascii") or 0)
-            if pid not in (0, os.getpid()) and _alive(pid):
-                raise EngineError(
-                    f"another run (process {pid}) is using {self.path}; wait for it, or choose "
-                    "another --work-dir"
-                )
+        owner = self.path / _OWNER
+        pid, started = _read_json(owner).get("pid"), _read_json(owner).get("started")
+        if pid not in (None, os.getpid()) and started == _started(pid):
+            raise EngineError(
+                f"another run (process {pid}) is using {self.path}; wait for it, or choose "
+                "another --work-dir"
+            )
         with written_whole(owner) as stream:
-            stream.write(str(os.getpid()).encode())
+            stream.write(
+                json.dumps({"pid": os.getpid(), "started": _started(os.getpid())}).encode()
+            )
 
     def folder(self, name: str) -> Path:
         """Return a folder in it, which exists."""
@@ -121,10 +138,7 @@ class WorkFolder:
     def done(self, stage: str) -> dict[str, Any] | None:
         """Return what a finished stage left behind, None if it is not finished."""
         path = self.path / f"{stage}.json"
-        if not path.exists():
-            return None
-        facts: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        return facts
+        return _read_json(path) if path.exists() else None
 
     def finish(self, stage: str, facts: dict[str, Any]) -> None:
         """Note that a stage is finished."""
@@ -136,7 +150,7 @@ class WorkFolder:
         with storage_errors(self.path, "clear"):
             self._clear()
             (self.path / _MARKER).unlink(missing_ok=True)
-            (self.path / "owner").unlink(missing_ok=True)
+            (self.path / _OWNER).unlink(missing_ok=True)
             if not any(self.path.iterdir()):
                 self.path.rmdir()
 
@@ -147,14 +161,26 @@ def _identity(path: str) -> list[int]:
     return [stat.st_size, stat.st_mtime_ns]
 
 
-def _alive(pid: int) -> bool:
+def _read_json(path: Path) -> dict[str, Any]:
+    """Return the content of a file, nothing where it is missing or no JSON object."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _started(pid: int) -> str | None:
+    """Return when a process was started, None if it is gone; a reused number has another time."""
     try:
         os.kill(pid, 0)
+        # The 22nd field, counted from behind the name, which may hold blanks.
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
     except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        return None
+    except (PermissionError, FileNotFoundError, IndexError):
+        # A system without /proc: the process lives, and nothing more is known.
+        return ""
 
 
 def _shown(value: Any) -> str:

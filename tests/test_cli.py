@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from pathlib import Path
 import os
 import resource
 import subprocess
@@ -17,7 +19,6 @@ import pytest
 from slicebeam.pipelines.cli import run
 
 if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -112,10 +113,10 @@ def test_quiet_prints_nothing(data: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_fail_on_worse(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments(data, "--fail-on", "worse", "--quiet")) == 1
-    # What is better only is no failure.
+    # A gate that can never fire is refused.
     better = ("--alternative", "better", "--fail-on", "worse", "--quiet")
-    assert run(arguments(data, *better)) == 0
-    assert capsys.readouterr() == ("", "")
+    assert run(arguments(data, *better)) == 2
+    assert "better finds none" in capsys.readouterr().err
 
 
 def test_what_the_user_gave_is_what_the_document_holds(data: Path) -> None:
@@ -123,12 +124,60 @@ def test_what_the_user_gave_is_what_the_document_holds(data: Path) -> None:
     document = json.loads((data.parent / "out" / "changelist.json").read_text())
     config = document["provenance"]["config"]
     assert (config["features"], config["bins"]) == (["group"], 5)
-    assert "top_values" not in config
+    # Defaults stand there too, so that another version's defaults do not change a repeated run.
+    assert (config["top_values"], config["alpha"], config["strategy"]) == (100, 0.05, "batch")
+    assert "max_candidates" not in config
 
 
-def test_schema(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["schema"]) == 0
-    assert json.loads(capsys.readouterr().out)["type"] == "object"
+def test_output_that_cannot_be_written(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result that cannot be shown is no traceback, and not the exit code of a found slice."""
+
+    class Closed(io.StringIO):
+        def __init__(self, error: OSError) -> None:
+            super().__init__()
+            self.error = error
+
+        def write(self, text: str) -> int:
+            raise self.error
+
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", Closed(OSError(28, "No space left on device")))
+        assert run(["schema"]) == 3
+    assert capsys.readouterr().err == "slicebeam: output: No space left on device\n"
+
+
+def test_a_fault_of_ours_is_a_line_and_a_log(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("inside")
+
+    monkeypatch.setattr("slicebeam.pipelines.search.run_search", fail)
+    assert run(arguments(data)) == 3
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.startswith("slicebeam: unforeseen KeyError: 'inside'; please report it with ")
+    log = Path(message.split(" with ")[1])
+    assert "in fail" in log.read_text()
+    log.unlink()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--iterations", "2"], "--iterations has no effect on --strategy batch"),
+        (["--keep-refining"], "--keep-refining has no effect on --strategy batch"),
+        (["--threshold", "nan", "--score", "pred"], "--threshold"),
+        (["--bins", "5", "--domains", "x.json"], "--bins has no effect beside --domains"),
+        (["--compare", "overall", "--baseline-model", "m.pkl"], "--baseline-model is for"),
+    ],
+)
+def test_flags_without_effect_are_refused(
+    data: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
+) -> None:
+    assert run(arguments(data, *more)) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_interrupted(
@@ -139,4 +188,4 @@ def test_interrupted(
 
     monkeypatch.setattr("slicebeam.pipelines.search.run_search", stop)
     assert run(arguments(data)) == 130
-    assert capsys.readouterr().err.splitlines()[-1].startswith("slicebeam: interrupted; go on with")
+    assert capsys.readouterr().err.splitlines()[-1].startswith("slicebeam: interrupted; a search")

@@ -66,7 +66,8 @@ class Table:
             offsets = np.cumsum([0] + [len(codes) for codes in mine]) + 3
             return Ragged(offsets, np.concatenate([[0, 0, 0], flat]).astype(np.int64))
 
-        return RowBlock(end - begin, column, self.cells[begin:end], self.ids[begin:end])
+        rows, ids = slice(begin, end), self.ids[begin:end]
+        return RowBlock(end - begin, column, self.cells[rows], ids, ids)
 
     def blocks(self, cuts: list[int]) -> list[RowBlock]:
         edges = sorted({0, self.rows, *(cut % (self.rows + 1) for cut in cuts)})

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from slicebeam.metrics import counting_plan
 from slicebeam.metrics.counting import CountReader, Resampling, Tables, Unit, table_cells
 from slicebeam.metrics.counting_plan import Budget, PlannedUnit, blocks, plan_all, plan_listed
+from slicebeam.metrics.lattice import Lattice
 from slicebeam.transforms.plans import plan_digest, read_block, write_plan
 from tests.test_counting import Table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from slicebeam.metrics.lattice import Lattice
 
 SEEDS = st.integers(0, 2**32)
 MEMORY = st.sampled_from([1500, 6000, 10**9])
@@ -210,7 +210,9 @@ def test_plans_travel_through_a_file(tmp_path: Path) -> None:
     ]
     planned = [PlannedUnit(unit, 0.5, 10) for unit in units]
     path = tmp_path / "plan"
-    assert write_plan(path, [planned[:3], planned[3:]]) == [1.5, 0.5]
+    lattice = Lattice((3, 3, 4), 3)
+    written = write_plan(path, [planned[:3], planned[3:]], lattice)
+    assert written == [(1.5, 3 + 3 + 0), (0.5, 1)]
     digest = plan_digest(path)
     back = read_block(path, 0) + read_block(path, 1)
     for unit, same in zip(units, back, strict=True):
@@ -220,11 +222,11 @@ def test_plans_travel_through_a_file(tmp_path: Path) -> None:
             one, other = getattr(unit, name), getattr(same, name)
             assert (one is None) == (other is None)
             assert one is None or one.tolist() == other.tolist()
-    write_plan(path, [planned[:3], planned[3:]])
+    write_plan(path, [planned[:3], planned[3:]], lattice)
     assert plan_digest(path) == digest
-    write_plan(path, [planned])
+    write_plan(path, [planned], lattice)
     assert plan_digest(path) != digest
-    assert write_plan(path, []) == []
+    assert write_plan(path, [], lattice) == []
 
 
 @pytest.mark.slow

@@ -162,6 +162,18 @@ def test_row_of_another_length_after_lines_left_out(tmp_path):
     )
 
 
+@pytest.mark.parametrize("before", ["", "\n", "#,#\n"])
+def test_remark_before_the_data(tmp_path, before):
+    path = write(tmp_path / "a.csv", f"{before}|1x3 Cross validator\n1,2,3\n")
+    skipped = before.count("#,#")
+    message = error_of(path, column_names=["a", "b", "c"], skip_rows=skipped)
+    line = before.count("\n") + 1
+    assert f"line {line}: 1 field where --column-names has 3" in message
+    assert message.endswith(f"the first line may be no data: --skip-rows {line}")
+    rows = read(path, column_names=["a", "b", "c"], skip_rows=line).num_rows
+    assert rows == 1
+
+
 def test_remark_instead_of_a_header(tmp_path):
     message = error_of(write(tmp_path / "a.csv", "|1x3 Cross validator\n1,2,3\n"))
     assert "line 2: 3 fields where the header has 1" in message

@@ -17,13 +17,24 @@ from hypothesis import strategies as st
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.transforms.domains import Domain, LeftOut, arrow_type, learn_domain
-from slicebeam.transforms.predicates import arrow_values, json_values
+from slicebeam.transforms.predicates import Singleton, arrow_values, json_values
 from slicebeam.transforms.value_counts import ColumnCounter
 from tests.oracle import predicates
-from tests.running import search
-from tests.test_inputs import check, cycled, raw, search_table, with_roles
+from tests.running import Found, search
+from tests.test_inputs import (
+    INF,
+    check,
+    cycled,
+    left_out,
+    names,
+    raw,
+    search_table,
+    searched,
+    with_roles,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 SMALL = 1 << 15
@@ -265,17 +276,193 @@ def test_domains_of_an_earlier_run(tmp_path: Path) -> None:
     assert words["n"].unique().tolist() == [(frame["word"] == word).sum() for word in "ab"]
 
 
-def test_domains_that_do_not_fit(tmp_path: Path) -> None:
-    search_table(tmp_path, with_roles({"n": cycled(list(range(50)))}))
-    pq.write_table(with_roles({"n": cycled(["a", "b"])}), tmp_path / "text.parquet")
-    with pytest.raises(InputError, match="column 'n' was int64 and is string now"):
-        search(
-            tmp_path / "after",
-            data=(str(tmp_path / "text.parquet"),),
-            domains=str(tmp_path / "out" / "changelist.json"),
-            label="label",
-            prediction="prediction",
-        )
+def again(
+    folder: Path, before: dict[str, pa.Array], now: dict[str, pa.Array], **options: Any
+) -> Found:
+    """Search with the domains of another table, and hold the counts against pandas."""
+    search_table(folder, with_roles(before), **options)
+    table = with_roles(now)
+    pq.write_table(table, folder / "now.parquet")
+    domains = str(folder / "out" / "changelist.json")
+    found = searched(folder / "now", [folder / "now.parquet"], domains=domains, max_cross_size=1)
+    # numpy's types, as most users have them: pandas rounds a constant to their width.
+    numbers = {name for name in now if pa.types.is_floating(now[name].type)}
+    frame = raw(table)
+    frame[[*numbers]] = table.select([*numbers]).to_pandas()
+    check(found, frame, (frame["label"] == frame["prediction"]).to_numpy(bool), whole=False)
+    return found
+
+
+TENTHS = [i / 10 for i in range(-30, 200, 7)]
+NUMBERS: dict[str, Callable[[], pa.Array]] = {
+    "double": lambda: cycled([*TENTHS, 9.8, 0.25, -0.0, None, INF]),
+    "float": lambda: cycled([*TENTHS, 9.8, 0.25, -0.0, None, -INF], pa.float32()),
+    "int64": lambda: cycled([*range(-9, 20), 2**40, None]),
+    "int8": lambda: cycled([*range(-9, 20), 127], pa.int8()),
+    "uint64": lambda: cycled([*range(30)], pa.uint64()),
+    "few": lambda: cycled([0, 1, 2, 5, 9, 16]),
+    "mostly": lambda: cycled([0.25] * 9 + [0.5, 9.8, 1.0]),
+}
+
+
+@pytest.mark.parametrize("before", NUMBERS)
+def test_domains_of_another_number_type(tmp_path: Path, before: str) -> None:
+    now = {kind: make() for kind, make in NUMBERS.items()}
+    if before in ("int64", "int8"):
+        # No unsigned column holds their negative edges.
+        del now["uint64"]
+    found = again(tmp_path, {kind: NUMBERS[before]() for kind in now}, now)
+    assert names(found) == set(now)
+    # The predicates are those of the earlier run; some examples of each type satisfy them.
+    for kind in now:
+        assert found.table["slice"].str.startswith(f"{kind} ").any()
+
+
+def test_integers_that_pandas_reads_as_fractions(tmp_path: Path) -> None:
+    """Missing values make floats of a column of integers; they are none of the other values."""
+    before = {"few": cycled([0, 1, 2]), "more": cycled([0, 0, 1, 2, 3])}
+    before["list"] = cycled([[1, 2], [3], None])
+    now = {
+        "few": cycled([1.0, float("nan"), None, 2.0, -0.0, 0.5]),
+        "more": cycled([1.0, float("nan"), 7.0, 0.0, None]),
+        "list": cycled([[1.0, float("nan")], [3.0, None], None]),
+    }
+    found = again(tmp_path, before, now, top_values=2)
+    sizes = dict(zip(found.table["slice"], found.table["n"], strict=True))
+    assert sizes["more not in {0, 1}"] == now["more"].to_pylist().count(7.0)
+    assert sizes["list is missing"] == now["list"].null_count
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (pa.timestamp("s"), pa.timestamp("us")),
+        (pa.timestamp("us"), pa.timestamp("s")),
+        (pa.timestamp("ns", "UTC"), pa.timestamp("ms", "Europe/Berlin")),
+        (pa.time32("s"), pa.time64("us")),
+        (pa.time64("ns"), pa.time32("ms")),
+        (pa.decimal128(9, 1), pa.decimal128(12, 3)),
+        (pa.decimal128(12, 3), pa.decimal128(9, 1)),
+    ],
+    ids=str,
+)
+def test_domains_of_a_finer_and_a_coarser_type(
+    tmp_path: Path, before: pa.DataType, now: pa.DataType
+) -> None:
+    def column(kind: pa.DataType) -> pa.Array:
+        if pa.types.is_decimal(kind):
+            step = decimal.Decimal(1).scaleb(-kind.scale)
+            return cycled([i + step for i in range(50)], kind)
+        second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
+        return cycled([i * second + (second > 1) for i in range(50)], kind)
+
+    found = again(tmp_path, {"x": column(before)}, {"x": column(now)})
+    assert len(found.table) >= 10
+
+
+NAIVE = pa.timestamp("us")
+MISFITS: dict[str, tuple[pa.Array, pa.Array, str]] = {
+    "text": (cycled([*range(50)]), cycled(["a", "b"]), "was int64 and is string now"),
+    "decimal": (
+        cycled([decimal.Decimal(i) / 8 for i in range(50)]),
+        cycled([i / 8 for i in range(50)]),
+        "was decimal128(4, 3) and is double now",
+    ),
+    "no decimal": (
+        cycled([*range(50)]),
+        cycled([decimal.Decimal(i) for i in range(50)]),
+        "was int64 and is decimal128(2, 0) now",
+    ),
+    "zone": (
+        cycled([*range(50)], NAIVE),
+        cycled([*range(50)], pa.timestamp("us", "UTC")),
+        "was timestamp[us] and is timestamp[us, tz=UTC] now",
+    ),
+    "no zone": (
+        cycled([*range(50)], pa.timestamp("us", "UTC")),
+        cycled([*range(50)], NAIVE),
+        "was timestamp[us, tz=UTC] and is timestamp[us] now",
+    ),
+    "list": (cycled(["a", "b"]), cycled([["a"], ["b"]]), "was string and is list<string> now"),
+    "no list": (cycled([["a"], ["b"]]), cycled(["a", "b"]), "was list<string> and is string now"),
+    "list of numbers": (cycled([1, 2]), cycled([[1], [2]]), "was int64 and is list<int64> now"),
+    "negative": (
+        cycled([*range(-50, 50)]),
+        cycled([*range(50)], pa.uint64()),
+        "do not fit a column of uint64",
+    ),
+    "narrow": (
+        cycled([0.25] * 9 + [0.25 + 2**-50, 0.75, 0.5]),
+        cycled([0.25, 0.5], pa.float32()),
+        "float is too narrow to tell its predicates apart; cast the column to double",
+    ),
+    "narrow integers": (
+        cycled([2**24, 2**24 + 1]),
+        cycled([1.0, 2.0], pa.float32()),
+        "float is too narrow to tell its predicates apart; cast the column to double",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_domains_that_do_not_fit(tmp_path: Path, name: str) -> None:
+    before, now, message = MISFITS[name]
+    with pytest.raises(InputError) as caught:
+        again(tmp_path, {"x": before}, {"x": now})
+    path = tmp_path / "out" / "changelist.json"
+    assert str(caught.value).startswith(f"--domains {path}: column 'x'")
+    assert message in str(caught.value)
+
+
+def test_features_that_the_data_lacks_are_said(tmp_path: Path) -> None:
+    found = again(
+        tmp_path,
+        {"a": cycled([1, 2]), "gone": cycled([1, 2]), "b": cycled([1, 2])},
+        {"a": cycled([1])},
+    )
+    path = tmp_path / "out" / "changelist.json"
+    reason = f"in {path} but not in this data"
+    assert left_out(found) == {"gone": reason, "b": reason}
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([9.8], pa.int64()),
+        ([0.1], pa.float32()),
+        ([2**53 + 1], pa.float64()),
+        (["1.5"], pa.float64()),
+        ([-1], pa.uint64()),
+        (["1.25"], pa.decimal128(9, 1)),
+        (["2024-01-01T00:00:00.5"], pa.timestamp("s")),
+        (["10:00:00.5"], pa.time32("s")),
+        (["2024-01-01T10:00:00"], pa.date32()),
+    ],
+    ids=str,
+)
+def test_values_that_a_type_does_not_hold(values: list[Any], kind: pa.DataType) -> None:
+    with pytest.raises(InputError, match="do not fit a column of"):
+        arrow_values(values, kind)
+
+
+def test_long_and_odd_texts_are_readable() -> None:
+    long = "x" * 400_000
+    for op, value in [("==", long), ("contains", long), ("in", [long]), ("not_in", [long, "a"])]:
+        text = str(Singleton("f", op, value))
+        assert 60 < len(text) < 90
+        assert "x…" in text
+    assert str(Singleton("f", "==", "x" * 60)) == "f = " + "x" * 60
+    assert str(Singleton("f", "==", "a, " * 100)).endswith('a, a,…"')
+    assert str(Singleton("f", "==", "two\nlines")) == 'f = "two\\nlines"'
+    assert str(Singleton("f", "==", "\x9b1m\u2028")) == 'f = "\\u009b1m\\u2028"'
+    assert str(Singleton("a word", "==", 1)) == "a word = 1"
+    assert str(Singleton("a = b", "is_null")) == '"a = b" is missing'
+    assert str(Singleton(" a", "between", [1, 2])) == '" a" in [1, 2)'
+    assert str(Singleton("a\n", "not_in", [1])) == '"a\\n" not in {1}'
+    assert str(Singleton("a\x1b", "in", [1])) == '"a\\u001b" in {1}'
+    left = learn(pa.array([long]))
+    assert isinstance(left, LeftOut)
+    assert len(left.reason) < 90
 
 
 def test_a_search_beyond_the_exact_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

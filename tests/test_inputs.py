@@ -7,6 +7,7 @@ import decimal
 import gzip
 import json
 import tempfile
+import tracemalloc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.transforms.extract_slice_keys import id_hashes
+from slicebeam.transforms.sources import Chunk
 from tests import test_tfrecord as tfrecord
 from tests.oracle import lattice, predicates
 from tests.running import Found, search
@@ -173,6 +176,39 @@ def test_an_id_that_is_asked_for_is_a_feature(tmp_path: Path) -> None:
     found = search_table(tmp_path, table, features=("id", "comment"), top_values=5)
     assert names(found) == {"id", "comment"}
     assert "not_in" in {one["op"] for one in found.document["dataset"]["domains"][1]["singletons"]}
+
+
+CHUNK = Chunk(0, 0, "data.parquet", 0, 0, pa.table({}))
+
+
+def test_the_hash_of_an_id_is_of_its_value_alone() -> None:
+    texts = ["", "a", "b", "a\0", "12345678", "123456789", "x" * 16, "x" * 17, "x" * 24, "x" * 5000]
+    together = id_hashes(pa.array(texts), CHUNK)
+    assert len(set(together.tolist())) == len(texts)
+    alone = [id_hashes(pa.array([text]), CHUNK)[0] for text in texts]
+    np.testing.assert_array_equal(together, alone)
+    encoded = pa.array(texts[::-1]).dictionary_encode()
+    np.testing.assert_array_equal(id_hashes(encoded, CHUNK)[::-1], alone)
+
+
+def test_one_long_id_does_not_fill_the_memory() -> None:
+    ids = pa.array(["x" * 40_000, *map(str, range(10_000))])
+    tracemalloc.start()
+    hashes = id_hashes(ids, CHUNK)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(np.unique(hashes)) == len(ids)
+    assert peak < 10 << 20
+
+
+@pytest.mark.parametrize("old", [cycled([1.5, None]), cycled([[1]]), cycled(["fish"])])
+def test_old_predictions_do_not_matter_beside_all_examples(tmp_path: Path, old: pa.Array) -> None:
+    table = with_roles({"n": cycled([1, 2, 3]), "old": old})
+    found = search_table(tmp_path, table, baseline_prediction="old", compare="overall")
+    assert names(found) == {"n"}
+    assert "old" not in left_out(found)
+    with pytest.raises(InputError, match="--baseline-prediction: unknown column 'odl'"):
+        search_table(tmp_path, table, baseline_prediction="odl", compare="overall")
 
 
 def test_300_columns(tmp_path: Path) -> None:

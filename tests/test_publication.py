@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import jsonschema
+import psutil
 import pyarrow.parquet as pq
 import pytest
 
@@ -162,22 +165,37 @@ def test_a_full_disk_publishes_nothing_and_can_be_resumed(
     assert (output / "changelist.json").exists()
 
 
-def test_interrupted(tmp_path: Path, adult_path: Path) -> None:
-    """Ctrl-C ends with 130 and one line, and what is finished can be resumed."""
-    import signal
-    import time
+def _process(pid: str) -> psutil.Process | None:
+    try:
+        return psutil.Process(int(pid))
+    except psutil.NoSuchProcess:
+        return None
 
+
+@pytest.mark.parametrize("engine", ["direct", "direct_multi"])
+@pytest.mark.parametrize("moment", ["encoded.json", "iteration-1/plan"])
+def test_interrupted(tmp_path: Path, adult_path: Path, engine: str, moment: str) -> None:
+    """Ctrl-C ends with 130 and one line, leaves no process, and the run can be resumed."""
     output = tmp_path / "out"
     command = [sys.executable, "-m", "slicebeam.pipelines.cli", "search", f"--data={adult_path}"]
     command += [f"--output={output}", "--label=income", "--prediction=prediction", "--quiet"]
-    command += ["--memory-budget=16MB"]
+    command += ["--memory-budget=16MB", f"--runner-config={engine}", "--test=paper"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while not (output / "_work" / "iteration-1" / "plan").exists():
+    while not (output / "_work" / moment).exists():
         assert process.poll() is None
         time.sleep(0.005)
+    time.sleep(0.3)
+    pids = output / "_work" / "workers.pid"
+    workers = pids.read_text().split() if pids.exists() else []
     process.send_signal(signal.SIGINT)
-    _, message = process.communicate()
+    _, message = process.communicate(timeout=60)
     assert process.returncode == 130, message
-    assert message.strip() == "slicebeam: interrupted; go on with the same command and --resume"
+    assert message.strip() == (
+        "slicebeam: interrupted; a search goes on with the same options and --resume"
+    )
     assert not (output / "changelist.json").exists()
-    subprocess.run([*command, "--resume"], check=True)
+    _, alive = psutil.wait_procs([p for p in map(_process, workers) if p], timeout=10)
+    assert not alive
+    if engine == "direct":
+        subprocess.run([*command, "--resume"], check=True)
+        assert (output / "changelist.json").exists()

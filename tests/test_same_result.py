@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines import work_folder
 from slicebeam.pipelines.config import search_config
 from slicebeam.pipelines.work_folder import WorkFolder
 from tests.running import Found, read, search
@@ -252,13 +253,57 @@ def test_two_runs_do_not_share_a_work_folder(tmp_path: Path, adult_path: Path) -
     work.begin(config, [str(adult_path)], resume=False)
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        (work.path / "owner").write_text(str(other.pid))
+        started = work_folder._started(other.pid)
+        (work.path / "owner").write_text(json.dumps({"pid": other.pid, "started": started}))
         with pytest.raises(EngineError, match=f"process {other.pid}"):
             work.begin(config, [str(adult_path)], resume=False)
     finally:
         other.kill()
         other.wait()
     work.begin(config, [str(adult_path)], resume=False)
+    # Another process with the number of one that is gone does not own the folder.
+    (work.path / "owner").write_text(json.dumps({"pid": 1, "started": "long ago"}))
+    work.begin(config, [str(adult_path)], resume=False)
+    for nonsense in ("", "abc", "[]"):
+        (work.path / "owner").write_text(nonsense)
+        work.begin(config, [str(adult_path)], resume=True)
+        (work.path / "run.json").write_text(nonsense)
+        with pytest.raises(InputError, match="no run to resume"):
+            work.begin(config, [str(adult_path)], resume=True)
+        work.begin(config, [str(adult_path)], resume=False)
+
+
+def test_what_others_put_into_a_work_folder_stays(tmp_path: Path, adult_path: Path) -> None:
+    config = search_config({"data": (str(adult_path),), "output": str(tmp_path), **OPTIONS})
+    work = WorkFolder(tmp_path / "_work")
+    work.begin(config, [str(adult_path)], resume=False)
+    (work.path / "thesis.txt").write_text("precious")
+    (work.path / "mine").mkdir()
+    search(tmp_path, data=(str(adult_path),), **OPTIONS)
+    assert sorted(path.name for path in work.path.iterdir()) == ["mine", "thesis.txt"]
+
+
+def test_the_output_is_no_work_folder(tmp_path: Path, adult_path: Path) -> None:
+    with pytest.raises(InputError, match="is the output"):
+        search(tmp_path, data=(str(adult_path),), work_dir=str(tmp_path), **OPTIONS)
+
+
+def test_resume_refuses_another_model(tmp_path: Path, adult_path: Path) -> None:
+    model = tmp_path / "m.pkl"
+    model.write_bytes(b"one")
+    config = search_config(
+        {
+            "data": (str(adult_path),),
+            "output": str(tmp_path),
+            "label": "income",
+            "model": str(model),
+        }
+    )
+    work = WorkFolder(tmp_path / "_work")
+    work.begin(config, [str(adult_path)], resume=False)
+    model.write_bytes(b"another")
+    with pytest.raises(InputError, match=r"changed since the run began .*m\.pkl"):
+        work.begin(config, [str(adult_path)], resume=True)
 
 
 def test_domains_of_an_earlier_run(

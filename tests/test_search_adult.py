@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -17,7 +18,6 @@ from tests.running import Found, search
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pandas as pd
 
 OVERALL = {
     "label": "income",
@@ -323,3 +323,40 @@ def test_no_role_is_a_feature(overall: Found) -> None:
     assert not {domain["name"] for domain in overall.document["dataset"]["domains"]} & set(
         ADULT_ROLES
     )
+
+
+def test_a_degraded_slice_below_an_improved_one_is_reported(tmp_path: Path) -> None:
+    """What improved cannot explain what degraded: with both directions each has its own parents."""
+    random = np.random.default_rng(3)
+    a, b = (random.choice(list("uvwx"), 40_000) for _ in range(2))
+    frame = pd.DataFrame({"a": a, "b": b, "label": 1})
+    low = np.where((a == "u") & (b == "u"), 0.72, np.where(a == "u", 0.93, 0.8))
+    frame["prediction"] = (random.random(len(frame)) < low).astype(int)
+    path = tmp_path / "signs.parquet"
+    frame.to_parquet(path)
+    found = search(
+        tmp_path / "out",
+        data=(str(path),),
+        label="label",
+        prediction="prediction",
+        alternative="both",
+    )
+    labels = found.table.set_index("slice")["label"]
+    assert labels["a = u"] == "new"
+    assert labels["a = u & b = u"] == "new"
+    assert found.document["slices"][0]["name"] == "a = u & b = u"
+    assert found.document["testing"]["degraded"] >= 1
+
+
+def test_a_repeated_example_id_does_not_make_slices_the_same(tmp_path: Path) -> None:
+    """Two disjoint slices whose examples share ids in pairs hold different examples."""
+    rows = 8000
+    number = np.arange(rows)
+    frame = pd.DataFrame({"id": number // 2, "a": np.where(number % 2, "odd", "even")})
+    frame["g"] = np.where(number // 2 % 10 == 0, "bad", "good")
+    frame["label"], frame["prediction"] = 1, (frame["g"] == "good").astype(int)
+    path = tmp_path / "ids.parquet"
+    frame.to_parquet(path)
+    options = {"label": "label", "prediction": "prediction", "example_id": "id"}
+    found = search(tmp_path / "out", data=(str(path),), **options)
+    assert found.document["search"]["duplicates"] == 0

@@ -86,6 +86,10 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
         "--features: unknown column 'agee'; did you mean 'age'?",
     ),
     "exclude": ({"exclude_features": "agee"}, "--exclude-features: unknown column 'agee'; did you"),
+    "both lists": (
+        {"features": "sex,age", "exclude_features": "age"},
+        "--features and --exclude-features both name 'age'; leave it out of one",
+    ),
     "id": ({"example_id": "ag"}, "--example-id: unknown column 'ag'; did you mean 'age'?"),
     "fractional id": (
         {"example_id": "score"},
@@ -287,6 +291,7 @@ def test_the_adult_test_file_as_published(folder: Path, refuse: Refuse) -> None:
     assert "the first line may not be a header: --skip-rows or --column-names" in message
     options["column_names"] = "age,work,label,pred"
     assert "line 1: 1 field where --column-names has 4: '|1x3 Cross" in refuse(**options)
+    assert "the first line may be no data: --skip-rows 1" in refuse(**options)
     assert refuse(**options, skip_rows=1) == (
         "prediction 'pred' never equals label 'label': labels are ' no.', ' yes.', predictions are "
         "' no', ' yes'; spell both alike"

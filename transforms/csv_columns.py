@@ -237,6 +237,8 @@ def _length_error(
         remedy = "the first line may not be a header: --skip-rows or --column-names"
     elif "\n" in row.text:
         remedy = "is a quote opened and never closed?"
+    elif named and found < expected and row.number == 1:
+        remedy = f"the first line may be no data: --skip-rows {line or skip_rows + 1}"
     else:
         remedy = "put a value that holds commas in quotes, or mend the row"
     return InputError(

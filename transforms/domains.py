@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.transforms.predicates import Singleton, arrow_values, json_values
+from slicebeam.transforms.predicates import Singleton, arrow_values, json_values, shortened
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,7 +38,8 @@ class Domain:
     name : column
     kind : ``categorical`` (values, *other*, *missing*), ``numeric`` (bins, *missing*) or ``list``
         (a predicate per element, an example may satisfy many)
-    data_type : Arrow type of the column, of the elements for a list
+    data_type : Arrow type of the column, of the elements for a list; for a domain that other data
+        brought, the type in which the column is held against the predicates
     singletons : the predicates; the position of a predicate is its code
     error : bound of the relative rank or count error of a sketch; 0.0 means exact
     closed : whether every value has a code; false for a domain that other data brought
@@ -66,11 +67,16 @@ class Domain:
 
         Parameters
         ----------
-        values : Arrow array [rows] of the column's type, not a list
+        values : Arrow array [rows] of a type that casts to ``data_type``, not a list
 
         Returns
         -------
         int64 array [rows] in ``[0, radix)``
+
+        Raises
+        ------
+        InputError
+            A value that ``data_type`` does not hold, or that a closed domain has no bin for.
         """
         codes = self._numeric_codes(values) if self.kind == "numeric" else self._value_codes(values)
         if self.closed and codes.size and codes.max() >= self.size:
@@ -88,7 +94,7 @@ class Domain:
         rows = pc.list_parent_indices(values).to_numpy(zero_copy_only=False).astype(np.int64)
         codes = self._value_codes(pc.list_flatten(values))
         # _value_codes gives a null element the code of *missing*: only a null list is missing.
-        keep = (codes < self.size) & _mask(pc.is_valid(pc.list_flatten(values)))
+        keep = (codes < self.size) & (codes != self._null_code)
         packed = rows[keep] * (self.size + 1) + codes[keep]
         if self._missing is not None:
             nulls = np.flatnonzero(_mask(pc.is_null(values))).astype(np.int64)
@@ -114,8 +120,33 @@ class Domain:
     def _value_set(self) -> tuple[pa.Array, NDArray[np.int64]]:
         ops = {"==", "contains"}
         codes = [i for i, s in enumerate(self.singletons) if s.op in ops]
-        values = [self.singletons[i].value for i in codes]
-        return arrow_values(values, self._arrow_type), np.array(codes, np.int64)
+        values = self._constants([self.singletons[i].value for i in codes])
+        if len(values.unique()) < len(values):
+            raise self._too_narrow()
+        return values, np.array(codes, np.int64)
+
+    def _constants(self, values: list[Any]) -> pa.Array:
+        kind = self._arrow_type
+        if pa.types.is_floating(kind):
+            # pandas rounds a constant to the width of the column that it is compared with.
+            return arrow_values(values, pa.float64()).cast(kind)
+        return arrow_values(values, kind)
+
+    def _too_narrow(self) -> InputError:
+        return InputError(
+            f"{self._arrow_type} is too narrow to tell its predicates apart; cast the column to double"
+        )
+
+    def _comparable(self, values: pa.Array) -> pa.Array:
+        kind = self._arrow_type
+        if values.type == kind:
+            return values
+        try:
+            # pandas rounds an integer, too, that it compares with a fraction.
+            return values.cast(kind, safe=not pa.types.is_floating(kind))
+        except pa.ArrowInvalid as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(f"column {self.name!r} does not fit its domain: {reason}") from error
 
     def _value_codes(self, values: pa.Array) -> NDArray[np.int64]:
         if pa.types.is_dictionary(values.type):
@@ -124,12 +155,17 @@ class Domain:
             indices = pc.fill_null(values.indices.cast(pa.int64()), len(values.dictionary))
             return by_entry[indices.to_numpy(zero_copy_only=False)]
         value_set, codes = self._value_set
-        found = pc.index_in(values.cast(self._arrow_type), value_set=value_set)
+        missing = missing_mask(values)
+        values = self._comparable(values)
+        if pa.types.is_floating(values.type):
+            # Adding zero makes -0.0 the 0.0 that it equals.
+            values = pc.add(values, pa.scalar(0.0, values.type))
+        found = pc.index_in(values, value_set=value_set)
         positions = pc.fill_null(found, len(codes)).to_numpy(zero_copy_only=False)
         unlisted = self.size if self._other is None else self._other
         coded = np.append(codes, unlisted)[positions]
-        if values.null_count:
-            coded[_mask(pc.is_null(values))] = self._null_code
+        if missing is not None:
+            coded[missing] = self._null_code
         return coded
 
     @property
@@ -137,24 +173,21 @@ class Domain:
         return self.size if self._missing is None else self._missing
 
     @cached_property
-    def _bins(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]:
-        """Lower edges, upper edges, and where these are open, of the numeric bins in order."""
+    def _bins(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.str_]]:
+        """Lower edges, upper edges and ops of the numeric bins in order."""
         bins = [s for s in self.singletons if s.op != "is_null"]
-        lows, highs, first, last = [], [], [], []
-        for bin_ in bins:
-            pair = bin_.value if bin_.op == "between" else [bin_.value, bin_.value]
-            lows.append(pair[0])
-            highs.append(pair[1])
-            first.append(bin_.op == "<")
-            last.append(bin_.op == ">=")
-        low = sortable(arrow_values(lows, self._arrow_type))
-        high = sortable(arrow_values(highs, self._arrow_type))
-        return low, high, np.array(first, bool), np.array(last, bool)
+        pairs = [s.value if s.op == "between" else [s.value, s.value] for s in bins]
+        low, high = (sortable(self._constants([pair[i] for pair in pairs])) for i in (0, 1))
+        ops = np.array([s.op for s in bins], str)
+        if ((ops[:-1] == "==") & (low[:-1] == low[1:])).any():
+            raise self._too_narrow()
+        return low, high, ops
 
     def _numeric_codes(self, values: pa.Array) -> NDArray[np.int64]:
-        low, high, first, last = self._bins
+        low, high, ops = self._bins
+        first, last, point = (ops == op for op in ("<", ">=", "=="))
         missing = missing_mask(values)
-        numbers = sortable(values)
+        numbers = sortable(self._comparable(values))
         # The first bin has no lower edge: its place in the order is before all others.
         inner = low[1:] if first.size and first[0] else low
         shift = 0 if first.size and first[0] else -1
@@ -163,7 +196,6 @@ class Domain:
         if not self.closed:
             held = codes < self.size
             at = np.where(held, codes, 0)
-            point = (low == high) & ~first & ~last
             held &= first[at] | np.where(
                 point[at], numbers == low[at], last[at] | (numbers < high[at])
             )
@@ -315,7 +347,9 @@ def learn_domain(
     if distinct == 0:
         return LeftOut(name, "every value is missing")
     if distinct == 1 and counted.missing == 0 and not counted.list_column:
-        return LeftOut(name, f"one value only ({json_values(counted.values)[0]!r})")
+        value = json_values(counted.values)[0]
+        shown = shortened(value) if isinstance(value, str) else value
+        return LeftOut(name, f"one value only ({shown!r})")
     if pa.types.is_decimal(kind):
         try:
             sortable(counted.values)

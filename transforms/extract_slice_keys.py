@@ -134,13 +134,21 @@ def id_hashes(array: pa.Array, chunk: Chunk) -> NDArray[np.uint64]:
     if not pa.types.is_string(array.type):
         raise InputError(f"--example-id column is {array.type}; an id is text or an integer")
     lengths = pc.binary_length(array).to_numpy(zero_copy_only=False).astype(np.int64)
-    words = max(1, -(-int(lengths.max(initial=0)) // 8))
-    padded = np.array(array.cast(pa.binary()).to_numpy(zero_copy_only=False), dtype=f"S{8 * words}")
-    matrix = padded.view("<u8").reshape(len(array), words)
-    state = splitmix64(lengths.astype(np.uint64))
-    for column in range(words):
-        state = splitmix64(state ^ matrix[:, column])
-    return state
+    hashes = splitmix64(lengths.astype(np.uint64))
+    # Ids of similar length go together: padded to the longest of all, a few could fill the memory.
+    # The class, and so the hash, is of the id's own length.
+    doublings = np.ceil(np.log2(np.maximum(1, -(-lengths // 8)))).astype(np.int64)
+    for doubling in np.unique(doublings):
+        words = 1 << int(doubling)
+        rows = np.flatnonzero(doublings == doubling)
+        texts = array.take(pa.array(rows)).cast(pa.binary())
+        padded = np.array(texts.to_numpy(zero_copy_only=False), dtype=f"S{8 * words}")
+        matrix = padded.view("<u8").reshape(len(rows), words)
+        state = hashes[rows]
+        for column in range(words):
+            state = splitmix64(state ^ matrix[:, column])
+        hashes[rows] = state
+    return hashes
 
 
 class _Read(beam.DoFn):

@@ -23,15 +23,18 @@ if TYPE_CHECKING:
 
 # Feature tuples that a work item hashes.
 _TUPLES_AT_A_TIME = 64
+_KEYS = "keys.npy"
 
 
 class _Hash(beam.DoFn):
     def __init__(self, lattice: Lattice, shards: tuple[str, ...], folder: Path) -> None:
         self.lattice, self.shards, self.folder = lattice, shards, folder
 
-    def process(self, element: tuple[int, list[int]]) -> Iterator[int]:
-        number, keys = element
-        hashed = RowHashSums(np.array(keys, np.int64), self.lattice)
+    def process(self, item: tuple[int, int, int]) -> Iterator[int]:
+        number, begin, end = item
+        with storage_errors(self.folder, "read"):
+            keys = np.load(self.folder / _KEYS)[begin:end]
+        hashed = RowHashSums(keys, self.lattice)
         for path in self.shards:
             for rows in Shard(Path(path)).blocks():
                 hashed.add(rows)
@@ -57,8 +60,15 @@ class HashSlices(beam.PTransform):
     def expand(self, pipeline: Any) -> Any:
         """Wire the transform."""
         number, _ = self.lattice.feature_sets(self.keys)
-        item = number // _TUPLES_AT_A_TIME
-        items = [(int(i), self.keys[item == i].tolist()) for i in np.unique(item)]
+        order = np.argsort(number, kind="stable")
+        # Keys travel through storage: engines fetch what is in the graph again and again.
+        with written_whole(self.folder / _KEYS) as stream:
+            np.save(stream, self.keys[order])
+        tuples = np.arange(
+            0, int(number.max(initial=-1)) + 1 + _TUPLES_AT_A_TIME, _TUPLES_AT_A_TIME
+        )
+        bounds = np.unique(np.searchsorted(number[order], tuples)).tolist()
+        items = [(i, bounds[i], bounds[i + 1]) for i in range(len(bounds) - 1)]
         return (
             pipeline
             | "Feature tuples" >> beam.Create(items)

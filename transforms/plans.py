@@ -6,12 +6,12 @@ Candidates travel through storage, not as side inputs, which engines fetch again
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.counting import Unit
+from slicebeam.metrics.counting import Unit, table_cells
 from slicebeam.transforms.files import storage_errors, written_whole
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from slicebeam.metrics.counting_plan import PlannedUnit
+    from slicebeam.metrics.lattice import Lattice
 
 _SCHEMA = pa.schema(
     [
@@ -33,9 +34,24 @@ _SCHEMA = pa.schema(
 )
 
 
-def write_plan(path: Path, blocks: Iterable[list[PlannedUnit]]) -> list[float]:
-    """Write the blocks of a plan, one record batch each, and return their estimated seconds."""
-    seconds = []
+class PlannedBlock(NamedTuple):
+    """What a block of a plan takes.
+
+    Attributes
+    ----------
+    seconds : estimated work
+    candidates : conjunctions that it counts
+    """
+
+    seconds: float
+    candidates: int
+
+
+def write_plan(
+    path: Path, blocks: Iterable[list[PlannedUnit]], lattice: Lattice
+) -> list[PlannedBlock]:
+    """Write the blocks of a plan, one record batch each, and return what each takes."""
+    written = []
     with written_whole(path) as stream, pa.ipc.new_file(stream, _SCHEMA) as writer:
         for block in blocks:
             units = [planned.unit for planned in block]
@@ -49,8 +65,15 @@ def write_plan(path: Path, blocks: Iterable[list[PlannedUnit]]) -> list[float]:
                 pa.array([unit.parts for unit in units], pa.int32()),
             ]
             writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
-            seconds.append(sum(planned.seconds for planned in block))
-    return seconds
+            seconds = sum(planned.seconds for planned in block)
+            written.append(PlannedBlock(seconds, sum(_candidates(unit, lattice) for unit in units)))
+    return written
+
+
+def _candidates(unit: Unit, lattice: Lattice) -> int:
+    if unit.candidates is not None:
+        return unit.candidates.size
+    return table_cells(unit.features, lattice) // unit.parts
 
 
 def read_block(path: Path, block: int) -> list[Unit]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ from slicebeam.metrics.errors import InputError
 OPS = ("==", "in", "not_in", "<", ">=", "between", "is_null", "contains")
 
 _MOST_VALUES_IN_TEXT = 3
+_LONGEST_IN_TEXT = 60
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 @dataclass(frozen=True)
@@ -67,26 +70,40 @@ class Singleton:
         >>> str(Singleton("age", "between", [37, 41]))
         'age in [37, 41)'
         """
+        field = _quoted(self.field)
         if self.op == "is_null":
-            return f"{self.field} is missing"
+            return f"{field} is missing"
         if self.op == "between":
-            return f"{self.field} in [{_shown(self.value[0])}, {_shown(self.value[1])})"
+            return f"{field} in [{_shown(self.value[0])}, {_shown(self.value[1])})"
         if self.op == "not_in":
             shown = ", ".join(_shown(value) for value in self.value[:_MOST_VALUES_IN_TEXT])
             more = len(self.value) - _MOST_VALUES_IN_TEXT
             rest = f", … {more} more" if more > 0 else ""
-            return f"{self.field} not in {{{shown}{rest}}}"
+            return f"{field} not in {{{shown}{rest}}}"
         if self.op == "in":
-            return f"{self.field} in {{{', '.join(_shown(value) for value in self.value)}}}"
+            return f"{field} in {{{', '.join(_shown(value) for value in self.value)}}}"
         sign = {"==": "=", "<": "<", ">=": ">=", "contains": "contains"}[self.op]
-        return f"{self.field} {sign} {_shown(self.value)}"
+        return f"{field} {sign} {_shown(self.value)}"
+
+
+def shortened(text: str) -> str:
+    """Return a text that is short enough for a line, with ``…`` for what was cut."""
+    return text if len(text) <= _LONGEST_IN_TEXT else text[: _LONGEST_IN_TEXT - 1] + "…"
+
+
+def _quoted(text: str) -> str:
+    # A blank, an empty text or a sign of our own notation would be unreadable without quotes.
+    signs = set(text) & set(',&{}[]()"=<>') or _CONTROL.search(text)
+    if text and text == text.strip() and not signs:
+        return text
+    # JSON leaves some control characters as they are, which a terminal obeys.
+    quoted = json.dumps(text, ensure_ascii=False)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, str):
-        # A blank, an empty text or a sign of our own notation would be unreadable without quotes.
-        plain = value and value == value.strip() and not set(value) & set(',&{}[]()"=<>')
-        return value if plain else json.dumps(value, ensure_ascii=False)
+        return _quoted(shortened(value))
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
@@ -114,19 +131,29 @@ def arrow_values(values: list[Any], kind: pa.DataType) -> pa.Array:
     Raises
     ------
     InputError
-        A value is not of the column's type.
+        A value is not of the column's type, or the type does not hold it exactly.
     """
     try:
-        if pa.types.is_time(kind):
-            # Arrow reads no time of day from text, but an instant of a day.
-            days = pa.array([f"1970-01-01T{value}" for value in values], pa.string())
-            return pc.cast(pc.cast(days, pa.timestamp(kind.unit)), kind)
-        if pa.types.is_temporal(kind):
-            return pc.cast(pa.array(values, pa.string()), kind)
-        if pa.types.is_decimal(kind):
-            return pc.cast(pa.array([str(value) for value in values], pa.string()), kind)
-        if pa.types.is_floating(kind):
-            return pa.array([float(value) for value in values], pa.float64()).cast(kind)
-        return pa.array(values, kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
-        raise InputError(f"predicate values {values!r} do not fit a column of {kind}") from error
+        array = _parsed(values, kind)
+        # Arrow refuses to cut a text, but makes 9 of 9.8.
+        from_text = pa.types.is_temporal(kind) or pa.types.is_decimal(kind)
+        if not from_text and json_values(array) != values:
+            raise ValueError("a value would be rounded")  # noqa: TRY301
+    except (pa.ArrowInvalid, TypeError, ValueError, OverflowError) as error:
+        shown = shortened(repr(values))
+        raise InputError(f"predicate values {shown} do not fit a column of {kind}") from error
+    return array
+
+
+def _parsed(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_time(kind):
+        # Arrow reads no time of day from text, but an instant of a day.
+        days = pa.array([f"1970-01-01T{value}" for value in values], pa.string())
+        return pc.cast(pc.cast(days, pa.timestamp(kind.unit)), kind)
+    if pa.types.is_temporal(kind):
+        return pc.cast(pa.array(values, pa.string()), kind)
+    if pa.types.is_decimal(kind):
+        return pc.cast(pa.array([str(value) for value in values], pa.string()), kind)
+    if pa.types.is_floating(kind):
+        return pa.array([float(value) for value in values], pa.float64()).cast(kind)
+    return pa.array(values, kind)

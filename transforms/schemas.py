@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _UNITS = ("s", "ms", "us", "ns")
-_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 _EXACT = 2**53
 _MOST_NAMES = 12
 
@@ -51,13 +50,8 @@ def _wider_integer(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _wider_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    digits, scale = 0, 0
-    for data_type in (one, other):
-        if types.is_integer(data_type):
-            digits = max(digits, _INTEGER_DIGITS[data_type.bit_width])
-        else:
-            digits = max(digits, data_type.precision - data_type.scale)
-            scale = max(scale, data_type.scale)
+    digits = max(t.precision - t.scale for t in (one, other))
+    scale = max(one.scale, other.scale)
     if digits + scale > 76:
         return None
     return (pa.decimal128 if digits + scale <= 38 else pa.decimal256)(digits + scale, scale)
@@ -81,7 +75,7 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         if any(map(types.is_integer, both)):
             return pa.float64()
         return one if one.bit_width >= other.bit_width else other
-    if all(types.is_decimal(t) or types.is_integer(t) for t in both):
+    if all(map(types.is_decimal, both)):
         return _wider_decimal(one, other)
     if any(map(types.is_timestamp, both)):
         return _wider_timestamp(one, other)

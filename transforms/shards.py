@@ -106,8 +106,7 @@ def _row_block(batch: pa.RecordBatch, start_row: int) -> RowBlock:
         return columns[feature]
 
     rows = batch.num_rows
-    if "id" in batch.schema.names:
-        ids = batch.column("id").to_numpy()
-    else:
-        ids = np.arange(start_row, start_row + rows, dtype=np.uint64)
-    return RowBlock(rows, column, batch.column("cell").to_numpy().astype(np.int64), ids)
+    positions = np.arange(start_row, start_row + rows, dtype=np.uint64)
+    ids = batch.column("id").to_numpy() if "id" in batch.schema.names else positions
+    cells = batch.column("cell").to_numpy().astype(np.int64)
+    return RowBlock(rows, column, cells, ids, positions)

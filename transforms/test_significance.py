@@ -35,7 +35,8 @@ class BlockTest:
     plan_digest : stands in every part, so that parts of another plan are not taken for its own
     folder : where the parts go
     lattice : the features' codes
-    tests : one for each metric, the first one steers the search
+    cells : number of outcome cells
+    tests : one for each metric, the first one steers the search; none to count only
     min_slice_size : smaller slices are counted, not tested
     """
 
@@ -43,6 +44,7 @@ class BlockTest:
     plan_digest: str
     folder: Path
     lattice: Lattice
+    cells: int
     tests: tuple[SliceTest, ...]
     min_slice_size: int
 
@@ -61,8 +63,7 @@ def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.R
     how many slices were not empty.
     """
     totals = state[0][0]
-    space = config.tests[0].space
-    reader = CountReader(config.lattice, space.size, len(totals), config.min_slice_size)
+    reader = CountReader(config.lattice, config.cells, len(totals), config.min_slice_size)
     read = list(reader.slices(units, state))
     nonempty = sum(counted.nonempty for counted in read)
     keys = np.concatenate([counted.keys for counted in read])
@@ -73,7 +74,7 @@ def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.R
         kept = np.flatnonzero(sizes)
         keys, counts, sizes = keys[kept], counts[kept], sizes[kept]
     columns: dict[str, NDArray[Any]] = {"key": keys}
-    for cell in range(space.size):
+    for cell in range(config.cells):
         columns[f"c{cell}"] = counts[:, 0, cell]
     large = np.flatnonzero(sizes >= config.min_slice_size)
     testable = counts if large.size == sizes.size else counts[large]
@@ -106,12 +107,18 @@ def write_part(path: Path, batch: pa.RecordBatch) -> None:
         writer.write_batch(batch)
 
 
-def read_part(path: Path) -> tuple[dict[str, Any], pa.RecordBatch]:
-    """Return the facts and the results of a block."""
+def read_part(path: Path) -> pa.RecordBatch:
+    """Return the results of a block."""
     with storage_errors(path, "read"):
         # Not mapped: the results outlive the work folder.
-        batch = pa.ipc.open_file(pa.BufferReader(path.read_bytes())).get_batch(0)
-    return json.loads(batch.schema.metadata[b"facts"]), batch
+        return pa.ipc.open_file(pa.BufferReader(path.read_bytes())).get_batch(0)
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """Return the facts of a block without its results."""
+    with storage_errors(path, "read"), pa.memory_map(str(path)) as source:
+        facts: dict[str, Any] = json.loads(pa.ipc.open_file(source).schema.metadata[b"facts"])
+        return facts
 
 
 def finished_blocks(folder: Path, plan_digest: str, blocks: int) -> list[int]:
@@ -121,7 +128,7 @@ def finished_blocks(folder: Path, plan_digest: str, blocks: int) -> list[int]:
         path = part_path(folder, block)
         if path.exists():
             try:
-                facts, _ = read_part(path)
+                facts = read_facts(path)
             except pa.ArrowException:
                 continue
             if facts["plan"] == plan_digest:
