@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 import os
 import resource
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.pipelines.cli import run
-
-if TYPE_CHECKING:
 
 
 @pytest.fixture

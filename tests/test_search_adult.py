@@ -328,10 +328,11 @@ def test_no_role_is_a_feature(overall: Found) -> None:
 def test_a_degraded_slice_below_an_improved_one_is_reported(tmp_path: Path) -> None:
     """What improved cannot explain what degraded: with both directions each has its own parents."""
     random = np.random.default_rng(3)
-    a, b = (random.choice(list("uvwx"), 40_000) for _ in range(2))
+    a, b = (random.choice(list("uvwx"), 160_000) for _ in range(2))
     frame = pd.DataFrame({"a": a, "b": b, "label": 1})
-    low = np.where((a == "u") & (b == "u"), 0.72, np.where(a == "u", 0.93, 0.8))
-    frame["prediction"] = (random.random(len(frame)) < low).astype(int)
+    right = np.where(a == "u", 0.999, np.where(b == "u", 0.9945, 0.985))
+    right[(a == "u") & (b == "u")] = 0.970
+    frame["prediction"] = (random.random(len(frame)) < right).astype(int)
     path = tmp_path / "signs.parquet"
     frame.to_parquet(path)
     found = search(
@@ -341,9 +342,11 @@ def test_a_degraded_slice_below_an_improved_one_is_reported(tmp_path: Path) -> N
         prediction="prediction",
         alternative="both",
     )
-    labels = found.table.set_index("slice")["label"]
-    assert labels["a = u"] == "new"
-    assert labels["a = u & b = u"] == "new"
+    rows = found.table.set_index("slice")
+    assert rows.loc["a = u", "significant"]
+    assert rows.loc["a = u", "delta"] > 0
+    assert not rows.loc["b = u", "significant"]
+    assert rows.loc["a = u & b = u", "label"] == "new"
     assert found.document["slices"][0]["name"] == "a = u & b = u"
     assert found.document["testing"]["degraded"] >= 1
 
