@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,7 +93,7 @@ class Results:
     same_as: Keys
     saved: str
 
-    @property
+    @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """Examples of each slice [slices]."""
         sizes: NDArray[np.int64] = self.counts.sum(axis=1)

@@ -46,3 +46,17 @@ def test_ci_runs_the_command_of_the_readme() -> None:
     assert block is not None
     assert block.group(1).startswith("pip install")
     assert "<!-- the tests -->" in (ROOT / ".ci" / "run").read_text("utf-8")
+
+
+def test_the_picture_is_what_the_demo_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert run(["demo", "--output", str(tmp_path / "demo")]) == 0
+    printed = {" ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
+    text = (ROOT / "README.md").read_text("utf-8")
+    picture = re.search(r"```text\n(.*?)```", text, re.DOTALL)
+    assert picture is not None
+    lines = [" ".join(line.split()) for line in picture.group(1).splitlines() if line.strip()]
+    assert len(lines) > 4
+    assert not [line for line in lines if "──" not in line and line not in printed]

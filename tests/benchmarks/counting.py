@@ -60,7 +60,8 @@ def counted(columns: list[np.ndarray], lattice: Lattice, wrong: np.ndarray) -> i
                 return widened[feature]
 
             cells = wrong[rows].astype(np.int64)
-            tables.add(RowBlock(cells.size, column, cells, np.arange(cells.size, dtype=np.uint64)))
+            ids = np.arange(cells.size, dtype=np.uint64)
+            tables.add(RowBlock(cells.size, column, cells, ids, ids))
         found += sum(some.keys.size for some in reader.slices(units, tables.state()))
     return found
 
