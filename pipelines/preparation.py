@@ -12,6 +12,7 @@ import pyarrow as pa
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.metrics.lattice import Lattice
 from slicebeam.metrics.registry import cell_space
+from slicebeam.pipelines.stage import Stage
 from slicebeam.transforms.convert import Conversion, ConvertToParquet, converted_source
 from slicebeam.transforms.domains import Domain, LeftOut, arrow_type
 from slicebeam.transforms.extract_predictions import (
@@ -41,7 +42,7 @@ from slicebeam.transforms.shards import Shard
 from slicebeam.transforms.sources import StoredFile, open_parquet
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from slicebeam.metrics.base import CellSpace
     from slicebeam.pipelines.config import SearchConfig
@@ -92,9 +93,17 @@ class Prepared:
 
 
 def prepare(
-    config: SearchConfig, files: Sequence[str], work: WorkFolder, engine: Engine
+    config: SearchConfig,
+    files: Sequence[str],
+    work: WorkFolder,
+    engine: Engine,
+    on_stage: Callable[[Stage], None],
 ) -> Prepared:
     """Read the data, learn the domains and write the encoded shards."""
+    if any(file_format(path, config.format) != "parquet" for path in files):
+        on_stage(Stage("reading the data", _files(work, "parquet/*.parquet"), "blocks read"))
+    else:
+        on_stage(Stage("reading the data"))
     source = read_source(config, files, work, engine)
     if source.rows == 0:
         raise InputError(f"--data {' '.join(config.data)}: there are no examples in it")
@@ -117,6 +126,10 @@ def prepare(
         tuple(domain.kind == "list" for domain in domains),
         tuple(domain.radix > domain.size for domain in domains),
     )
+    chunks = sum(-(-split.rows // source.chunk_rows) for split in source.splits)
+    on_stage(
+        Stage("encoding the examples", _files(work, "shards/*.arrow"), "chunks encoded", chunks)
+    )
     encoding = Encoding(
         source,
         domains,
@@ -127,6 +140,10 @@ def prepare(
         model_columns(config, source, features),
     )
     return encode(encoding, lattice, left_out, work, engine)
+
+
+def _files(work: WorkFolder, pattern: str) -> Callable[[], int]:
+    return lambda: sum(1 for _ in work.path.glob(pattern))
 
 
 def read_source(

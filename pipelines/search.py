@@ -15,6 +15,7 @@ from slicebeam.pipelines.preparation import prepare
 from slicebeam.pipelines.results import collect
 from slicebeam.pipelines.runner import Engine, runner_config
 from slicebeam.pipelines.slices_table import SliceNames, write_slices
+from slicebeam.pipelines.stage import Stage
 from slicebeam.pipelines.work_folder import WorkFolder
 from slicebeam.transforms.files import expand_paths, local_path, storage_errors, written_together
 
@@ -65,12 +66,11 @@ def run_search(config: SearchConfig, terminal: Terminal, *, resume: bool = False
     work.begin(config, files, resume=resume)
     engine = Engine(runner, work.path / "workers.log")
     with resumable(work):
-        terminal.stage("reading the data")
-        prepared = prepare(config, files, work, engine)
+        prepared = prepare(config, files, work, engine, terminal.stage)
         terminal.prepared(prepared)
         iterations = Iterations(config, prepared, work, engine, terminal.progress)
         searched = iterations.search()
-        terminal.stage("describing what was found")
+        terminal.stage(Stage("describing what was found"))
         results = collect(config, prepared, searched, iterations, work, engine)
         names = SliceNames(prepared.lattice, prepared.domains)
         paths = output / "slices.parquet", output / "changelist.json"

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist import Estimate
+from slicebeam.pipelines.stage import Stage
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,10 +55,12 @@ class Terminal:
             seconds = time.monotonic() - self._begun
             self._stderr().print(f"[{seconds:6.1f} s] {text}", markup=False)
 
-    def stage(self, text: str) -> None:
-        """Say what begins."""
+    def stage(self, stage: Stage) -> None:
+        """Say what begins, and follow it where it counts something."""
         self.stop()
-        self._say(text)
+        self._say(stage.text)
+        if not self.quiet and stage.done is not None:
+            self._watch = _Watch(self._stderr(), stage)
 
     def prepared(self, prepared: Prepared) -> None:
         """Say what was read."""
@@ -70,13 +73,10 @@ class Terminal:
 
     def progress(self, progress: Progress) -> None:
         """Show that an iteration begins, and how far it is until the next."""
-        self.stop()
-        self._say(
-            f"iteration {progress.iteration}: {progress.candidates:,} candidates, "
-            f"{progress.significant:,} slices significant so far"
-        )
-        if not self.quiet:
-            self._watch = _Watch(self._stderr(), progress)
+        found = f"{progress.significant:,} slices significant so far"
+        text = f"iteration {progress.iteration}: {progress.candidates:,} candidates, {found}"
+        unit = f"candidates counted, {found}"
+        self.stage(Stage(text, progress.counted, unit, progress.candidates))
 
     def stop(self) -> None:
         """End the bar."""
@@ -96,10 +96,10 @@ class Terminal:
 
 
 class _Watch:
-    """Follows an iteration in a thread, since running a pipeline blocks."""
+    """Follows a stage in a thread, since running a pipeline blocks."""
 
-    def __init__(self, console: Console, progress: Progress) -> None:
-        self.console, self.progress = console, progress
+    def __init__(self, console: Console, stage: Stage) -> None:
+        self.console, self.stage = console, stage
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -114,31 +114,30 @@ class _Watch:
         else:
             self._lines()
 
+    def _done(self) -> int:
+        return self.stage.done() if self.stage.done is not None else 0
+
     def _bar(self) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
 
         columns = (
-            TextColumn("iteration {task.fields[iteration]}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("candidates counted, {task.fields[significant]} significant so far"),
+            TextColumn(self.stage.unit),
             TimeElapsedColumn(),
         )
         with Bar(*columns, console=self.console, transient=True) as bar:
-            task = bar.add_task(
-                "",
-                total=self.progress.candidates,
-                iteration=self.progress.iteration,
-                significant=f"{self.progress.significant:,}",
-            )
+            task = bar.add_task("", total=self.stage.total)
             while not self._ended.wait(_POLL_SECONDS):
-                bar.update(task, completed=self.progress.counted())
+                bar.update(task, completed=self._done())
 
     def _lines(self) -> None:
+        total = "" if self.stage.total is None else f" of {self.stage.total:,}"
         while not self._ended.wait(_LINE_SECONDS):
-            counted, candidates = self.progress.counted(), self.progress.candidates
-            self.console.print(f"           {counted:,} of {candidates:,} candidates", markup=False)
+            self.console.print(
+                f"           {self._done():,}{total} {self.stage.unit}", markup=False
+            )
 
 
 def summary_json(published: Published) -> dict[str, Any]:
