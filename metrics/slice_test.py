@@ -20,6 +20,9 @@ Test = Literal["auto", "paper", "paper-cells"]
 
 TESTS: tuple[Test, ...] = get_args(Test)
 
+# A p-value that no float64 holds is told as the smallest one: nothing has probability zero.
+SMALLEST_P = float(np.nextafter(0.0, 1.0))
+
 # Slices that are tested at a time: the tests' temporary arrays take about 200 bytes a slice, and
 # 20 replicates of 8 atoms take 1.3 kB.
 _SLICES_AT_A_TIME = 1 << 16
@@ -61,7 +64,7 @@ class SliceTest:
 
         Returns
         -------
-        tested : p-values and reasons
+        tested : p-values, never 0, and reasons
         errors : float64 [slices] standard errors of the delta by the bootstrap; NaN for ``auto``
         """
         is_own = self.test == "auto"
@@ -71,7 +74,7 @@ class SliceTest:
         if not parts:
             return base.Tested(np.zeros(0), np.zeros(0, np.int8)), np.zeros(0)
         p, reasons, errors = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return base.Tested(p, reasons), errors
+        return base.Tested(np.maximum(p, SMALLEST_P), reasons), errors
 
     def _run_own(
         self, counts: NDArray[np.int64], totals: NDArray[np.int64]

@@ -234,3 +234,16 @@ def test_many_slices_are_tested_in_pieces(monkeypatch: pytest.MonkeyPatch) -> No
             patch.setattr(slice_test, "_DRAWN_AT_A_TIME", 7)
             for one, other in zip(whole, run(tested, counts, totals), strict=True):
                 np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("comparison", COMPARISONS)
+def test_p_is_never_zero(comparison: Comparison) -> None:
+    """Slices that no float64 can say how unlikely they are still have a p-value above 0."""
+    totals = np.array([10**6, 10**5]) if comparison == "overall" else np.array([10**6, 10**5, 0, 0])
+    counts = np.zeros((1, totals.size), np.int64)
+    # All the slice's examples are wrong: for baseline, wrong now and right before.
+    counts[0, 1] = 50_000
+    test = made("accuracy", comparison, "auto", "worse", totals)
+    p, reasons, _ = run(test, counts, totals)
+    assert p[0] == np.nextafter(0.0, 1.0)
+    assert reasons[0] == 0
