@@ -29,6 +29,18 @@ class EngineError(SlicebeamError):
     exit_code = 3
 
 
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like the given one, None if none is."""
+    near = get_close_matches(name, list(known), n=1)
+    return near[0] if near else None
+
+
+def nearest_hint(name: str, known: Iterable[str]) -> str:
+    """Return what follows a wrong name in an error, before the known ones are listed."""
+    near = nearest(name, known)
+    return f"; did you mean {near!r}?" if near else ";"
+
+
 def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
     """Return the error for a name that is not among the known ones, the nearest one first.
 
@@ -36,7 +48,5 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
     "unknown column 'labl'; did you mean 'label'? columns: age, label"
     """
     names = list(known)
-    near = get_close_matches(name, names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ";"
     shown = ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
-    return InputError(f"unknown {what} {name!r}{hint} {what}s: {shown}")
+    return InputError(f"unknown {what} {name!r}{nearest_hint(name, names)} {what}s: {shown}")

@@ -55,7 +55,8 @@ def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int
     For each feature tuple: the visited slices that are large enough, and of the other cells at
     most as many as there are examples left for (in a tuple without list columns each example is in
     one cell). Cells with a singleton, and at level 3 with a pair, that is known to be too small are
-    no such slices. Exact at level 1, and up to level 3 where only cells below small slices were not visited.
+    no such slices. Exact at level 1, and up to level 3 where only cells below small slices were not
+    visited.
 
     Parameters
     ----------

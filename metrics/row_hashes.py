@@ -36,19 +36,20 @@ class RowHashSums:
         self.lattice, self.keys = lattice, keys[order]
         self.sums = np.zeros(keys.size, np.uint64)
         begins = np.searchsorted(number[order], np.arange(len(tuples) + 1))
-        self._groups = [
-            (tuple(row[row >= 0].tolist()), slice(begins[i], begins[i + 1]))
-            for i, row in enumerate(tuples)
-        ]
+        self._groups = []
+        for i, row in enumerate(tuples):
+            features, group = tuple(row[row >= 0].tolist()), slice(begins[i], begins[i + 1])
+            wanted = lattice.key_cells(self.keys[group], features)
+            select = positions(wanted, table_cells(features, lattice))
+            self._groups.append((features, group, select))
 
     def add(self, block: RowBlock) -> None:
         """Add the hashes of a block's rows to the slices that hold them."""
         hashes = splitmix64(block.positions)
         prefixes = Prefixes(block, self.lattice.radices, np.zeros(block.rows, np.int64))
-        for features, group in self._groups:
+        for features, group, select in self._groups:
             code, rows = prefixes.coded(features)
-            wanted = self.lattice.key_cells(self.keys[group], features)
-            position = positions(wanted, table_cells(features, self.lattice))(code)
+            position = select(code)
             kept = np.flatnonzero(position >= 0)
             owners = kept if rows is None else rows[kept]
             np.add.at(self.sums[group], position[kept], hashes[owners])

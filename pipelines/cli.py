@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slicebeam.metrics.errors import InputError, SlicebeamError
+from slicebeam.metrics.errors import InputError, SlicebeamError, nearest
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.search import Published
@@ -244,14 +244,11 @@ def demo(
 
 def _one_line(error: typer.TyperException) -> str:
     """Return a usage error as the rest of the errors are: what, the value, the nearest name."""
-    from difflib import get_close_matches
-
     message = error.format_message().rstrip(".")
     name = getattr(error, "option_name", "")
     known = getattr(error, "possibilities", None) or []
     if known:
-        near = get_close_matches(name, known, n=1) or known
-        message = f"No such option: {name}; did you mean {near[0]}?"
+        message = f"No such option: {name}; did you mean {nearest(name, known) or known[0]}?"
     elif message.startswith("Missing option"):
         path = getattr(getattr(error, "ctx", None), "command_path", "slicebeam")
         message += f"; see {path} --help"

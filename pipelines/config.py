@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from slicebeam.metrics.base import ALTERNATIVES, COMPARISONS, Alternative, Comparison
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import InputError, nearest_hint, unknown_name
 from slicebeam.metrics.multiplicity import CORRECTIONS, Correction
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.slice_test import TESTS, Test
@@ -17,6 +16,12 @@ from slicebeam.transforms.files import FORMATS
 from slicebeam.transforms.sources import CHUNK_ROWS
 
 STRATEGIES = ("batch", "iterative", "priority")
+# Options that have an effect on some strategies only.
+STRATEGIES_OF = {
+    "iterations": ("priority",),
+    "max_candidates": ("priority",),
+    "keep_refining": ("iterative", "priority"),
+}
 
 # Above this many conjunctions the search visits the promising ones only.
 LARGEST_BATCH = 10_000_000
@@ -129,8 +134,7 @@ class SearchConfig(BaseModel):
         }
         known = choices[info.field_name]
         if value is not None and value not in known:
-            near = get_close_matches(str(value), known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ";"
+            hint = nearest_hint(str(value), known)
             raise InputError(
                 f"{flag(info.field_name)} {value!r}{hint} choose from {', '.join(known)}"
             )
@@ -174,27 +178,27 @@ class SearchConfig(BaseModel):
         if not self._uses_scores():
             for name, default in (("positive_class", None), ("threshold", 0.5)):
                 if getattr(self, name) != default:
-                    raise InputError(
-                        f"--{name.replace('_', '-')} is for scores, but the predictions are classes"
-                    )
+                    raise InputError(f"{flag(name)} is for scores, but the predictions are classes")
         if self.test == "auto" and self.replicates is not None:
             raise InputError("--replicates is for --test paper; the default test draws none")
-        if self.strategy in ("batch", "iterative"):
-            for name in ("iterations", "max_candidates"):
-                if name in self.model_fields_set:
-                    raise InputError(
-                        f"--{name.replace('_', '-')} is for --strategy priority, not {self.strategy}"
-                    )
+        if self.strategy is not None:
+            for name in self._without_effect(self.strategy):
+                users = " and ".join(STRATEGIES_OF[name])
+                raise InputError(f"{flag(name)} is for --strategy {users}, not {self.strategy}")
         if self.compare == "overall" and self.baseline_model:
             raise InputError("--baseline-model is for --compare baseline, not overall")
         for name in ("bins", "top_values"):
             if self.domains and name in self.model_fields_set:
                 raise InputError(f"{flag(name)} has no effect beside --domains, which has them")
-        if self.strategy == "batch" and self.keep_refining:
-            raise InputError(
-                "--keep-refining is for iterative and priority: batch visits all slices"
-            )
         return self
+
+    def _without_effect(self, strategy: str) -> list[str]:
+        """Return the options that were given and have no effect on a strategy."""
+        return [
+            name
+            for name, users in STRATEGIES_OF.items()
+            if strategy not in users and name in self.model_fields_set and getattr(self, name)
+        ]
 
     def _uses_scores(self) -> bool:
         new = self.score is not None and self.prediction is None and self.model is None
@@ -257,12 +261,11 @@ class SearchConfig(BaseModel):
             return "iterative" if self.strategy == "iterative" else "priority"
         if self.strategy is None and space > LARGEST_BATCH:
             return "priority"
-        for name in ("iterations", "max_candidates", "keep_refining"):
-            if name in self.model_fields_set and getattr(self, name):
-                raise InputError(
-                    f"{flag(name)} has no effect on --strategy batch, which is the default for these "
-                    f"{space:,} conjunctions; add --strategy priority"
-                )
+        for name in self._without_effect("batch"):
+            raise InputError(
+                f"{flag(name)} has no effect on --strategy batch, which is the default for these "
+                f"{space:,} conjunctions; add --strategy priority"
+            )
         return "batch"
 
     def resolved(self, strategy: str) -> dict[str, Any]:
@@ -280,10 +283,8 @@ class SearchConfig(BaseModel):
             "threshold": not self._uses_scores(),
             "bins": self.domains is not None,
             "top_values": self.domains is not None,
-            "iterations": strategy != "priority",
-            "max_candidates": strategy != "priority",
-            "keep_refining": strategy == "batch",
         }
+        unused |= {name: strategy not in users for name, users in STRATEGIES_OF.items()}
         if self.is_paper:
             options["replicates"] = self.used_replicates
         return {

@@ -294,6 +294,8 @@ class Iterations:
         stage: str,
         planned: Iterable[PlannedUnit],
         on_begin: Callable[[Callable[[], int]], None] | None = None,
+        *,
+        counts_only: bool = False,
     ) -> tuple[list[Path], Cost]:
         """Count and test what is planned, except the blocks that are finished already.
 
@@ -301,8 +303,8 @@ class Iterations:
         ----------
         stage : name of the folder of its parts in the work folder
         planned : units
-        on_begin : is told a function that says how many candidates are counted; without it the
-            slices are only counted, not tested
+        on_begin : is told a function that says how many candidates are counted
+        counts_only : neither test the slices nor resample them
 
         Returns
         -------
@@ -327,8 +329,8 @@ class Iterations:
             return parts, Cost(**earlier) if earlier else Cost()
         seconds = sum(planned_blocks[block].seconds for block in todo)
         items = work_items(todo, self.prepared.shards, seconds, self.engine.workers)
-        tests = self.tests if on_begin is not None else ()
-        resampling = self.resampling if tests else None
+        tests = () if counts_only else self.tests
+        resampling = None if counts_only else self.resampling
         combine = CombineSliceMetrics(items, plan, lattice, cells, resampling)
         smallest = self.config.used_min_slice_size
         test = TestSignificance(BlockTest(plan, digest, folder, lattice, cells, tests, smallest))

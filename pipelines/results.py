@@ -229,7 +229,7 @@ class _ParentCounts:
     def _count(self, unknown: Keys, prepared: Prepared, iterations: Iterations) -> None:
         none = np.zeros(unknown.size, np.int64)
         planned = plan_listed(unknown, none, none, self.lattice, iterations.budget)
-        parts, _ = iterations.count("parents", planned)
+        parts, _ = iterations.count("parents", planned, counts_only=True)
         keys, counts = [self.keys], [self.counts]
         for batch in parts_of(parts):
             keys.append(batch.column("key").to_numpy())

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 
-from slicebeam.metrics.errors import EngineError, InputError, unknown_name
+from slicebeam.metrics.errors import EngineError, InputError, nearest, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,12 +70,10 @@ def expand_paths(patterns: Sequence[str]) -> list[str]:
 
 
 def _nearest_file(path: Path) -> str:
-    from difflib import get_close_matches
-
     if not path.parent.is_dir():
         return f"; the folder {path.parent} does not exist"
-    near = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
-    return f"; did you mean {str(path.parent / near[0])!r}?" if near else ""
+    near = nearest(path.name, [entry.name for entry in path.parent.iterdir()])
+    return f"; did you mean {str(path.parent / near)!r}?" if near else ""
 
 
 def file_format(path: str, override: str | None = None) -> Format:
