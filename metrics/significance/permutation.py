@@ -1,0 +1,477 @@
+"""Cell permutation: a metric's law if the slice were a random subset, far into the tails.
+
+Under the null the slice's cell counts are multivariate hypergeometric: n examples drawn without
+replacement from all. Where the metric is, or amounts to, a linear function of the counts, its mean,
+variance and skewness are exact; elsewhere they come from draws. A Pearson type III law with these
+three moments then gives tails that counting exceedances among draws cannot reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slicebeam.metrics import base
+from slicebeam.metrics.randomness import hash64
+from slicebeam.metrics.significance import hypergeometric
+from slicebeam.metrics.significance.pearson_iii import Moments, pearson_iii_p_value
+from slicebeam.metrics.significance.tails import select_tail
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from slicebeam.metrics.base import Tail
+    from slicebeam.metrics.significance.tails import BoolArray, FloatArray, IntArray
+
+ValueOf: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+
+# Scores that differ by less than this, relative to the largest, are equal but for rounding.
+_EQUAL_SCORES = 1e-12
+_UNDEFINED_SHARE = 0.05
+_DRAWS_TO_COUNT = 20
+# Values of a metric closer than this are ties that were rounded differently.
+_TIE = 1e-9
+_LARGEST_OWN_SIZE = 200
+_GRID_RATIO = 1.25
+# Beyond this share of all examples the scaled moments are those of the last node.
+_LAST_NODE_SHARE = 0.95
+# numpy draws from populations below this.
+_NUMPY_POPULATION = 1_000_000_000
+# Up to here drawing with replacement from a larger population is the same to 0.1 % of a variance.
+_LARGEST_MULTINOMIAL = 1_000_000
+# With more cells than this share of the draws the fitted linear part would follow the noise.
+_CELLS_PER_DRAW = 0.02
+
+
+class PermutationTest(NamedTuple):
+    """The test of many slices, both arrays [slices].
+
+    Attributes
+    ----------
+    p : float64, 1.0 where there was nothing to test, never NaN and never 0
+    reasons : int8, position in `base.REASONS`, 0 where the test was done
+    """
+
+    p: FloatArray
+    reasons: NDArray[np.int8]
+
+
+def linear_statistic_moments(scores: ArrayLike, totals: ArrayLike, n: ArrayLike) -> Moments:
+    """Return the exact moments of a sum of scores over n examples drawn without replacement.
+
+    Parameters
+    ----------
+    scores : float array [slices, cells]
+        What an example of each cell adds to the statistic.
+    totals : int array [cells], [1, cells] or [slices, cells]
+        Examples of the population in each cell; they have N in sum.
+    n : int array [slices]
+        Examples drawn, 0 ≤ n ≤ N.
+
+    Returns
+    -------
+    Moments, float64 [slices]
+        sd and skewness are 0 where the sum is constant (n = 0, n = N or equal scores).
+
+    Notes
+    -----
+    With the population's central moments μ₂ and μ₃ (divisor N) the sum has the mean n·ā, the
+    variance n·(N−n)/(N−1)·μ₂ and the third central moment n·(N−n)·(N−2n)/((N−1)(N−2))·μ₃:
+    Isserlis (1931), Proc. R. Soc. A 132:586; Cochran (1977), "Sampling techniques", sections 2.6
+    and 2.15. For 0/1 scores these are the moments of the hypergeometric law.
+    """
+    weights = np.atleast_2d(np.asarray(totals, dtype=np.float64))
+    values = np.atleast_2d(np.asarray(scores, dtype=np.float64))
+    drawn = np.asarray(n, dtype=np.float64)
+    population = weights.sum(axis=1)
+    shares = weights / np.maximum(population, 1.0)[:, None]
+    average = (values * shares).sum(axis=1)
+    deviation = values - average[:, None]
+    scale = np.abs(values).max(axis=1, initial=0.0)
+    deviation[np.abs(deviation) <= _EQUAL_SCORES * scale[:, None]] = 0.0
+    second = (shares * np.square(deviation)).sum(axis=1)
+    third = (shares * deviation**3).sum(axis=1)
+    rest = np.maximum(population - drawn, 0.0)
+    variance = drawn * rest / np.maximum(population - 1.0, 1.0) * second
+    # third moment / variance^1.5, in an order that neither overflows nor divides by zero
+    varies = variance > 0
+    spread = np.sqrt(np.where(varies, variance, 0.0))
+    asymmetry = (rest - drawn) / np.maximum(population - 2.0, 1.0)
+    shape = third / np.where(second > 0, second, 1.0) / np.where(varies, spread, 1.0)
+    return Moments(drawn * average, spread, np.where(varies, asymmetry * shape, 0.0))
+
+
+def fbeta_p_value(
+    tp: ArrayLike,
+    fp: ArrayLike,
+    fn: ArrayLike,
+    TP: ArrayLike,
+    FP: ArrayLike,
+    FN: ArrayLike,
+    beta: float,
+    tail: Tail,
+) -> FloatArray:
+    """Return the p-value of a slice's F_β if its non-true-negatives were a random subset of all.
+
+    Parameters
+    ----------
+    tp, fp, fn : int arrays [slices]
+        True positives, false positives and false negatives of the slices.
+    TP, FP, FN : ints or int arrays [slices]
+        Those of all examples, the slice's among them.
+    beta : float > 0
+        Weight of recall against precision. For β = 1 `hypergeometric.mid_p` of tp is exact.
+    tail : {"upper", "lower", "both"}
+        ``lower``: a small F_β is extreme.
+
+    Returns
+    -------
+    float64 array [slices]
+        Near the mid-p. 1.0 where tp + fp + fn is 0 or all, or where all have the same outcome.
+
+    Notes
+    -----
+    F_β ≤ f exactly where (1+β²)(1−f)·tp − β²·f·fn − f·fp ≤ 0: for a fixed f the left side is a
+    linear statistic of the cells, so the law of F_β at f is the law of a sum at 0, a Pearson III
+    law with the exact moments. At F_β = 0 and 1 the event is tp = 0 or tp = u: exactly
+    hypergeometric. Assumption: given the slice's number u = tp + fp + fn of examples that count
+    (the stratum that defines the denominator), they are drawn at random from those of all examples.
+    """
+    counts = (np.asarray(value, dtype=np.int64) for value in (tp, fp, fn, TP, FP, FN))
+    hits, alarms, misses, all_hits, all_alarms, all_misses = np.broadcast_arrays(*counts)
+    weight = _recall_weight(beta)
+    drawn = hits + alarms + misses
+    population = all_hits + all_alarms + all_misses
+    gain = (1.0 + weight) * hits
+    value = gain / np.maximum(gain + weight * misses + alarms, 1e-9)
+    scores = np.stack([(1.0 + weight) * (1.0 - value), -value, -weight * value], axis=-1)
+    totals = np.stack([all_hits, all_alarms, all_misses], axis=-1)
+    moments = linear_statistic_moments(scores.reshape(-1, 3), totals.reshape(-1, 3), drawn.ravel())
+    p = pearson_iii_p_value(0.0, *moments, tail).reshape(drawn.shape)
+    end = (hits == 0) | (hits == drawn)
+    if end.any():
+        rows = (drawn[end], hits[end], population[end], all_hits[end])
+        p[end] = hypergeometric.mid_p(*rows, tail)
+    return p
+
+
+def _recall_weight(beta: float) -> float:
+    if not 0.0 < beta < np.inf:
+        raise ValueError(f"beta = {beta} is not a positive number")
+    return beta * beta
+
+
+def balanced_accuracy_p_value(
+    tp: ArrayLike,
+    positives: ArrayLike,
+    tn: ArrayLike,
+    negatives: ArrayLike,
+    TP: ArrayLike,
+    P: ArrayLike,
+    TN: ArrayLike,
+    N: ArrayLike,
+    tail: Tail,
+) -> FloatArray:
+    """Return the p-value of a slice's balanced accuracy, exchanging examples within each label.
+
+    Parameters
+    ----------
+    tp, positives, tn, negatives : int arrays [slices]
+        True positives of the slice's positives, true negatives of its negatives.
+    TP, P, TN, N : ints or int arrays [slices]
+        The same of all examples, the slice's among them.
+    tail : {"upper", "lower", "both"}
+        ``lower``: a small balanced accuracy is extreme.
+
+    Returns
+    -------
+    float64 array [slices]
+        Near the mid-p. 1.0 where a label is missing in the slice or nothing varies.
+
+    Notes
+    -----
+    Given the slice's positives and negatives, tp ~ Hypergeom(P, TP, positives) and
+    tn ~ Hypergeom(N, TN, negatives) are independent, so that the moments of tp/positives +
+    tn/negatives are exact sums (second and third cumulants add up); then Pearson III.
+    """
+    arrays = (
+        np.asarray(value, dtype=np.int64) for value in (tp, positives, tn, negatives, TP, P, TN, N)
+    )
+    hits, with_label, rejected, without, all_hits, all_with, all_rejected, all_without = (
+        np.broadcast_arrays(*arrays)
+    )
+    recall = _share_moments(with_label, all_with, all_hits)
+    specificity = _share_moments(without, all_without, all_rejected)
+    variance = recall.sd**2 + specificity.sd**2
+    third = recall.skewness * recall.sd**3 + specificity.skewness * specificity.sd**3
+    sd = np.sqrt(variance)
+    skewness = third / np.where(sd > 0, sd * variance, 1.0)
+    statistic = hits / np.maximum(with_label, 1) + rejected / np.maximum(without, 1)
+    p = pearson_iii_p_value(statistic, recall.mean + specificity.mean, sd, skewness, tail)
+    return np.where((with_label > 0) & (without > 0), p, 1.0)
+
+
+def _share_moments(drawn: IntArray, population: IntArray, marked: IntArray) -> Moments:
+    """Return the moments of the share of marked among the drawn, of the shape of the arrays."""
+    totals = np.stack([marked.ravel(), (population - marked).ravel()], axis=-1)
+    scores = np.array([[1.0, 0.0]])
+    moments = linear_statistic_moments(scores, totals, drawn.ravel())
+    size = np.maximum(drawn, 1).ravel()
+    shape = drawn.shape
+    return Moments(
+        (moments.mean / size).reshape(shape),
+        (moments.sd / size).reshape(shape),
+        moments.skewness.reshape(shape),
+    )
+
+
+def permutation_p_value(
+    value_of: ValueOf,
+    counts: ArrayLike,
+    totals: ArrayLike,
+    observed: ArrayLike,
+    tail: Tail,
+    replicates: int = 5000,
+    seed: int = 0,
+) -> PermutationTest:
+    """Return the p-value of any metric of cell counts if the slice were a random subset.
+
+    Parameters
+    ----------
+    value_of : function of int64 [m, cells] that returns float64 [m]
+        The metric, NaN where it is undefined. A delta to a constant serves as well.
+    counts : int array [slices, cells]
+        Only their sums n are used.
+    totals : int array [cells]
+        Of all examples, the slice's among them.
+    observed : float array [slices]
+        What ``value_of`` is on the slices; NaN where undefined.
+    tail : {"upper", "lower", "both"}
+        ``lower``: small values are extreme.
+    replicates : int
+        Draws per size of slice.
+    seed : int
+
+    Returns
+    -------
+    PermutationTest
+        p = 1 with the reason `base.UNDEFINED_REPLICATES` where the observed value or more than 5 %
+        of the draws are undefined, and `base.NO_VARIANCE` where the draws are all equal.
+
+    Notes
+    -----
+    The draws of size n are a function of (seed, n) alone: slices of one size share them, and the
+    result does not depend on which other slices there are. Up to n = 200 a tail that at least 20
+    draws reach is counted, ties by half (the mid-p); other tails are those of a Pearson III law
+    with the draws' moments, whose linear part is replaced by its exact moments
+    (`linear_statistic_moments`), so that only the metric's curvature is simulated. Above, the three
+    moments, scaled so that they are nearly constant, are interpolated on a geometric grid of n.
+    """
+    population = np.asarray(totals, dtype=np.int64)
+    size = np.asarray(counts, dtype=np.int64).sum(axis=1)
+    value = np.asarray(observed, dtype=np.float64)
+    draws = _Draws(value_of, population, replicates, seed)
+    p = np.ones(size.shape)
+    reasons = np.zeros(size.shape, dtype=np.int8)
+    reasons[np.isnan(value)] = base.UNDEFINED_REPLICATES
+    reasons[(reasons == 0) & (size >= population.sum())] = base.NO_VARIANCE
+    small = np.flatnonzero((reasons == 0) & (size <= _LARGEST_OWN_SIZE))
+    large = np.flatnonzero((reasons == 0) & (size > _LARGEST_OWN_SIZE))
+    if small.size:
+        _test_own_sizes(draws, small, size, value, tail, p, reasons)
+    if large.size:
+        _test_on_grid(draws, large, size, value, tail, p, reasons)
+    return PermutationTest(p, reasons)
+
+
+class _Sample(NamedTuple):
+    values: FloatArray
+    moments: Moments
+    undefined: float
+
+
+class _Draws(NamedTuple):
+    """The draws of a metric under the null, by the size of the slice."""
+
+    value_of: ValueOf
+    totals: IntArray
+    replicates: int
+    seed: int
+
+    def of_size(self, n: int) -> _Sample:
+        """Return the sorted defined values of draws of n examples, and their three moments."""
+        cells = self._cells(n)
+        values = np.asarray(self.value_of(cells), dtype=np.float64)
+        defined = ~np.isnan(values)
+        undefined = 1.0 - float(defined.mean())
+        if undefined > _UNDEFINED_SHARE:
+            nothing = np.array([np.nan])
+            return _Sample(np.empty(0), Moments(nothing, nothing, nothing), undefined)
+        values = values[defined]
+        few_cells = self.totals.size <= _CELLS_PER_DRAW * self.replicates
+        if undefined == 0.0 and few_cells:
+            moments = _moments_with_exact_linear_part(values, cells, self.totals, n)
+        else:
+            moments = _sample_moments(values)
+        return _Sample(np.sort(values), moments, undefined)
+
+    def _cells(self, n: int) -> IntArray:
+        key = int(hash64(self.seed, 0, np.array([n], dtype=np.uint64))[0])
+        generator = np.random.Generator(np.random.Philox(key=key))
+        if int(self.totals.sum()) < _NUMPY_POPULATION:
+            return generator.multivariate_hypergeometric(
+                self.totals, n, size=self.replicates, method="marginals"
+            ).astype(np.int64, copy=False)
+        return _cells_of_huge_population(generator, self.totals, n, self.replicates)
+
+
+def _cells_of_huge_population(
+    generator: np.random.Generator, totals: IntArray, n: int, replicates: int
+) -> IntArray:
+    """Draw n examples from a population that is beyond numpy's limit.
+
+    The multivariate hypergeometric law is that of independent binomial counts of the cells given
+    that their sum is n. For large n the excess of the sum is taken back from the cells in
+    proportion to their variance, as conditioning does in the normal limit.
+    """
+    shares = totals / totals.sum(dtype=np.float64)
+    if n <= _LARGEST_MULTINOMIAL:
+        return generator.multinomial(n, shares, size=replicates).astype(np.int64, copy=False)
+    fraction = n / float(totals.sum(dtype=np.float64))
+    free = generator.binomial(totals, fraction, size=(replicates, totals.size))
+    excess = free.sum(axis=1) - n
+    nearest = np.rint(free - excess[:, None] * shares).astype(np.int64)
+    cells: IntArray = np.clip(nearest, 0, totals)
+    cells[:, int(np.argmax(totals))] += n - cells.sum(axis=1)
+    return cells
+
+
+def _sample_moments(values: FloatArray) -> Moments:
+    mean = values.mean()
+    deviation = values - mean
+    sd = float(np.sqrt(np.square(deviation).mean()))
+    if sd <= _EQUAL_SCORES * np.abs(values).max(initial=0.0):
+        return Moments(np.array([mean]), np.zeros(1), np.zeros(1))
+    third = float((deviation**3).mean())
+    return Moments(np.array([mean]), np.array([sd]), np.array([third / sd**3]))
+
+
+def _moments_with_exact_linear_part(
+    values: FloatArray, cells: IntArray, totals: IntArray, n: int
+) -> Moments:
+    """Return the moments of values = linear part of the cells + rest, the first one's exactly.
+
+    A control variate: the noise of simulated moments, which a deep tail magnifies, is left only in
+    the terms that hold the rest, which is smaller than the linear part by about √n.
+    """
+    plain = _sample_moments(values)
+    if plain.sd[0] == 0.0:
+        return plain
+    shares = totals / totals.sum(dtype=np.float64)
+    regressors = cells - n * shares
+    scores = np.linalg.lstsq(regressors, values - plain.mean[0], rcond=1e-10)[0]
+    linear = regressors @ scores
+    rest = values - linear
+    mean = rest.mean()
+    rest -= mean
+    exact = linear_statistic_moments(scores[None, :], totals[None, :], np.array([n]))
+    variance = exact.sd[0] ** 2 + (2.0 * linear * rest + rest * rest).mean()
+    mixed = 3.0 * linear * rest * (linear + rest) + rest**3
+    third = exact.skewness[0] * exact.sd[0] ** 3 + mixed.mean()
+    if variance <= 0.0:
+        return plain
+    sd = np.sqrt(variance)
+    return Moments(np.array([mean]), np.array([sd]), np.array([third / sd**3]))
+
+
+def _test_own_sizes(
+    draws: _Draws,
+    rows: IntArray,
+    size: IntArray,
+    value: FloatArray,
+    tail: Tail,
+    p: FloatArray,
+    reasons: NDArray[np.int8],
+) -> None:
+    """Fill in the results of small slices, from draws of their own size."""
+    ordered = rows[np.argsort(size[rows], kind="stable")]
+    sizes, starts = np.unique(size[ordered], return_index=True)
+    # At most 200 sizes, however many slices.
+    for n, group in zip(sizes, np.split(ordered, starts[1:]), strict=True):
+        sample = draws.of_size(int(n))
+        if sample.undefined > _UNDEFINED_SHARE:
+            reasons[group] = base.UNDEFINED_REPLICATES
+        elif sample.moments.sd[0] == 0.0:
+            reasons[group] = base.NO_VARIANCE
+        else:
+            p[group] = _counted_or_fitted(value[group], sample, tail)
+
+
+def _counted_or_fitted(value: FloatArray, sample: _Sample, tail: Tail) -> FloatArray:
+    m = sample.values.size
+    below = np.searchsorted(sample.values, value - _TIE, side="left")
+    above = m - np.searchsorted(sample.values, value + _TIE, side="right")
+    upper = above + 0.5 * (m - above - below)
+    lower = m - upper
+    p_upper = pearson_iii_p_value(value, *sample.moments, "upper")
+    p_lower = pearson_iii_p_value(value, *sample.moments, "lower")
+    return select_tail(
+        np.where(upper >= _DRAWS_TO_COUNT, upper / m, p_upper),
+        np.where(lower >= _DRAWS_TO_COUNT, lower / m, p_lower),
+        tail,
+    )
+
+
+def _test_on_grid(
+    draws: _Draws,
+    rows: IntArray,
+    size: IntArray,
+    value: FloatArray,
+    tail: Tail,
+    p: FloatArray,
+    reasons: NDArray[np.int8],
+) -> None:
+    """Fill in the results of large slices, from moments interpolated between sizes of a grid."""
+    n = size[rows]
+    N = float(draws.totals.sum(dtype=np.float64))
+    nodes = _grid(int(n.max()), N)
+    samples = [draws.of_size(int(node)) for node in nodes]
+    undefined = np.array([sample.undefined for sample in samples])
+    # What a linear statistic's deviation from its limit, sd and skewness are proportional to.
+    unit = np.sqrt((N - nodes) / nodes)
+    limit = float(np.asarray(draws.value_of(draws.totals[None, :]))[0])
+    mean, sd, skewness = (
+        np.array([sample.moments[part][0] for sample in samples]) for part in range(3)
+    )
+    # Bilinear in the size of slice and rest: the skewness of a small rest grows as that of a slice.
+    scaled = (
+        (mean - limit) / unit**2,
+        sd / unit,
+        skewness * np.sqrt(nodes * (N - nodes) / N),
+    )
+    mean, sd, skewness = (np.interp(n, nodes, part) for part in scaled)
+    own_unit = np.sqrt((N - n) / n)
+    moments = Moments(
+        limit + mean * own_unit**2, sd * own_unit, skewness / np.sqrt(n * ((N - n) / N))
+    )
+    p[rows] = pearson_iii_p_value(value[rows], *moments, tail)
+    refused = ~(np.interp(n, nodes, undefined) <= _UNDEFINED_SHARE) | np.isnan(moments.sd)
+    constant: BoolArray = ~refused & (moments.sd == 0.0)
+    p[rows] = np.where(refused | constant, 1.0, p[rows])
+    reasons[rows] = np.where(
+        refused, base.UNDEFINED_REPLICATES, np.where(constant, base.NO_VARIANCE, 0)
+    )
+
+
+def _grid(largest: int, population: float) -> IntArray:
+    """Return sizes from 200 in equal ratios, up to the first at or above the largest slice.
+
+    The sizes are the same whatever the slices, so that a slice's result is its own.
+    """
+    steps = int(np.ceil(np.log(max(largest / _LARGEST_OWN_SIZE, 1.0)) / np.log(_GRID_RATIO))) + 1
+    nodes = np.rint(_LARGEST_OWN_SIZE * _GRID_RATIO ** np.arange(steps + 1.0)).astype(np.int64)
+    last = max(int(_LAST_NODE_SHARE * population), 1)
+    return np.append(nodes[nodes < last], last) if nodes[-1] >= last else nodes
