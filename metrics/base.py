@@ -1,22 +1,17 @@
-"""What a metric is: a function of summed statistics, with its direction, range and tests.
-
-Slices only ever *sum*. Each example has a few *indicators* (bits such as "the model is wrong
-here"); the bits of an example together are its *cell*, and a slice's statistics are how many of
-its examples are in each cell. Every metric of counts is a function of these cell counts, so
-metrics that need the same indicators share one count (the split of Statistic and Metric of
-WeatherBench-X, with integers in place of trees of arrays).
-"""
+"""What a metric is: a function of summed statistics, with its direction, range and tests."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from slicebeam.metrics.statistic_space import StatisticSpace
 
 Comparison = Literal["overall", "baseline"]
 Alternative = Literal["worse", "better", "both"]
@@ -24,6 +19,9 @@ Tail = Literal["upper", "lower", "both"]
 
 COMPARISONS: tuple[Comparison, ...] = get_args(Comparison)
 ALTERNATIVES: tuple[Alternative, ...] = get_args(Alternative)
+
+# Fewer examples in a denominator say nothing that holds.
+LEAST_DENOMINATOR = 10
 
 # Reason codes of `Tested.reasons`: why a slice has no p-value of its own (p is then 1).
 REASONS: tuple[str, ...] = (
@@ -33,120 +31,223 @@ REASONS: tuple[str, ...] = (
     "the two models never differ on the slice",
     "too many undefined replicates",
     "the replicates do not vary",
+    "the denominator is empty",
+    f"fewer than {LEAST_DENOMINATOR} examples in the denominator",
+    "too skewed for so few examples",
+    "fewer than 30 groups",
+    "far from significant by the first, quick test, so it was not resampled",
+    "fewer examples than the metric needs",
 )
-WHOLE, CONSTANT, UNCHANGED, UNDEFINED_REPLICATES, NO_VARIANCE = range(1, 6)
+(
+    WHOLE,
+    CONSTANT,
+    UNCHANGED,
+    UNDEFINED_REPLICATES,
+    NO_VARIANCE,
+    UNDEFINED,
+    SMALL_DENOMINATOR,
+    TOO_SKEWED,
+    FEW_GROUPS,
+    NOT_RESAMPLED,
+    SMALL_SLICE,
+) = range(1, len(REASONS))
+
+# What `Tested.methods` counts: the test that gave a slice its p-value.
+METHODS: tuple[str, ...] = (
+    "",
+    "hypergeometric mid-p",
+    "signed-root likelihood ratio",
+    "McNemar mid-p",
+    "permutation of cells, Pearson III tail",
+    "delta method, two models",
+    "Hall-Welch t",
+    "Hall's paired t",
+    "AUC z, null variance",
+    "linearised t, weighted",
+    "bootstrap of cells, t",
+    "bootstrap of examples, t",
+    "permutation of examples, Pearson III tail",
+    "AutoSlicer's t",
+)
+(
+    HYPERGEOMETRIC,
+    LIKELIHOOD_RATIO,
+    MCNEMAR,
+    CELL_PERMUTATION,
+    DELTA_METHOD,
+    HALL_WELCH,
+    HALL_PAIRED,
+    AUC_Z,
+    LINEARISED,
+    BOOTSTRAP_CELLS,
+    BOOTSTRAP_ROWS,
+    PERMUTATION,
+    PAPER,
+) = range(1, len(METHODS))
 
 
-@dataclass(frozen=True)
-class CellSpace:
-    """Which cell an example is in: the bits of its indicators.
-
-    Attributes
-    ----------
-    indicators : names of the indicators, the first one is the lowest bit
-    comparison : for ``baseline`` each indicator has a bit for the new model and one for the old
-    """
-
-    indicators: tuple[str, ...]
-    comparison: Comparison
-
-    @property
-    def size(self) -> int:
-        """Number of cells."""
-        return int(2 ** (len(self.indicators) * (2 if self.comparison == "baseline" else 1)))
-
-    def bit(self, indicator: str, *, old: bool = False) -> int:
-        """Return the position of an indicator's bit, of the old model's for ``old``."""
-        return self.indicators.index(indicator) + (len(self.indicators) if old else 0)
-
-    def holds(self, indicator: str, *, old: bool = False) -> NDArray[np.bool_]:
-        """Return in which cells [cells] an indicator is set."""
-        cells: NDArray[np.bool_] = (np.arange(self.size) >> self.bit(indicator, old=old)) % 2 == 1
-        return cells
-
-
-@dataclass(frozen=True)
-class Tested:
+class Tested(NamedTuple):
     """The outcome of a test of many slices.
 
     Attributes
     ----------
     p : float64 [slices]; 1.0 where the test is degenerate, never NaN
     reasons : int8 [slices] position in ``REASONS``, 0 where the test was done
+    methods : int8 [slices] position in ``METHODS``, 0 where no test was done
     """
 
     p: NDArray[np.float64]
     reasons: NDArray[np.int8]
+    methods: NDArray[np.int8]
+
+    @classmethod
+    def by(
+        cls,
+        method: int | NDArray[np.int8],
+        p: NDArray[np.float64],
+        reasons: NDArray[np.int8],
+    ) -> Tested:
+        """Return p-values by one method, 1 where there is a reason against a test."""
+        untested = reasons != 0
+        methods = np.where(untested, 0, method).astype(np.int8)
+        return cls(np.where(untested, 1.0, p), reasons.astype(np.int8), methods)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What must be known of each example.
+
+    Attributes
+    ----------
+    indicators : bits of its cell: ``wrong``, ``positive`` (its label), ``predicted`` (positive)
+    classes : whether its label and predicted class are counted in pairs
+    ranked : whether its score is counted by buckets
+    values : names of what is summed, such as ``log_loss`` or ``mean:price``
+    """
+
+    indicators: tuple[str, ...] = ()
+    classes: bool = False
+    ranked: bool = False
+    values: tuple[str, ...] = ()
 
 
 class Metric(ABC):
-    """A metric of counts.
+    """A metric: a function of a slice's sums.
 
-    A new metric is one module in ``slicebeam.metrics.measures`` with a ``METRIC`` of this class.
+    Arrays of sums are int64 [slices, columns] as `StatisticSpace` lays them out; ``totals`` are
+    those of all examples [columns], followed by the sums that are wanted of all examples only.
 
     Attributes
     ----------
     name : what ``--metric`` calls it
+    title : what a reader is told
     higher_is_better : its direction
     range : its smallest and largest value
-    indicators : the bits of an example that it needs
+    needs : what must be known of each example
     kind : ``pointwise`` if each example has a value of its own, whose mean the metric is
     min_slice_size : smallest slice that is tested by default
+    compares_models : whether it can be compared between two models
     """
 
     name: str
     title: str
     higher_is_better: bool
     range: tuple[float, float]
-    indicators: tuple[str, ...]
+    needs: Needs
     kind: Literal["pointwise", "aggregate"] = "pointwise"
     min_slice_size: int = 20
+    compares_models: bool = True
 
     @abstractmethod
     def value(
-        self, counts: NDArray[np.int64], space: CellSpace, *, old: bool = False
+        self, sums: NDArray[np.int64], space: StatisticSpace, *, old: bool = False
     ) -> NDArray[np.float64]:
-        """Return the metric [slices] of cell counts [slices, cells], of the old model for ``old``.
+        """Return the metric [slices], of the old model for ``old``; NaN without a denominator."""
 
-        NaN where the slice has no denominator.
-        """
+    def value_of_raw(
+        self, sums: NDArray[np.int64], space: StatisticSpace, *, old: bool = False
+    ) -> NDArray[np.float64]:
+        """Return the metric of sums [slices, raw columns], of which score buckets are not reduced."""
+        return self.value(sums, space, old=old)
 
     @abstractmethod
     def test(
         self,
-        counts: NDArray[np.int64],
+        sums: NDArray[np.int64],
         totals: NDArray[np.int64],
-        space: CellSpace,
+        space: StatisticSpace,
         alternative: Alternative,
     ) -> Tested:
-        """Test each slice (counts [slices, cells]) against the whole, or the old model."""
+        """Test each slice against the whole, or the new model against the old one on the slice."""
 
     @abstractmethod
     def delta_interval(
         self,
-        counts: NDArray[np.int64],
+        sums: NDArray[np.int64],
         totals: NDArray[np.int64],
-        space: CellSpace,
+        space: StatisticSpace,
         confidence: float,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the confidence interval (low, high) [slices] of the delta."""
 
     @abstractmethod
     def value_interval(
-        self, counts: NDArray[np.int64], space: CellSpace, confidence: float, *, old: bool = False
+        self,
+        sums: NDArray[np.int64],
+        totals: NDArray[np.int64],
+        space: StatisticSpace,
+        confidence: float,
+        *,
+        old: bool = False,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the confidence interval (low, high) [slices] of the value."""
 
     @abstractmethod
     def p_refine(
         self,
-        counts: NDArray[np.int64],
+        sums: NDArray[np.int64],
         parents: NDArray[np.int64],
-        space: CellSpace,
+        totals: NDArray[np.int64],
+        space: StatisticSpace,
         *,
         worse: bool,
     ) -> NDArray[np.float64]:
         """Return how likely a random subset of the parent is as extreme as the child [pairs]."""
+
+    @abstractmethod
+    def inputs(
+        self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
+    ) -> dict[str, float]:
+        """Return the numbers that the test of one slice (sums [columns]) is computed from."""
+
+    @abstractmethod
+    def untestable(
+        self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
+    ) -> NDArray[np.int8]:
+        """Return the reasons [slices] against any test; 0 for none."""
+
+    def needs_rows(self, space: StatisticSpace) -> bool:
+        """Return whether the default test must resample examples: the sums do not tell enough."""
+        return False
+
+    def smallest_p(
+        self,
+        sums: NDArray[np.int64],
+        totals: NDArray[np.int64],
+        space: StatisticSpace,
+        alternative: Alternative,
+    ) -> NDArray[np.float64]:
+        """Return the smallest p-value [slices] that the margins allow; 0 where that is not known."""
+        return np.zeros(len(sums))
+
+    def excess(
+        self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
+    ) -> NDArray[np.float64] | None:
+        """Return by how much disjoint sets of examples [sets] are worse, in a unit that adds up.
+
+        None for a metric whose examples have no share of their own in it.
+        """
+        return None
 
     def tail(self, alternative: Alternative) -> Tail:
         """Return the tail of the metric's value that the alternative looks at."""
@@ -155,21 +256,22 @@ class Metric(ABC):
         return "lower" if (alternative == "worse") == self.higher_is_better else "upper"
 
     def reference(
-        self, counts: NDArray[np.int64], totals: NDArray[np.int64], space: CellSpace
+        self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
     ) -> NDArray[np.float64]:
         """Return what a slice [slices] is compared with: all examples, or the old model on it."""
         if space.comparison == "baseline":
-            return self.value(counts, space, old=True)
-        return np.broadcast_to(self.value(totals[None, :], space), (len(counts),)).copy()
+            return self.value(sums, space, old=True)
+        whole = self.value(totals[None, : space.columns], space)
+        return np.broadcast_to(whole, (len(sums),)).copy()
 
     def complement(
-        self, counts: NDArray[np.int64], totals: NDArray[np.int64], space: CellSpace
+        self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
     ) -> NDArray[np.float64]:
         """Return the metric on the examples outside each slice [slices]."""
-        return self.value(totals[None, :] - counts, space)
+        return self.value(totals[None, : space.columns] - sums, space)
 
     def delta(
-        self, counts: NDArray[np.int64], totals: NDArray[np.int64], space: CellSpace
+        self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
     ) -> NDArray[np.float64]:
         """Return metric minus reference [slices]."""
-        return self.value(counts, space) - self.reference(counts, totals, space)
+        return self.value(sums, space) - self.reference(sums, totals, space)

@@ -1,10 +1,11 @@
-"""Counts how many examples of each cell are in each slice: tables, never a row a slice.
+"""Sums the statistics of each slice: tables, never a row a slice.
 
-Three ways to count a feature tuple, chosen by cost (`slicebeam.metrics.counting_plan`):
+Four ways to count a feature tuple, chosen by cost (`slicebeam.metrics.counting_plan`):
 
 ``dense``   one ``bincount`` over packed codes gives all slices of the tuple at once
 ``sparse``  the distinct codes, where a table would be larger than the data
 ``inside``  only the examples of some base slices, each extended by other features
+``listed``  only the examples of listed slices: each has a place in the table, no other slice has
 """
 
 from __future__ import annotations
@@ -15,18 +16,20 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
+from slicebeam.metrics.statistic_space import BUCKETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.lattice import Keys, Lattice
+    from slicebeam.metrics.statistic_space import StatisticSpace
 
     Array = NDArray[np.int64]
     State = list[list[Array]]
 
-Method = Literal["dense", "sparse", "inside"]
+Method = Literal["dense", "sparse", "inside", "listed"]
 
 # Rows that are counted at a time: their packed codes stay in the second-level cache.
 ROWS_AT_A_TIME = 1 << 16
@@ -52,7 +55,7 @@ class Unit:
     features : the tuple (for ``inside``: of the base slices), ascending
     method : how it is counted
     extensions : for ``inside``, the features that are added to the base slices, one at a time
-    bases : for ``inside``, the keys of the base slices, sorted
+    bases : for ``inside``, the keys of the base slices, sorted; for ``listed`` the candidates
     candidates : the slices to report, in the order of their results; None for all that are
         not empty
     part, parts : for ``sparse``, which share of the codes (by their hash) is counted
@@ -86,6 +89,9 @@ class RowBlock:
     cells : int64 [rows] the outcome cell of each row
     ids : uint64 [rows] what identifies the row when it is resampled
     positions : uint64 [rows] the row's own number, which no other row has
+    weights : int64 [0 or 2, rows] weight and its square, in fixed point
+    terms : int64 [terms and total terms, rows] in fixed point
+    buckets : int64 [0, 1 or 2, rows] of each model's score: label, then score
     """
 
     rows: int
@@ -93,27 +99,30 @@ class RowBlock:
     cells: NDArray[np.int64]
     ids: NDArray[np.uint64]
     positions: NDArray[np.uint64]
+    weights: NDArray[np.int64]
+    terms: NDArray[np.int64]
+    buckets: NDArray[np.int64]
 
 
-class _Coded(NamedTuple):
+class Coded(NamedTuple):
     """Packed codes; ``rows`` says whose they are, None for all rows in order."""
 
     code: NDArray[np.int64]
     rows: NDArray[np.int64] | None
 
 
-def _extend(coded: _Coded, column: NDArray[np.int64] | Ragged, radix: int) -> _Coded:
+def _extend(coded: Coded, column: NDArray[np.int64] | Ragged, radix: int) -> Coded:
     """Append the codes of one more feature."""
     if not isinstance(column, Ragged):
         values = column if coded.rows is None else column[coded.rows]
-        return _Coded(coded.code * radix + values, coded.rows)
+        return Coded(coded.code * radix + values, coded.rows)
     rows = np.arange(coded.code.size) if coded.rows is None else coded.rows
     begins = column.offsets[rows]
     lengths = column.offsets[rows + 1] - begins
     repeated = np.repeat(np.arange(rows.size), lengths)
     first = np.cumsum(lengths) - lengths
     at = np.arange(repeated.size) - first[repeated] + begins[repeated]
-    return _Coded(coded.code[repeated] * radix + column.codes[at], rows[repeated])
+    return Coded(coded.code[repeated] * radix + column.codes[at], rows[repeated])
 
 
 class Prefixes:
@@ -127,9 +136,9 @@ class Prefixes:
     ) -> None:
         self.block, self.radices = block, radices
         self.features: tuple[int, ...] = ()
-        self.codes = [_Coded(start, None)]
+        self.codes = [Coded(start, None)]
 
-    def coded(self, features: Sequence[int]) -> _Coded:
+    def coded(self, features: Sequence[int]) -> Coded:
         """Return the packed codes of a feature tuple."""
         shared = 0
         for mine, other in zip(self.features, features, strict=False):
@@ -203,42 +212,106 @@ class _Sparse:
         return self.codes[0], self.counts[0]
 
 
-def _count_into(
-    table: NDArray[np.int64],
-    code: NDArray[np.int64],
-    rows: NDArray[np.int64] | None,
-    weights: list[NDArray[np.uint8]],
+def _tally(
+    planes: NDArray[np.int64], code: NDArray[np.int64], values: NDArray[np.int64] | None
 ) -> None:
-    """Add the counts of codes to a table [layers, size]: the examples, then each replicate."""
-    size = table.shape[1]
-    drawn = (weight if rows is None else weight[rows] for weight in weights)
-    if size > _SPREAD_OUT * code.size:
-        np.add.at(table[0], code, 1)
-        for layer, weight in zip(range(1, len(table)), drawn, strict=True):
-            np.add.at(table[layer], code, weight.astype(np.int64))
-        return
-    table[0] += np.bincount(code, minlength=size)
-    for layer, weight in zip(range(1, len(table)), drawn, strict=True):
-        table[layer] += np.bincount(code, weight, minlength=size).astype(np.int64)
+    """Add values, or ones, to planes [size] at the codes."""
+    if values is not None:
+        np.add.at(planes, code, values)
+    elif planes.size > _SPREAD_OUT * code.size:
+        np.add.at(planes, code, 1)
+    else:
+        planes += np.bincount(code, minlength=planes.size)
+
+
+class SummedRows:
+    """Adds the rows of a block to tables of sums.
+
+    Parameters
+    ----------
+    block, space : the rows, and which statistics they have
+    drawn : weights [rows] of each replicate
+    """
+
+    def __init__(
+        self, block: RowBlock, space: StatisticSpace, drawn: list[NDArray[np.int64]]
+    ) -> None:
+        self.block, self.space, self.drawn = block, space, drawn
+
+    def add(
+        self,
+        table: NDArray[np.int64],
+        coded: Coded,
+        with_cell: NDArray[np.int64] | None = None,
+        with_bucket: list[NDArray[np.int64]] | None = None,
+    ) -> None:
+        """Add rows to a table [layers, columns * size]: themselves, then each replicate.
+
+        Parameters
+        ----------
+        table : its last axis is column by column
+        coded : the slice of each row, 0 .. size - 1
+        with_cell, with_bucket : the same with the cell, or a score's bucket, as first digit, where
+            they are known
+        """
+        space, block = self.space, self.block
+        code, rows = coded
+        size = table.shape[1] // space.raw_columns
+        if with_cell is None:
+            with_cell = _of(block.cells, rows) * size + code
+        if with_bucket is None:
+            buckets = block.buckets if space.ranked else ()
+            with_bucket = [_of(bucket, rows) * size + code for bucket in buckets]
+        weights = [_of(weight, rows) for weight in block.weights]
+        terms = [_of(term, rows) for term in block.terms[: len(space.terms)]]
+        for layer, times in zip(table, [None, *self.drawn], strict=True):
+            own = None if times is None else _of(times, rows)
+            planes = space.cells * size
+            _tally(layer[:planes], with_cell, own)
+            for weight in weights:
+                _tally(layer[planes : planes + space.cells * size], with_cell, _times(weight, own))
+                planes += space.cells * size
+            for term in terms:
+                _tally(layer[planes : planes + size], code, _times(term, own))
+                planes += size
+            for bucket in with_bucket:
+                # An example of weight w counts w times in the distribution of scores.
+                counted = _times(weights[0], own) if weights else own
+                width = 2 * BUCKETS * size
+                _tally(layer[planes : planes + width], bucket, counted)
+                planes += width
+
+
+def _of(values: NDArray[np.int64], rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    return values if rows is None else values[rows]
+
+
+def _times(values: NDArray[np.int64], drawn: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    return values if drawn is None else values * drawn
 
 
 class Tables:
-    """The counts of a block of units, summed over row blocks.
+    """The sums of a block of units, summed over row blocks.
 
     Parameters
     ----------
     units : in lexicographic order of their features
     lattice : the features' radices
-    cells : number of outcome cells
-    resampling : replicates of the counts, or None
+    space : the statistics
+    resampling : replicates of the sums, or None
     """
 
     def __init__(
-        self, units: Sequence[Unit], lattice: Lattice, cells: int, resampling: Resampling | None
+        self,
+        units: Sequence[Unit],
+        lattice: Lattice,
+        space: StatisticSpace,
+        resampling: Resampling | None,
     ) -> None:
-        self.units, self.lattice, self.cells, self.resampling = units, lattice, cells, resampling
+        self.units, self.lattice, self.space, self.resampling = units, lattice, space, resampling
         self.layers = 1 + (resampling.replicates if resampling else 0)
-        self.total = np.zeros((self.layers, cells), np.int64)
+        columns = space.raw_columns + len(space.total_terms)
+        self.total = np.zeros((self.layers, columns), np.int64)
         self.tables: list[list[NDArray[np.int64] | _Sparse]] = [
             [self._empty(unit, size) for size in self._sizes(unit)] for unit in units
         ]
@@ -248,12 +321,14 @@ class Tables:
         if unit.method == "inside":
             bases = 0 if unit.bases is None else unit.bases.size
             return [bases * int(self.lattice.radices[f]) for f in unit.extensions]
+        if unit.method == "listed" and unit.bases is not None:
+            return [unit.bases.size]
         return [table_cells(unit.features, self.lattice)]
 
     def _empty(self, unit: Unit, size: int) -> NDArray[np.int64] | _Sparse:
         if unit.method == "sparse":
             return _Sparse()
-        return np.zeros((self.layers, self.cells * size), np.int64)
+        return np.zeros((self.layers, self.space.raw_columns * size), np.int64)
 
     def _selector(self, unit: Unit) -> Callable[[NDArray[np.int64]], NDArray[np.int64]] | None:
         if unit.bases is None:
@@ -263,34 +338,39 @@ class Tables:
 
     def add(self, block: RowBlock) -> None:
         """Count the rows of a block."""
-        weights = self._weights(block)
-        _count_into(self.total, block.cells, None, weights)
-        with_cell = Prefixes(block, self.lattice.radices, block.cells)
-        plain = Prefixes(block, self.lattice.radices, np.zeros(block.rows, np.int64))
+        sums = SummedRows(block, self.space, self._drawn(block))
+        self._add_totals(block, sums)
+        radices = self.lattice.radices
+        plain = Prefixes(block, radices, np.zeros(block.rows, np.int64))
+        with_cell = Prefixes(block, radices, block.cells)
+        with_bucket = [Prefixes(block, radices, bucket) for bucket in block.buckets]
+        needs_plain = bool(self.space.terms)
         for unit, tables, select in zip(self.units, self.tables, self._selectors, strict=True):
             if unit.method == "dense":
-                code, rows = with_cell.coded(unit.features)
-                _count_into(tables[0], code, rows, weights)  # type: ignore[arg-type]
+                celled = with_cell.coded(unit.features)
+                coded = plain.coded(unit.features) if needs_plain else celled
+                buckets = [prefixes.coded(unit.features).code for prefixes in with_bucket]
+                sums.add(tables[0], coded, celled.code, buckets)  # type: ignore[arg-type]
             elif unit.method == "sparse":
-                self._add_sparse(unit, tables[0], plain.coded(unit.features), block, weights)  # type: ignore[arg-type]
+                self._add_sparse(unit, tables[0], plain.coded(unit.features), sums)  # type: ignore[arg-type]
             elif select is not None:
-                self._add_inside(unit, tables, plain.coded(unit.features), select, block, weights)
+                self._add_inside(unit, tables, plain.coded(unit.features), select, sums)
 
-    def _weights(self, block: RowBlock) -> list[NDArray[np.uint8]]:
+    def _drawn(self, block: RowBlock) -> list[NDArray[np.int64]]:
         if self.resampling is None:
             return []
         replicates = range(self.resampling.replicates)
         seed = self.resampling.seed
-        return [poisson_weights(seed, b, block.ids) for b in replicates]
+        return [poisson_weights(seed, b, block.ids).astype(np.int64) for b in replicates]
 
-    def _add_sparse(
-        self,
-        unit: Unit,
-        table: _Sparse,
-        coded: _Coded,
-        block: RowBlock,
-        weights: list[NDArray[np.uint8]],
-    ) -> None:
+    def _add_totals(self, block: RowBlock, sums: SummedRows) -> None:
+        raw = self.space.raw_columns
+        sums.add(self.total[:, :raw], Coded(np.zeros(block.rows, np.int64), None))
+        for at, term in enumerate(block.terms[len(self.space.terms) :]):
+            for layer, times in zip(self.total, [None, *sums.drawn], strict=True):
+                layer[raw + at] += _times(term, times).sum()
+
+    def _add_sparse(self, unit: Unit, table: _Sparse, coded: Coded, sums: SummedRows) -> None:
         code, rows = coded
         if unit.parts > 1:
             mine = splitmix64(code.astype(np.uint64)) % np.uint64(unit.parts) == unit.part
@@ -299,35 +379,34 @@ class Tables:
         if code.size == 0:
             return
         distinct, inverse = np.unique(code, return_inverse=True)
-        cells = block.cells if rows is None else block.cells[rows]
-        packed = cells * distinct.size + inverse
-        counts = np.zeros((self.layers, self.cells * distinct.size), np.int64)
-        _count_into(counts, packed, rows, weights)
-        shaped = counts.reshape(self.layers * self.cells, distinct.size).T
+        counts = np.zeros((self.layers, self.space.raw_columns * distinct.size), np.int64)
+        sums.add(counts, Coded(inverse, rows))
+        shaped = counts.reshape(self.layers * self.space.raw_columns, distinct.size).T
         table.add(distinct, np.ascontiguousarray(shaped))
 
     def _add_inside(
         self,
         unit: Unit,
         tables: list[NDArray[np.int64] | _Sparse],
-        coded: _Coded,
+        coded: Coded,
         select: Callable[[NDArray[np.int64]], NDArray[np.int64]],
-        block: RowBlock,
-        weights: list[NDArray[np.uint8]],
+        sums: SummedRows,
     ) -> None:
         position = select(coded.code)
         kept = np.flatnonzero(position >= 0)
         if kept.size == 0 or unit.bases is None:
             return
         rows = kept if coded.rows is None else coded.rows[kept]
-        inside = _Coded(block.cells[rows] * unit.bases.size + position[kept], rows)
+        inside = Coded(position[kept].astype(np.int64), rows)
+        if unit.method == "listed":
+            sums.add(tables[0], inside)  # type: ignore[arg-type]
+            return
         for feature, table in zip(unit.extensions, tables, strict=True):
             radix = int(self.lattice.radices[feature])
-            code, owners = _extend(inside, block.column(feature), radix)
-            _count_into(table, code, owners, weights)  # type: ignore[arg-type]
+            sums.add(table, _extend(inside, sums.block.column(feature), radix))  # type: ignore[arg-type]
 
     def state(self) -> State:
-        """Return the sums: the totals [layers, cells], then the arrays of each unit."""
+        """Return the sums: the totals [layers, columns], then the arrays of each unit."""
         state: State = [[self.total]]
         for tables in self.tables:
             arrays: list[Array] = []
@@ -340,114 +419,12 @@ class Tables:
         return state
 
 
-class SliceCounts(NamedTuple):
-    """Counts of slices.
-
-    Attributes
-    ----------
-    keys : int64 [slices]
-    counts : int64 [slices, 1 + replicates, cells]
-    nonempty : how many slices of the unit are not empty, reported or not
-    """
-
-    keys: Keys
-    counts: NDArray[np.int64]
-    nonempty: int
-
-    @staticmethod
-    def none(layers: int, cells: int) -> SliceCounts:
-        """Return the counts of no slice."""
-        return SliceCounts(np.zeros(0, np.int64), np.zeros((0, layers, cells), np.int64), 0)
-
-
-@dataclass(frozen=True)
-class CountReader:
-    """Reads the counts of slices out of summed tables.
-
-    Parameters
-    ----------
-    lattice : the features' radices
-    cells : number of outcome cells
-    layers : 1 + replicates
-    min_size : where no candidates are listed, only slices of this size are reported
-    """
-
-    lattice: Lattice
-    cells: int
-    layers: int
-    min_size: int
-
-    def slices(self, units: Sequence[Unit], state: State) -> Iterator[SliceCounts]:
-        """Yield the counts of each unit's slices."""
-        for unit, arrays in zip(units, state[1:], strict=True):
-            if unit.candidates is None:
-                yield self._every_slice(unit, arrays)
-            else:
-                counts = self._listed(unit, arrays, unit.candidates)
-                nonempty = int(np.count_nonzero(counts[:, 0].any(axis=1)))
-                yield SliceCounts(unit.candidates, counts, nonempty)
-
-    def _every_slice(self, unit: Unit, arrays: list[Array]) -> SliceCounts:
-        if unit.method == "sparse":
-            if not arrays:
-                return SliceCounts.none(self.layers, self.cells)
-            codes = arrays[0]
-            by_cell = arrays[1].T.reshape(self.layers, self.cells, -1)
-        else:
-            by_cell = arrays[0].reshape(self.layers, self.cells, -1)
-            codes = np.arange(by_cell.shape[2])
-        sizes = by_cell[0].sum(axis=0)
-        matched = self.lattice.matched(unit.features, codes)
-        if matched is not None:
-            sizes = np.where(matched, sizes, 0)
-        kept = np.flatnonzero(sizes >= self.min_size)
-        counts = np.ascontiguousarray(by_cell[:, :, kept].transpose(2, 0, 1))
-        keys = self.lattice.cell_keys(unit.features, codes[kept])
-        return SliceCounts(keys, counts, int(np.count_nonzero(sizes)))
-
-    def _listed(self, unit: Unit, arrays: list[Array], candidates: Keys) -> NDArray[np.int64]:
-        counts = np.zeros((candidates.size, self.layers, self.cells), np.int64)
-        if unit.method == "inside":
-            self._read_inside(unit, arrays, candidates, counts)
-        elif unit.method == "dense":
-            wanted = self.lattice.key_cells(candidates, unit.features)
-            by_cell = arrays[0].reshape(self.layers, self.cells, -1)
-            counts[:] = by_cell[:, :, wanted].transpose(2, 0, 1)
-        elif arrays:
-            wanted = self.lattice.key_cells(candidates, unit.features)
-            codes = arrays[0]
-            at = np.minimum(np.searchsorted(codes, wanted), codes.size - 1)
-            found = codes[at] == wanted
-            flat = arrays[1].reshape(codes.size, self.layers, self.cells)
-            counts[found] = flat[at[found]]
-        return counts
-
-    def _read_inside(
-        self, unit: Unit, arrays: list[Array], candidates: Keys, counts: NDArray[np.int64]
-    ) -> None:
-        """Fill in the counts of candidates: each has a base and one more predicate."""
-        lattice = self.lattice
-        digits = lattice.digits(candidates)
-        owners = lattice.feature_of[digits]
-        for feature, table in zip(unit.extensions, arrays, strict=True):
-            mine = np.flatnonzero((owners == feature).any(axis=1))
-            if mine.size == 0 or unit.bases is None:
-                continue
-            base_digits = np.where(owners[mine] == feature, 0, digits[mine])
-            base_at = np.searchsorted(unit.bases, lattice.keys_of_sets(base_digits))
-            code = np.where(owners[mine] == feature, digits[mine], 0).sum(axis=1)
-            code -= lattice.offsets[feature] + 1
-            cells = base_at * int(lattice.radices[feature]) + code
-            by_cell = table.reshape(self.layers, self.cells, -1)
-            counts[mine] = by_cell[:, :, cells].transpose(2, 0, 1)
-
-
 def _merge_sparse(mine: list[Array], other: list[Array]) -> list[Array]:
     if not mine or not other:
         return mine or other
     table = _Sparse()
-    for codes, counts in (mine, other):
-        table.add(codes, counts)
+    for codes, sums in (mine, other):
+        table.add(codes, sums)
     return list(table.merge())
 
 

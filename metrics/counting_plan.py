@@ -47,22 +47,29 @@ class Budget:
     Attributes
     ----------
     rows : examples
-    cells : outcome cells
+    columns : statistics that are summed
+    passes : statistics that an example is added to: its cell, its values
     layers : 1 + replicates
     memory : bytes that the tables of a block may take
     block_seconds : estimated work of a block
     """
 
     rows: int
-    cells: int
+    columns: int
+    passes: int
     layers: int
     memory: int
     block_seconds: float = 1.0
 
     @property
+    def sums(self) -> int:
+        """How many sums every example is added to."""
+        return self.passes * self.layers
+
+    @property
     def cell_bytes(self) -> int:
         """Bytes of one cell of a feature tuple's table."""
-        return 8 * self.cells * self.layers
+        return 8 * self.columns * self.layers
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,7 @@ def whole_tuple(
     if candidates is not None:
         needed += candidates.size * (8 + budget.cell_bytes)
     parts = -(-needed // budget.memory)
-    seconds = budget.rows * _SPARSE_ROW * budget.layers / parts + budget.rows * _SELECT_ROW
+    seconds = budget.rows * _SPARSE_ROW * budget.sums / parts + budget.rows * _SELECT_ROW
     for part in range(parts):
         mine = candidates
         if candidates is not None and parts > 1:
@@ -111,8 +118,9 @@ def _fits(cells: int, budget: Budget) -> bool:
 def _whole_seconds(cells: int, budget: Budget) -> float:
     """Return what counting all slices of a tuple costs."""
     if not _fits(cells, budget):
-        return budget.rows * _SPARSE_ROW * budget.layers + _UNIT
-    return budget.layers * (budget.rows * _DENSE_ROW + cells * budget.cells * _TABLE_CELL) + _UNIT
+        return budget.rows * _SPARSE_ROW * budget.sums + _UNIT
+    tables = cells * budget.columns * budget.layers * _TABLE_CELL
+    return budget.rows * budget.sums * _DENSE_ROW + tables + _UNIT
 
 
 def plan_all(lattice: Lattice, budget: Budget) -> Iterator[PlannedUnit]:
@@ -151,6 +159,37 @@ def plan_listed(
     yield from _inside_units(candidates, bases, base_sizes, lattice, budget)
 
 
+def plan_chosen(
+    candidates: Keys, sizes: NDArray[np.int64], lattice: Lattice, budget: Budget
+) -> Iterator[PlannedUnit]:
+    """Yield the units that count few candidates with many statistics, such as replicates.
+
+    Each table holds the candidates of one feature tuple only, not all slices of it.
+
+    Parameters
+    ----------
+    candidates : int64 [slices], distinct
+    sizes : int64 [slices] examples of each
+    """
+    if candidates.size == 0:
+        return
+    group_of, groups = lattice.feature_sets(candidates)
+    order = np.lexsort((candidates, group_of))
+    begins = np.searchsorted(group_of[order], np.arange(len(groups) + 1))
+    width = max(1, budget.memory // 2 // budget.cell_bytes)
+    for group, row in enumerate(groups):
+        features = tuple(row[row >= 0].tolist())
+        overhead = table_cells(features, lattice)
+        for begin in range(begins[group], begins[group + 1], width):
+            mine = order[begin : min(begin + width, begins[group + 1])]
+            some = candidates[mine]
+            unit = Unit(features, "listed", bases=some, candidates=some)
+            seconds = budget.rows * _SELECT_ROW + _UNIT
+            seconds += int(sizes[mine].sum()) * _INSIDE_ROW * budget.sums
+            size = some.size * budget.cell_bytes + selector_bytes(some.size, overhead)
+            yield PlannedUnit(unit, seconds, size)
+
+
 def _cheaper_inside(
     group_of: NDArray[np.int64],
     groups: NDArray[np.int64],
@@ -170,7 +209,7 @@ def _cheaper_inside(
     first = order[is_first]
     selected = np.bincount(group_of[first], base_sizes[first], minlength=len(groups))
     whole = np.array([_whole_seconds(_cells(row, lattice), budget) for row in groups])
-    saved = whole - selected * _INSIDE_ROW * budget.layers - _UNIT
+    saved = whole - selected * _INSIDE_ROW * budget.sums - _UNIT
     has_base = np.bincount(group_of[first], bases[first] == 0, minlength=len(groups)) == 0
     inside: NDArray[np.bool_] = (saved > 0) & has_base
     base_set_of, base_sets = lattice.feature_sets(bases[first])
@@ -247,7 +286,7 @@ def _extensions(
         mine = np.isin(extension_of, taken)
         planned = Unit(features, "inside", tuple(taken), bases=bases, candidates=candidates[mine])
         seconds = budget.rows * _SELECT_ROW + len(taken) * (
-            selected * _INSIDE_ROW * budget.layers + _UNIT
+            selected * _INSIDE_ROW * budget.sums + _UNIT
         )
         return PlannedUnit(planned, seconds, size)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtrit
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -51,6 +51,42 @@ def wilson(x: ArrayLike, n: ArrayLike, confidence: float) -> tuple[FloatArray, F
     low = np.where(hits > 0, np.minimum(centre - half, hits / trials), 0.0)
     high = np.where(hits < size, np.maximum(centre + half, hits / trials), 1.0)
     return low, np.where(size > 0, high, 1.0)
+
+
+def agresti_coull(x: ArrayLike, n: ArrayLike, confidence: float) -> tuple[FloatArray, FloatArray]:
+    """Return Agresti and Coull's interval of a share, with Student's quantile.
+
+    Parameters
+    ----------
+    x, n : arrays of numbers that broadcast, 0 ≤ x ≤ n
+        x marked of n independent examples; effective numbers where they are weighted.
+    confidence : float in (0, 1)
+
+    Returns
+    -------
+    low, high : float64 arrays of the broadcast shape
+        They hold x/n and are within 0..1, which is returned where n = 0.
+
+    Notes
+    -----
+    Agresti and Coull (1998), Am. Stat. 52:119: Wald's interval after z²/2 examples of either kind are
+    added. Wilson's interval has the same middle and covers .84 to .92 of shares near 0 at n = 20 to
+    100, this one .93 at least; with t on the enlarged number less one, .94 at least from n = 20 (all
+    shares from .0005 to .5, by enumeration), at a mean of .97 for n = 20 and .96 for n = 100.
+    """
+    hits, size = np.broadcast_arrays(
+        np.asarray(x, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    )
+    z = _z(confidence)
+    trials = size + z * z
+    share = (hits + 0.5 * z * z) / trials
+    t = stdtrit(trials - 1.0, 0.5 * (1.0 + confidence))
+    half = t * np.sqrt(share * (1.0 - share) / trials)
+    known = size > 0
+    observed = hits / np.where(known, size, 1.0)
+    low = np.clip(share - half, 0.0, observed)
+    high = np.clip(share + half, observed, 1.0)
+    return np.where(known, low, 0.0), np.where(known, high, 1.0)
 
 
 def difference_from_overall(

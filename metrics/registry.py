@@ -1,42 +1,95 @@
-"""Finds the metrics by their names: every module in ``slicebeam.metrics.measures`` is one."""
+"""Finds the metrics by their names: every module in ``slicebeam.metrics.measures`` has some."""
 
 from __future__ import annotations
 
 import pkgutil
 from functools import cache
 from importlib import import_module
+from math import inf
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics import measures
-from slicebeam.metrics.base import CellSpace, Comparison, Metric
-from slicebeam.metrics.errors import unknown_name
+from slicebeam.metrics.base import Comparison, Metric
+from slicebeam.metrics.confusion import FBeta
+from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.mean import Mean
+from slicebeam.metrics.ranking import AreaUnderCurve
+from slicebeam.metrics.statistic_space import StatisticSpace, Term
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# Metrics that are named with a parameter.
+_COLUMN, _BETA = "mean:", "fbeta:"
+
 
 @cache
 def metrics() -> dict[str, Metric]:
-    """Return all metrics by name, sorted."""
+    """Return all metrics without a parameter by name, sorted."""
     modules = sorted(module.name for module in pkgutil.iter_modules(measures.__path__))
-    found = [import_module(f"{measures.__name__}.{name}").METRIC for name in modules]
-    return {metric.name: metric for metric in found}
+    found = [
+        metric
+        for name in modules
+        for metric in import_module(f"{measures.__name__}.{name}").METRICS
+    ]
+    return {metric.name: metric for metric in sorted(found, key=lambda metric: metric.name)}
 
 
+@cache
 def metric(name: str) -> Metric:
-    """Return a metric.
+    """Return a metric; ``mean:COLUMN`` averages a column, ``fbeta:2`` is F-beta with β = 2.
 
     Raises
     ------
     InputError
         There is no metric of this name.
     """
+    if name.startswith(_COLUMN) and name != _COLUMN:
+        column = name.removeprefix(_COLUMN)
+        return Mean(name, f"Mean of {column}", (-inf, inf), compares_models=False)
+    if name.startswith(_BETA):
+        return FBeta(_beta(name.removeprefix(_BETA)))
     if name not in metrics():
-        raise unknown_name("metric", name, metrics())
+        raise unknown_name("metric", name, [*metrics(), "mean:COLUMN", "fbeta:BETA"])
     return metrics()[name]
 
 
-def cell_space(names: Sequence[str], comparison: Comparison) -> CellSpace:
-    """Return the cells that serve all of these metrics."""
-    indicators = sorted({bit for name in names for bit in metric(name).indicators})
-    return CellSpace(tuple(indicators), comparison)
+def _beta(text: str) -> float:
+    try:
+        beta = float(text)
+    except ValueError:
+        beta = -1.0
+    if not 0.0 < beta < inf:
+        raise InputError(f"--metric fbeta:{text}: beta must be a number above 0, such as fbeta:2")
+    return beta
+
+
+def averaged_column(name: str) -> str | None:
+    """Return the column that ``mean:COLUMN`` averages, None for another metric."""
+    return name.removeprefix(_COLUMN) if name.startswith(_COLUMN) else None
+
+
+def statistic_space(
+    names: Sequence[str], comparison: Comparison, *, weighted: bool = False
+) -> StatisticSpace:
+    """Return the statistics that serve all of these metrics."""
+    needs = [metric(name).needs for name in names]
+    values = sorted({value for need in needs for value in need.values})
+    ranked = any(need.ranked for need in needs)
+    terms: list[Term] = []
+    for value in values:
+        terms += Mean.terms(value, comparison, weighted=weighted)
+    if ranked:
+        terms += AreaUnderCurve.terms(comparison)
+    total = [
+        term for value in values for term in Mean.total_terms(value, comparison, weighted=weighted)
+    ]
+    return StatisticSpace(
+        tuple(sorted({bit for need in needs for bit in need.indicators})),
+        comparison,
+        classes=2 if any(need.classes for need in needs) else 0,
+        terms=tuple(terms),
+        total_terms=tuple(total),
+        ranked=ranked,
+        weighted=weighted,
+    )

@@ -1,32 +1,96 @@
-"""Tests slices by any of the tests, whatever the metric: the metric's own, or the paper's."""
+"""Tests slices by any of the tests, whatever the metric: its own, a bootstrap, a permutation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from slicebeam.metrics import base
+from slicebeam.metrics.cell_metric import CellMetric
+from slicebeam.metrics.confusion import permuted
+from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.mean import Mean
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance import paper
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.base import Alternative, CellSpace
+    from slicebeam.metrics.base import Alternative, Comparison, Tested
+    from slicebeam.metrics.statistic_space import StatisticSpace
 
-Test = Literal["auto", "paper", "paper-cells"]
+Test = Literal["auto", "bootstrap-rows", "bootstrap-cells", "permutation", "paper", "paper-cells"]
 
 TESTS: tuple[Test, ...] = get_args(Test)
+# Tests whose replicates are drawn from the counts, and those that resample the examples.
+OF_CELLS: tuple[Test, ...] = ("bootstrap-cells", "paper-cells")
+OF_ROWS: tuple[Test, ...] = ("bootstrap-rows", "paper")
+PAPER: tuple[Test, ...] = ("paper", "paper-cells")
+REPLICATES: dict[Test, int] = {
+    "auto": 200,
+    "bootstrap-rows": 200,
+    "bootstrap-cells": 1000,
+    "paper": 20,
+    "paper-cells": 20,
+}
 
 # A p-value that no float64 holds is told as the smallest one: nothing has probability zero.
 SMALLEST_P = float(np.nextafter(0.0, 1.0))
 
-# Slices that are tested at a time: the tests' temporary arrays take about 200 bytes a slice, and
-# 20 replicates of 8 atoms take 1.3 kB.
+# Slices that are tested at a time: the tests' temporary arrays take about 200 bytes a slice.
 _SLICES_AT_A_TIME = 1 << 16
-_DRAWN_AT_A_TIME = 1 << 13
+# Numbers of all replicates of the slices that are tested at a time.
+_NUMBERS_AT_A_TIME = 1 << 22
+
+
+def check_test(test: Test, name: str, comparison: Comparison, *, weighted: bool) -> None:
+    """Refuse a test that a metric has not.
+
+    Raises
+    ------
+    InputError
+        The test does not fit the metric, the comparison, or weights.
+    """
+    own = metric(name)
+    if test in OF_CELLS and not isinstance(own, CellMetric):
+        raise InputError(
+            f"--test {test} draws counts, and {name} is no metric of counts; use bootstrap-rows or auto"
+        )
+    if weighted and test in (*OF_CELLS, "permutation"):
+        raise InputError(
+            f"--test {test} takes all examples for equal, but --weight is given; use auto or "
+            "bootstrap-rows"
+        )
+    if test == "permutation":
+        if comparison == "baseline":
+            raise InputError(
+                "--test permutation holds a slice against random subsets of all examples; to compare "
+                "two models use auto or bootstrap-rows"
+            )
+        if not isinstance(own, (CellMetric, Mean)):
+            raise InputError(
+                f"--test permutation: the default test of {name} is the permutation's own law already; "
+                "use auto"
+            )
+    if comparison == "baseline" and not own.compares_models:
+        raise InputError(
+            f"--metric {name} is the same for every model; use --compare overall, or leave it out"
+        )
+
+
+class Outcomes(NamedTuple):
+    """Outcome of the tests of a block of slices; all arrays [slices].
+
+    Attributes
+    ----------
+    tested : p-values, never 0, reasons and methods
+    errors : float64 standard errors of the delta by a bootstrap; NaN where there was none
+    """
+
+    tested: Tested
+    errors: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -36,74 +100,127 @@ class SliceTest:
     Attributes
     ----------
     metric : name of the metric
-    space : the outcome cells
-    totals : examples in each cell [cells], of all examples
-    test : ``auto``, the calibrated test of the metric; ``paper``, t over Poisson-bootstrap
-        replicates of the examples; ``paper-cells``, the same law drawn from the cell counts
+    space : the statistics, with their scales
+    test : ``auto``, the calibrated test of the metric; ``bootstrap-rows``, t over Poisson-bootstrap
+        replicates of the examples; ``bootstrap-cells``, the same law drawn from the counts;
+        ``permutation``, the law of random subsets; ``paper`` and ``paper-cells``, AutoSlicer's own
+        uncalibrated use of the bootstrap, also on the smallest slices
     alternative : ``worse``, ``better`` or ``both``
     replicates, seed : of the bootstrap
+    smallest : slices with fewer examples are not tested
     """
 
     metric: str
-    space: CellSpace
-    totals: tuple[int, ...]
+    space: StatisticSpace
     test: Test
     alternative: Alternative
     replicates: int
     seed: int
+    smallest: int = 1
 
-    def run(
-        self, counts: NDArray[np.int64], totals: NDArray[np.int64]
-    ) -> tuple[base.Tested, NDArray[np.float64]]:
+    def needs_rows(self) -> bool:
+        """Return whether the test must resample examples."""
+        by_itself = self.test == "auto" and metric(self.metric).needs_rows(self.space)
+        return self.test in OF_ROWS or by_itself
+
+    def run(self, sums: NDArray[np.int64], totals: NDArray[np.int64]) -> Outcomes:
         """Test slices.
+
+        Where examples must be resampled and there are no replicates, the metric's own quick test
+        says which slices could become significant; replicates for other metrics are passed over.
 
         Parameters
         ----------
-        counts : int64 [slices, 1 + replicates, cells]; replicates only for ``paper``
-        totals : int64 [1 + replicates, cells] of all examples
-
-        Returns
-        -------
-        tested : p-values, never 0, and reasons
-        errors : float64 [slices] standard errors of the delta by the bootstrap; NaN for ``auto``
+        sums : int64 [slices, 1 + replicates, raw columns]
+        totals : int64 [1 + replicates, raw columns and total terms] of all examples
         """
-        is_own = self.test == "auto"
-        step = _SLICES_AT_A_TIME if is_own else _DRAWN_AT_A_TIME
-        run = self._run_own if is_own else self._run_paper
-        parts = [run(counts[i : i + step], totals) for i in range(0, len(counts), step)]
+        layers = sums.shape[1]
+        if layers > 1 and self.needs_rows():
+            run, width = self._run_rows, layers * self.space.raw_columns
+        elif self.test in OF_CELLS:
+            run, width = self._run_cells, 2 * self.replicates * self.space.cells
+        else:
+            run, width = self._run_own, 1
+        step = max(1, min(_SLICES_AT_A_TIME, _NUMBERS_AT_A_TIME // width))
+        parts = [run(sums[i : i + step], totals) for i in range(0, len(sums), step)]
         if not parts:
-            return base.Tested(np.zeros(0), np.zeros(0, np.int8)), np.zeros(0)
-        p, reasons, errors = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return base.Tested(np.maximum(p, SMALLEST_P), reasons), errors
+            none = np.zeros(0)
+            codes = np.zeros(0, np.int8)
+            return Outcomes(base.Tested(none, codes, codes), none)
+        p, reasons, methods = (
+            np.concatenate([getattr(part.tested, name) for part in parts])
+            for name in base.Tested._fields
+        )
+        errors = np.concatenate([part.errors for part in parts])
+        small = self.space.sizes(sums[:, 0]) < self.smallest
+        p, methods = np.where(small, 1.0, p), np.where(small, 0, methods).astype(np.int8)
+        reasons = np.where(small, base.SMALL_SLICE, reasons).astype(np.int8)
+        return Outcomes(base.Tested(np.maximum(p, SMALLEST_P), reasons, methods), errors)
 
-    def _run_own(
-        self, counts: NDArray[np.int64], totals: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.float64]]:
-        tested = metric(self.metric).test(counts[:, 0], totals[0], self.space, self.alternative)
-        return tested.p, tested.reasons, np.full(len(counts), np.nan)
+    def _run_own(self, sums: NDArray[np.int64], totals: NDArray[np.int64]) -> Outcomes:
+        own, space = metric(self.metric), self.space
+        of_all = space.reduce(totals[:1], totals[:1])
+        reduced = space.reduce(sums[:, 0], totals[:1])
+        if self.test != "permutation":
+            tested = own.test(reduced, of_all[0], space, self.alternative)
+        elif isinstance(own, Mean):
+            tested = own.permuted(reduced, of_all[0], space, self.alternative)
+        elif isinstance(own, CellMetric):
+            merged, cells = own.own_cells(reduced, space)
+            everything = own.own_cells(of_all[0], space)[0]
+            counts, whole = cells.counts(merged), cells.counts(everything)
+            tested = permuted(own, counts, whole, cells, own.tail(self.alternative))
+        return Outcomes(tested, np.full(len(sums), np.nan))
 
-    def _run_paper(
-        self, counts: NDArray[np.int64], totals: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.float64]]:
-        own = metric(self.metric)
-        observed = counts[:, 0]
-        delta = own.delta(observed, totals[0], self.space)
-        if self.test == "paper":
-            drawn, drawn_totals = counts[:, 1:], np.broadcast_to(totals[1:], counts[:, 1:].shape)
+    def _run_rows(self, sums: NDArray[np.int64], totals: NDArray[np.int64]) -> Outcomes:
+        own, space = metric(self.metric), self.space
+        raw = sums.reshape(-1, sums.shape[2])
+        values = own.value_of_raw(raw, space).reshape(sums.shape[:2])
+        if space.comparison == "baseline":
+            references = own.value_of_raw(raw, space, old=True).reshape(values.shape)
         else:
-            drawn, drawn_totals = self._drawn_cells(observed, totals[0])
-        flat = drawn.reshape(-1, self.space.size)
-        values = own.value(flat, self.space)
-        if self.space.comparison == "baseline":
-            references = own.value(flat, self.space, old=True)
+            references = own.value_of_raw(totals[:, : space.raw_columns], space)[None, :]
+        deltas = values - references
+        of_all = space.reduce(totals[:1], totals[:1])
+        observed = space.reduce(sums[:, 0], totals[:1])
+        return self._t(observed, of_all[0], deltas[:, 0], deltas[:, 1:], base.BOOTSTRAP_ROWS)
+
+    def _run_cells(self, sums: NDArray[np.int64], totals: NDArray[np.int64]) -> Outcomes:
+        own, space = metric(self.metric), self.space
+        if not isinstance(own, CellMetric):
+            raise TypeError(f"{self.metric} is no metric of counts")
+        reduced, of_all = space.reduce(sums[:, 0], totals[:1]), space.reduce(totals[:1], totals[:1])
+        merged, cells = own.own_cells(reduced, space)
+        whole = cells.counts(own.own_cells(of_all[0], space)[0])
+        drawn, drawn_totals = self._drawn_cells(cells.counts(merged), whole)
+        flat = drawn.reshape(-1, cells.cells).astype(np.float64)
+        values = own.of_cells(flat, cells)
+        if space.comparison == "baseline":
+            references = own.of_cells(flat, cells, old=True)
         else:
-            references = own.value(drawn_totals.reshape(flat.shape), self.space)
+            references = own.of_cells(drawn_totals.reshape(flat.shape).astype(np.float64), cells)
         deltas = (values - references).reshape(drawn.shape[:2])
+        delta = own.delta(reduced, of_all[0], space)
+        return self._t(reduced, of_all[0], delta, deltas, base.BOOTSTRAP_CELLS)
+
+    def _t(
+        self,
+        sums: NDArray[np.int64],
+        totals: NDArray[np.int64],
+        delta: NDArray[np.float64],
+        deltas: NDArray[np.float64],
+        method: int,
+    ) -> Outcomes:
+        own = metric(self.metric)
         p, reasons, errors = paper.t_p_value(delta, deltas, own.tail(self.alternative))
-        whole = observed.sum(axis=1) == totals[0].sum()
-        if self.space.comparison == "overall":
-            p, reasons = np.where(whole, 1.0, p), np.where(whole, base.WHOLE, reasons)
-        return p, reasons.astype(np.int8), errors
+        if self.test in PAPER:
+            if self.space.comparison == "overall":
+                whole = self.space.sizes(sums) == self.space.sizes(totals)
+                reasons = np.where(whole, base.WHOLE, reasons).astype(np.int8)
+            return Outcomes(base.Tested.by(base.PAPER, p, reasons), errors)
+        against = own.untestable(sums, totals, self.space)
+        reasons = np.where(against != 0, against, reasons).astype(np.int8)
+        return Outcomes(base.Tested.by(method, p, reasons), errors)
 
     def _drawn_cells(
         self, observed: NDArray[np.int64], totals: NDArray[np.int64]
@@ -114,5 +231,6 @@ class SliceTest:
             return drawn, drawn
         atoms = np.concatenate([observed, totals[None, :] - observed], axis=1)
         drawn = paper.poisson_cell_counts(atoms, self.replicates, self.seed)
-        inside, outside = drawn[..., : self.space.size], drawn[..., self.space.size :]
+        cells = observed.shape[1]
+        inside, outside = drawn[..., :cells], drawn[..., cells:]
         return inside, inside + outside

@@ -77,6 +77,8 @@ class Dataset(_Part):
     n: Annotated[int, Field(ge=0)]
     id_field: str | None = None
     label_field: str
+    weight_field: str | None = None
+    group_field: str | None = None
     classes: tuple[Any, ...]
     domains: tuple[Domain, ...]
     left_out: tuple[LeftOut, ...]
@@ -110,7 +112,9 @@ class Metric(_Part):
     key: str
     name: str
     kind: Literal["pointwise", "aggregate"]
-    range: tuple[float, float]
+    range: tuple[float | None, float | None] = Field(
+        description="smallest and largest value; null where there is no bound"
+    )
     higher_is_better: bool
     primary: bool
 
@@ -142,7 +146,11 @@ class Change(_Part):
     )
     p_value: float | None = None
     p_adjusted: float | None = Field(None, description="the q-value of slices.parquet")
-    test: str | None = None
+    test: str | None = Field(None, description="the test that gave the p-value")
+    inputs: dict[str, float] | None = Field(
+        None, description="the numbers that the test was computed from"
+    )
+    reason: str | None = Field(None, description="why there is no test; the p-value then is 1")
     significant: bool = False
     direction: Literal["improved", "degraded", "none"] = Field(
         description="of the delta in the metric's own direction"
@@ -184,7 +192,14 @@ class Slice(_Part):
 
     slice_id: str
     name: str
-    rank: int
+    rank: int | None = Field(
+        None,
+        description="place in the cover: the few of the reported slices that together explain most "
+        "of the excess; absent for the others",
+    )
+    explained: float | None = Field(
+        None, description="share of the excess that the cover explains up to this rank"
+    )
     origin: Origin = Origin()
     definition: Definition
     cross_size: int
@@ -202,7 +217,7 @@ class Bootstrap(_Part):
 
     replicates: int
     kind: Literal["poisson"] = "poisson"
-    unit: Literal["rows", "cells"]
+    unit: Literal["rows", "groups", "cells"]
     seed: int
 
 
@@ -212,7 +227,7 @@ class Testing(_Part):
     test: str
     alternative: Literal["worse", "better", "both"]
     alpha: float
-    correction: Literal["fdr-level", "fwer-level", "bh", "by", "none"]
+    correction: Literal["fdr-level", "fwer-level", "fwer-tarone", "bh", "by", "none"]
     corrected_for: str = Field(description="the correction in a plain sentence")
     confidence: float
     bootstrap: Bootstrap | None = None
@@ -225,6 +240,7 @@ class Testing(_Part):
     expected_false: float | None = Field(
         None, description="expected number of false slices; only where nothing was corrected"
     )
+    warnings: tuple[str, ...] = Field((), description="what to be careful about")
 
 
 class Iteration(_Part):

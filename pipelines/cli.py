@@ -98,7 +98,16 @@ def search(
         typer.Option(metavar="<names>", help="Columns not to slice by; repeatable or by commas."),
     ] = None,
     example_id: Annotated[
-        str | None, typer.Option(help="Column that identifies an example, for --test paper.")
+        str | None, typer.Option(help="Column that identifies an example when it is resampled.")
+    ] = None,
+    weight: Annotated[
+        str | None, typer.Option(help="Column of sampling weights, at least 0.")
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of groups of examples that go together, such as a user; groups are resampled."
+        ),
     ] = None,
     bins: Annotated[int, typer.Option(help="Quantile bins of a numeric column.")] = 10,
     top_values: Annotated[
@@ -111,7 +120,10 @@ def search(
         list[str] | None,
         typer.Option(
             metavar="<names>",
-            help="accuracy, error_rate; repeatable, the first steers.  [default: accuracy]",
+            help="accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, "
+            "balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, "
+            "mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro); repeatable, the first "
+            "steers.  [default: accuracy]",
         ),
     ] = None,
     compare: Annotated[
@@ -122,19 +134,27 @@ def search(
     test: Annotated[
         str,
         typer.Option(
-            help="auto: calibrated, also for small slices. paper, paper-cells: AutoSlicer's t over "
-            "20 bootstrap replicates, with its settings (alpha 0.01, no correction, size 1)."
+            help="auto: the metric's own, calibrated, also for small slices. bootstrap-rows, "
+            "bootstrap-cells: t over Poisson replicates of examples, or of counts. permutation: random "
+            "subsets. paper, paper-cells: AutoSlicer's t over 20 replicates, with its settings (alpha "
+            "0.01, no correction, size 1)."
         ),
     ] = "auto",
     replicates: Annotated[
-        int | None, typer.Option(help="Bootstrap replicates of --test paper.  [default: 20]")
+        int | None,
+        typer.Option(
+            help="Bootstrap replicates.  [default: 200 of rows, 1000 of cells, 20 for paper]"
+        ),
     ] = None,
     correction: Annotated[
-        str | None, typer.Option(help="fdr-level, fwer-level, bh, by, none.  [default: fdr-level]")
+        str | None,
+        typer.Option(
+            help="fdr-level, fwer-level, fwer-tarone, bh, by, none.  [default: fdr-level]"
+        ),
     ] = None,
     alpha: Annotated[float | None, typer.Option(help="Level.  [default: 0.05]")] = None,
     min_slice_size: Annotated[
-        int | None, typer.Option(help="Smallest slice that is tested.  [default: 20]")
+        int | None, typer.Option(help="Smallest slice that is tested.  [default: 20, 50 for means]")
     ] = None,
     max_cross_size: Annotated[int, typer.Option(help="Most predicates of a slice.")] = 3,
     strategy: Annotated[
@@ -157,6 +177,12 @@ def search(
     ] = None,
     fail_on: Annotated[
         str | None, typer.Option(help="worse: exit with 1 if a significant worse slice is found.")
+    ] = None,
+    explain: Annotated[
+        str | None,
+        typer.Option(
+            metavar="<slice>", help="Say how this slice (id or text) was tested, with all numbers."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
     work_dir: Annotated[
@@ -187,7 +213,7 @@ def search(
     from slicebeam.pipelines.config import search_config
 
     given: dict[str, Any] = dict(context.params)
-    for name in ("fail_on", "resume", "as_json", "quiet"):
+    for name in ("fail_on", "resume", "as_json", "quiet", "explain"):
         del given[name]
     for name in ("column_names", "features", "exclude_features", "metric"):
         given[name] = _listed(given[name])
@@ -197,7 +223,9 @@ def search(
         raise InputError(f"--fail-on {fail_on!r}: only 'worse' is known")
     if fail_on == "worse" and alternative == "better":
         raise InputError("--fail-on worse needs --alternative worse or both: better finds none")
-    published = _run(search_config(options), resume=resume, as_json=as_json, quiet=quiet)
+    published = _run(
+        search_config(options), resume=resume, as_json=as_json, quiet=quiet, asked=explain
+    )
     if fail_on == "worse" and published.changelist.testing.degraded:
         raise typer.Exit(1)
 
@@ -207,13 +235,15 @@ def _was_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _run(config: Any, *, resume: bool, as_json: bool, quiet: bool) -> Published:
+def _run(
+    config: Any, *, resume: bool, as_json: bool, quiet: bool, asked: str | None = None
+) -> Published:
     from slicebeam.pipelines.search import run_search
     from slicebeam.pipelines.terminal import Terminal
 
     terminal = Terminal(quiet=quiet, as_json=as_json)
     try:
-        published = run_search(config, terminal, resume=resume)
+        published = run_search(config, terminal, resume=resume, asked=asked)
     finally:
         terminal.stop()
     terminal.result(published)

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from slicebeam.metrics.base import ALTERNATIVES, COMPARISONS, Alternative, Comparison
 from slicebeam.metrics.errors import InputError, nearest_hint, unknown_name
 from slicebeam.metrics.multiplicity import CORRECTIONS, Correction
-from slicebeam.metrics.registry import metric
-from slicebeam.metrics.slice_test import TESTS, Test
+from slicebeam.metrics.registry import averaged_column, metric, statistic_space
+from slicebeam.metrics.slice_test import OF_ROWS, PAPER, REPLICATES, TESTS, Test, check_test
 from slicebeam.transforms.files import FORMATS
 from slicebeam.transforms.sources import CHUNK_ROWS
 
@@ -77,6 +77,8 @@ class SearchConfig(BaseModel):
     features: tuple[str, ...] = ()
     exclude_features: tuple[str, ...] = ()
     example_id: str | None = None
+    weight: str | None = None
+    group: str | None = None
     bins: Annotated[int, Field(ge=2, le=1000)] = 10
     top_values: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     domains: str | None = None
@@ -143,9 +145,7 @@ class SearchConfig(BaseModel):
     @field_validator("metric")
     @classmethod
     def _known_metrics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            metric(name)
-        return tuple(dict.fromkeys(names))
+        return tuple(dict.fromkeys(metric(name).name for name in names))
 
     @field_validator("memory_budget")
     @classmethod
@@ -159,9 +159,12 @@ class SearchConfig(BaseModel):
             "prediction": (self.prediction, self.score, self.model),
             "baseline": (self.baseline_prediction, self.baseline_score, self.baseline_model),
         }
-        if not any(sides["prediction"]):
+        if not any(sides["prediction"]) and self._needs_predictions():
             raise InputError("no predictions: give --prediction, --score or --model")
-        for name in ("prediction", "score", "baseline_prediction", "baseline_score"):
+        for name in (
+            *("prediction", "score", "baseline_prediction", "baseline_score"),
+            *("weight", "group", "example_id"),
+        ):
             if getattr(self, name) == self.label:
                 raise InputError(f"{flag(name)} {self.label!r} is the label; name another column")
         for side, (column, _, model) in sides.items():
@@ -175,12 +178,15 @@ class SearchConfig(BaseModel):
                 "--compare baseline needs the old model: give --baseline-prediction, "
                 "--baseline-score or --baseline-model"
             )
-        if not self._uses_scores():
-            for name, default in (("positive_class", None), ("threshold", 0.5)):
-                if getattr(self, name) != default:
-                    raise InputError(f"{flag(name)} is for scores, but the predictions are classes")
-        if self.test == "auto" and self.replicates is not None:
-            raise InputError("--replicates is for --test paper; the default test draws none")
+        if self.positive_class is not None and not self._sets_a_class_apart():
+            raise InputError(
+                "--positive-class is for scores and for metrics of one class, but the predictions are "
+                f"classes and the metric is {', '.join(self.metric)}; leave it out"
+            )
+        if self.threshold != 0.5 and not self.uses_threshold:
+            raise InputError("--threshold is for scores, but the predictions are classes")
+        self._check_scores()
+        self._check_test()
         if self.strategy is not None:
             for name in self._without_effect(self.strategy):
                 users = " and ".join(STRATEGIES_OF[name])
@@ -200,7 +206,61 @@ class SearchConfig(BaseModel):
             if strategy not in users and name in self.model_fields_set and getattr(self, name)
         ]
 
-    def _uses_scores(self) -> bool:
+    def _needs_predictions(self) -> bool:
+        """Return whether a metric asks what a model says, and not only what the examples are."""
+        needs = [metric(name).needs for name in self.metric]
+        return any(
+            need.classes
+            or need.ranked
+            or set(need.indicators) - {"positive"}
+            or any(averaged_column(value) is None for value in need.values)
+            for need in needs
+        )
+
+    def _measures_scores(self, name: str) -> bool:
+        needs = metric(name).needs
+        return needs.ranked or bool({"log_loss", "brier"} & set(needs.values))
+
+    def _sets_a_class_apart(self) -> bool:
+        binary = {"positive", "predicted"}
+        return self.uses_threshold or any(
+            self._measures_scores(name) or binary & set(metric(name).needs.indicators)
+            for name in self.metric
+        )
+
+    def _check_scores(self) -> None:
+        for name in self.metric:
+            if not self._measures_scores(name):
+                continue
+            if not (self.score or self.model):
+                raise InputError(f"--metric {name} needs scores: give --score, or --model")
+            if self.comparison == "baseline" and not (self.baseline_score or self.baseline_model):
+                raise InputError(
+                    f"--metric {name} needs scores of both models: give --baseline-score, or "
+                    "--baseline-model"
+                )
+
+    def _check_test(self) -> None:
+        for name in self.metric:
+            check_test(self.test, name, self.comparison, weighted=self.weight is not None)
+        if self.group and self.test not in ("auto", *OF_ROWS):
+            raise InputError(
+                f"--test {self.test} takes examples for independent, but --group is given; use auto or "
+                "bootstrap-rows, which resample whole groups"
+            )
+        if self.group and self.example_id:
+            raise InputError(
+                "--example-id has no effect beside --group, whose examples are resampled together"
+            )
+        if self.replicates is not None and not self.draws_replicates:
+            raise InputError(
+                f"--replicates is for a bootstrap, and --test {self.test} of {self.metric[0]} draws "
+                "none; use bootstrap-rows or bootstrap-cells"
+            )
+
+    @property
+    def uses_threshold(self) -> bool:
+        """Whether scores are what predicts the classes."""
         new = self.score is not None and self.prediction is None and self.model is None
         old = (
             self.baseline_score is not None
@@ -208,6 +268,23 @@ class SearchConfig(BaseModel):
             and self.baseline_model is None
         )
         return new or old
+
+    @property
+    def used_test(self) -> Test:
+        """The test, which for groups is the bootstrap of examples."""
+        return "bootstrap-rows" if self.group and self.test == "auto" else self.test
+
+    @property
+    def resamples_examples(self) -> bool:
+        """Whether examples are resampled: all of them, or those of promising slices."""
+        space = statistic_space(self.metric, self.comparison, weighted=self.weight is not None)
+        by_themselves = any(metric(name).needs_rows(space) for name in self.metric)
+        return self.used_test in OF_ROWS or (self.used_test == "auto" and by_themselves)
+
+    @property
+    def draws_replicates(self) -> bool:
+        """Whether there are replicates, of examples or of counts."""
+        return self.resamples_examples or self.used_test not in ("auto", "permutation")
 
     @property
     def has_baseline(self) -> bool:
@@ -224,7 +301,7 @@ class SearchConfig(BaseModel):
     @property
     def is_paper(self) -> bool:
         """Whether the published test is used, whose other settings then are the published ones."""
-        return self.test != "auto"
+        return self.test in PAPER
 
     @property
     def used_alpha(self) -> float:
@@ -242,12 +319,18 @@ class SearchConfig(BaseModel):
         """Smallest slice that is tested."""
         if self.min_slice_size is not None:
             return self.min_slice_size
-        return 1 if self.is_paper else metric(self.metric[0]).min_slice_size
+        return 1 if self.is_paper else min(metric(name).min_slice_size for name in self.metric)
+
+    def smallest_slice_of(self, name: str) -> int:
+        """Return the smallest slice that is tested for a metric."""
+        if self.min_slice_size is not None or self.is_paper:
+            return self.used_min_slice_size
+        return metric(name).min_slice_size
 
     @property
     def used_replicates(self) -> int:
-        """Bootstrap replicates of the paper's test."""
-        return self.replicates or 20
+        """Bootstrap replicates."""
+        return self.replicates or REPLICATES.get(self.used_test, 0)
 
     def resolved_strategy(self, space: int) -> Literal["batch", "iterative", "priority"]:
         """Return how a lattice of so many conjunctions is searched.
@@ -279,13 +362,13 @@ class SearchConfig(BaseModel):
             "strategy": strategy,
         }
         unused = {
-            "positive_class": not self._uses_scores(),
-            "threshold": not self._uses_scores(),
+            "positive_class": not self._sets_a_class_apart(),
+            "threshold": not self.uses_threshold,
             "bins": self.domains is not None,
             "top_values": self.domains is not None,
         }
         unused |= {name: strategy not in users for name, users in STRATEGIES_OF.items()}
-        if self.is_paper:
+        if self.draws_replicates:
             options["replicates"] = self.used_replicates
         return {
             name: value

@@ -12,15 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slicebeam.metrics.base import METHODS, REASONS
+from slicebeam.metrics.distinct_groups import ENOUGH_GROUPS
 from slicebeam.metrics.registry import metric
+from slicebeam.metrics.significance.auc import discretisation_error
+from slicebeam.metrics.slice_test import OF_CELLS
+from slicebeam.metrics.statistic_space import BUCKETS
 from slicebeam.pipelines import changelist as doc
-from slicebeam.pipelines.results import CONFIDENCE, INHERITED, LABELS, report_order
+from slicebeam.pipelines.results import CONFIDENCE, INHERITED, LABELS
 from slicebeam.transforms.learn_domains import domain_to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.base import CellSpace, Metric
+    from slicebeam.metrics.base import Metric
+    from slicebeam.metrics.cover import Cover
     from slicebeam.pipelines.config import SearchConfig
     from slicebeam.pipelines.iterations import Searched
     from slicebeam.pipelines.preparation import Prepared
@@ -31,15 +39,6 @@ if TYPE_CHECKING:
 # The document lists this many slices at the most; all of them are in slices.parquet.
 MOST_REPORTED = 1000
 
-_TESTS = {
-    ("auto", "overall"): "hypergeometric mid-p, for large slices signed-root likelihood ratio",
-    ("auto", "baseline"): "McNemar mid-p",
-    ("paper", "overall"): "t over Poisson-bootstrap replicates (rows), uncalibrated",
-    ("paper", "baseline"): "t over Poisson-bootstrap replicates (rows), uncalibrated",
-    ("paper-cells", "overall"): "t over Poisson-bootstrap replicates (cells), uncalibrated",
-    ("paper-cells", "baseline"): "t over Poisson-bootstrap replicates (cells), uncalibrated",
-}
-
 
 def build(
     config: SearchConfig,
@@ -47,12 +46,13 @@ def build(
     searched: Searched,
     results: Results,
     names: SliceNames,
+    order: NDArray[np.int64],
+    cover: Cover,
     runner: str,
     slices_fingerprint: str,
 ) -> doc.ChangeList:
-    """Return the document of a search."""
-    order = report_order(results, config)
-    slices = _slices(config, prepared, results, names, order[:MOST_REPORTED])
+    """Return the document of a search, whose reported slices are in the given order."""
+    slices = _slices(prepared, results, names, order[:MOST_REPORTED], cover)
     fingerprint = _fingerprint(prepared)
     options = config.resolved(searched.strategy)
     identity = json.dumps([fingerprint, _what_is_found(options)], sort_keys=True).encode()
@@ -75,14 +75,14 @@ def build(
                 key=name,
                 name=metric(name).title,
                 kind=metric(name).kind,
-                range=metric(name).range,
+                range=_limits(metric(name)),
                 higher_is_better=metric(name).higher_is_better,
                 primary=name == config.metric[0],
             )
             for name in config.metric
         ),
         global_=changes,
-        testing=_testing(config, searched, first),
+        testing=_testing(config, prepared, searched, results),
         search=doc.Search(
             strategy=_literal(searched.strategy),
             max_cross_size=prepared.lattice.max_cross_size,
@@ -102,6 +102,11 @@ def build(
             config=options,
         ),
     )
+
+
+def _limits(own: Metric) -> tuple[float | None, float | None]:
+    low, high = (limit if math.isfinite(limit) else None for limit in own.range)
+    return low, high
 
 
 def _literal(value: str | None) -> Any:
@@ -137,20 +142,26 @@ def summary(
 ) -> str:
     """Return the result in plain words."""
     first = results.metrics[0]
-    name = metric(config.metric[0]).title
-    found = int(first.significant.sum())
-    value = overall.after.value or 0.0
+    own = metric(config.metric[0])
+    name, found = own.title, int(first.significant.sum())
+    value = _shown(own, overall.after.value)
     if overall.before is not None:
-        whole = f"{name} is {value:.1%}, was {overall.before.value or 0.0:.1%}"
+        whole = f"{name} is {value}, was {_shown(own, overall.before.value)}"
         what = {"worse": "degraded", "better": "improved", "both": "changed"}[config.alternative]
     else:
-        whole = f"{name} is {value:.1%}"
+        whole = f"{name} is {value}"
         what = {"worse": "worse", "better": "better", "both": "different"}[config.alternative]
     text = f"{whole} over {prepared.rows:,} examples. "
     if not found:
         return text + f"No slice is significantly {what}."
     text += f"{found:,} slice{'s are' if found > 1 else ' is'} significantly {what}"
     return text + f"; {reported:,} of them {_say(reported)} more than the slices above."
+
+
+def _shown(own: Metric, value: float | None) -> str:
+    if value is None:
+        return "undefined"
+    return f"{value:.1%}" if own.range == (0.0, 1.0) and own.name != "brier" else f"{value:.4g}"
 
 
 def _say(slices: int) -> str:
@@ -171,6 +182,8 @@ def _dataset(config: SearchConfig, prepared: Prepared, fingerprint: str) -> doc.
         n=prepared.rows,
         id_field=config.example_id,
         label_field=config.label,
+        weight_field=config.weight,
+        group_field=config.group,
         classes=prepared.labels,
         domains=tuple(doc.Domain(**domain_to_json(domain)) for domain in prepared.domains),
         left_out=tuple(doc.LeftOut(**domain_to_json(column)) for column in prepared.left_out),
@@ -195,7 +208,10 @@ def _model(role: Any, predictor: Predictor) -> doc.Model:
     )
 
 
-def _testing(config: SearchConfig, searched: Searched, first: MetricResult) -> doc.Testing:
+def _testing(
+    config: SearchConfig, prepared: Prepared, searched: Searched, results: Results
+) -> doc.Testing:
+    first = results.metrics[0]
     alpha, family = config.used_alpha, sum(searched.tests_per_level)
     levels = len(searched.tests_per_level)
     sentences = {
@@ -203,6 +219,9 @@ def _testing(config: SearchConfig, searched: Searched, first: MetricResult) -> d
         f"expected to be false (Benjamini-Hochberg at {alpha:g}/{levels} within each level).",
         "fwer-level": f"With probability {1 - alpha:.0%} no significant slice is false "
         f"(Bonferroni at {alpha:g}/{levels} within each level).",
+        "fwer-tarone": f"With probability {1 - alpha:.0%} no significant slice is false (Tarone: "
+        f"Bonferroni at {alpha:g}/{levels} within each level, without the slices that are too small "
+        "ever to be significant).",
         "bh": f"Among the significant slices at most {alpha:.0%} are expected to be false "
         "(Benjamini-Hochberg over all levels).",
         "by": f"Among the significant slices at most {alpha:.0%} are expected to be false, however "
@@ -211,14 +230,15 @@ def _testing(config: SearchConfig, searched: Searched, first: MetricResult) -> d
     }
     expected = alpha * sum(searched.tested_per_level) if config.used_correction == "none" else None
     replicates = None
-    if config.is_paper:
+    if config.draws_replicates:
+        unit = "groups" if config.group else "rows"
         replicates = doc.Bootstrap(
             replicates=config.used_replicates,
-            unit="rows" if config.test == "paper" else "cells",
+            unit=_literal("cells" if config.used_test in OF_CELLS else unit),
             seed=config.seed,
         )
     return doc.Testing(
-        test=_TESTS[config.test, config.comparison],
+        test=_tests_used(config, first),
         alternative=config.alternative,
         alpha=alpha,
         correction=config.used_correction,
@@ -232,47 +252,90 @@ def _testing(config: SearchConfig, searched: Searched, first: MetricResult) -> d
         significant=int(first.significant.sum()),
         degraded=int((first.significant & _worse(first)).sum()),
         expected_false=expected,
+        warnings=tuple(_warnings(prepared, searched, results)),
     )
+
+
+def _tests_used(config: SearchConfig, first: MetricResult) -> str:
+    """Return the tests of the slices, the most frequent one first."""
+    if config.is_paper:
+        return f"AutoSlicer's t over {config.used_replicates} Poisson replicates, uncalibrated"
+    counts = np.bincount(first.method, minlength=len(METHODS))[1:]
+    order = np.argsort(-counts, kind="stable")
+    used = [METHODS[1 + code] for code in order.tolist() if counts[code]]
+    return "; ".join(used) or "none: there was nothing to test"
+
+
+def _warnings(prepared: Prepared, searched: Searched, results: Results) -> Iterator[str]:
+    called = results.keys[results.metrics[0].significant]
+    few = int(np.count_nonzero(np.isin(searched.few_groups, called)))
+    if few:
+        yield (
+            f"{few:,} significant slices have fewer than {ENOUGH_GROUPS} groups: their intervals and "
+            "p-values are rough."
+        )
+    for name in prepared.scaling.rough:
+        yield (
+            f"{name}: the largest value or weight dwarfs the others, so that sums without it are rough; "
+            "bound it."
+        )
+    if prepared.space.ranked:
+        error = max(_auc_errors(prepared))
+        if error > 0:
+            yield (
+                f"AUC counts scores in {BUCKETS} buckets: over all examples it is off by at most "
+                f"{error:.1g}."
+            )
+
+
+def _auc_errors(prepared: Prepared) -> Iterator[float]:
+    """Yield by how much each model's AUC of all examples may be off."""
+    for side, coarse in enumerate(prepared.scaling.coarse):
+        histogram = prepared.space.histogram(prepared.totals[None, :], old=side == 1)
+        yield float(np.nan_to_num(discretisation_error(histogram, coarse)[0]))
 
 
 def _global(name: str, prepared: Prepared) -> doc.Change:
     """Return the metric on all examples, and its change where there are two models."""
-    own, space = metric(name), prepared.space
-    totals = np.array([prepared.totals], np.int64)
-    low, high = own.value_interval(totals, space, CONFIDENCE)
-    after = _estimate(own.value(totals, space)[0], low[0], high[0])
+    own, space, of_all = metric(name), prepared.space, prepared.of_all
+    sums = of_all[None, : space.columns]
+    low, high = own.value_interval(sums, of_all, space, CONFIDENCE)
+    after = _estimate(own.value(sums, space)[0], low[0], high[0])
     if space.comparison == "overall":
         return doc.Change(metric=name, n=prepared.rows, after=after, direction="none")
-    delta = float(own.delta(totals, totals[0], space)[0])
-    delta_low, delta_high = own.delta_interval(totals, totals[0], space, CONFIDENCE)
-    p = float(own.test(totals, totals[0], space, "both").p[0])
+    delta = float(own.delta(sums, of_all, space)[0])
+    delta_low, delta_high = own.delta_interval(sums, of_all, space, CONFIDENCE)
+    tested = own.test(sums, of_all, space, "both")
+    p = float(tested.p[0])
     return doc.Change(
         metric=name,
         n=prepared.rows,
         after=after,
-        before=_before(own, totals, space),
+        before=_before(own, sums, prepared),
         delta=_estimate(delta, delta_low[0], delta_high[0]),
         p_value=p,
-        test="McNemar mid-p, two-sided",
+        test=f"{METHODS[tested.methods[0]]}, two-sided" if tested.methods[0] else None,
+        reason=REASONS[tested.reasons[0]] or None,
         significant=p <= 1 - CONFIDENCE,
         direction=_direction(delta, higher_is_better=own.higher_is_better),
     )
 
 
-def _before(own: Metric, counts: NDArray[np.int64], space: CellSpace) -> doc.Estimate:
-    """Return the old model's metric on one slice (counts [1, cells])."""
-    low, high = own.value_interval(counts, space, CONFIDENCE, old=True)
-    return _estimate(own.value(counts, space, old=True)[0], low[0], high[0])
+def _before(own: Metric, sums: NDArray[np.int64], prepared: Prepared) -> doc.Estimate:
+    """Return the old model's metric on one slice (sums [1, columns])."""
+    space = prepared.space
+    low, high = own.value_interval(sums, prepared.of_all, space, CONFIDENCE, old=True)
+    return _estimate(own.value(sums, space, old=True)[0], low[0], high[0])
 
 
 def _direction(delta: float, *, higher_is_better: bool) -> Any:
-    if not delta:
+    if not delta or math.isnan(delta):
         return "none"
     return "improved" if (delta > 0) == higher_is_better else "degraded"
 
 
 def _finite(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+    return float(value) if math.isfinite(value) else None
 
 
 def _estimate(value: float, low: float, high: float) -> doc.Estimate:
@@ -282,11 +345,11 @@ def _estimate(value: float, low: float, high: float) -> doc.Estimate:
 
 
 def _slices(
-    config: SearchConfig,
     prepared: Prepared,
     results: Results,
     names: SliceNames,
     order: NDArray[np.int64],
+    cover: Cover,
 ) -> tuple[doc.Slice, ...]:
     keys = results.keys[order]
     ids, texts = names.ids(keys).to_pylist(), names.texts(keys).to_pylist()
@@ -295,29 +358,30 @@ def _slices(
     parents = names.ids(first.parent[order]).to_pylist()
     copies = _copies(results, names)
     sizes = results.sizes
+    places = {place: rank for rank, place in enumerate(cover.chosen.tolist())}
     return tuple(
         doc.Slice(
-            slice_id=ids[rank],
-            name=texts[rank],
-            rank=rank + 1,
+            slice_id=ids[place],
+            name=texts[place],
+            rank=places[place] + 1 if place in places else None,
+            explained=float(cover.explained[places[place]]) if place in places else None,
             definition=doc.Definition(
-                predicate=doc.Predicate.model_validate_json(predicates[rank])
+                predicate=doc.Predicate.model_validate_json(predicates[place])
             ),
             cross_size=int(results.levels[at]),
             size=doc.Size(n=int(sizes[at]), share=float(sizes[at] / prepared.rows)),
             impact=float(sizes[at] * first.delta[at]),
             refinement=doc.Refinement(
                 label=_literal(LABELS[first.label[at]]),
-                parent=parents[rank],
+                parent=parents[place],
                 p_refine=_finite(first.p_refine[at]),
             ),
-            same_examples_as=copies.get(int(keys[rank]), ()),
+            same_examples_as=copies.get(int(keys[place]), ()),
             changes=tuple(
-                _change(config, prepared, results, measured, int(at))
-                for measured in results.metrics
+                _change(prepared, results, measured, int(at)) for measured in results.metrics
             ),
         )
-        for rank, at in enumerate(order)
+        for place, at in enumerate(order)
     )
 
 
@@ -331,25 +395,26 @@ def _copies(results: Results, names: SliceNames) -> dict[int, tuple[str, ...]]:
     return copies
 
 
-def _change(
-    config: SearchConfig, prepared: Prepared, results: Results, measured: MetricResult, at: int
-) -> doc.Change:
+def _change(prepared: Prepared, results: Results, measured: MetricResult, at: int) -> doc.Change:
     own, space = metric(measured.name), prepared.space
-    counts = results.counts[at : at + 1]
-    low, high = own.value_interval(counts, space, CONFIDENCE)
+    sums = results.sums[at : at + 1]
+    low, high = own.value_interval(sums, prepared.of_all, space, CONFIDENCE)
     delta = float(measured.delta[at])
     baseline = space.comparison == "baseline"
+    inputs = own.inputs(sums[0], prepared.of_all, space)
     return doc.Change(
         metric=measured.name,
         n=int(results.sizes[at]),
         after=_estimate(measured.value[at], low[0], high[0]),
-        before=_before(own, counts, space) if baseline else None,
+        before=_before(own, sums, prepared) if baseline else None,
         reference=None if baseline else _finite(measured.reference[at]),
         complement=_finite(measured.complement[at]),
         delta=_estimate(delta, measured.low[at], measured.high[at]),
         p_value=_finite(measured.p[at]),
         p_adjusted=_finite(measured.q[at]),
-        test=_TESTS[config.test, config.comparison],
+        test=METHODS[measured.method[at]] or None,
+        inputs={name: number for name, number in inputs.items() if math.isfinite(number)},
+        reason=REASONS[measured.reason[at]] or None,
         significant=bool(measured.significant[at]),
         direction=_direction(delta, higher_is_better=own.higher_is_better),
     )

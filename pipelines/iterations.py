@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slicebeam.metrics.base import TOO_SKEWED
 from slicebeam.metrics.counting import Resampling
-from slicebeam.metrics.counting_plan import Budget, blocks, plan_all, plan_listed
+from slicebeam.metrics.counting_plan import Budget, blocks, plan_all, plan_chosen, plan_listed
+from slicebeam.metrics.distinct_groups import ENOUGH_GROUPS
 from slicebeam.metrics.level_bound import Visited, tests_per_level
 from slicebeam.metrics.multiplicity import adjusted
 from slicebeam.metrics.slice_test import SliceTest
+from slicebeam.pipelines.retested import LEAST_GROUPS, Retested
 from slicebeam.pipelines.runner import Cost, Engine
 from slicebeam.pipelines.strategies import Iterative, Knowledge, Priority
 from slicebeam.transforms.combine_slice_metrics import CombineSliceMetrics, work_items
+from slicebeam.transforms.hash_slices import CountGroups, read_sums
 from slicebeam.transforms.plans import plan_digest, write_plan
 from slicebeam.transforms.test_significance import (
     BlockTest,
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting_plan import PlannedUnit
+    from slicebeam.metrics.lattice import Keys
     from slicebeam.pipelines.config import SearchConfig
     from slicebeam.pipelines.preparation import Prepared
     from slicebeam.pipelines.strategies import Proposal
@@ -43,6 +48,8 @@ if TYPE_CHECKING:
 # Tables of a block take at most this share of the worker's memory: the columns that are counted,
 # the results and their p-values need the rest.
 _TABLES_SHARE = 8
+# How far the first, quick test may be off: by this factor in p.
+_SPARED = 10.0
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,7 @@ class Searched:
     parts : files of results, in order
     tests_per_level : slices of each level that the correction counts
     tested_per_level : slices of each level that were tested
+    few_groups : int64 [slices] resampled slices with few groups, though enough for a test
     """
 
     strategy: str
@@ -109,6 +117,7 @@ class Searched:
     parts: tuple[Path, ...]
     tests_per_level: tuple[int, ...]
     tested_per_level: tuple[int, ...]
+    few_groups: Keys
 
 
 class Iterations:
@@ -130,29 +139,38 @@ class Iterations:
     ) -> None:
         self.config, self.prepared, self.work, self.engine = config, prepared, work, engine
         self.on_progress = on_progress
-        self.resampling = (
-            Resampling(config.used_replicates, config.seed) if config.test == "paper" else None
+        resampling = (
+            Resampling(config.used_replicates, config.seed) if config.resamples_examples else None
         )
-        self.budget = Budget(
-            prepared.rows,
-            prepared.space.size,
-            1 + (self.resampling.replicates if self.resampling else 0),
-            config.memory // _TABLES_SHARE,
-        )
+        # AutoSlicer resamples for every candidate. Here only those that could become significant
+        # get replicates, in a second count.
+        self.resampling = resampling if config.is_paper else None
+        self.second = None if config.is_paper else resampling
+        self.budget = self._budget(self.resampling)
         self.tests = tuple(
             SliceTest(
                 name,
                 prepared.space,
-                prepared.totals,
-                config.test,
+                config.used_test,
                 config.alternative,
                 config.used_replicates,
                 config.seed,
+                config.smallest_slice_of(name),
             )
             for name in config.metric
         )
         self.records: list[IterationRecord] = []
+        self.few_groups: list[Keys] = [np.zeros(0, np.int64)]
         self.parts: list[Path] = []
+
+    def _budget(self, resampling: Resampling | None) -> Budget:
+        return Budget(
+            self.prepared.rows,
+            self.prepared.space.raw_columns,
+            self.prepared.space.passes,
+            1 + (resampling.replicates if resampling else 0),
+            self.config.memory // _TABLES_SHARE,
+        )
 
     def search(self) -> Searched:
         """Run all iterations of the strategy."""
@@ -170,18 +188,84 @@ class Iterations:
             levels = lattice.cross_sizes(batch.column("key").to_numpy())
             tested += np.bincount(levels, minlength=tested.size)
         per_level = tuple(tested[1:].tolist())
+        parts, record = self._resampled(parts, per_level, record)
         self.parts += parts
-        self._note(record, self._significant_of_batch(parts, per_level))
+        called = self._called(parts, 0, per_level, 1.0)
+        self._note(record, sum(keys.size for keys in called))
         return self._searched("batch", "exhausted", per_level, per_level)
 
-    def _significant_of_batch(self, parts: list[Path], per_level: tuple[int, ...]) -> int:
-        p, levels = [], []
+    def _called(
+        self, parts: list[Path], number: int, per_level: tuple[int, ...], times: float
+    ) -> list[Keys]:
+        """Return the keys, part by part, that a metric calls at a multiple of alpha.
+
+        A slice whose p exceeds alpha is not significant after any correction and does not change
+        the q-value of one that is, so that only the others are looked at together.
+        """
+        keys, p, least, levels = [], [], [], []
         for batch in parts_of(parts):
-            small = np.flatnonzero(batch.column("p0").to_numpy() <= self.config.used_alpha)
-            p.append(batch.column("p0").to_numpy()[small])
-            levels.append(self.prepared.lattice.cross_sizes(batch.column("key").to_numpy()[small]))
-        q = self._adjusted(np.concatenate(p), np.concatenate(levels), per_level)
-        return int(np.count_nonzero(q <= self.config.used_alpha))
+            own = batch.column(f"p{number}").to_numpy() / times
+            small = np.flatnonzero(own <= self.config.used_alpha)
+            keys.append(batch.column("key").to_numpy()[small])
+            p.append(own[small])
+            least.append(batch.column(f"least{number}").to_numpy()[small] / times)
+            levels.append(self.prepared.lattice.cross_sizes(keys[-1]))
+        q = self._adjusted(
+            np.concatenate(p), np.concatenate(levels), per_level, np.concatenate(least)
+        )
+        split = np.split(q <= self.config.used_alpha, np.cumsum([one.size for one in keys])[:-1])
+        return [some[called] for some, called in zip(keys, split, strict=True)]
+
+    def _resampled(
+        self, parts: list[Path], per_level: tuple[int, ...], record: IterationRecord
+    ) -> tuple[list[Path], IterationRecord]:
+        """Return parts, and their record, in which the slices that could be significant are tested by replicates.
+
+        Those are the slices that would be significant if every p of the first, quick test were a
+        tenth of what it is. The others keep p = 1 and say why.
+        """
+        if self.second is None or not parts:
+            return parts, record
+        numbers = tuple(i for i, test in enumerate(self.tests) if test.needs_rows())
+        some = [keys for i in numbers for keys in self._called(parts, i, per_level, _SPARED)]
+        # The quick test of a mean refuses what is too skewed for it; replicates need not.
+        for batch in parts_of(parts):
+            refused = [batch.column(f"reason{i}").to_numpy() == TOO_SKEWED for i in numbers]
+            some.append(batch.column("key").to_numpy()[np.any(refused, axis=0)])
+        chosen = np.unique(np.concatenate(some))
+        sizes = np.zeros(chosen.size, np.int64)
+        for batch in parts_of(parts):
+            keys = batch.column("key").to_numpy()
+            own = np.flatnonzero(np.isin(keys, chosen))
+            sizes[np.searchsorted(chosen, keys[own])] = _sizes(batch, self.prepared.space.cells)[
+                own
+            ]
+        budget = self._budget(self.second)
+        planned = plan_chosen(chosen, sizes, self.prepared.lattice, budget)
+        stage = f"iteration-{record.iteration}-resampled"
+        second, cost = self.count(stage, planned, resampling=self.second)
+        groups = self._groups(stage, chosen) if self.config.group else None
+        retested = Retested.read(second, groups, numbers)
+        folder = self.work.folder(f"{stage}-parts")
+        rewritten = [retested.rewrite(part, folder / part.name) for part in parts]
+        return rewritten, replace(
+            record,
+            cpu_seconds=record.cpu_seconds + cost.cpu_seconds,
+            wall_seconds=record.wall_seconds + cost.wall_seconds,
+            shuffled_bytes=record.shuffled_bytes + cost.shuffled_bytes,
+        )
+
+    def _groups(self, stage: str, keys: Keys) -> Array:
+        """Return in how many groups the examples of each slice are."""
+        folder = self.work.folder(f"{stage}-groups")
+        if self.work.done(f"{stage}/groups") is None:
+            transform = CountGroups(keys, self.prepared.lattice, self.prepared.shards, folder)
+            self.engine.run(lambda pipeline: pipeline | "Count groups" >> transform)
+            self.work.finish(f"{stage}/groups", {})
+        known, groups = read_sums(folder)
+        groups = groups[np.searchsorted(known, keys)]
+        self.few_groups.append(keys[(groups >= LEAST_GROUPS) & (groups < ENOUGH_GROUPS)])
+        return groups
 
     def _step_by_step(self, strategy: str) -> Searched:
         lattice = self.prepared.lattice
@@ -203,10 +287,13 @@ class Iterations:
             if proposal is None:
                 break
             parts, record = self._count_proposal(proposal, known)
-            self._learn(proposal, parts, known)
-            self.parts += parts
+            keys, sizes = self._sizes_of(proposal, parts)
+            known.add(keys, sizes)
             visited = Visited(known.keys, known.sizes)
             per_level = tuple(tests_per_level(lattice, visited, self.prepared.rows, known.min_size))
+            parts, record = self._resampled(parts, per_level, record)
+            self._learn(parts, known)
+            self.parts += parts
             self._decide(known, per_level)
             self._note(record, int(np.count_nonzero(known.significant)))
         stopped = "exhausted"
@@ -224,28 +311,44 @@ class Iterations:
         tests: tuple[int, ...],
         tested: tuple[int, ...],
     ) -> Searched:
-        return Searched(strategy, stopped, tuple(self.records), tuple(self.parts), tests, tested)
+        return Searched(
+            strategy,
+            stopped,
+            tuple(self.records),
+            tuple(self.parts),
+            tests,
+            tested,
+            np.concatenate(self.few_groups),
+        )
 
-    def _learn(self, proposal: Proposal, parts: list[Path], known: Knowledge) -> None:
-        """Add what was counted; the candidates that are in no part are empty."""
+    def _sizes_of(self, proposal: Proposal, parts: list[Path]) -> tuple[Keys, Array]:
+        """Return the candidates and their sizes; those that are in no part are empty."""
         keys = np.sort(proposal.candidates)
         sizes = np.zeros(keys.size, np.int64)
-        p = np.full(keys.size, np.nan)
         for batch in parts_of(parts):
             at = np.searchsorted(keys, batch.column("key").to_numpy())
-            sizes[at] = _sizes(batch, self.prepared.space.size)
-            p[at] = batch.column("p0").to_numpy()
-        known.add(keys, sizes, p)
+            sizes[at] = _sizes(batch, self.prepared.space.cells)
+        return keys, sizes
+
+    def _learn(self, parts: list[Path], known: Knowledge) -> None:
+        """Add the p-values of what was counted."""
+        for batch in parts_of(parts):
+            known.learn(
+                *(batch.column(name).to_numpy() for name in ("key", "p0", "first0", "least0"))
+            )
 
     def _decide(self, known: Knowledge, per_level: tuple[int, ...]) -> None:
         tested = np.flatnonzero(known.sizes >= known.min_size)
         levels = self.prepared.lattice.cross_sizes(known.keys[tested])
-        q = self._adjusted(known.p[tested], levels, per_level)
+        q = self._adjusted(known.p[tested], levels, per_level, known.least_p[tested])
         known.significant[:] = False
         known.significant[tested] = q <= self.config.used_alpha
 
-    def _adjusted(self, p: Array, levels: Array, per_level: tuple[int, ...]) -> Array:
-        return adjusted(p, levels, per_level, self.config.used_correction, len(per_level))
+    def _adjusted(
+        self, p: Array, levels: Array, per_level: tuple[int, ...], least_p: Array
+    ) -> Array:
+        correction = self.config.used_correction
+        return adjusted(p, levels, per_level, correction, len(per_level), least_p)
 
     def _count_proposal(
         self, proposal: Proposal, known: Knowledge
@@ -296,6 +399,7 @@ class Iterations:
         on_begin: Callable[[Callable[[], int]], None] | None = None,
         *,
         counts_only: bool = False,
+        resampling: Resampling | None = None,
     ) -> tuple[list[Path], Cost]:
         """Count and test what is planned, except the blocks that are finished already.
 
@@ -305,14 +409,17 @@ class Iterations:
         planned : units
         on_begin : is told a function that says how many candidates are counted
         counts_only : neither test the slices nor resample them
+        resampling : how examples are resampled, where it is not for every candidate
 
         Returns
         -------
         The parts, and what they cost when they were counted.
         """
-        folder, lattice, cells = self.work.folder(stage), self.prepared.lattice, self.budget.cells
+        folder, lattice = self.work.folder(stage), self.prepared.lattice
+        drawn = None if counts_only else resampling or self.resampling
+        budget = self._budget(drawn)
         plan = folder / "plan"
-        planned_blocks = write_plan(plan, blocks(planned, self.budget), lattice)
+        planned_blocks = write_plan(plan, blocks(planned, budget), lattice)
         digest = plan_digest(plan)
         parts = [part_path(folder, block) for block in range(len(planned_blocks))]
         finished = set(finished_blocks(folder, digest, len(planned_blocks)))
@@ -330,10 +437,19 @@ class Iterations:
         seconds = sum(planned_blocks[block].seconds for block in todo)
         items = work_items(todo, self.prepared.shards, seconds, self.engine.workers)
         tests = () if counts_only else self.tests
-        resampling = None if counts_only else self.resampling
-        combine = CombineSliceMetrics(items, plan, lattice, cells, resampling)
-        smallest = self.config.used_min_slice_size
-        test = TestSignificance(BlockTest(plan, digest, folder, lattice, cells, tests, smallest))
+        combine = CombineSliceMetrics(items, plan, lattice, self.prepared.scaling, drawn)
+        test = TestSignificance(
+            BlockTest(
+                plan,
+                digest,
+                folder,
+                lattice,
+                self.prepared.space,
+                tests,
+                self.config.used_min_slice_size,
+                self.config.used_correction == "fwer-tarone",
+            )
+        )
         cost = self.engine.run(
             lambda pipeline: (
                 pipeline | "Combine slice metrics" >> combine | "Test significance" >> test
@@ -353,5 +469,6 @@ def parts_of(paths: Iterable[Path]) -> Iterator[pa.RecordBatch]:
 
 
 def _sizes(batch: pa.RecordBatch, cells: int) -> Array:
+    """Return the sizes of the slices of a part."""
     sizes: Array = np.sum([batch.column(f"c{cell}").to_numpy() for cell in range(cells)], axis=0)
     return sizes

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from slicebeam.metrics.base import Needs
+from slicebeam.metrics.counting import Tables
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.metrics.lattice import Lattice
-from slicebeam.metrics.registry import cell_space
+from slicebeam.metrics.registry import averaged_column, metric, statistic_space
+from slicebeam.pipelines.scaling import scale
 from slicebeam.pipelines.stage import Stage
 from slicebeam.transforms.convert import Conversion, ConvertToParquet, converted_source
 from slicebeam.transforms.domains import Domain, LeftOut, arrow_type
@@ -20,8 +23,6 @@ from slicebeam.transforms.extract_predictions import (
     Predictor,
     check_classes,
     class_type,
-    load_model,
-    model_features,
 )
 from slicebeam.transforms.extract_slice_keys import (
     Encoding,
@@ -37,6 +38,7 @@ from slicebeam.transforms.learn_domains import (
     domain_to_json,
     read_domains,
 )
+from slicebeam.transforms.models import load_model, model_features
 from slicebeam.transforms.schemas import unify_schemas
 from slicebeam.transforms.shards import Shard
 from slicebeam.transforms.sources import StoredFile, open_parquet
@@ -44,11 +46,15 @@ from slicebeam.transforms.sources import StoredFile, open_parquet
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from slicebeam.metrics.base import CellSpace
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.statistic_space import StatisticSpace
     from slicebeam.pipelines.config import SearchConfig
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.work_folder import WorkFolder
     from slicebeam.transforms.extract_predictions import Side
+    from slicebeam.transforms.shards import Scaling
     from slicebeam.transforms.sources import Source
 
 # Bytes that a column of a chunk takes while it is read and coded, for the size of a chunk.
@@ -64,15 +70,15 @@ class Prepared:
     Attributes
     ----------
     source : where they were read from
-    outcome : what makes a prediction right
+    outcome : what is asked of each example
     domains : of the features
     left_out : the columns that are no features, and why
     lattice : the slices
-    space : the outcome cells
-    totals : examples in each cell
+    scaling : how the shards become statistics
+    totals : int64 [raw columns and total terms] the statistics of all examples
     shards : the encoded files
     labels : the classes
-    content : a hash of all examples' codes and cells, whatever their order
+    content : a hash of all examples' codes and what is measured of them, whatever their order
     """
 
     source: Source
@@ -80,8 +86,8 @@ class Prepared:
     domains: tuple[Domain, ...]
     left_out: tuple[LeftOut, ...]
     lattice: Lattice
-    space: CellSpace
-    totals: tuple[int, ...]
+    scaling: Scaling
+    totals: NDArray[np.int64]
     shards: tuple[str, ...]
     labels: tuple[Any, ...]
     content: int
@@ -89,7 +95,17 @@ class Prepared:
     @property
     def rows(self) -> int:
         """Number of examples."""
-        return sum(self.totals)
+        return int(self.space.sizes(self.totals))
+
+    @property
+    def space(self) -> StatisticSpace:
+        """The statistics."""
+        return self.scaling.space
+
+    @property
+    def of_all(self) -> NDArray[np.int64]:
+        """What the metrics are told of all examples: int64 [columns and total terms]."""
+        return self.space.reduce(self.totals[None, :], self.totals[None, :])[0]
 
 
 def prepare(
@@ -118,7 +134,7 @@ def prepare(
             f"no feature is left to slice by ({reasons or 'no other column'}); give the data with the "
             "columns that describe an example"
         )
-    space = cell_space(config.metric, config.comparison)
+    space = statistic_space(config.metric, config.comparison, weighted=config.weight is not None)
     lattice = Lattice(
         tuple(domain.size for domain in domains),
         # Levels beyond the number of features hold no slice, and take no share of alpha.
@@ -136,10 +152,11 @@ def prepare(
         outcome,
         space,
         work.folder("shards"),
-        config.example_id,
+        config.group or config.example_id,
+        "--group" if config.group else "--example-id",
         model_columns(config, source, features),
     )
-    return encode(encoding, lattice, left_out, work, engine)
+    return encode(config, encoding, lattice, left_out, work, engine)
 
 
 def _files(work: WorkFolder, pattern: str) -> Callable[[], int]:
@@ -180,8 +197,11 @@ def chunk_rows(config: SearchConfig, columns: int) -> int:
 
 
 def resolve_outcome(config: SearchConfig, source: Source) -> Outcome:
-    """Return what makes a prediction right, after checking that the columns fit each other."""
+    """Return what is asked of each example, after checking that the columns fit each other."""
     label_type = source.column_type(config.label, "--label")
+    outcome = Outcome(
+        config.label, "", Predictor(), None, None, config.threshold, needs_of(config), config.weight
+    )
     compared: list[str] = []
     predictors: list[Predictor | None] = []
     for prefix in ("", "baseline_"):
@@ -195,34 +215,57 @@ def resolve_outcome(config: SearchConfig, source: Source) -> Outcome:
         if not is_compared:
             # The slice is held against all examples: what the old model said is of no account.
             predictors.append(None)
-        elif column:
-            predictors.append(Predictor(column=column))
+            continue
+        # Beside predicted classes the score is only read where a metric is about scores.
+        is_read = outcome.uses_scores or not (column or model)
+        predictors.append(Predictor(column, score if is_read else None, model))
+        if column and outcome.uses_predicted_classes:
             compared.append(
                 class_type(config.label, label_type, column, source.schema.field(column).type)
             )
-        elif model:
-            predictors.append(Predictor(model=model))
-        elif score:
-            predictors.append(Predictor(score=score))
-        else:
-            predictors.append(None)
+    for name in filter(None, map(averaged_column, outcome.needs.values)):
+        source.column_type(name, f"--metric mean:{name}")
+    if config.weight:
+        source.column_type(config.weight, "--weight")
     new, old = predictors
     if new is None:
         raise InputError("no predictions: give --prediction, --score or --model")
-    own = class_type(config.label, label_type, config.label, label_type)
-    common = "double" if "double" in [own, *compared] else own
-    scored = any(p is not None and p.score is not None for p in predictors)
-    positive = _positive_class(config, label_type, common) if scored else None
-    return Outcome(config.label, common, new, old, positive, config.threshold)
+    common = ""
+    if outcome.uses_classes:
+        own = class_type(config.label, label_type, config.label, label_type)
+        common = "double" if "double" in [own, *compared] else own
+    positive = _positive_class(config, label_type, common) if _is_binary(config, outcome) else None
+    return replace(outcome, class_type=common, new=new, old=old, positive_class=positive)
+
+
+def needs_of(config: SearchConfig) -> Needs:
+    """Return what all metrics together want to know of an example."""
+    needs = [metric(name).needs for name in config.metric]
+    return Needs(
+        tuple(sorted({bit for need in needs for bit in need.indicators})),
+        any(need.classes for need in needs),
+        any(need.ranked for need in needs),
+        tuple(sorted({value for need in needs for value in need.values})),
+    )
+
+
+def _is_binary(config: SearchConfig, outcome: Outcome) -> bool:
+    """Return whether one class is set apart from the others."""
+    set_apart = outcome.uses_scores or {"positive", "predicted"} & set(outcome.needs.indicators)
+    return bool(set_apart) or (config.uses_threshold and outcome.uses_predicted_classes)
 
 
 def _positive_class(config: SearchConfig, label_type: pa.DataType, common: str) -> Any:
     text = config.positive_class
     if text is None:
         if common == "string":
+            why = (
+                "--score does not say which class it speaks of"
+                if config.uses_threshold
+                else f"{', '.join(config.metric)} is about one class"
+            )
             raise InputError(
-                f"--score needs --positive-class: label {config.label!r} is text, and the score "
-                "does not say which class it speaks of"
+                f"--positive-class is missing: label {config.label!r} is text, and {why}"
             )
         return 1.0 if common == "double" else 1
     if common == "string":
@@ -252,15 +295,17 @@ def choose_features(config: SearchConfig, source: Source, outcome: Outcome) -> l
             raise InputError(
                 f"--features and --exclude-features both name {name!r}; leave it out of one"
             )
-    if config.example_id:
-        source.column_type(config.example_id, "--example-id")
+    for option, column in (("--example-id", config.example_id), ("--group", config.group)):
+        if column:
+            source.column_type(column, option)
     roles = {outcome.label, config.prediction, config.score, config.baseline_prediction}
-    roles |= {config.baseline_score, config.example_id}
+    roles |= {config.baseline_score, config.example_id, config.weight, config.group}
+    roles |= set(map(averaged_column, config.metric))
     for name in config.features:
         if name in roles:
             raise InputError(
-                f"--features: {name!r} is the label, a prediction, a score or the id; a slice of it "
-                "would say nothing"
+                f"--features: {name!r} is the label, a prediction, a score, a weight, a group, an id or "
+                "what is averaged; a slice of it would say nothing"
             )
     chosen = config.features or tuple(name for name in names if name not in roles)
     return [name for name in dict.fromkeys(chosen) if name not in set(config.exclude_features)]
@@ -386,13 +431,14 @@ def model_columns(
 
 
 def encode(
+    config: SearchConfig,
     encoding: Encoding,
     lattice: Lattice,
     left_out: tuple[LeftOut, ...],
     work: WorkFolder,
     engine: Engine,
 ) -> Prepared:
-    """Write the shards, unless they are written, and check what they say of the classes."""
+    """Write the shards, unless they are written, and check what they say of the examples."""
     if work.done("encoded") is None:
         engine.run(
             lambda pipeline: (
@@ -403,24 +449,35 @@ def encode(
             )
         )
         work.finish("encoded", {})
-    paths = sorted(encoding.folder.glob("*.arrow"))
-    facts = [Shard(path).facts for path in paths]
-    totals = [sum(column) for column in zip(*(fact["totals"] for fact in facts), strict=True)]
-    if sum(totals) != encoding.source.rows:
+    shards = [Shard(path) for path in sorted(encoding.folder.glob("*.arrow"))]
+    facts = [shard.facts for shard in shards]
+    rows = sum(fact["rows"] for fact in facts)
+    if rows != encoding.source.rows:
         raise InputError(
             f"the data changed while it was read: {encoding.source.rows:,} examples at first, then "
-            f"{sum(totals):,}; run again"
+            f"{rows:,}; run again"
         )
-    labels = check_classes([fact["classes"] for fact in facts], encoding.outcome)
+    labels = check_classes(
+        [fact["classes"] for fact in facts],
+        encoding.outcome,
+        is_positive_named=config.positive_class is not None,
+    )
+    scaling = scale(encoding, shards, facts, rows)
+    tables = Tables([], lattice, scaling.space, None)
+    for shard in shards:
+        for block in shard.blocks(scaling):
+            tables.add(block)
+    if config.weight and not scaling.space.weights(tables.total[0]).sum() > 0:
+        raise InputError(f"--weight {config.weight!r} is 0 for every example")
     return Prepared(
         encoding.source,
         encoding.outcome,
         encoding.domains,
         left_out,
         lattice,
-        encoding.space,
-        tuple(totals),
-        tuple(str(path) for path in paths),
+        scaling,
+        tables.total[0],
+        tuple(str(shard.path) for shard in shards),
         tuple(labels),
         sum(fact["content"] for fact in facts) % 2**64,
     )

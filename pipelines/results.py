@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,15 @@ from slicebeam.metrics.counting_plan import plan_listed
 from slicebeam.metrics.lattice import contains
 from slicebeam.metrics.multiplicity import adjusted
 from slicebeam.metrics.registry import metric
+from slicebeam.pipelines.duplicates import same_examples
 from slicebeam.pipelines.iterations import parts_of
-from slicebeam.transforms.hash_slices import HashSlices, read_hashes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.base import CellSpace, Metric
+    from slicebeam.metrics.base import Metric
     from slicebeam.metrics.lattice import Keys
+    from slicebeam.metrics.statistic_space import StatisticSpace
     from slicebeam.pipelines.config import SearchConfig
     from slicebeam.pipelines.iterations import Iterations, Searched
     from slicebeam.pipelines.preparation import Prepared
@@ -49,7 +50,7 @@ class MetricResult:
     ----------
     name : of the metric
     value, reference, complement, delta, low, high : of the metric; complement is NaN for baseline
-    p, q, significant, reason : of the test
+    p, q, significant, reason, method : of the test
     label : position in ``LABELS``
     parent : key of the best parent, 0 where there is no label
     p_refine : of the refinement test, NaN where there is none
@@ -66,6 +67,7 @@ class MetricResult:
     q: NDArray[np.float64]
     significant: NDArray[np.bool_]
     reason: NDArray[np.int8]
+    method: NDArray[np.int8]
     label: NDArray[np.int8]
     parent: Keys
     p_refine: NDArray[np.float64]
@@ -79,7 +81,8 @@ class Results:
     ----------
     keys : int64 [slices]
     levels : int64 [slices]
-    counts : int64 [slices, cells]
+    sums : int64 [slices, columns]
+    space : the statistics
     metrics : of each metric
     same_as : int64 [slices] key of the shortest significant slice with the same examples; the
         slice's own key where there is no other
@@ -88,7 +91,8 @@ class Results:
 
     keys: Keys
     levels: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    sums: NDArray[np.int64]
+    space: StatisticSpace
     metrics: list[MetricResult]
     same_as: Keys
     saved: str
@@ -96,8 +100,7 @@ class Results:
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """Examples of each slice [slices]."""
-        sizes: NDArray[np.int64] = self.counts.sum(axis=1)
-        return sizes
+        return self.space.sizes(self.sums)
 
 
 @dataclass(frozen=True)
@@ -105,19 +108,15 @@ class _Kept:
     """Slices as they stand in the parts."""
 
     keys: Keys
-    counts: NDArray[np.int64]
+    sums: NDArray[np.int64]
     p: NDArray[np.float64]
-    reasons: NDArray[np.int8]
-    errors: NDArray[np.float64]
+    least: NDArray[np.float64]
+    reason: NDArray[np.int8]
+    method: NDArray[np.int8]
+    se: NDArray[np.float64]
 
     def take(self, positions: NDArray[Any]) -> _Kept:
-        return _Kept(
-            self.keys[positions],
-            self.counts[positions],
-            self.p[positions],
-            self.reasons[positions],
-            self.errors[positions],
-        )
+        return _Kept(*(getattr(self, field.name)[positions] for field in fields(self)))
 
 
 def collect(
@@ -142,11 +141,11 @@ def collect(
     chosen = chosen[np.lexsort((kept.keys[chosen], levels[chosen]))]
     kept, q, significant = kept.take(chosen), q[chosen], significant[chosen]
     levels = levels[chosen]
-    parents = _ParentCounts(prepared, iterations, kept, np.any(significant, axis=1))
+    parents = _ParentSums(prepared, iterations, kept, np.any(significant, axis=1))
     called = _Called(config, prepared, kept, levels, q, significant, parents)
     metrics = [_metric_result(number, called) for number in range(len(config.metric))]
-    same_as = _same_examples(kept, significant[:, 0], levels, prepared, work, engine)
-    return Results(kept.keys, levels, kept.counts, metrics, same_as, saved)
+    same_as = same_examples(kept.keys, kept.sums, significant[:, 0], levels, prepared, work, engine)
+    return Results(kept.keys, levels, kept.sums, prepared.space, metrics, same_as, saved)
 
 
 def _load(
@@ -157,52 +156,46 @@ def _load(
     A slice whose p exceeds alpha is not significant after any correction, and does not change the
     q-value of one that is, so that of very many slices only the others are kept in memory.
     """
-    lattice, cells, metrics = prepared.lattice, prepared.space.size, len(config.metric)
+    lattice, columns, metrics = prepared.lattice, prepared.space.columns, len(config.metric)
+    correction = config.used_correction
     pieces: list[_Kept] = []
     for batch in parts_of(searched.parts):
-        columns = {name: batch.column(name).to_numpy() for name in batch.schema.names}
-        counts = np.stack([columns[f"c{cell}"] for cell in range(cells)], axis=1)
-        p = np.stack([columns[f"p{i}"] for i in range(metrics)], axis=1)
-        piece = _Kept(
-            columns["key"],
-            counts,
-            p,
-            np.stack([columns[f"reason{i}"] for i in range(metrics)], axis=1),
-            np.stack([columns[f"se{i}"] for i in range(metrics)], axis=1),
-        )
-        wanted = ~np.isnan(p[:, 0])
-        if not keep_all and config.used_correction not in ("bh", "by"):
+        column = {name: batch.column(name).to_numpy() for name in batch.schema.names}
+        each = {
+            name: np.stack([column[f"{name}{i}"] for i in range(metrics)], axis=1)
+            for name in ("p", "least", "reason", "method", "se")
+        }
+        sums = np.stack([column[f"c{i}"] for i in range(columns)], axis=1)
+        piece = _Kept(column["key"], sums, **each)
+        wanted = ~np.isnan(piece.p[:, 0])
+        if not keep_all and correction not in ("bh", "by"):
             first = lattice.cross_sizes(piece.keys) == 1
-            wanted &= (p <= config.used_alpha).any(axis=1) | first
+            wanted &= (piece.p <= config.used_alpha).any(axis=1) | first
         pieces.append(piece.take(np.flatnonzero(wanted)))
     if not pieces:
         empty = np.zeros((0, metrics))
-        none = np.zeros(0, np.int64)
-        return _Kept(
-            none, np.zeros((0, cells), np.int64), empty, empty.astype(np.int8), empty
-        ), empty
+        codes = empty.astype(np.int8)
+        sums = np.zeros((0, columns), np.int64)
+        return _Kept(np.zeros(0, np.int64), sums, empty, empty, codes, codes, empty), empty
     kept = _Kept(
-        *(
-            np.concatenate([getattr(piece, name) for piece in pieces])
-            for name in ("keys", "counts", "p", "reasons", "errors")
-        )
+        *(np.concatenate([getattr(piece, one.name) for piece in pieces]) for one in fields(_Kept))
     )
     levels = lattice.cross_sizes(kept.keys)
     tests = searched.tests_per_level
     q = [
-        adjusted(kept.p[:, i], levels, tests, config.used_correction, len(tests))
+        adjusted(kept.p[:, i], levels, tests, correction, len(tests), kept.least[:, i])
         for i in range(metrics)
     ]
     return kept, np.stack(q, axis=1)
 
 
-class _ParentCounts:
-    """The counts of the parents of significant slices, counted where the search did not.
+class _ParentSums:
+    """The sums of the parents of significant slices, counted where the search did not.
 
     Parameters
     ----------
     prepared, iterations : of the run
-    kept : the slices whose counts are known
+    kept : the slices whose sums are known
     needed : bool [slices] whose parents are asked for
     """
 
@@ -215,7 +208,7 @@ class _ParentCounts:
     ) -> None:
         self.lattice = prepared.lattice
         order = np.argsort(kept.keys)
-        self.keys, self.counts = kept.keys[order], kept.counts[order]
+        self.keys, self.sums = kept.keys[order], kept.sums[order]
         missing = [np.zeros(0, np.int64)]
         levels = self.lattice.cross_sizes(kept.keys)
         for level in range(2, self.lattice.max_cross_size + 1):
@@ -230,17 +223,17 @@ class _ParentCounts:
         none = np.zeros(unknown.size, np.int64)
         planned = plan_listed(unknown, none, none, self.lattice, iterations.budget)
         parts, _ = iterations.count("parents", planned, counts_only=True)
-        keys, counts = [self.keys], [self.counts]
+        keys, sums = [self.keys], [self.sums]
         for batch in parts_of(parts):
             keys.append(batch.column("key").to_numpy())
-            cells = [batch.column(f"c{cell}").to_numpy() for cell in range(prepared.space.size)]
-            counts.append(np.stack(cells, axis=1))
+            every = range(prepared.space.columns)
+            sums.append(np.stack([batch.column(f"c{i}").to_numpy() for i in every], axis=1))
         order = np.argsort(np.concatenate(keys))
-        self.keys, self.counts = np.concatenate(keys)[order], np.concatenate(counts)[order]
+        self.keys, self.sums = np.concatenate(keys)[order], np.concatenate(sums)[order]
 
     def of(self, keys: Keys) -> NDArray[np.int64]:
-        """Return the counts [slices, cells] of known slices."""
-        return self.counts[np.searchsorted(self.keys, keys)]
+        """Return the sums [slices, columns] of known slices."""
+        return self.sums[np.searchsorted(self.keys, keys)]
 
 
 @dataclass(frozen=True)
@@ -253,18 +246,18 @@ class _Called:
     levels: NDArray[np.int64]
     q: NDArray[np.float64]
     significant: NDArray[np.bool_]
-    parents: _ParentCounts
+    parents: _ParentSums
 
 
 def _metric_result(number: int, called: _Called) -> MetricResult:
     config, prepared, kept = called.config, called.prepared, called.kept
     own = metric(config.metric[number])
-    space, totals = prepared.space, np.array(prepared.totals, np.int64)
-    value = own.value(kept.counts, space)
-    reference = own.reference(kept.counts, totals, space)
+    space, totals = prepared.space, prepared.of_all
+    value = own.value(kept.sums, space)
+    reference = own.reference(kept.sums, totals, space)
     delta = value - reference
-    low, high = _intervals(own, kept.counts, totals, space)
-    errors = kept.errors[:, number]
+    low, high = _intervals(own, kept.sums, totals, space)
+    errors = kept.se[:, number]
     drawn = ~np.isnan(errors)
     if drawn.any():
         reach = stdtrit(config.used_replicates - 1, 0.5 + CONFIDENCE / 2) * errors
@@ -275,7 +268,7 @@ def _metric_result(number: int, called: _Called) -> MetricResult:
     if space.comparison == "baseline":
         complement = np.full(value.shape, np.nan)
     else:
-        complement = own.complement(kept.counts, totals, space)
+        complement = own.complement(kept.sums, totals, space)
     label, parent, p_refine = _labels(number, called, delta)
     return MetricResult(
         own.name,
@@ -288,7 +281,8 @@ def _metric_result(number: int, called: _Called) -> MetricResult:
         kept.p[:, number],
         called.q[:, number],
         called.significant[:, number],
-        kept.reasons[:, number],
+        kept.reason[:, number],
+        kept.method[:, number],
         label,
         parent,
         p_refine,
@@ -296,13 +290,13 @@ def _metric_result(number: int, called: _Called) -> MetricResult:
 
 
 def _intervals(
-    own: Metric, counts: NDArray[np.int64], totals: NDArray[np.int64], space: CellSpace
+    own: Metric, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the intervals (low, high) [slices] of the deltas, some slices at a time."""
-    low, high = np.empty(len(counts)), np.empty(len(counts))
-    for begin in range(0, len(counts), _SLICES_AT_A_TIME):
+    low, high = np.empty(len(sums)), np.empty(len(sums))
+    for begin in range(0, len(sums), _SLICES_AT_A_TIME):
         some = slice(begin, begin + _SLICES_AT_A_TIME)
-        low[some], high[some] = own.delta_interval(counts[some], totals, space, CONFIDENCE)
+        low[some], high[some] = own.delta_interval(sums[some], totals, space, CONFIDENCE)
     return low, high
 
 
@@ -316,7 +310,7 @@ def _labels(
     the one that explains it best: that with the largest p.
     """
     own, lattice = metric(called.config.metric[number]), called.prepared.lattice
-    space, totals = called.prepared.space, np.array(called.prepared.totals, np.int64)
+    space, totals = called.prepared.space, called.prepared.of_all
     kept, levels, significant = called.kept, called.levels, called.significant[:, number]
     label = np.where(significant, NEW, NO_LABEL).astype(np.int8)
     best = np.zeros(kept.keys.size, np.int64)
@@ -328,7 +322,7 @@ def _labels(
         mine = np.flatnonzero(significant & (levels == level))
         if mine.size == 0:
             continue
-        keys, counts = kept.keys[mine], kept.counts[mine]
+        keys, sums = kept.keys[mine], kept.sums[mine]
         harm_up = upward[mine]
         worst_p, margin = np.full(mine.size, -1.0), np.full(mine.size, np.inf)
         for parent in lattice.parents(keys):
@@ -337,8 +331,8 @@ def _labels(
             worse = harm_up != own.higher_is_better
             p = np.where(
                 worse,
-                own.p_refine(counts, above, space, worse=True),
-                own.p_refine(counts, above, space, worse=False),
+                own.p_refine(sums, above, totals, space, worse=True),
+                own.p_refine(sums, above, totals, space, worse=False),
             )
             parent_delta = own.delta(above, totals, space)
             ahead = np.where(harm_up, 1, -1) * (delta[mine] - parent_delta)
@@ -357,43 +351,6 @@ def _labels(
         refines = (worst_p < REFINE_P) & (margin >= REFINE_MARGIN)
         label[mine] = np.where(~below, NEW, np.where(refines, REFINES, INHERITED))
     return label, best, p_refine
-
-
-def _same_examples(
-    kept: _Kept,
-    significant: NDArray[np.bool_],
-    levels: NDArray[np.int64],
-    prepared: Prepared,
-    work: WorkFolder,
-    engine: Engine,
-) -> Keys:
-    """Return for each slice the key of the shortest significant one with the same examples.
-
-    Only slices with equal counts can be the same, so only those are hashed.
-    """
-    same = kept.keys.copy()
-    mine = np.flatnonzero(significant)
-    if mine.size < 2:
-        return same
-    _, group, members = np.unique(
-        kept.counts[mine], axis=0, return_inverse=True, return_counts=True
-    )
-    alike = mine[members[group.reshape(-1)] > 1]
-    if alike.size == 0:
-        return same
-    keys = np.sort(kept.keys[alike])
-    folder = work.folder("hashes")
-    if work.done("hashed") is None:
-        transform = HashSlices(keys, prepared.lattice, prepared.shards, folder)
-        engine.run(lambda pipeline: pipeline | "Hash slices" >> transform)
-        work.finish("hashed", {})
-    known, sums = read_hashes(folder)
-    sums = sums[np.searchsorted(known, kept.keys[alike])]
-    order = np.lexsort((kept.keys[alike], levels[alike], sums))
-    begins = np.concatenate([[True], sums[order][1:] != sums[order][:-1]])
-    shortest = kept.keys[alike][order][np.flatnonzero(begins)][np.cumsum(begins) - 1]
-    same[alike[order]] = shortest
-    return same
 
 
 def report_order(results: Results, config: SearchConfig) -> NDArray[np.int64]:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.covering import cover
 from slicebeam.pipelines.document import build
+from slicebeam.pipelines.explain import explain
 from slicebeam.pipelines.iterations import Iterations
 from slicebeam.pipelines.preparation import prepare
-from slicebeam.pipelines.results import collect
+from slicebeam.pipelines.results import collect, report_order
 from slicebeam.pipelines.runner import Engine, runner_config
 from slicebeam.pipelines.slices_table import SliceNames, write_slices
 from slicebeam.pipelines.stage import Stage
@@ -35,14 +37,18 @@ class Published:
     ----------
     changelist : the document
     changelist_path, slices_path : where it and the table are
+    explanation : how the slice that was asked for got its p-value, line by line
     """
 
     changelist: ChangeList
     changelist_path: Path
     slices_path: Path
+    explanation: tuple[str, ...] = ()
 
 
-def run_search(config: SearchConfig, terminal: Terminal, *, resume: bool = False) -> Published:
+def run_search(
+    config: SearchConfig, terminal: Terminal, *, resume: bool = False, asked: str | None = None
+) -> Published:
     """Search the slices and publish what was found.
 
     Raises
@@ -73,16 +79,29 @@ def run_search(config: SearchConfig, terminal: Terminal, *, resume: bool = False
         terminal.stage(Stage("describing what was found"))
         results = collect(config, prepared, searched, iterations, work, engine)
         names = SliceNames(prepared.lattice, prepared.domains)
+        order = report_order(results, config)
+        chosen = cover(config, prepared, results, order, work, engine)
         paths = output / "slices.parquet", output / "changelist.json"
         # Both are complete before either appears, and the document names its table's hash.
         with written_together(*paths) as (table, document):
             write_slices(table, results, names, prepared.rows)
             changelist = build(
-                config, prepared, searched, results, names, engine.name, _sha256(table)
+                config,
+                prepared,
+                searched,
+                results,
+                names,
+                order,
+                chosen,
+                engine.name,
+                _sha256(table),
             )
             document.write(changelist.to_json().encode("utf-8"))
     work.remove()
-    return Published(changelist, changelist_path=paths[1], slices_path=paths[0])
+    explanation: tuple[str, ...] = ()
+    if asked is not None:
+        explanation = explain(asked, config, prepared, searched, results, names)
+    return Published(changelist, paths[1], paths[0], explanation)
 
 
 def _sha256(stream: IO[bytes]) -> str:

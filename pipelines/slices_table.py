@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from slicebeam.metrics.base import REASONS
+from slicebeam.metrics.base import METHODS, REASONS
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.results import LABELS, NO_LABEL
 
@@ -45,6 +45,7 @@ SCHEMA = pa.schema(
         ("impact", pa.float64()),
         ("label", pa.string()),
         ("parent", pa.string()),
+        ("test", pa.string()),
         ("reason", pa.string()),
     ]
 )
@@ -127,7 +128,8 @@ def _table(
         "impact": _floats(sizes * delta),
         "label": pa.array(LABELS, pa.string()).take(pa.array(label)),
         "parent": names.ids(np.where(label == NO_LABEL, 0, measured.parent[part])),
-        "reason": _reasons(measured.reason[part]),
+        "test": _texts(METHODS, measured.method[part]),
+        "reason": _texts(REASONS, measured.reason[part]),
     }
     return pa.table(list(columns.values()), schema=SCHEMA)
 
@@ -137,6 +139,6 @@ def _floats(values: NDArray[np.float64]) -> pa.Array:
     return pa.array(values, pa.float64(), mask=np.isnan(values))
 
 
-def _reasons(codes: NDArray[np.int8]) -> pa.Array:
-    texts = pa.array([None, *REASONS[1:]], pa.string())
-    return texts.take(pa.array(codes))
+def _texts(texts: tuple[str, ...], codes: NDArray[np.int8]) -> pa.Array:
+    """Return what the codes mean, null for 0."""
+    return pa.array([None, *texts[1:]], pa.string()).take(pa.array(codes))

@@ -32,6 +32,8 @@ class Knowledge:
     keys : int64 [slices], sorted
     sizes : int64 [slices] examples; 0 for an empty slice
     p : float64 [slices] p-value of the metric that steers; NaN for a slice that is too small
+    first_p : float64 [slices] the same by the first test, where replicates decide only of some
+    least_p : float64 [slices] smallest p-value that the slice's margins allow, 0 if not known
     significant : bool [slices]
     min_size : smallest slice that is tested
     """
@@ -40,16 +42,33 @@ class Knowledge:
     keys: Keys = field(default_factory=lambda: np.zeros(0, np.int64))
     sizes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     p: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    first_p: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    least_p: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     significant: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
 
-    def add(self, keys: Keys, sizes: NDArray[np.int64], p: NDArray[np.float64]) -> None:
-        """Add slices that were not known before."""
+    def add(self, keys: Keys, sizes: NDArray[np.int64]) -> None:
+        """Add slices that were not known before, and are not tested yet."""
         order = np.argsort(keys)
         at = np.searchsorted(self.keys, keys[order])
         self.keys = np.insert(self.keys, at, keys[order])
         self.sizes = np.insert(self.sizes, at, sizes[order])
-        self.p = np.insert(self.p, at, p[order])
+        self.p = np.insert(self.p, at, np.nan)
+        self.first_p = np.insert(self.first_p, at, np.nan)
+        self.least_p = np.insert(self.least_p, at, 0.0)
         self.significant = np.insert(self.significant, at, False)
+
+    def learn(
+        self,
+        keys: Keys,
+        p: NDArray[np.float64],
+        first_p: NDArray[np.float64] | None = None,
+        least_p: NDArray[np.float64] | None = None,
+    ) -> None:
+        """Note how known slices were tested; the attributes say what the arrays are."""
+        at = np.searchsorted(self.keys, keys)
+        self.p[at] = p
+        self.first_p[at] = p if first_p is None else first_p
+        self.least_p[at] = 0.0 if least_p is None else least_p
 
     def size_of(self, keys: Keys) -> NDArray[np.int64]:
         """Return the sizes of known slices."""
@@ -211,7 +230,7 @@ class Priority:
             waiting &= ~known.significant
         waiting &= self.lattice.cross_sizes(known.keys) < self.lattice.max_cross_size
         waiting &= ~contains(self.popped, known.keys)
-        keys, p = known.keys[waiting], known.p[waiting]
+        keys, p = known.keys[waiting], known.first_p[waiting]
         return keys[np.lexsort((keys, p))]
 
     def _nonempty_rates(self, known: Knowledge) -> list[Fraction]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.search import Published
 
 MOST_ROWS = 12
+MOST_COVERING = 5
 _LINE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 # Intervals are shown from this width; what is no terminal gets a width of its own.
@@ -155,6 +156,8 @@ def summary_json(published: Published) -> dict[str, Any]:
         "strategy": document.search.strategy,
         "left_out": {column.name: column.reason for column in document.dataset.left_out},
         "worst": [_slice_json(one) for one in document.slices[:MOST_ROWS]],
+        "warnings": list(document.testing.warnings),
+        "explanation": list(published.explanation),
     }
 
 
@@ -174,6 +177,8 @@ def _slice_json(one: Slice) -> dict[str, Any]:
         "p_value": change.p_value,
         "q_value": change.p_adjusted,
         "label": one.refinement.label,
+        "rank": one.rank,
+        "explained": one.explained,
     }
 
 
@@ -197,9 +202,19 @@ def show(published: Published) -> None:
         rest = document.search.reported - MOST_ROWS
         if rest > 0:
             console.print(f"and {rest:,} more", markup=False)
+    cover = sorted((one for one in document.slices if one.rank), key=lambda one: one.rank or 0)
+    if cover:
+        console.print("Few explain most of the excess (share explained so far):", markup=False)
+        for one in cover[:MOST_COVERING]:
+            console.print(f"  {one.explained:4.0%}  {one.name} (n = {one.size.n:,})", markup=False)
+        console.print()
     for line in notes(document):
         console.print(line, markup=False, style="dim")
     console.print()
+    for line in published.explanation:
+        console.out(line, highlight=False)
+    if published.explanation:
+        console.print()
     # Paths are printed raw, so that no terminal width breaks them.
     for path in (published.changelist_path, published.slices_path):
         console.out(str(path), highlight=False)
@@ -250,6 +265,7 @@ def notes(document: ChangeList) -> list[str]:
         f"{tested:,} slices{of} tested ({search.strategy}; {testing.test}).",
         testing.corrected_for,
     ]
+    lines += testing.warnings
     if testing.expected_false is not None:
         lines.append(
             f"If no slice differed, about {testing.expected_false:,.0f} would be called significant."

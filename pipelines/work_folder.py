@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 
 _MARKER = "run.json"
 _OWNER = "owner"
-_LAYOUT = 1
+_LAYOUT = 2
 # What a run puts into its work folder besides these two.
-_FOLDERS = re.compile(r"parquet|domains|shards|parents|hashes|iteration-\d+")
+_FOLDERS = re.compile(
+    r"parquet|domains|shards|parents|(first-)?hashes|overlaps|iteration-\d+(-resampled(-parts|-groups)?)?"
+)
 _FILES = {
     "converted.json",
     "domains.json",
     "encoded.json",
-    "hashed.json",
+    "overlapping.json",
     "workers.log",
     "workers.pid",
 }

@@ -10,19 +10,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slicebeam.metrics import counting_plan
-from slicebeam.metrics.counting import CountReader, Resampling, Tables, Unit, table_cells
-from slicebeam.metrics.counting_plan import Budget, PlannedUnit, blocks, plan_all, plan_listed
+from slicebeam.metrics.count_reader import SumReader
+from slicebeam.metrics.counting import Resampling, Tables, Unit, selector_bytes, table_cells
+from slicebeam.metrics.counting_plan import (
+    Budget,
+    PlannedUnit,
+    blocks,
+    plan_all,
+    plan_chosen,
+    plan_listed,
+)
 from slicebeam.metrics.lattice import Lattice
 from slicebeam.transforms.plans import plan_digest, read_block, write_plan
-from tests.test_counting import Table
+from tests.test_counting import COUNTS, EVERYTHING, VALUES, WEIGHTS, Table, assert_same
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from slicebeam.metrics.statistic_space import StatisticSpace
+
 
 SEEDS = st.integers(0, 2**32)
 MEMORY = st.sampled_from([1500, 6000, 10**9])
-CELLS = 4
+LEAN = st.sampled_from([COUNTS, WEIGHTS, VALUES])
+
+
+def budget_for(table: Table, layers: int, memory: int) -> Budget:
+    space = table.space
+    return Budget(table.rows, space.raw_columns, space.passes, layers, memory, 1e-4)
 
 
 def read(
@@ -30,16 +45,16 @@ def read(
 ) -> dict[int, Any]:
     """Count a plan block by block; a slice that is reported twice fails."""
     layers = 1 + (resampling.replicates if resampling else 0)
-    reader = CountReader(table.lattice, CELLS, layers, 1)
+    reader = SumReader(table.lattice, table.space, layers, 1)
     found: dict[int, Any] = {}
     for block in planned:
         units = [one.unit for one in block]
-        tables = Tables(units, table.lattice, CELLS, resampling)
+        tables = Tables(units, table.lattice, table.space, resampling)
         for rows in table.blocks([13, 29]):
             tables.add(rows)
         for some in reader.slices(units, tables.state()):
             assert not found.keys() & set(some.keys.tolist())
-            found.update(zip(some.keys.tolist(), some.counts.tolist(), strict=True))
+            found.update(zip(some.keys.tolist(), some.sums, strict=True))
     return found
 
 
@@ -51,6 +66,9 @@ def table_bytes(unit: Unit, lattice: Lattice, budget: Budget) -> int:
         cells = min(table_cells(unit.features, lattice), budget.rows) // unit.parts
     else:
         assert unit.bases is not None
+        if unit.method == "listed":
+            own = selector_bytes(unit.bases.size, table_cells(unit.features, lattice))
+            return own + unit.bases.size * budget.cell_bytes
         cells = sum(unit.bases.size * int(lattice.radices[f]) for f in unit.extensions)
     return cells * budget.cell_bytes
 
@@ -86,19 +104,21 @@ def small_tables(patch: pytest.MonkeyPatch, *, select: float) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(seed=SEEDS, memory=MEMORY, replicates=st.integers(0, 2), small=st.booleans())
-def test_all_slices_once(seed: int, memory: int, replicates: int, *, small: bool) -> None:
-    table = Table(seed)
+@given(seed=SEEDS, memory=MEMORY, replicates=st.integers(0, 2), small=st.booleans(), space=LEAN)
+def test_all_slices_once(
+    seed: int, memory: int, replicates: int, space: StatisticSpace, *, small: bool
+) -> None:
+    table = Table(seed, space=space)
     resampling = Resampling(replicates, 5) if replicates else None
-    budget = Budget(table.rows, CELLS, 1 + replicates, memory, 1e-4)
+    budget = budget_for(table, 1 + replicates, memory)
     with pytest.MonkeyPatch.context() as patch:
         if small:
             small_tables(patch, select=5e-9)
         planned = list(blocks(plan_all(table.lattice, budget), budget))
     check_memory(planned, table.lattice, budget)
     expected = table.all_counts(table.tuples(), resampling)
-    nonempty = {key: value for key, value in expected.items() if any(value[0])}
-    assert read(table, planned, resampling) == nonempty
+    nonempty = {key: value for key, value in expected.items() if table.is_nonempty(value)}
+    assert_same(read(table, planned, resampling), nonempty)
 
 
 def candidates_of(
@@ -130,13 +150,20 @@ def candidates_of(
     replicates=st.integers(0, 2),
     small=st.booleans(),
     select=st.sampled_from([0.0, 5e-9, 1.0]),
+    space=LEAN,
 )
 def test_listed_slices_once(
-    seed: int, memory: int, replicates: int, *, small: bool, select: float
+    seed: int,
+    memory: int,
+    replicates: int,
+    space: StatisticSpace,
+    *,
+    small: bool,
+    select: float,
 ) -> None:
-    table = Table(seed)
+    table = Table(seed, space=space)
     resampling = Resampling(replicates, 5) if replicates else None
-    budget = Budget(table.rows, CELLS, 1 + replicates, memory, 1e-4)
+    budget = budget_for(table, 1 + replicates, memory)
     candidates, bases, sizes = candidates_of(table, np.random.default_rng(seed))
     with pytest.MonkeyPatch.context() as patch:
         if small:
@@ -149,7 +176,37 @@ def test_listed_slices_once(
     assert sorted(every.tolist()) == sorted(candidates.tolist())
     expected = table.all_counts(table.tuples(), resampling)
     wanted = {key: expected[key] for key in candidates.tolist()}
-    assert read(table, planned, resampling) == wanted
+    assert_same(read(table, planned, resampling), wanted)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=SEEDS,
+    memory=st.sampled_from([3000, 100_000, 10**9]),
+    replicates=st.integers(0, 3),
+    space=st.sampled_from([COUNTS, VALUES, EVERYTHING]),
+)
+def test_chosen_slices_once(seed: int, memory: int, replicates: int, space: StatisticSpace) -> None:
+    table = Table(seed, space=space)
+    resampling = Resampling(replicates, 5) if replicates else None
+    budget = budget_for(table, 1 + replicates, memory)
+    rng = np.random.default_rng(seed)
+    expected = table.all_counts(table.tuples(), resampling)
+    keys = rng.permutation(np.array(list(expected), np.int64))
+    keys = keys[: int(rng.integers(0, keys.size + 1))]
+    sizes = np.array([space.sizes(expected[key][0]) for key in keys.tolist()], np.int64)
+    planned = list(blocks(plan_chosen(keys, sizes, table.lattice, budget), budget))
+    for block in planned:
+        assert {one.unit.method for one in block} == {"listed"}
+        for one in block:
+            assert table_bytes(one.unit, table.lattice, budget) <= one.bytes
+            # What can be cut was cut.
+            assert one.unit.candidates is not None
+            width = one.unit.candidates.size
+            assert width == 1 or width * budget.cell_bytes <= memory // 2
+        assert len(block) == 1 or sum(one.bytes for one in block) <= memory
+    wanted = {key: expected[key] for key in keys.tolist()}
+    assert_same(read(table, planned, resampling), wanted)
 
 
 def test_every_method_is_chosen() -> None:
@@ -162,7 +219,7 @@ def test_every_method_is_chosen() -> None:
             table = Table(seed)
             candidates = candidates_of(table, np.random.default_rng(seed))
             for memory in (1500, 20_000, 10**9):
-                budget = Budget(table.rows, CELLS, 1, memory)
+                budget = Budget(table.rows, 4, 1, 1, memory)
                 for one in plan_listed(*candidates, table.lattice, budget):
                     methods.add(one.unit.method)
                     most_parts = max(most_parts, one.unit.parts)
@@ -183,7 +240,7 @@ def test_large_tables_of_few_rows_are_not_counted_inside_at_any_price() -> None:
     grown = lattice.digits(pair)
     grown[:, 2] = 1801
     candidates = lattice.keys(grown)
-    budget = Budget(200_000, 2, 1, 16_000_000)
+    budget = Budget(200_000, 2, 1, 1, 16_000_000)
     sizes = np.full(pair.size, 100_000)
     planned = list(plan_listed(candidates, pair, sizes, lattice, budget))
     assert {one.unit.method for one in planned} == {"sparse"}
@@ -194,8 +251,9 @@ def test_large_tables_of_few_rows_are_not_counted_inside_at_any_price() -> None:
 def test_no_candidates() -> None:
     table = Table(2)
     none = np.zeros(0, np.int64)
-    budget = Budget(10, 2, 1, 100)
+    budget = Budget(10, 2, 1, 1, 100)
     assert list(plan_listed(none, none, none, table.lattice, budget)) == []
+    assert list(plan_chosen(none, none, table.lattice, budget)) == []
     assert list(blocks([], budget)) == []
 
 
@@ -207,12 +265,13 @@ def test_plans_travel_through_a_file(tmp_path: Path) -> None:
         Unit((0, 2), "dense", candidates=keys),
         Unit((1, 2), "sparse", candidates=none, part=2, parts=7),
         Unit((0, 1), "inside", (2, 5), bases=np.sort(keys), candidates=keys[:1]),
+        Unit((0, 2), "listed", bases=keys, candidates=keys),
     ]
     planned = [PlannedUnit(unit, 0.5, 10) for unit in units]
     path = tmp_path / "plan"
     lattice = Lattice((3, 3, 4), 3)
     written = write_plan(path, [planned[:3], planned[3:]], lattice)
-    assert written == [(1.5, 3 + 3 + 0), (0.5, 1)]
+    assert written == [(1.5, 3 + 3 + 0), (1.0, 1 + 3)]
     digest = plan_digest(path)
     back = read_block(path, 0) + read_block(path, 1)
     for unit, same in zip(units, back, strict=True):

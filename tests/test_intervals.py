@@ -23,6 +23,28 @@ def test_wilson_covers(n):
     assert min(coverage) >= 0.91
 
 
+@pytest.mark.parametrize("n", [20, 21, 25, 40, 100, 500])
+def test_agresti_coull_covers_every_share(n):
+    x = np.arange(n + 1)
+    low, high = intervals.agresti_coull(x, n, 0.95)
+    assert ((low <= x / n) & (x / n <= high) & (low >= 0) & (high <= 1)).all()
+    shares = np.linspace(0.0005, 0.9995, 1999)
+    within = (low <= shares[:, None]) & (shares[:, None] <= high)
+    coverage = (stats.binom.pmf(x, n, shares[:, None]) * within).sum(axis=1)
+    assert coverage.min() >= 0.94
+    assert coverage.mean() <= 0.975
+
+
+def test_agresti_coull_is_statsmodels_formula():
+    # z²/2 of either kind are added: with 4 added at 95 %, 2 of them marked.
+    low, high = intervals.agresti_coull(7, 30, 0.95)
+    z = stats.norm.ppf(0.975)
+    share = (7 + z * z / 2) / (30 + z * z)
+    half = stats.t.ppf(0.975, 30 + z * z - 1) * np.sqrt(share * (1 - share) / (30 + z * z))
+    np.testing.assert_allclose([low, high], [share - half, share + half], rtol=1e-12)
+    assert [float(end) for end in intervals.agresti_coull(0, 0, 0.95)] == [0.0, 1.0]
+
+
 def test_wilson_equals_scipy():
     for x, n in ((0, 10), (3, 10), (10, 10), (150, 1000)):
         expected = stats.binomtest(x, n).proportion_ci(0.9, method="wilson")

@@ -7,6 +7,8 @@ import pytest
 from scipy import stats
 
 from slicebeam.metrics import multiplicity
+from slicebeam.metrics.significance import hypergeometric
+from slicebeam.metrics.significance.smallest_p import hypergeometric_smallest_p
 
 
 def slow_bh(p: list[float], m: int) -> list[float]:
@@ -52,9 +54,9 @@ def test_too_few_tests_are_refused():
         multiplicity.adjusted([0.1], [1], [5], "holm", 1)
 
 
-@pytest.mark.parametrize("correction", ["fdr-level", "fwer-level", "bh", "by", "none"])
+@pytest.mark.parametrize("correction", multiplicity.CORRECTIONS)
 def test_nothing_given(correction):
-    q = multiplicity.adjusted([], [], [0, 0], correction, 2)
+    q = multiplicity.adjusted([], [], [0, 0], correction, 2, [])
     assert q.shape == (0,)
     assert q.dtype == np.float64
 
@@ -100,3 +102,125 @@ def test_family_wise_and_false_discovery_rates_under_the_null_and_beside_it():
     assert max(alarms.values()) / runs <= 0.065
     assert min(alarms.values()) / runs >= 0.03
     assert np.mean(shares) <= 0.05
+
+
+def random_tables(rng, size):
+    """Levels, and p-values and smallest p-values of small tables; some p are nearly 0."""
+    level = rng.integers(1, 4, size)
+    n = rng.integers(1, 30, size)
+    K = rng.integers(1, 20, size)
+    x = rng.hypergeometric(K, 60 - K, n)
+    x = np.where(rng.random(size) < 0.3, np.minimum(n, K), x)
+    p = hypergeometric.mid_p(n, x, 60, K, "upper")
+    return level, p, hypergeometric_smallest_p(n, 60, K, "upper")
+
+
+def slow_tarone(p, smallest, unvisited, level_alpha):
+    """Reject p ≤ some c with c·M(c) ≤ α/L, by walking the steps of M up to the largest such c."""
+    starts = sorted({0.0, *smallest.tolist()})
+    for i, start in enumerate(starts):
+        count = unvisited + int((smallest <= start).sum())
+        if start * count > level_alpha:
+            # M jumps here, so that every c below holds, but not this one.
+            return p < start
+        end = starts[i + 1] if i + 1 < len(starts) else np.inf
+        if level_alpha < end * count:
+            return p <= level_alpha / count
+    return np.ones(p.size, dtype=bool)
+
+
+def test_tarone_rejects_up_to_the_largest_threshold():
+    rng = np.random.default_rng(5)
+    for _ in range(30):
+        level, p, smallest = random_tables(rng, 40)
+        tests = np.bincount(level, minlength=4)[1:] + rng.integers(0, 15, 3)
+        q = multiplicity.adjusted(p, level, tests, "fwer-tarone", 3, smallest)
+        for alpha in (1e-4, 0.013, 0.05, 0.3, 0.9):
+            for at in (1, 2, 3):
+                here = level == at
+                unvisited = int(tests[at - 1] - here.sum())
+                slow = slow_tarone(p[here], smallest[here], unvisited, alpha / 3)
+                np.testing.assert_array_equal(q[here] <= alpha, slow)
+
+
+def test_tarone_by_hand():
+    p = [0.001, 0.004, 0.02, 0.002]
+    smallest = [0.0005, 0.003, 0.02, 0.002]
+    q = multiplicity.adjusted(p, [1, 1, 1, 2], [5, 9], "fwer-tarone", 2, smallest)
+    # Two slices of the first level and eight of the second were not given.
+    np.testing.assert_allclose(q, [0.002 * 3, 0.008 * 4, 0.04 * 5, 0.004 * 9])
+
+
+def test_tarone_is_monotone_and_between_p_and_bonferroni():
+    rng = np.random.default_rng(6)
+    for _ in range(30):
+        level, p, smallest = random_tables(rng, 60)
+        tests = np.bincount(level, minlength=4)[1:] + 7
+        q = multiplicity.adjusted(p, level, tests, "fwer-tarone", 3, smallest)
+        bonferroni = multiplicity.adjusted(p, level, tests, "fwer-level", 3)
+        assert (q <= bonferroni).all()
+        assert (q < bonferroni).any()
+        assert (q >= p).all()
+        for at in (1, 2, 3):
+            order = np.argsort(p[level == at])
+            assert (np.diff(q[level == at][order]) >= 0).all()
+        unknown = multiplicity.adjusted(p, level, tests, "fwer-tarone", 3, np.zeros(60))
+        np.testing.assert_array_equal(unknown, bonferroni)
+
+
+def test_tarone_counts_slices_that_differ_from_p_by_rounding_only():
+    p = np.array([1e-4, 1e-4 * (1 + 1e-12), 1e-4 * (1 - 1e-12)])
+    q = multiplicity.adjusted(p, [1, 1, 1], [3], "fwer-tarone", 1, p)
+    np.testing.assert_allclose(q, 3e-4, rtol=1e-9)
+    # A p below its smallest one, as of an approximate test, counts itself all the same.
+    q = multiplicity.adjusted([1e-5, 0.5], [1, 1], [2], "fwer-tarone", 1, [1e-3, 1e-3])
+    np.testing.assert_allclose(q, [1e-5, 1.0])
+
+
+def test_tarone_refuses_what_it_cannot_use():
+    with pytest.raises(ValueError, match="'fwer-tarone' needs smallest_p"):
+        multiplicity.adjusted([0.1], [1], [5], "fwer-tarone", 1)
+    with pytest.raises(ValueError, match="1 p-values but 2 smallest"):
+        multiplicity.adjusted([0.1], [1], [5], "fwer-tarone", 1, [0.1, 0.1])
+    for wrong in (-0.1, 1.5, np.nan):
+        with pytest.raises(ValueError, match=f"smallest_p holds {wrong}, which is not within"):
+            multiplicity.adjusted([0.1], [1], [5], "fwer-tarone", 1, [wrong])
+
+
+@pytest.fixture(scope="module")
+def null_tables():
+    """2,000 null data sets of 4 levels of 60 small tables: exact and mid-p, and their smallest."""
+    rng = np.random.default_rng(7)
+    level = np.repeat([1, 2, 3, 4], 60)
+    N, K = 200, 60
+    n = rng.integers(2, 25, level.size)
+    x = rng.hypergeometric(K, N - K, n, size=(2000, level.size))
+    sizes, counts = np.arange(25)[:, None], np.arange(25)[None, :]
+    # One row for each size: every p-value is looked up in it.
+    exact = hypergeometric.weighted_tail(sizes, counts, N, K, 1.0)
+    mid = hypergeometric.mid_p(sizes, counts, N, K, "upper")
+    smallest = hypergeometric_smallest_p(n, N, K, "upper")
+    return level, {"exact": (exact[n, x], 2.0 * smallest), "mid": (mid[n, x], smallest)}
+
+
+def alarm_rate(level, p, smallest, correction, visited_below=1.0):
+    alarms = 0
+    for row in p:
+        # Only the promising slices are visited; the others keep their place in the count.
+        seen = row <= visited_below
+        q = multiplicity.adjusted(row[seen], level[seen], [60] * 4, correction, 4, smallest[seen])
+        alarms += bool((q <= 0.05).any())
+    return alarms / len(p)
+
+
+def test_tarone_family_wise_rate_of_small_tables(null_tables):
+    level, kinds = null_tables
+    for p, smallest in kinds.values():
+        everything = alarm_rate(level, p, smallest, "fwer-tarone")
+        # Three standard errors of 2,000 runs; counting each level at α would give 0.07 and more.
+        assert everything <= 0.05 + 0.0146
+        # Seeing the promising slices only would multiply the rate if the others did not count.
+        assert alarm_rate(level, p, smallest, "fwer-tarone", 0.05) <= everything
+        assert everything >= alarm_rate(level, p, smallest, "fwer-level")
+    p, smallest = kinds["mid"]
+    assert alarm_rate(level, p, smallest, "fwer-tarone") >= 0.03

@@ -172,8 +172,15 @@ def _process(pid: str) -> psutil.Process | None:
         return None
 
 
-@pytest.mark.parametrize("engine", ["direct", "direct_multi"])
-@pytest.mark.parametrize("moment", ["encoded.json", "iteration-1/plan"])
+@pytest.mark.parametrize(
+    ("engine", "moment"),
+    [
+        ("direct", "encoded.json"),
+        ("direct", "iteration-1/plan"),
+        pytest.param("direct_multi", "encoded.json", marks=pytest.mark.slow),
+        ("direct_multi", "iteration-1/plan"),
+    ],
+)
 def test_interrupted(tmp_path: Path, adult_path: Path, engine: str, moment: str) -> None:
     """Ctrl-C ends with 130 and one line, leaves no process, and the run can be resumed."""
     output = tmp_path / "out"

@@ -89,7 +89,14 @@ def test_order_of_examples_files_and_row_groups(
     _same(found, plain(way))
 
 
-@pytest.mark.parametrize("way", ["batch", "priority", "paper"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "batch",
+        pytest.param("priority", marks=pytest.mark.slow),
+        pytest.param("paper", marks=pytest.mark.slow),
+    ],
+)
 def test_two_worker_processes(
     tmp_path: Path, adult_path: Path, plain: Callable[[str], Found], way: str
 ) -> None:

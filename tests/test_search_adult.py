@@ -310,7 +310,6 @@ def test_duplicates_are_reported_once(overall: Found, masks: dict[lattice.Id, np
 def test_the_document_ranks_by_the_lower_confidence_bound(overall: Found) -> None:
     bounds = [one["changes"][0]["delta"]["hi"] for one in overall.document["slices"]]
     assert bounds == sorted(bounds)
-    assert [one["rank"] for one in overall.document["slices"]] == list(range(1, len(bounds) + 1))
     rows = overall.table[overall.table["metric"] == "accuracy"].set_index("slice_id")
     for one in overall.document["slices"][:50]:
         row = rows.loc[one["slice_id"]]

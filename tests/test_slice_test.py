@@ -8,22 +8,41 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from slicebeam.metrics import base
+from slicebeam.metrics import base, confusion
 from slicebeam.metrics.base import ALTERNATIVES, COMPARISONS, Alternative, Comparison
+from slicebeam.metrics.cell_metric import CellMetric
+from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import poisson_weights
-from slicebeam.metrics.registry import cell_space, metrics
-from slicebeam.metrics.slice_test import TESTS, SliceTest, Test
+from slicebeam.metrics.registry import metric, metrics, statistic_space
+from slicebeam.metrics.slice_test import OF_ROWS, TESTS, SliceTest, Test, check_test
 from tests.oracle import significance
 
-EVERY = list(itertools.product(metrics(), COMPARISONS, TESTS, ALTERNATIVES))
+
+def fits(name: str, comparison: Comparison, test: Test) -> bool:
+    try:
+        check_test(test, name, comparison, weighted=False)
+    except InputError:
+        return False
+    return True
+
+
+# Metrics of counts; the others have no counts to make up.
+EVERY = [
+    (name, comparison, test, alternative)
+    for name, comparison, test, alternative in itertools.product(
+        metrics(), COMPARISONS, TESTS, ALTERNATIVES
+    )
+    if isinstance(metric(name), CellMetric) and fits(name, comparison, test)
+]
+SHARES = ("accuracy", "error_rate")
 
 
 def run(
     test: SliceTest, counts: np.ndarray, totals: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Test counts [slices, cells]; the replicates of ``paper`` are drawn cell by cell."""
+    """Test counts [slices, cells]; the replicates of examples are drawn cell by cell."""
     layers, all_layers = counts[:, None, :], totals[None, :]
-    if test.test == "paper":
+    if test.test in OF_ROWS:
         rng = np.random.default_rng(0)
         outside = totals - counts
         inside = rng.poisson(np.repeat(layers, test.replicates, axis=1))
@@ -43,20 +62,26 @@ def made(
     totals: np.ndarray,
     replicates: int = 20,
 ) -> SliceTest:
-    space = cell_space([name], comparison)
-    return SliceTest(name, space, tuple(totals.tolist()), test, alternative, replicates, 7)
+    del totals
+    space = statistic_space([name], comparison)
+    return SliceTest(name, space, test, alternative, replicates, 7)
 
 
 @pytest.mark.parametrize(("name", "comparison", "test", "alternative"), EVERY)
 def test_p_is_a_probability_whatever_the_counts(
-    name: str, comparison: Comparison, test: Test, alternative: Alternative
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    comparison: Comparison,
+    test: Test,
+    alternative: Alternative,
 ) -> None:
+    monkeypatch.setattr(confusion, "_PERMUTATIONS", 500)
     rng = np.random.default_rng(3)
-    size = cell_space([name], comparison).size
+    size = statistic_space([name], comparison).cells
     for scale in (1, 4, 300, 10**6):
         totals = rng.integers(0, 3 * scale, size) * rng.integers(0, 2, size) + (scale > 1)
         totals[0] += 1
-        shares = rng.choice([0.0, 0.05, 0.5, 1.0], (60, size))
+        shares = rng.choice([0.0, 0.05, 0.5, 1.0], (40, size))
         counts = rng.binomial(totals, shares)
         counts[0], counts[1] = totals, 0
         counts = counts[counts.sum(axis=1) > 0]
@@ -66,24 +91,26 @@ def test_p_is_a_probability_whatever_the_counts(
             )
         assert p.shape == reasons.shape == errors.shape == (len(counts),)
         assert not np.isnan(p).any()
-        assert ((p >= 0) & (p <= 1)).all()
+        assert ((p > 0) & (p <= 1)).all()
         assert (p[reasons != 0] == 1).all()
         assert set(reasons.tolist()) <= set(range(len(base.REASONS)))
-        assert np.isnan(errors).all() if test == "auto" else (errors[reasons == 0] > 0).all()
+        by_itself = test in ("auto", "permutation")
+        assert np.isnan(errors).all() if by_itself else (errors[reasons == 0] > 0).all()
 
 
-@pytest.mark.parametrize(("name", "comparison", "test", "alternative"), EVERY)
+@pytest.mark.parametrize(
+    ("name", "comparison", "test", "alternative"), [one for one in EVERY if one[0] in SHARES]
+)
 def test_degenerate_slices_say_why(
     name: str, comparison: Comparison, test: Test, alternative: Alternative
 ) -> None:
-    if name not in ("accuracy", "error_rate"):
-        pytest.skip("worked out by hand for the shares of examples")
     if comparison == "overall":
         totals = np.array([80, 20])
         cases = [(totals, totals, {base.WHOLE})]
         # All are right, or all wrong.
         for constant in (np.array([100, 0]), np.array([0, 100])):
-            wanted = {base.CONSTANT} if test == "auto" else {base.NO_VARIANCE}
+            by_itself = test in ("auto", "permutation")
+            wanted = {base.CONSTANT} if by_itself else {base.NO_VARIANCE}
             cases.append((constant // 4, constant, wanted))
             cases.append((constant, constant, {base.WHOLE, base.CONSTANT}))
     else:
@@ -101,9 +128,10 @@ def test_degenerate_slices_say_why(
         assert reasons[0] in wanted
 
 
-@pytest.mark.parametrize("name", ["accuracy", "error_rate"])
-@pytest.mark.parametrize("comparison", COMPARISONS)
-@pytest.mark.parametrize("test", TESTS)
+@pytest.mark.parametrize(
+    ("name", "comparison", "test"),
+    [one for one in itertools.product(SHARES, COMPARISONS, TESTS) if fits(*one)],
+)
 def test_directions(name: str, comparison: Comparison, test: Test) -> None:
     """More errors are worse, whether right or wrong examples are counted."""
     if comparison == "overall":
@@ -125,7 +153,7 @@ def test_directions(name: str, comparison: Comparison, test: Test) -> None:
 
 
 @pytest.mark.parametrize("alternative", ALTERNATIVES)
-@pytest.mark.parametrize("name", ["accuracy", "error_rate"])
+@pytest.mark.parametrize("name", SHARES)
 def test_auto_is_the_mid_p(name: str, alternative: Alternative) -> None:
     rng = np.random.default_rng(1)
     tail = {"worse": "upper", "better": "lower", "both": "both"}[alternative]
@@ -154,7 +182,7 @@ def test_rows_and_cells_have_one_law(comparison: Comparison) -> None:
     rows, replicates, seeds = 2000, 60, 25
     cells = rng.choice(2 if comparison == "overall" else 4, rows)
     members = [np.arange(30), np.arange(200), np.arange(1500)]
-    size = cell_space(["accuracy"], comparison).size
+    size = statistic_space(["accuracy"], comparison).cells
     totals = np.bincount(cells, minlength=size)
     counts = np.stack([np.bincount(cells[some], minlength=size) for some in members])
     ratios = []
@@ -171,10 +199,8 @@ def test_rows_and_cells_have_one_law(comparison: Comparison) -> None:
         all_layers = np.stack([np.bincount(cells, w, minlength=size) for w in weights])
         errors = {}
         for test in ("paper", "paper-cells"):
-            space = cell_space(["accuracy"], comparison)
-            made_test = SliceTest(
-                "accuracy", space, tuple(totals.tolist()), test, "both", replicates, seed
-            )
+            space = statistic_space(["accuracy"], comparison)
+            made_test = SliceTest("accuracy", space, test, "both", replicates, seed)
             given = layers if test == "paper" else counts[:, None, :]
             of_all = all_layers.astype(np.int64) if test == "paper" else totals[None, :]
             errors[test] = made_test.run(given, of_all)[1]
@@ -198,14 +224,13 @@ def test_false_positive_rate_of_the_paper() -> None:
         for seed, some in enumerate(np.array_split(counts, 100)):
             tested = SliceTest(
                 "accuracy",
-                cell_space(["accuracy"], "overall"),
-                (16_000, 4000),
+                statistic_space(["accuracy"], "overall"),
                 "paper-cells",
                 "both",
                 20,
                 seed,
             )
-            p.append(tested.run(some[:, None, :], totals[None, :])[0].p)
+            p.append(tested.run(some[:, None, :], totals[None, :]).tested.p)
         rates[n] = float(np.mean(np.concatenate(p) <= 0.01))
     # Four standard errors of the rate, a little more since equal counts share their draws.
     assert 0.009 - 0.004 < rates[500] < 0.014 + 0.004
@@ -215,9 +240,9 @@ def test_false_positive_rate_of_the_paper() -> None:
 def test_no_slices() -> None:
     for test in TESTS:
         tested = made("accuracy", "overall", test, "worse", np.array([5, 5]))
-        layers = 21 if test == "paper" else 1
+        layers = 21 if test in OF_ROWS else 1
         found, errors = tested.run(np.zeros((0, layers, 2), np.int64), np.full((layers, 2), 5))
-        assert found.p.size == found.reasons.size == errors.size == 0
+        assert found.p.size == found.reasons.size == found.methods.size == errors.size == 0
 
 
 def test_many_slices_are_tested_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,14 +251,54 @@ def test_many_slices_are_tested_in_pieces(monkeypatch: pytest.MonkeyPatch) -> No
     rng = np.random.default_rng(2)
     totals = np.array([400, 100])
     counts = rng.binomial(totals, rng.random((50, 1)))
-    for test in ("auto", "paper-cells"):
+    for test in TESTS:
         tested = made("accuracy", "overall", test, "both", totals)
         whole = run(tested, counts, totals)
         with monkeypatch.context() as patch:
             patch.setattr(slice_test, "_SLICES_AT_A_TIME", 7)
-            patch.setattr(slice_test, "_DRAWN_AT_A_TIME", 7)
+            patch.setattr(slice_test, "_NUMBERS_AT_A_TIME", 7)
             for one, other in zip(whole, run(tested, counts, totals), strict=True):
                 np.testing.assert_array_equal(one, other)
+
+
+def test_the_method_is_named() -> None:
+    """A slice says which test it had, by its size where there are two."""
+    totals = np.array([800_000, 200_000])
+    counts = np.array([[60, 40], [60_000, 16_000], [800_000, 200_000]])
+    tested = made("accuracy", "overall", "auto", "worse", totals)
+    methods = tested.run(counts[:, None], totals[None]).tested.methods
+    assert methods.tolist() == [base.HYPERGEOMETRIC, base.LIKELIHOOD_RATIO, 0]
+    by_name = {
+        ("mcc", "overall", "auto"): base.CELL_PERMUTATION,
+        ("mcc", "baseline", "auto"): base.DELTA_METHOD,
+        ("accuracy", "baseline", "auto"): base.MCNEMAR,
+        ("precision", "baseline", "auto"): base.DELTA_METHOD,
+        ("accuracy", "overall", "permutation"): base.CELL_PERMUTATION,
+        ("accuracy", "overall", "bootstrap-cells"): base.BOOTSTRAP_CELLS,
+        ("accuracy", "overall", "bootstrap-rows"): base.BOOTSTRAP_ROWS,
+        ("accuracy", "overall", "paper"): base.PAPER,
+        ("accuracy", "overall", "paper-cells"): base.PAPER,
+    }
+    for (name, comparison, test), method in by_name.items():
+        size = statistic_space([name], comparison).cells  # type: ignore[arg-type]
+        everything = np.arange(1, size + 1) * 1000
+        own = made(name, comparison, test, "worse", everything)  # type: ignore[arg-type]
+        layers = 21 if test in OF_ROWS else 1
+        weights = np.random.default_rng(0).poisson(100, (layers, size)) / 100
+        weights[0] = 1
+        all_layers = np.rint(everything * weights).astype(np.int64)
+        some = (all_layers * np.linspace(0.1, 0.2, size)).astype(np.int64)[None]
+        assert own.run(some, all_layers).tested.methods.tolist() == [method]
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_the_permutation_is_near_the_exact_law(name: str) -> None:
+    rng = np.random.default_rng(6)
+    totals = np.array([1700, 300])
+    counts = rng.binomial(totals, rng.random((40, 1)))
+    p, _, _ = run(made(name, "overall", "permutation", "both", totals), counts, totals)
+    exact, _, _ = run(made(name, "overall", "auto", "both", totals), counts, totals)
+    np.testing.assert_allclose(p, exact, rtol=0.05, atol=0.02)
 
 
 @pytest.mark.parametrize("comparison", COMPARISONS)

@@ -91,7 +91,14 @@ def searched(
         names = [data.conjunction(key) for key in proposal.candidates.tolist()]
         sizes = np.array([data.size_of(one) for one in names], np.int64)
         p = np.array([data.p_value(one) for one in names])
-        known.add(proposal.candidates, sizes, np.where(sizes >= min_size, p, np.nan))
+        known.add(proposal.candidates, sizes)
+        added = np.searchsorted(known.keys, proposal.candidates)
+        assert np.isnan(known.p[added]).all()
+        assert not known.least_p[added].any()
+        assert not known.significant[added].any()
+        tested = np.where(sizes >= min_size, p, np.nan)
+        # The first test orders the queue, whatever replicates say of some slices later.
+        known.learn(proposal.candidates, np.minimum(tested * 1.5, 1.0), first_p=tested)
         visited = {
             data.conjunction(key): size
             for key, size in zip(known.keys.tolist(), known.sizes.tolist(), strict=True)
@@ -211,11 +218,18 @@ def test_knowledge_stays_sorted() -> None:
     rng = np.random.default_rng(0)
     keys = rng.permutation(40)
     for some in np.split(keys, [5, 6, 20]):
-        known.add(some, some + 1, some / 40)
+        known.add(some, some + 1)
+        known.learn(some, some / 40, some / 60, some / 80)
         known.significant |= known.keys % 3 == 0
     assert known.keys.tolist() == sorted(keys.tolist())
     np.testing.assert_array_equal(known.sizes, known.keys + 1)
     np.testing.assert_array_equal(known.p, known.keys / 40)
+    np.testing.assert_array_equal(known.first_p, known.keys / 60)
+    np.testing.assert_array_equal(known.least_p, known.keys / 80)
+    known.learn(known.keys[3:5], np.array([0.25, 0.5]))
+    assert known.p[3:5].tolist() == known.first_p[3:5].tolist() == [0.25, 0.5]
+    assert known.least_p[3:5].tolist() == [0.0, 0.0]
+    assert known.p[5] == known.keys[5] / 40
     np.testing.assert_array_equal(known.significant, known.keys % 3 == 0)
     assert known.size_of(np.array([7, 3])).tolist() == [8, 4]
     assert known.barren(keep_refining=True).tolist() == [0]

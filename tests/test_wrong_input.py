@@ -111,11 +111,11 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "test": (
         {"test": "papr"},
-        "--test 'papr'; did you mean 'paper'? choose from auto, paper, paper-cells",
+        "--test 'papr'; did you mean 'paper'? choose from auto, bootstrap-rows,",
     ),
     "correction": (
         {"correction": "holm"},
-        "--correction 'holm'; choose from fdr-level, fwer-level, bh, by, none",
+        "--correction 'holm'; choose from fdr-level, fwer-level, fwer-tarone, bh, by",
     ),
     "alternative": ({"alternative": "wors"}, "--alternative 'wors'; did you mean 'worse'?"),
     "compare": ({"compare": "overal"}, "--compare 'overal'; did you mean 'overall'?"),
@@ -136,7 +136,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "no features": ({"exclude_features": "age,sex,score,one"}, "no feature is left to slice by"),
     "replicates": (
         {"replicates": 20},
-        "--replicates is for --test paper; the default test draws none",
+        "--replicates is for a bootstrap, and --test auto of accuracy draws none",
     ),
     "threshold": ({"threshold": 0.3}, "--threshold is for scores, but the predictions are classes"),
     "cross size": (
@@ -175,11 +175,11 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "domains": ({"domains": "gone.json"}, "--domains gone.json: no such file"),
     "text score": (
         {"prediction": None, "score": "sex", "positive_class": "yes"},
-        "score column 'sex' is string; a score is a number",
+        "column 'sex' is string, but a score is a number; name a numeric column",
     ),
     "score of what": (
         {"prediction": None, "score": "score"},
-        "--score needs --positive-class: label 'label' is text",
+        "--positive-class is missing: label 'label' is text, and --score does not say which",
     ),
     "positive class": (
         {"prediction": None, "score": "score", "positive_class": "ja"},

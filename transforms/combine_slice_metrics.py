@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting import Resampling, State
     from slicebeam.metrics.lattice import Lattice
+    from slicebeam.transforms.shards import Scaling
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,12 @@ class _CountBlock(beam.DoFn):
         self,
         plan: Path,
         lattice: Lattice,
-        cells: int,
+        scaling: Scaling,
         resampling: Resampling | None,
         *,
         is_shuffled: bool,
     ) -> None:
-        self.plan, self.lattice, self.cells = plan, lattice, cells
+        self.plan, self.lattice, self.scaling = plan, lattice, scaling
         self.resampling = resampling
         self.shuffled = Metrics.counter("slicebeam", "shuffled_bytes") if is_shuffled else None
 
@@ -78,10 +79,10 @@ class _CountBlock(beam.DoFn):
 
     def process(self, item: WorkItem) -> Iterator[tuple[int, State]]:
         tables = Tables(
-            read_block(self.plan, item.block), self.lattice, self.cells, self.resampling
+            read_block(self.plan, item.block), self.lattice, self.scaling.space, self.resampling
         )
         for path in item.shards:
-            for rows in self.opened(path).blocks():
+            for rows in self.opened(path).blocks(self.scaling):
                 tables.add(rows)
         state = tables.state()
         if self.shuffled:
@@ -109,21 +110,21 @@ class CombineSliceMetrics(beam.PTransform):
     items : blocks and shards
     plan : file of the plan
     lattice : the features' codes
-    cells : number of outcome cells
-    resampling : replicates of the counts, or None
+    scaling : how shards become statistics
+    resampling : replicates of the sums, or None
     """
 
     items: list[WorkItem]
     plan: Path
     lattice: Lattice
-    cells: int
+    scaling: Scaling
     resampling: Resampling | None
 
     def expand(self, pipeline: Any) -> Any:
         """Wire the transform."""
         is_shuffled = len({item.block for item in self.items}) < len(self.items)
         count = _CountBlock(
-            self.plan, self.lattice, self.cells, self.resampling, is_shuffled=is_shuffled
+            self.plan, self.lattice, self.scaling, self.resampling, is_shuffled=is_shuffled
         )
         counted = (
             pipeline

@@ -1,19 +1,21 @@
-"""ExtractPredictions: where a model is right and wrong, from columns, scores or the model itself."""
+"""ExtractPredictions: what metrics ask of an example, from columns, scores or the model itself."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slicebeam.metrics.base import Needs
 from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.registry import averaged_column
 from slicebeam.transforms.domains import missing_mask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
@@ -21,20 +23,21 @@ if TYPE_CHECKING:
 
 # Classes beyond this number are not listed: such a label is no class.
 MOST_CLASSES = 1000
-
-_MOST_COLUMNS = 12
+# The third power of a larger value, times a weight, may be no float64.
+_LARGEST = 1e75
 
 Side = Literal["prediction", "baseline"]
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """Where the predictions of one model come from: exactly one of the three.
+    """Where the predictions of one model come from.
 
     Attributes
     ----------
-    column : column of predicted classes
-    score : column of scores, the probability of the positive class
+    column : column of predicted classes, or of predicted numbers
+    score : column of scores, the probability of the positive class; without the others it also
+        predicts the class
     model : file of a scikit-learn model
     """
 
@@ -45,15 +48,17 @@ class Predictor:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What makes a prediction right.
+    """What is asked of each example, and where it comes from.
 
     Attributes
     ----------
-    label : column of true classes
-    class_type : Arrow type text in which classes are compared
+    label : column of true classes, or of true numbers
+    class_type : Arrow type text in which classes are compared; empty where none are
     new, old : the model, and the baseline if there is one
-    positive_class : the class that a score speaks of, None without scores
+    positive_class : the class that scores and binary metrics speak of, None without them
     threshold : a score of at least this predicts the positive class
+    needs : what the metrics want to know
+    weight : column of the examples' weights
     """
 
     label: str
@@ -62,6 +67,28 @@ class Outcome:
     old: Predictor | None = None
     positive_class: Any = None
     threshold: float = 0.5
+    needs: Needs = field(default_factory=Needs)
+    weight: str | None = None
+
+    @property
+    def uses_classes(self) -> bool:
+        """Whether labels and predictions are compared as classes."""
+        return bool(self.needs.indicators) or self.needs.classes or self.uses_scores
+
+    @property
+    def uses_scores(self) -> bool:
+        """Whether the scores themselves are measured, not only the classes they predict."""
+        return self.needs.ranked or bool({"log_loss", "brier"} & set(self.needs.values))
+
+    @property
+    def uses_predicted_classes(self) -> bool:
+        """Whether predictions are needed as classes."""
+        return bool({"wrong", "predicted"} & set(self.needs.indicators)) or self.needs.classes
+
+    @property
+    def uses_numbers(self) -> bool:
+        """Whether labels and predictions are compared as numbers."""
+        return bool({"mse", "mae", "bias"} & set(self.needs.values))
 
     def predictor(self, side: Side) -> Predictor | None:
         """Return the model of a side."""
@@ -138,26 +165,38 @@ def _refuse_missing(array: pa.Array, name: str, chunk: Chunk) -> None:
         )
 
 
-def scores(column: pa.ChunkedArray, name: str, chunk: Chunk) -> NDArray[np.float64]:
-    """Return a column of scores [rows].
+def numbers(column: pa.ChunkedArray, name: str, chunk: Chunk, what: str) -> NDArray[np.float64]:
+    """Return a numeric column [rows].
+
+    Parameters
+    ----------
+    what : who wants a number, such as ``a score`` or ``--metric mse``
 
     Raises
     ------
     InputError
-        A score is missing, or the column is not numeric.
+        A number is missing, or the column is not numeric.
     """
-    array = column.combine_chunks()
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     kind = _plain(array.type)
-    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
-        raise InputError(f"score column {name!r} is {kind}; a score is a number")
+    types = pa.types
+    if types.is_boolean(kind) and what != "a score":
+        array, kind = array.cast(pa.int8()), pa.int8()
+    if not (types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind)):
+        raise InputError(
+            f"column {name!r} is {kind}, but {what} is a number; name a numeric column"
+            if what.startswith("a ")
+            else f"column {name!r} is {kind}, but {what} takes numbers; name a numeric column, or "
+            "another metric"
+        )
     _refuse_missing(array, name, chunk)
-    numbers: NDArray[np.float64] = array.cast(kind).cast(pa.float64()).to_numpy()
-    return numbers
+    values: NDArray[np.float64] = array.cast(kind).cast(pa.float64()).to_numpy()
+    return values
 
 
-def model_column(side: Side) -> str:
-    """Return the name under which a model's predictions travel with the chunk."""
-    return f"\0{side}"
+def model_column(side: Side, *, score: bool = False) -> str:
+    """Return the name under which a model's predictions, or scores, travel with the chunk."""
+    return f"\0{side}{' score' if score else ''}"
 
 
 @dataclass(frozen=True)
@@ -166,41 +205,176 @@ class Predicted:
 
     Attributes
     ----------
-    wrong : bool [rows] for each model, by side
+    indicators : bool [rows] by name and whether it is the old model's
     classes : the distinct classes seen, by ``label`` and side; None where there are too many
+    pairs : classes of each row, by ``label`` and side, where they are counted in pairs
+    scores : float64 [rows] for each model
+    values : float64 [rows] by name and whether it is the old model's
+    weights : float64 [rows], None where there are none
     """
 
-    wrong: dict[Side, NDArray[np.bool_]]
+    indicators: dict[tuple[str, bool], NDArray[np.bool_]]
     classes: dict[str, list[Any] | None]
+    pairs: dict[str, pa.Array]
+    scores: dict[Side, NDArray[np.float64]]
+    values: dict[tuple[str, bool], NDArray[np.float64]]
+    weights: NDArray[np.float64] | None
 
 
 def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
-    """Return where each model is wrong.
+    """Return what the metrics want to know of the examples of a chunk.
 
     Parameters
     ----------
     chunk : with the label and the columns of predictions or scores
     outcome : which they are
     """
-    label = classes(chunk.table.column(outcome.label), outcome.class_type, outcome.label, chunk)
-    seen: dict[str, list[Any] | None] = {"label": _distinct(label)}
-    wrong: dict[Side, NDArray[np.bool_]] = {}
+    needs = outcome.needs
+    found = Predicted({}, {}, {}, {}, {}, _weights(chunk, outcome))
+    label: pa.Array | None = None
+    positive: NDArray[np.bool_] | None = None
+    if outcome.uses_classes:
+        column = chunk.table.column(outcome.label)
+        label = classes(column, outcome.class_type, outcome.label, chunk)
+        found.classes["label"] = _distinct(label)
+        if needs.classes:
+            found.pairs["label"] = label
+        if outcome.positive_class is not None:
+            positive = _is_positive(label, outcome)
+            found.indicators["positive", False] = positive
+    truth = None
+    of_errors = "--metric " + ", ".join(v for v in needs.values if v in ("mse", "mae", "bias"))
+    if outcome.uses_numbers:
+        column = chunk.table.column(outcome.label)
+        truth = _finite(numbers(column, outcome.label, chunk, of_errors), outcome.label, chunk)
     sides: tuple[Side, ...] = ("prediction", "baseline")
     for side in sides:
         predictor = outcome.predictor(side)
         if predictor is None:
             continue
-        if predictor.score is not None:
-            score = scores(chunk.table.column(predictor.score), predictor.score, chunk)
-            positive = _numpy(pc.equal(label, pa.scalar(outcome.positive_class, label.type)))
-            wrong[side] = (score >= outcome.threshold) != positive
-        else:
-            name = predictor.column or model_column(side)
-            shown = predictor.column or f"the predictions of {predictor.model}"
-            predicted = classes(chunk.table.column(name), outcome.class_type, shown, chunk)
-            wrong[side] = _numpy(pc.not_equal(label, predicted))
-            seen[side] = _distinct(predicted)
-    return Predicted(wrong, seen)
+        old = side == "baseline"
+        if outcome.uses_scores:
+            name = predictor.score or model_column(side, score=True)
+            found.scores[side] = numbers(chunk.table.column(name), name, chunk, "a score")
+            if positive is not None:
+                _add_losses(found, positive, old, needs, name, chunk)
+        if label is not None and outcome.uses_predicted_classes:
+            _add_classes(found, label, positive, side, predictor, outcome, chunk)
+        if truth is not None:
+            name = predictor.column or predictor.score or model_column(side)
+            predicted = numbers(chunk.table.column(name), name, chunk, of_errors)
+            error = _finite(predicted, name, chunk) - truth
+            for value, of_error in (("bias", error), ("mae", np.abs(error)), ("mse", error**2)):
+                if value in needs.values:
+                    found.values[value, old] = of_error
+    for value in needs.values:
+        averaged = averaged_column(value)
+        if averaged is not None:
+            column = chunk.table.column(averaged)
+            number = numbers(column, averaged, chunk, f"--metric {value}")
+            found.values[value, False] = _finite(number, averaged, chunk)
+    return found
+
+
+def _weights(chunk: Chunk, outcome: Outcome) -> NDArray[np.float64] | None:
+    if outcome.weight is None:
+        return None
+    column = chunk.table.column(outcome.weight)
+    weights = _finite(numbers(column, outcome.weight, chunk, "a weight"), outcome.weight, chunk)
+    if weights.size and weights.min() < 0:
+        row = chunk.origin_row + int(np.argmin(weights)) + 1
+        raise InputError(
+            f"weight column {outcome.weight!r} holds {weights.min():g} in row {row:,} of "
+            f"{chunk.origin}; a weight is at least 0"
+        )
+    return weights
+
+
+def _finite(values: NDArray[np.float64], name: str, chunk: Chunk) -> NDArray[np.float64]:
+    """Return values whose powers can be summed."""
+    wrong = ~(np.abs(values) <= _LARGEST)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise InputError(
+            f"column {name!r} holds {values[at]:g} in row {chunk.origin_row + at + 1:,} of "
+            f"{chunk.origin}, which no sum can hold; drop such examples or bound the column"
+        )
+    return values
+
+
+def _is_positive(label: pa.Array, outcome: Outcome) -> NDArray[np.bool_]:
+    return _numpy(pc.equal(label, pa.scalar(outcome.positive_class, label.type)))
+
+
+def _add_losses(
+    found: Predicted,
+    positive: NDArray[np.bool_],
+    old: bool,
+    needs: Needs,
+    name: str,
+    chunk: Chunk,
+) -> None:
+    """Add the losses of the scores as probabilities, clipped as scikit-learn's ``log_loss`` does."""
+    score = found.scores["baseline" if old else "prediction"]
+    wanted = {"log_loss", "brier"} & set(needs.values)
+    if not wanted:
+        return
+    wrong = ~((score >= 0) & (score <= 1))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise InputError(
+            f"score column {name!r} holds {score[at]:g} in row {chunk.origin_row + at + 1:,} of "
+            f"{chunk.origin}, but --metric {', '.join(sorted(wanted))} takes probabilities, 0 to 1; "
+            "convert it"
+        )
+    if "brier" in wanted:
+        found.values["brier", old] = (score - positive) ** 2
+    if "log_loss" in wanted:
+        smallest = np.finfo(np.float64).eps
+        clipped = np.clip(score, smallest, 1 - smallest)
+        found.values["log_loss", old] = -np.where(positive, np.log(clipped), np.log1p(-clipped))
+
+
+def _add_classes(
+    found: Predicted,
+    label: pa.Array,
+    positive: NDArray[np.bool_] | None,
+    side: Side,
+    predictor: Predictor,
+    outcome: Outcome,
+    chunk: Chunk,
+) -> None:
+    """Add what follows from the predicted class."""
+    old = side == "baseline"
+    wanted = outcome.needs.indicators
+    if predictor.column is None and predictor.model is None and predictor.score is not None:
+        score = found.scores.get(side)
+        if score is None:
+            score = numbers(chunk.table.column(predictor.score), predictor.score, chunk, "a score")
+        predicted_positive = score >= outcome.threshold
+        if positive is None:
+            positive = _is_positive(label, outcome)
+        wrong = predicted_positive != positive
+        if outcome.needs.classes:
+            # The name of the other class may be in another chunk: it is null here.
+            named = pa.scalar(outcome.positive_class, label.type)
+            found.pairs[side] = pc.if_else(
+                pa.array(predicted_positive), named, pa.scalar(None, label.type)
+            )
+    else:
+        name = predictor.column or model_column(side)
+        shown = predictor.column or f"the predictions of {predictor.model}"
+        predicted = classes(chunk.table.column(name), outcome.class_type, shown, chunk)
+        found.classes[side] = _distinct(predicted)
+        wrong = _numpy(pc.not_equal(label, predicted))
+        if outcome.needs.classes:
+            found.pairs[side] = predicted
+        if "predicted" in wanted:
+            predicted_positive = _is_positive(predicted, outcome)
+    if "wrong" in wanted:
+        found.indicators["wrong", old] = wrong
+    if "predicted" in wanted:
+        found.indicators["predicted", old] = predicted_positive
 
 
 def _numpy(mask: pa.Array) -> NDArray[np.bool_]:
@@ -213,7 +387,9 @@ def _distinct(array: pa.Array) -> list[Any] | None:
     return distinct.to_pylist() if len(distinct) <= MOST_CLASSES else None
 
 
-def check_classes(seen: Iterable[dict[str, list[Any] | None]], outcome: Outcome) -> list[Any]:
+def check_classes(
+    seen: Iterable[dict[str, list[Any] | None]], outcome: Outcome, *, is_positive_named: bool
+) -> list[Any]:
     """Return all classes of the label, after checking that predictions speak of the same ones.
 
     Raises
@@ -221,6 +397,8 @@ def check_classes(seen: Iterable[dict[str, list[Any] | None]], outcome: Outcome)
     InputError
         No predicted class is ever a label, the label is no class, or the positive class is none.
     """
+    if not outcome.uses_classes:
+        return []
     merged: dict[str, set[Any] | None] = {}
     for one in seen:
         for side, listed in one.items():
@@ -230,17 +408,17 @@ def check_classes(seen: Iterable[dict[str, list[Any] | None]], outcome: Outcome)
     if labels is None or len(labels) > MOST_CLASSES:
         raise InputError(
             f"label {outcome.label!r} has more than {MOST_CLASSES:,} distinct values: it is no class; "
-            "accuracy and error_rate need classes"
+            "metrics such as accuracy need classes"
         )
     if any(isinstance(value, float) and not value.is_integer() for value in labels):
         raise InputError(
-            f"label {outcome.label!r} holds fractions ({_some(labels)}): it is no class; accuracy and "
-            "error_rate need classes"
+            f"label {outcome.label!r} holds fractions ({_some(labels)}): it is no class; metrics such "
+            "as accuracy need classes, mse and mae take numbers"
         )
     for side in ("prediction", "baseline"):
         predictor = outcome.predictor("prediction" if side == "prediction" else "baseline")
         values = merged.get(side, set())
-        if predictor is None or predictor.score is not None:
+        if predictor is None or side not in merged:
             continue
         name = predictor.column or predictor.model
         if values is None or not values & labels:
@@ -250,16 +428,25 @@ def check_classes(seen: Iterable[dict[str, list[Any] | None]], outcome: Outcome)
                 f"{side} {name!r} never equals label {outcome.label!r}: labels are {_some(labels)}, "
                 f"predictions are {shown}; {hint}"
             )
-    uses_score = any(p is not None and p.score is not None for p in (outcome.new, outcome.old))
-    if uses_score and outcome.positive_class not in labels:
+    if outcome.positive_class is None:
+        return sorted(labels)
+    if outcome.positive_class not in labels:
         raise InputError(
             f"--positive-class {outcome.positive_class!r} is no value of label {outcome.label!r}: "
             f"labels are {_some(labels)}"
         )
-    if uses_score and len(labels) > 2:
+    thresholded = any(
+        p is not None and p.column is None and p.model is None for p in (outcome.new, outcome.old)
+    )
+    if outcome.uses_predicted_classes and thresholded and len(labels) > 2:
         raise InputError(
             f"label {outcome.label!r} has {len(labels)} classes ({_some(labels)}): a score tells two "
             "apart; give predicted classes as --prediction"
+        )
+    if len(labels) > 2 and not is_positive_named:
+        raise InputError(
+            f"label {outcome.label!r} has {len(labels)} classes ({_some(labels)}): name the one that the "
+            "metrics are about as --positive-class"
         )
     return sorted(labels)
 
@@ -271,72 +458,3 @@ def _is_score(values: set[Any] | None) -> bool:
 def _some(values: set[Any]) -> str:
     shown = sorted(values)[:5]
     return ", ".join(map(repr, shown)) + (", …" if len(values) > len(shown) else "")
-
-
-def model_features(model: Any, features: Sequence[str]) -> list[str]:
-    """Return the columns that a model reads: those it was trained on, else all features."""
-    names = getattr(model, "feature_names_in_", None)
-    return list(features) if names is None else [str(name) for name in names]
-
-
-def _named(columns: Sequence[str]) -> str:
-    more = f", … {len(columns) - _MOST_COLUMNS} more" if len(columns) > _MOST_COLUMNS else ""
-    return ", ".join(columns[:_MOST_COLUMNS]) + more
-
-
-def load_model(path: str) -> Any:
-    """Load a scikit-learn model; this runs the code in the file.
-
-    Raises
-    ------
-    InputError
-        The file is missing, is no model, or needs a package that is not installed.
-    """
-    import pickle
-
-    try:
-        import sklearn  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            "--model needs scikit-learn: install it with pip install 'slicebeam[sklearn]'"
-        ) from error
-    try:
-        if path.endswith(".joblib"):
-            import joblib
-
-            model = joblib.load(path)
-        else:
-            with open(path, "rb") as stream:  # noqa: PTH123
-                model = pickle.load(stream)  # noqa: S301  (the user named this file)
-    except FileNotFoundError as error:
-        raise InputError(f"--model {path}: no such file") from error
-    except ImportError as error:
-        raise InputError(f"--model {path}: it needs a package that is missing ({error})") from error
-    except Exception as error:
-        raise InputError(
-            f"--model {path}: no readable pickle or joblib file ({type(error).__name__}: {error})"
-        ) from error
-    if not hasattr(model, "predict"):
-        raise InputError(f"--model {path}: a {type(model).__name__} has no predict method")
-    return model
-
-
-def predict(model: Any, table: pa.Table, columns: Sequence[str], path: str) -> pa.Array:
-    """Return the classes that a model predicts for the rows of a table.
-
-    Raises
-    ------
-    InputError
-        The model refuses the columns, or predicts no classes.
-    """
-    frame = table.select(list(columns)).to_pandas()
-    try:
-        predicted = np.asarray(model.predict(frame))
-        if predicted.shape != (table.num_rows,):
-            raise ValueError(f"it predicts an array of shape {predicted.shape}, not a class a row")  # noqa: TRY301
-        return pa.array(predicted.tolist() if predicted.dtype == object else predicted)
-    except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(
-            f"--model {path} failed on the columns {_named(columns)}: {reason}"
-        ) from error

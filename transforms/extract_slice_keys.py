@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +15,16 @@ import pyarrow.compute as pc
 from slicebeam.metrics.counting import Ragged
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import splitmix64
+from slicebeam.metrics.registry import averaged_column
 from slicebeam.transforms.domains import missing_mask, sortable
 from slicebeam.transforms.extract_predictions import extract_predictions
-from slicebeam.transforms.shards import write_shard
+from slicebeam.transforms.shards import (
+    CLASS_COLUMNS,
+    WEIGHT,
+    score_column,
+    value_column,
+    write_shard,
+)
 from slicebeam.transforms.sources import read_split
 
 if TYPE_CHECKING:
@@ -24,9 +33,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.base import CellSpace
+    from slicebeam.metrics.statistic_space import StatisticSpace
     from slicebeam.transforms.domains import Domain
-    from slicebeam.transforms.extract_predictions import Outcome, Side
+    from slicebeam.transforms.extract_predictions import Outcome, Predicted, Side
     from slicebeam.transforms.sources import Chunk, Source, Split
 
 
@@ -39,18 +48,21 @@ class Encoding:
     source : the examples
     domains : of the features, in order
     outcome : where predictions come from
-    space : the outcome cells
+    space : the statistics that metrics need, before their scales are known
     folder : where the shards go
-    example_id : column that identifies an example, or None for its position
+    example_id : column that identifies an example, or its group, when examples are resampled; None
+        for its position
+    id_option : the option that named it
     model_columns : what each model file reads, by side
     """
 
     source: Source
     domains: tuple[Domain, ...]
     outcome: Outcome
-    space: CellSpace
+    space: StatisticSpace
     folder: Path
     example_id: str | None = None
+    id_option: str = "--example-id"
     model_columns: dict[Side, tuple[str, ...]] = field(default_factory=dict)
 
     def columns(self) -> list[str]:
@@ -60,6 +72,9 @@ class Encoding:
         for predictor in (self.outcome.new, self.outcome.old):
             if predictor is not None:
                 wanted += [name for name in (predictor.column, predictor.score) if name]
+        wanted += [name for name in map(averaged_column, self.outcome.needs.values) if name]
+        if self.outcome.weight:
+            wanted.append(self.outcome.weight)
         for names in self.model_columns.values():
             wanted += names
         if self.example_id:
@@ -70,27 +85,65 @@ class Encoding:
 def encode_chunk(chunk: Chunk, encoding: Encoding) -> None:
     """Write the shard of a chunk."""
     predicted = extract_predictions(chunk, encoding.outcome)
+    space = encoding.space
     cells = np.zeros(chunk.table.num_rows, np.int64)
-    sides: tuple[tuple[Side, bool], ...] = (("prediction", False), ("baseline", True))
-    for side, old in sides:
-        if side in predicted.wrong and (not old or encoding.space.comparison == "baseline"):
-            bit = encoding.space.bit("wrong", old=old)
-            cells |= predicted.wrong[side].astype(np.int64) << bit
+    for (indicator, old), bits in predicted.indicators.items():
+        if (indicator, old) in space.axes:
+            cells += bits.astype(np.int64) * space.stride(indicator, old=old)
     codes = [_codes(chunk.table.column(d.name).combine_chunks(), d) for d in encoding.domains]
-    ids = None
+    measured: dict[str, NDArray[Any]] = {"cell": cells.astype(np.min_scalar_type(space.cells))}
+    measured |= _measured(predicted)
+    pairs: dict[str, list[Any]] = {}
+    for (axis, old), name in CLASS_COLUMNS.items():
+        side = "label" if axis == "label_class" else "baseline" if old else "prediction"
+        if side in predicted.pairs:
+            coded = predicted.pairs[side].dictionary_encode(null_encoding="encode")
+            pairs[name] = coded.dictionary.to_pylist()
+            measured[name] = coded.indices.to_numpy()
+    content = content_hash(codes, cells, _bits(measured, pairs))
     if encoding.example_id:
-        ids = id_hashes(chunk.table.column(encoding.example_id).combine_chunks(), chunk)
+        array = chunk.table.column(encoding.example_id).combine_chunks()
+        measured["id"] = id_hashes(array, chunk, encoding.id_option)
     facts = {
         "start_row": chunk.start_row,
         "rows": chunk.table.num_rows,
         "split": chunk.split,
         "classes": predicted.classes,
-        "totals": np.bincount(cells, minlength=encoding.space.size).tolist(),
-        "content": content_hash(codes, cells),
+        "pairs": pairs,
+        "ranges": [
+            [name, old, float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))]
+            for (name, old), values in predicted.values.items()
+        ],
+        "heaviest": 1.0 if predicted.weights is None else float(predicted.weights.max(initial=0)),
+        "content": content,
     }
     path = encoding.folder / f"{chunk.split:06d}-{chunk.batch:06d}.arrow"
     radices = [max(domain.radix, domain.size) for domain in encoding.domains]
-    write_shard(path, codes, radices, cells, ids, facts)
+    write_shard(path, codes, radices, measured, facts)
+
+
+def _measured(predicted: Predicted) -> dict[str, NDArray[np.float64]]:
+    """Return the columns of numbers."""
+    columns = {} if predicted.weights is None else {WEIGHT: predicted.weights}
+    for side, score in predicted.scores.items():
+        columns[score_column(old=side == "baseline")] = score
+    for (name, old), values in predicted.values.items():
+        columns[value_column(name, old=old)] = values
+    return columns
+
+
+def _bits(
+    measured: dict[str, NDArray[Any]], pairs: dict[str, list[Any]]
+) -> list[NDArray[np.uint64]]:
+    """Return 64 bits [rows] of each measured column, whatever the chunk's own numbers of classes."""
+    bits = []
+    for name, values in measured.items():
+        if name in pairs:
+            hashed = [zlib.crc32(json.dumps(one).encode()) for one in pairs[name]]
+            bits.append(np.array(hashed, np.uint64)[values])
+        elif name != "cell":
+            bits.append(np.ascontiguousarray(values, np.float64).view(np.uint64))
+    return bits
 
 
 def _codes(column: pa.Array | pa.ChunkedArray, domain: Domain) -> NDArray[np.int64] | Ragged:
@@ -100,9 +153,15 @@ def _codes(column: pa.Array | pa.ChunkedArray, domain: Domain) -> NDArray[np.int
     return domain.encode(array)
 
 
-def content_hash(codes: Sequence[NDArray[np.int64] | Ragged], cells: NDArray[np.int64]) -> int:
+def content_hash(
+    codes: Sequence[NDArray[np.int64] | Ragged],
+    cells: NDArray[np.int64],
+    measured: Sequence[NDArray[np.uint64]],
+) -> int:
     """Return a sum over examples of a hash of their codes: the same in any order of the examples."""
     state = splitmix64(cells.astype(np.uint64))
+    for bits in measured:
+        state = splitmix64(state ^ bits)
     for number, code in enumerate(codes):
         if isinstance(code, Ragged):
             lengths = np.diff(code.offsets)
@@ -115,7 +174,7 @@ def content_hash(codes: Sequence[NDArray[np.int64] | Ragged], cells: NDArray[np.
     return int(state.sum(dtype=np.uint64))
 
 
-def id_hashes(array: pa.Array, chunk: Chunk) -> NDArray[np.uint64]:
+def id_hashes(array: pa.Array, chunk: Chunk, option: str = "--example-id") -> NDArray[np.uint64]:
     """Return 64 bits [rows] of each example's id, from its value alone.
 
     Raises
@@ -128,11 +187,11 @@ def id_hashes(array: pa.Array, chunk: Chunk) -> NDArray[np.uint64]:
     missing = missing_mask(array)
     if missing is not None:
         row = chunk.origin_row + int(np.argmax(missing)) + 1
-        raise InputError(f"--example-id has no value in row {row:,} of {chunk.origin}")
+        raise InputError(f"{option} has no value in row {row:,} of {chunk.origin}")
     if pa.types.is_integer(array.type):
         return splitmix64(sortable(array).astype(np.uint64))
     if not pa.types.is_string(array.type):
-        raise InputError(f"--example-id column is {array.type}; an id is text or an integer")
+        raise InputError(f"{option} column is {array.type}; an id is text or an integer")
     lengths = pc.binary_length(array).to_numpy(zero_copy_only=False).astype(np.int64)
     hashes = splitmix64(lengths.astype(np.uint64))
     # Ids of similar length go together: padded to the longest of all, a few could fill the memory.
@@ -199,7 +258,11 @@ class ExtractPredictions(beam.PTransform):
             predictor = self.encoding.outcome.predictor(side)
             path = predictor.model if predictor else None
             if path:
-                chunks = chunks | f"Run {side}" >> run_model(path, columns, side)
+                outcome = self.encoding.outcome
+                # A column of scores is used where one is named.
+                from_model = outcome.uses_scores and predictor is not None and not predictor.score
+                positive = outcome.positive_class if from_model else None
+                chunks = chunks | f"Run {side}" >> run_model(path, columns, side, positive)
         return chunks
 
 

@@ -1,15 +1,16 @@
-"""HashSlices: the row-hash sums that tell whether two slices hold the same examples."""
+"""HashSlices and CountGroups: what sums do not tell of a slice, from a pass over its examples."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
+from slicebeam.metrics.distinct_groups import DistinctGroups
 from slicebeam.metrics.row_hashes import RowHashSums
 from slicebeam.transforms.files import storage_errors, written_whole
 from slicebeam.transforms.shards import Shard
@@ -26,19 +27,25 @@ _TUPLES_AT_A_TIME = 64
 _KEYS = "keys.npy"
 
 
-class _Hash(beam.DoFn):
-    def __init__(self, lattice: Lattice, shards: tuple[str, ...], folder: Path) -> None:
-        self.lattice, self.shards, self.folder = lattice, shards, folder
+class _Pass(beam.DoFn):
+    def __init__(
+        self,
+        summed: type[RowHashSums | DistinctGroups],
+        lattice: Lattice,
+        shards: tuple[str, ...],
+        folder: Path,
+    ) -> None:
+        self.summed, self.lattice, self.shards, self.folder = summed, lattice, shards, folder
 
     def process(self, item: tuple[int, int, int]) -> Iterator[int]:
         number, begin, end = item
         with storage_errors(self.folder, "read"):
             keys = np.load(self.folder / _KEYS)[begin:end]
-        hashed = RowHashSums(keys, self.lattice)
+        summed = self.summed(keys, self.lattice)
         for path in self.shards:
             for rows in Shard(Path(path)).blocks():
-                hashed.add(rows)
-        columns = [pa.array(hashed.keys), pa.array(hashed.sums)]
+                summed.add(rows)
+        columns = [pa.array(summed.keys), pa.array(summed.sums)]
         batch = pa.record_batch(columns, names=["key", "sum"])
         with (
             written_whole(self.folder / f"{number:06d}.arrow") as stream,
@@ -50,12 +57,24 @@ class _Hash(beam.DoFn):
 
 @dataclass
 class HashSlices(beam.PTransform):
-    """Write the row-hash sums of slices: pipeline -> PCollection of part numbers."""
+    """Write the row-hash sums of slices, which tell whether two hold the same examples.
+
+    pipeline -> PCollection of part numbers
+
+    Attributes
+    ----------
+    keys : int64 [slices]
+    lattice : of the slices
+    shards : paths
+    folder : where the parts go
+    """
 
     keys: Keys
     lattice: Lattice
     shards: tuple[str, ...]
     folder: Path
+
+    summed: ClassVar[type[RowHashSums | DistinctGroups]] = RowHashSums
 
     def expand(self, pipeline: Any) -> Any:
         """Wire the transform."""
@@ -73,12 +92,18 @@ class HashSlices(beam.PTransform):
             pipeline
             | "Feature tuples" >> beam.Create(items)
             | "Spread" >> beam.Reshuffle()
-            | "Hash" >> beam.ParDo(_Hash(self.lattice, self.shards, self.folder))
+            | "Sum" >> beam.ParDo(_Pass(self.summed, self.lattice, self.shards, self.folder))
         )
 
 
-def read_hashes(folder: Path) -> tuple[Keys, NDArray[np.uint64]]:
-    """Return the slices (sorted) and their sums that `HashSlices` wrote."""
+class CountGroups(HashSlices):
+    """Write in how many groups the examples of slices are, which the shards hold as their ids."""
+
+    summed: ClassVar[type[RowHashSums | DistinctGroups]] = DistinctGroups
+
+
+def read_sums(folder: Path) -> tuple[Keys, NDArray[np.uint64]]:
+    """Return the slices (sorted) and their sums that `HashSlices` or `CountGroups` wrote."""
     keys, sums = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
     for path in sorted(folder.glob("*.arrow")):
         with storage_errors(path, "read"), pa.memory_map(str(path)) as source:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
-from slicebeam.transforms.extract_predictions import load_model, model_column, predict
+from slicebeam.transforms.extract_predictions import model_column
+from slicebeam.transforms.models import load_model, predict, predict_scores
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,11 +24,13 @@ class ChunkModelHandler(ModelHandler):
     path : pickle or joblib file
     columns : what the model reads, in its order
     side : which of the two models it is
+    positive : the class whose probability is wanted besides, None without
     """
 
-    def __init__(self, path: str, columns: Sequence[str], side: Side) -> None:
+    def __init__(self, path: str, columns: Sequence[str], side: Side, positive: Any = None) -> None:
         super().__init__()
         self.path, self.columns, self.side = path, list(columns), side
+        self.positive = positive
 
     def load_model(self) -> Any:
         """Load the model, once a worker."""
@@ -39,10 +42,13 @@ class ChunkModelHandler(ModelHandler):
         model: Any,
         inference_args: dict[str, Any] | None = None,  # noqa: ARG002  (Beam passes it)
     ) -> Iterable[Chunk]:
-        """Yield each chunk with a column of the predicted classes."""
+        """Yield each chunk with its predictions, and scores where they are wanted."""
         for chunk in batch:
             predicted = predict(model, chunk.table, self.columns, self.path)
             table = chunk.table.append_column(model_column(self.side), predicted)
+            if self.positive is not None:
+                scores = predict_scores(model, chunk.table, self.columns, self.path, self.positive)
+                table = table.append_column(model_column(self.side, score=True), scores)
             yield chunk.with_table(table)
 
     def batch_elements_kwargs(self) -> dict[str, int]:
@@ -50,6 +56,6 @@ class ChunkModelHandler(ModelHandler):
         return {"min_batch_size": 1, "max_batch_size": 1}
 
 
-def run_model(path: str, columns: Sequence[str], side: Side) -> RunInference:
+def run_model(path: str, columns: Sequence[str], side: Side, positive: Any) -> RunInference:
     """Return the transform that adds a model's predictions to chunks."""
-    return RunInference(ChunkModelHandler(path, columns, side))
+    return RunInference(ChunkModelHandler(path, columns, side, positive))

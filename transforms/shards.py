@@ -1,4 +1,4 @@
-"""Encoded shards: the codes of every feature and the outcome cell of every example, as columns.
+"""Encoded shards: the codes of every feature and what is measured of every example, as columns.
 
 A shard is an Arrow IPC file without compression, so a worker maps it and touches only the columns
 that it counts.
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from slicebeam.metrics.counting import ROWS_AT_A_TIME, Ragged, RowBlock
 from slicebeam.metrics.errors import EngineError
+from slicebeam.metrics.statistic_space import BUCKETS, StatisticSpace, fixed_point
 from slicebeam.transforms.files import written_whole
 
 if TYPE_CHECKING:
@@ -23,13 +24,57 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.statistic_space import Term
+
+WEIGHT = "weight"
+# Axes of the cells that hold a class of each example, by the column of their codes.
+CLASS_COLUMNS = {
+    ("label_class", False): "label class",
+    ("predicted_class", False): "class",
+    ("predicted_class", True): "old class",
+}
+
+
+def value_column(value: str, *, old: bool) -> str:
+    """Return the column of a shard that holds a value of each example."""
+    return f"{'old' if old else 'new'} {value}"
+
+
+def score_column(*, old: bool) -> str:
+    """Return the column of a shard that holds a model's score of each example."""
+    return "old score" if old else "score"
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How the columns of shards become integers that are summed; known when all are written.
+
+    Attributes
+    ----------
+    space : the statistics, with their scales
+    classes : all classes, sorted, whose positions are counted in pairs
+    other : the class that a score below the threshold predicts, null in the shards
+    edges : of the score buckets of each model
+    coarse : bool [buckets] for each model: whether a bucket holds several different scores
+    rough : values of which one is so large that ordinary ones are rounded in its sums
+    places : float64 [2, buckets] for each model: where a score of this bucket stands among all
+        examples of the other class, for a negative and a positive
+    """
+
+    space: StatisticSpace
+    classes: tuple[Any, ...] = ()
+    other: Any = None
+    edges: tuple[NDArray[np.float64], ...] = ()
+    coarse: tuple[NDArray[np.bool_], ...] = ()
+    places: tuple[NDArray[np.float64], ...] = ()
+    rough: tuple[str, ...] = ()
+
 
 def write_shard(
     path: Path,
     codes: Sequence[NDArray[np.int64] | Ragged],
     radices: Sequence[int],
-    cells: NDArray[np.int64],
-    ids: NDArray[np.uint64] | None,
+    measured: Mapping[str, NDArray[Any]],
     facts: Mapping[str, Any],
 ) -> None:
     """Write one shard.
@@ -38,13 +83,11 @@ def write_shard(
     ----------
     codes : of each feature, [rows] or ragged
     radices : number of codes of each feature, which sets the width
-    cells : [rows]
-    ids : [rows] what identifies an example where the user named a column, else None
+    measured : other columns [rows]: ``cell`` always; ``id`` (uint64) where a column identifies an
+        example or its group; weights, classes, scores and values where metrics need them
     facts : JSON values that the driver wants to know of the shard
     """
-    columns: dict[str, pa.Array] = {"cell": pa.array(cells.astype(np.min_scalar_type(255)))}
-    if ids is not None:
-        columns["id"] = pa.array(ids)
+    columns = {name: pa.array(values) for name, values in measured.items()}
     for number, (code, radix) in enumerate(zip(codes, radices, strict=True)):
         width = np.min_scalar_type(radix)
         if isinstance(code, Ragged):
@@ -85,14 +128,22 @@ class Shard:
         facts: dict[str, Any] = json.loads(self._batch.schema.metadata[b"facts"])
         return facts
 
-    def blocks(self) -> Iterator[RowBlock]:
-        """Yield the rows in blocks that fit the cache."""
-        start_row = self.facts["start_row"]
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a measured column [rows]."""
+        values: NDArray[Any] = self._batch.column(name).to_numpy()
+        return values
+
+    def blocks(self, scaling: Scaling | None = None) -> Iterator[RowBlock]:
+        """Yield the rows in blocks that fit the cache; without a scaling only their codes."""
+        facts = self.facts
         for begin in range(0, self.rows, ROWS_AT_A_TIME):
-            yield _row_block(self._batch.slice(begin, ROWS_AT_A_TIME), start_row + begin)
+            batch = self._batch.slice(begin, ROWS_AT_A_TIME)
+            yield _row_block(batch, facts["start_row"] + begin, facts["pairs"], scaling)
 
 
-def _row_block(batch: pa.RecordBatch, start_row: int) -> RowBlock:
+def _row_block(
+    batch: pa.RecordBatch, start_row: int, pairs: dict[str, list[Any]], scaling: Scaling | None
+) -> RowBlock:
     columns: dict[int, NDArray[np.int64] | Ragged] = {}
 
     def column(feature: int) -> NDArray[np.int64] | Ragged:
@@ -109,4 +160,75 @@ def _row_block(batch: pa.RecordBatch, start_row: int) -> RowBlock:
     positions = np.arange(start_row, start_row + rows, dtype=np.uint64)
     ids = batch.column("id").to_numpy() if "id" in batch.schema.names else positions
     cells = batch.column("cell").to_numpy().astype(np.int64)
-    return RowBlock(rows, column, cells, ids, positions)
+    none = np.zeros((0, rows), np.int64)
+    if scaling is None:
+        return RowBlock(rows, column, cells, ids, positions, none, none, none)
+    space = scaling.space
+    for axis, name in CLASS_COLUMNS.items():
+        if axis in space.axes:
+            # A shard numbers the classes that it holds.
+            listed = [scaling.other if one is None else one for one in pairs[name]]
+            everywhere = np.array([scaling.classes.index(one) for one in listed], np.int64)
+            cells += everywhere[batch.column(name).to_numpy()] * space.axes[axis][0]
+    measured = _Measured(batch, scaling, cells)
+    return RowBlock(
+        rows, column, cells, ids, positions, measured.weights(), measured.terms(), measured.buckets
+    )
+
+
+class _Measured:
+    """What is summed of the rows of a batch, as integers."""
+
+    def __init__(self, batch: pa.RecordBatch, scaling: Scaling, cells: NDArray[np.int64]) -> None:
+        self.batch, self.scaling, self.space = batch, scaling, scaling.space
+        self.rows = batch.num_rows
+        self.weight = self._column(WEIGHT) if self.space.weighted else np.ones(self.rows)
+        self.buckets = np.zeros((0, self.rows), np.int64)
+        if self.space.ranked:
+            self.positive = self.space.holds("positive")[cells]
+            self.buckets = np.stack([self._buckets(side) for side in range(self.space.sides)])
+
+    def _column(self, name: str) -> NDArray[np.float64]:
+        values: NDArray[np.float64] = self.batch.column(name).to_numpy()
+        return values
+
+    def _buckets(self, side: int) -> NDArray[np.int64]:
+        score = self._column(score_column(old=side == 1))
+        bucket = np.searchsorted(self.scaling.edges[side], score, side="right")
+        return self.positive * BUCKETS + bucket
+
+    def weights(self) -> NDArray[np.int64]:
+        """Return weights and their squares [2, rows], or nothing [0, rows]."""
+        if not self.space.weighted:
+            return np.zeros((0, self.rows), np.int64)
+        powers = (self.weight, self.weight**2)
+        scaled = zip(powers, self.space.weight_scales, strict=True)
+        return np.stack([fixed_point(power, scale) for power, scale in scaled])
+
+    def terms(self) -> NDArray[np.int64]:
+        """Return the terms and total terms [terms, rows]."""
+        scaled = list(zip(self.space.all_terms, self.space.scales, strict=True))
+        if not scaled:
+            return np.zeros((0, self.rows), np.int64)
+        return np.stack([fixed_point(self._power(term), scale) for term, scale in scaled])
+
+    def _power(self, term: Term) -> NDArray[np.float64]:
+        power: NDArray[np.float64] = self._value(term) ** term.power
+        if term.weight_power:
+            power = power * self.weight**term.weight_power
+        return power
+
+    def _value(self, term: Term) -> NDArray[np.float64]:
+        if term.source in ("gain1", "gain0"):
+            of_class = self.positive == (term.source == "gain1")
+            new, old = (
+                places.ravel()[bucket]
+                for places, bucket in zip(self.scaling.places, self.buckets, strict=True)
+            )
+            return np.where(of_class, new - old, 0.0)
+        if term.source == "change":
+            new, old = (self._column(value_column(term.value, old=o)) for o in (False, True))
+            return new - old
+        column = self._column(value_column(term.value, old=term.source == "old"))
+        shift = self.space.shift(term.value)
+        return column - shift if shift else column

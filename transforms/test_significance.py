@@ -10,7 +10,9 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.counting import CountReader
+from slicebeam.metrics import base
+from slicebeam.metrics.count_reader import SumReader
+from slicebeam.metrics.registry import metric
 from slicebeam.transforms.files import storage_errors, written_whole
 from slicebeam.transforms.plans import read_block
 
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting import State, Unit
     from slicebeam.metrics.lattice import Lattice
     from slicebeam.metrics.slice_test import SliceTest
+    from slicebeam.metrics.statistic_space import StatisticSpace
+
+
+# Reasons that the margins of a slice give, whatever the outcome.
+_BY_MARGINS = (base.WHOLE, base.CONSTANT, base.UNDEFINED, base.SMALL_DENOMINATOR, base.SMALL_SLICE)
 
 
 @dataclass(frozen=True)
@@ -35,18 +42,20 @@ class BlockTest:
     plan_digest : stands in every part, so that parts of another plan are not taken for its own
     folder : where the parts go
     lattice : the features' codes
-    cells : number of outcome cells
+    space : the statistics
     tests : one for each metric, the first one steers the search; none to count only
     min_slice_size : smaller slices are counted, not tested
+    needs_least_p : whether the correction asks for the smallest p of each slice
     """
 
     plan: Path
     plan_digest: str
     folder: Path
     lattice: Lattice
-    cells: int
+    space: StatisticSpace
     tests: tuple[SliceTest, ...]
     min_slice_size: int
+    needs_least_p: bool = False
 
 
 def part_path(folder: Path, block: int) -> Path:
@@ -58,30 +67,43 @@ def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.R
     """Return the results of a block: a row for every slice that is not empty.
 
     Where the plan lists no candidates the rows are the slices of at least ``min_slice_size``.
-    Columns: ``key``, ``c0`` … one for each outcome cell, and for metric i ``p<i>`` (NaN where the
-    slice is too small to be tested), ``reason<i>`` and ``se<i>``. Metadata: the plan's digest, and
-    how many slices were not empty.
+    Columns: ``key``, ``c0`` … the sums as `StatisticSpace` lays them out, and for metric i ``p<i>``
+    (NaN where the slice is too small to be tested), ``first<i>`` (the same, which stays where replicates
+    decide), ``least<i>`` (the smallest p that its margins
+    allow), ``reason<i>``, ``method<i>`` and ``se<i>``. Metadata: the plan's digest, how many slices
+    were not empty, and how many were tested.
     """
-    totals = state[0][0]
-    reader = CountReader(config.lattice, config.cells, len(totals), config.min_slice_size)
+    totals, space = state[0][0], config.space
+    reader = SumReader(config.lattice, space, len(totals), config.min_slice_size)
     read = list(reader.slices(units, state))
     nonempty = sum(counted.nonempty for counted in read)
     keys = np.concatenate([counted.keys for counted in read])
-    counts = np.concatenate([counted.counts for counted in read])
-    sizes = counts[:, 0].sum(axis=1)
+    sums = np.concatenate([counted.sums for counted in read])
+    sizes = space.sizes(sums[:, 0])
     del read
     if not sizes.all():
         kept = np.flatnonzero(sizes)
-        keys, counts, sizes = keys[kept], counts[kept], sizes[kept]
+        keys, sums, sizes = keys[kept], sums[kept], sizes[kept]
+    reduced = space.reduce(sums[:, 0], totals[:1])
+    of_all = space.reduce(totals[:1], totals[:1])[0]
     columns: dict[str, NDArray[Any]] = {"key": keys}
-    for cell in range(config.cells):
-        columns[f"c{cell}"] = counts[:, 0, cell]
+    for column in range(space.columns):
+        columns[f"c{column}"] = reduced[:, column]
     large = np.flatnonzero(sizes >= config.min_slice_size)
-    testable = counts if large.size == sizes.size else counts[large]
+    testable = sums if large.size == sizes.size else sums[large]
     for number, test in enumerate(config.tests):
         tested, errors = test.run(testable, totals)
+        least = np.zeros(large.size)
+        if config.needs_least_p and test.test == "auto":
+            own = metric(test.metric)
+            least = own.smallest_p(reduced[large], of_all, space, test.alternative)
+            # What is not tested for its margins could never have been significant.
+            least = np.where(np.isin(tested.reasons, _BY_MARGINS), 1.0, least)
         columns[f"p{number}"] = _spread(tested.p, large, sizes.size, np.nan)
+        columns[f"first{number}"] = columns[f"p{number}"]
+        columns[f"least{number}"] = _spread(least, large, sizes.size, 0.0)
         columns[f"reason{number}"] = _spread(tested.reasons, large, sizes.size, 0)
+        columns[f"method{number}"] = _spread(tested.methods, large, sizes.size, 0)
         columns[f"se{number}"] = _spread(errors, large, sizes.size, np.nan)
     facts = {
         "plan": config.plan_digest,

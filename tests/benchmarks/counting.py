@@ -13,9 +13,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from slicebeam.metrics.counting import ROWS_AT_A_TIME, CountReader, RowBlock, Tables
+from slicebeam.metrics.count_reader import SumReader
+from slicebeam.metrics.counting import ROWS_AT_A_TIME, RowBlock, Tables
 from slicebeam.metrics.counting_plan import Budget, blocks, plan_all
 from slicebeam.metrics.lattice import Lattice
+from slicebeam.metrics.registry import statistic_space
 
 DEMO = Path(__file__).parents[2] / "pipelines" / "demo_data" / "adult_scored.parquet"
 ROLES = ("row_id", "income", "prediction", "score", "prediction_old", "score_old")
@@ -42,12 +44,13 @@ def data(rows: int) -> tuple[list[np.ndarray], tuple[int, ...], np.ndarray]:
 
 def counted(columns: list[np.ndarray], lattice: Lattice, wrong: np.ndarray) -> int:
     """Count with slicebeam, and return the number of slices."""
-    budget = Budget(wrong.size, 2, 1, 64_000_000)
-    reader = CountReader(lattice, 2, 1, 20)
+    space = statistic_space(["accuracy"], "overall")
+    budget = Budget(wrong.size, space.raw_columns, space.passes, 1, 64_000_000)
+    reader = SumReader(lattice, space, 1, 20)
     found = 0
     for block in blocks(plan_all(lattice, budget), budget):
         units = [planned.unit for planned in block]
-        tables = Tables(units, lattice, 2, None)
+        tables = Tables(units, lattice, space, None)
         for begin in range(0, wrong.size, ROWS_AT_A_TIME):
             rows = slice(begin, begin + ROWS_AT_A_TIME)
             widened: dict[int, np.ndarray] = {}
@@ -61,7 +64,8 @@ def counted(columns: list[np.ndarray], lattice: Lattice, wrong: np.ndarray) -> i
 
             cells = wrong[rows].astype(np.int64)
             ids = np.arange(cells.size, dtype=np.uint64)
-            tables.add(RowBlock(cells.size, column, cells, ids, ids))
+            none = np.zeros((0, cells.size), np.int64)
+            tables.add(RowBlock(cells.size, column, cells, ids, ids, none, none, none))
         found += sum(some.keys.size for some in reader.slices(units, tables.state()))
     return found
 

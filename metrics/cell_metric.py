@@ -1,0 +1,321 @@
+"""Metrics that are a function of cell counts: their weights, gradients and general tests.
+
+Such a metric is homogeneous of degree 0 in the counts (twice the examples, the same value), so the
+linearised variance of its value is Σ_k c_k·g_k² with the gradient g (Särndal, Swensson and Wretman
+1992, "Model assisted survey sampling", section 5.5), c_k being Σw² where examples have weights.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slicebeam.metrics import base, cell_intervals
+from slicebeam.metrics.significance import delta_method
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.base import Alternative, Tail, Tested
+    from slicebeam.metrics.statistic_space import StatisticSpace
+
+    Floats = NDArray[np.float64]
+    Sums = NDArray[np.int64]
+
+
+# A variance of less is what rounding leaves of none, for any number of examples.
+_ROUNDING = 1e-25
+
+
+class CellMetric(base.Metric):
+    """A metric of cell counts."""
+
+    @abstractmethod
+    def of_cells(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
+        """Return the metric [slices] of (weighted) counts by cell [slices, cells]."""
+
+    @abstractmethod
+    def gradient(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
+        """Return ∂metric/∂count [slices, cells]; 0 where the metric is undefined."""
+
+    @abstractmethod
+    def denominator(self, counts: Sums, space: StatisticSpace, *, old: bool = False) -> Sums:
+        """Return the examples [slices] in the smallest denominator, of counts [slices, cells]."""
+
+    @abstractmethod
+    def _test_overall(
+        self, counts: Sums, totals: Sums, space: StatisticSpace, tail: Tail
+    ) -> Tested:
+        """Test slices without weights (counts [slices, cells]) against all examples."""
+
+    def own_cells(self, sums: Sums, space: StatisticSpace) -> tuple[Sums, StatisticSpace]:
+        """Return sums [slices, columns] over the cells that this metric tells apart, and their space.
+
+        Other metrics may need finer cells; what is found of this one must not depend on them.
+        """
+        own = replace(
+            space,
+            indicators=tuple(name for name in space.indicators if name in self.needs.indicators),
+            classes=space.classes if self.needs.classes else 0,
+            terms=(),
+            total_terms=(),
+            ranked=False,
+        )
+        cell = np.zeros(space.cells, np.int64)
+        for axis, old in own.axes:
+            cell += space.code(axis, old=old) * own.stride(axis, old=old)
+        merge = (cell[:, None] == np.arange(own.cells)).astype(np.int64)
+        parts = sums[..., : space.cell_columns].reshape(*sums.shape[:-1], -1, space.cells)
+        merged: Sums = (parts @ merge).reshape(*sums.shape[:-1], -1)
+        return merged, own
+
+    def value(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> Floats:
+        """See `Metric.value`."""
+        return self.of_cells(space.weights(sums), space, old=old)
+
+    def test(
+        self, sums: Sums, totals: Sums, space: StatisticSpace, alternative: Alternative
+    ) -> Tested:
+        """Test by exact laws of counts where there are some, else by the delta method."""
+        tail = self.tail(alternative)
+        sums, own = self.own_cells(sums, space)
+        totals, space = self.own_cells(totals, space)[0], own
+        if space.weighted:
+            return self._test_weighted(sums, totals, space, tail)
+        counts = space.counts(sums)
+        if space.comparison == "baseline":
+            # Half an example is added to every cell: only to those that occur.
+            occurring = space.counts(totals) > 0
+            return self._test_paired(counts, occurring, space, tail)
+        return self._test_overall(counts, space.counts(totals), space, tail)
+
+    def untestable(self, sums: Sums, totals: Sums, space: StatisticSpace) -> NDArray[np.int8]:
+        """Return the reasons [slices] against a test that hold for any test; 0 for none."""
+        counts = space.counts(sums)
+        n = counts.sum(axis=1)
+        denominator = self.denominator(counts, space)
+        least = base.LEAST_DENOMINATOR
+        if space.comparison == "baseline":
+            denominator = np.minimum(denominator, self.denominator(counts, space, old=True))
+        # Where all examples are the denominator the smallest slice size says what is too small.
+        small = (denominator < least) & (denominator < n)
+        reasons = np.where(small, base.SMALL_DENOMINATOR, 0)
+        reasons[denominator == 0] = base.UNDEFINED
+        if space.comparison == "overall":
+            reasons[n == space.counts(totals).sum()] = base.WHOLE
+        return reasons.astype(np.int8)
+
+    def _test_paired(
+        self, counts: Sums, occurring: NDArray[np.bool_], space: StatisticSpace, tail: Tail
+    ) -> Tested:
+        reasons = self.untestable(counts, counts[:0].sum(axis=0), space)
+        cells = counts.astype(np.float64)
+        change = self.of_cells(cells, space) - self.of_cells(cells, space, old=True)
+        new, old = self.gradient(cells, space), self.gradient(cells, space, old=True)
+        varies = ((new != old) & (counts > 0)).any(axis=1)
+        reasons[~varies & (reasons == 0)] = base.UNCHANGED
+        p = np.ones(len(counts))
+        ready = reasons == 0
+        p[ready] = delta_method.paired_p_value(
+            change[ready],
+            new[ready][:, occurring],
+            old[ready][:, occurring],
+            counts[ready][:, occurring],
+            tail,
+        )
+        return base.Tested.by(base.DELTA_METHOD, p, reasons)
+
+    def _test_weighted(self, sums: Sums, totals: Sums, space: StatisticSpace, tail: Tail) -> Tested:
+        """Linearised t of the delta at Kish's effective number of examples.
+
+        The variance is the larger of the linearised one and the one that the delta would have
+        if the slice were like all examples, so that a slice without errors has a variance too.
+        """
+        reasons = self.untestable(sums, totals, space)
+        delta = self.delta(sums, totals, space)
+        variance = self.delta_variance(sums, totals, space)
+        if space.comparison == "overall":
+            variance = np.maximum(variance, self._null_variance(sums, totals, space))
+        reasons[(reasons == 0) & np.isnan(delta)] = base.UNDEFINED
+        reasons[(reasons == 0) & ~(variance > _ROUNDING)] = (
+            base.UNCHANGED if space.comparison == "baseline" else base.CONSTANT
+        )
+        p = delta_method.wald_p_value(
+            np.where(reasons == 0, delta, 0.0),
+            np.where(reasons == 0, variance, 1.0),
+            np.maximum(self.effective_n(sums, space) - 1.0, 1.0),
+            tail,
+        )
+        return base.Tested.by(base.LINEARISED, p, reasons)
+
+    def strata(self, space: StatisticSpace, *, old: bool = False) -> list[NDArray[np.bool_]]:
+        """Return the denominators of the metric, each as the cells [cells] that are in it."""
+        del old
+        return [np.ones(space.cells, bool)]
+
+    def _null_variance(self, sums: Sums, totals: Sums, space: StatisticSpace) -> Floats:
+        """Return Var(delta) if each effective example of a slice varied as those of all do."""
+        whole = totals[None, : space.columns]
+        outside = 1.0 - space.weights(sums).sum(axis=1) / space.weights(whole).sum()
+        return np.asarray(self._pooled_variance(sums, totals, space) * np.maximum(outside, 0.0))
+
+    def _pooled_variance(
+        self, sums: Sums, totals: Sums, space: StatisticSpace, *, old: bool = False
+    ) -> Floats:
+        """Return the value's variance if each effective example varied as those of all do."""
+        whole = totals[None, : space.columns]
+        spread = self.gradient(space.weights(whole), space, old=old) ** 2
+        spread = spread * self._squares(whole, space)
+        pooled = np.zeros(len(sums))
+        for within in self.strata(space, old=old):
+            own = float(spread[:, within].sum()) * self._kish(whole, within, space)
+            pooled += own / np.maximum(self._kish(sums, within, space), 1.0)
+        return pooled
+
+    def _kish(self, sums: Sums, within: NDArray[np.bool_], space: StatisticSpace) -> Floats:
+        """Return Kish's effective number of examples [slices] in some cells, (Σw)²/Σw²."""
+        first = space.weights(sums)[:, within].sum(axis=1)
+        second = self._squares(sums, space)[:, within].sum(axis=1)
+        effective: Floats = np.divide(first**2, second, out=np.zeros(first.shape), where=second > 0)
+        return effective
+
+    def effective_n(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> Floats:
+        """Return the effective number of examples [slices] in the smallest denominator."""
+        numbers = [self._kish(sums, within, space) for within in self.strata(space, old=old)]
+        return np.asarray(np.minimum.reduce(numbers))
+
+    def _squares(self, sums: Sums, space: StatisticSpace) -> Floats:
+        return space.weights(sums, 2) if space.weighted else space.weights(sums)
+
+    def delta_variance(self, sums: Sums, totals: Sums, space: StatisticSpace) -> Floats:
+        """Return the delta method's Var(delta) [slices]."""
+        cells, squares = space.weights(sums), self._squares(sums, space)
+        new = self.gradient(cells, space)
+        if space.comparison == "baseline":
+            old = self.gradient(cells, space, old=True)
+            return delta_method.paired_variance(new, old, squares)
+        whole = totals[None, : space.columns]
+        reference = self.gradient(space.weights(whole), space)
+        return delta_method.variance(new, reference, squares, self._squares(whole, space))
+
+    def value_variance(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> Floats:
+        """Return the delta method's variance of the value [slices]."""
+        gradient = self.gradient(space.weights(sums), space, old=old)
+        variance: Floats = (gradient**2 * self._squares(sums, space)).sum(axis=1)
+        return variance
+
+    def value_interval(
+        self,
+        sums: Sums,
+        totals: Sums,
+        space: StatisticSpace,
+        confidence: float,
+        *,
+        old: bool = False,
+    ) -> tuple[Floats, Floats]:
+        """Delta method, with t at the effective number of examples.
+
+        With weights the variance is at least that of as many effective examples of all the data:
+        a few heavy examples of one kind make the slice's own far too small.
+        """
+        variance = self.value_variance(sums, space, old=old)
+        if space.weighted:
+            pooled = self._pooled_variance(sums, totals, space, old=old)
+            variance = np.maximum(variance, pooled)
+        return cell_intervals.by_delta_method(
+            self.value(sums, space, old=old),
+            variance,
+            *self.range,
+            self.effective_n(sums, space, old=old),
+            confidence,
+        )
+
+    def delta_interval(
+        self, sums: Sums, totals: Sums, space: StatisticSpace, confidence: float
+    ) -> tuple[Floats, Floats]:
+        """Arms of the value's interval, scaled to the delta's deviation; delta method for two models."""
+        delta, variance = self.delta(sums, totals, space), self.delta_variance(sums, totals, space)
+        width = self.range[1] - self.range[0]
+        if space.comparison == "baseline":
+            return cell_intervals.by_delta_method(
+                delta, variance, -width, width, self.effective_n(sums, space), confidence
+            )
+        low, high = self.value_interval(sums, totals, space, confidence)
+        return cell_intervals.difference_from_overall(
+            self.value(sums, space),
+            low,
+            high,
+            self.value_variance(sums, space),
+            variance,
+            self.reference(sums, totals, space),
+            width,
+            confidence,
+        )
+
+    def p_refine(
+        self,
+        sums: Sums,
+        parents: Sums,
+        totals: Sums,
+        space: StatisticSpace,
+        *,
+        worse: bool,
+    ) -> Floats:
+        """Wald test of child against parent by the delta method; the child is part of the parent."""
+        tail = self.tail("worse" if worse else "better")
+        child, parent = space.weights(sums), space.weights(parents)
+        ahead = self.of_cells(child, space) - self.of_cells(parent, space)
+        own, above = self.gradient(child, space), self.gradient(parent, space)
+        if space.comparison == "baseline":
+            before = self.of_cells(child, space, old=True) - self.of_cells(parent, space, old=True)
+            ahead = ahead - before
+            own = own - self.gradient(child, space, old=True)
+            above = above - self.gradient(parent, space, old=True)
+        variance = delta_method.variance(
+            own, above, self._squares(sums, space), self._squares(parents, space)
+        )
+        defined = ~np.isnan(ahead) & (variance > 0)
+        p = delta_method.wald_p_value(
+            np.where(defined, ahead, 0.0),
+            np.where(defined, variance, 1.0),
+            np.maximum(self.effective_n(sums, space) - 1.0, 1.0),
+            tail,
+        )
+        return np.where(defined, p, 1.0)
+
+    def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
+        """Return the counts by cell, named by what holds in each, of the slice and of all examples."""
+        named: dict[str, float] = {}
+        sums, own = self.own_cells(sums, space)
+        totals, space = self.own_cells(totals, space)[0], own
+        for prefix, some in (("slice", sums), ("all", totals)):
+            for power, unit in ((1, ""), (2, " squared")):
+                if power == 2 and not space.weighted:
+                    continue
+                kind = "weight" if space.weighted else "count"
+                for cell, count in enumerate(space.weights(some, power).tolist()):
+                    named[f"{prefix} {kind}{unit}: {cell_name(space, cell)}"] = count
+            if space.weighted:
+                named[f"{prefix} examples"] = float(space.sizes(some))
+        return named
+
+
+def cell_name(space: StatisticSpace, cell: int) -> str:
+    """Return what holds of the examples of a cell.
+
+    >>> from slicebeam.metrics.statistic_space import StatisticSpace
+    >>> cell_name(StatisticSpace(("positive", "predicted"), "overall"), 1)
+    'positive, not predicted'
+    """
+    words = []
+    for (axis, old), (stride, size) in space.axes.items():
+        code = cell // stride % size
+        name = f"old {axis}" if old else axis
+        if axis in ("label_class", "predicted_class"):
+            words.append(f"{name} {code}")
+        else:
+            words.append(name if code else f"not {name}")
+    return ", ".join(words) or "all"

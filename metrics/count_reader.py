@@ -1,0 +1,121 @@
+"""Reads the sums of slices out of the tables that `slicebeam.metrics.counting` made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.counting import Array, State, Unit
+    from slicebeam.metrics.lattice import Keys, Lattice
+    from slicebeam.metrics.statistic_space import StatisticSpace
+
+
+class SliceSums(NamedTuple):
+    """Sums of slices.
+
+    Attributes
+    ----------
+    keys : int64 [slices]
+    sums : int64 [slices, 1 + replicates, raw columns]
+    nonempty : how many slices of the unit are not empty, reported or not
+    """
+
+    keys: Keys
+    sums: NDArray[np.int64]
+    nonempty: int
+
+    @staticmethod
+    def none(layers: int, columns: int) -> SliceSums:
+        """Return the sums of no slice."""
+        return SliceSums(np.zeros(0, np.int64), np.zeros((0, layers, columns), np.int64), 0)
+
+
+@dataclass(frozen=True)
+class SumReader:
+    """Reads the sums of slices out of summed tables.
+
+    Parameters
+    ----------
+    lattice : the features' radices
+    space : the statistics
+    layers : 1 + replicates
+    min_size : where no candidates are listed, only slices of this size are reported
+    """
+
+    lattice: Lattice
+    space: StatisticSpace
+    layers: int
+    min_size: int
+
+    def slices(self, units: Sequence[Unit], state: State) -> Iterator[SliceSums]:
+        """Yield the sums of each unit's slices."""
+        for unit, arrays in zip(units, state[1:], strict=True):
+            if unit.candidates is None:
+                yield self._every_slice(unit, arrays)
+            else:
+                sums = self._listed(unit, arrays, unit.candidates)
+                nonempty = int(np.count_nonzero(self.space.sizes(sums[:, 0])))
+                yield SliceSums(unit.candidates, sums, nonempty)
+
+    def _every_slice(self, unit: Unit, arrays: list[Array]) -> SliceSums:
+        if unit.method == "sparse":
+            if not arrays:
+                return SliceSums.none(self.layers, self.space.raw_columns)
+            codes = arrays[0]
+            by_column = arrays[1].T.reshape(self.layers, self.space.raw_columns, -1)
+        else:
+            by_column = arrays[0].reshape(self.layers, self.space.raw_columns, -1)
+            codes = np.arange(by_column.shape[2])
+        sizes = by_column[0, : self.space.cells].sum(axis=0)
+        matched = self.lattice.matched(unit.features, codes)
+        if matched is not None:
+            sizes = np.where(matched, sizes, 0)
+        kept = np.flatnonzero(sizes >= self.min_size)
+        sums = np.ascontiguousarray(by_column[:, :, kept].transpose(2, 0, 1))
+        keys = self.lattice.cell_keys(unit.features, codes[kept])
+        return SliceSums(keys, sums, int(np.count_nonzero(sizes)))
+
+    def _listed(self, unit: Unit, arrays: list[Array], candidates: Keys) -> NDArray[np.int64]:
+        sums = np.zeros((candidates.size, self.layers, self.space.raw_columns), np.int64)
+        if unit.method == "inside":
+            self._read_inside(unit, arrays, candidates, sums)
+        elif unit.method == "listed":
+            sums[:] = arrays[0].reshape(self.layers, self.space.raw_columns, -1).transpose(2, 0, 1)
+        elif unit.method == "dense":
+            wanted = self.lattice.key_cells(candidates, unit.features)
+            by_column = arrays[0].reshape(self.layers, self.space.raw_columns, -1)
+            sums[:] = by_column[:, :, wanted].transpose(2, 0, 1)
+        elif arrays:
+            wanted = self.lattice.key_cells(candidates, unit.features)
+            codes = arrays[0]
+            at = np.minimum(np.searchsorted(codes, wanted), codes.size - 1)
+            found = codes[at] == wanted
+            flat = arrays[1].reshape(codes.size, self.layers, self.space.raw_columns)
+            sums[found] = flat[at[found]]
+        return sums
+
+    def _read_inside(
+        self, unit: Unit, arrays: list[Array], candidates: Keys, sums: NDArray[np.int64]
+    ) -> None:
+        """Fill in the sums of candidates: each has a base and one more predicate."""
+        lattice = self.lattice
+        digits = lattice.digits(candidates)
+        owners = lattice.feature_of[digits]
+        for feature, table in zip(unit.extensions, arrays, strict=True):
+            mine = np.flatnonzero((owners == feature).any(axis=1))
+            if mine.size == 0 or unit.bases is None:
+                continue
+            base_digits = np.where(owners[mine] == feature, 0, digits[mine])
+            base_at = np.searchsorted(unit.bases, lattice.keys_of_sets(base_digits))
+            code = np.where(owners[mine] == feature, digits[mine], 0).sum(axis=1)
+            code -= lattice.offsets[feature] + 1
+            cells = base_at * int(lattice.radices[feature]) + code
+            by_column = table.reshape(self.layers, self.space.raw_columns, -1)
+            sums[mine] = by_column[:, :, cells].transpose(2, 0, 1)

@@ -1,0 +1,350 @@
+"""What is summed per slice: cell counts, sums of values, bucket counts of scores; all integers.
+
+Slices only ever *sum*. Each example has a few *indicators* (bits such as "the model is wrong
+here") and perhaps classes; together they are its *cell*, and a slice's statistics are how many of
+its examples are in each cell, plus sums of what is no count: a loss, its square, a weight. Metrics
+that need the same statistics share them (the split of Statistic and Metric of WeatherBench-X).
+
+Every sum is an integer: values are taken in fixed point, as many bits as the number of examples
+leaves of 62. A sum then is the same in any order, on any number of workers, to the last bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import frexp
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from slicebeam.metrics.significance.auc import Placements, placements
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.base import Comparison
+
+Source = Literal["new", "old", "change", "gain1", "gain0"]
+
+# Indicators that say something of the example, whichever model is asked.
+_OF_THE_EXAMPLE = frozenset({"positive"})
+# Score buckets of a class; the histogram of a slice is this for either class.
+BUCKETS = 256
+# Bits of a sum of fixed-point numbers; one is the sign, one is spare.
+_SUM_BITS = 62
+# A Poisson weight of so much has a probability below 1e-30.
+_LARGEST_DRAWN = 32.0
+# A range that is this small a part of the values is summed about its middle.
+_NARROW = 1 / 16
+# The placements of a slice in fixed point: all are within -1..1.
+_UNIT = 2.0**-52
+_UNDEFINED = np.iinfo(np.int64).min
+# The placements, and the AUC of the complement.
+_OF_SIDE = len(Placements._fields) + 1
+
+
+class Term(NamedTuple):
+    """A sum over the slice's examples: Σ weight^weight_power · value^power.
+
+    Attributes
+    ----------
+    value : name of the value, such as ``log_loss``
+    source : of which model, or ``change`` for new minus old; ``gain1`` (of positives) and ``gain0``
+        (of negatives) are how much the new score's placement among all examples is higher
+    power : of the value
+    weight_power : of the example's weight, 0 where there are none
+    """
+
+    value: str
+    source: Source
+    power: int
+    weight_power: int = 0
+
+
+class Range(NamedTuple):
+    """The smallest and largest value of an example."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class StatisticSpace:
+    """Which statistics are summed, and where each stands in the array of a slice's sums.
+
+    Attributes
+    ----------
+    indicators : names of the indicators, the first one is the lowest bit of the cell
+    comparison : for ``baseline`` most indicators have a bit for the new model and one for the old
+    classes : number of classes where pairs of label and predicted class are counted, else 0
+    terms : sums of values
+    total_terms : sums that are wanted of all examples only
+    ranked : whether scores are counted by buckets
+    weighted : whether examples have weights
+    scales : of each term and total term: a sum times this is in the value's own units
+    weight_scales : the same for the sums of weights and of their squares
+    shifts : what was taken off each value (name -> number) before it was raised to a power
+    """
+
+    indicators: tuple[str, ...]
+    comparison: Comparison
+    classes: int = 0
+    terms: tuple[Term, ...] = ()
+    total_terms: tuple[Term, ...] = ()
+    ranked: bool = False
+    weighted: bool = False
+    scales: tuple[float, ...] = ()
+    weight_scales: tuple[float, float] = (1.0, 1.0)
+    shifts: tuple[tuple[str, float], ...] = ()
+
+    @cached_property
+    def axes(self) -> dict[tuple[str, bool], tuple[int, int]]:
+        """Stride and size of each axis of the cells, by its name and whether it is the old model's."""
+        paired = self.comparison == "baseline"
+        names = [(name, False) for name in self.indicators]
+        names += [
+            (name, True) for name in self.indicators if paired and name not in _OF_THE_EXAMPLE
+        ]
+        sizes = [(name, 2) for name in names]
+        if self.classes:
+            pairs = [("label_class", False), ("predicted_class", False)]
+            pairs += [("predicted_class", True)] if paired else []
+            sizes += [(name, self.classes) for name in pairs]
+        axes, stride = {}, 1
+        for axis, size in sizes:
+            axes[axis] = stride, size
+            stride *= size
+        return axes
+
+    @cached_property
+    def cells(self) -> int:
+        """Number of outcome cells."""
+        size = 1
+        for _, length in self.axes.values():
+            size *= length
+        return size
+
+    def code(self, axis: str, *, old: bool = False) -> NDArray[np.int64]:
+        """Return an axis' value in each cell [cells], of the old model for ``old``."""
+        stride, size = self.axes[axis, old and axis not in _OF_THE_EXAMPLE | {"label_class"}]
+        values: NDArray[np.int64] = np.arange(self.cells) // stride % size
+        return values
+
+    def stride(self, axis: str, *, old: bool = False) -> int:
+        """Return what an axis' value is multiplied with in a cell's number."""
+        return self.axes[axis, old][0]
+
+    def holds(self, indicator: str, *, old: bool = False) -> NDArray[np.bool_]:
+        """Return in which cells [cells] an indicator is set."""
+        return np.asarray(self.code(indicator, old=old) == 1)
+
+    @property
+    def sides(self) -> int:
+        """Number of models."""
+        return 2 if self.comparison == "baseline" else 1
+
+    @property
+    def cell_columns(self) -> int:
+        """Columns that are counted by cell: examples, and weights with their squares."""
+        return self.cells * (3 if self.weighted else 1)
+
+    @property
+    def histogram_columns(self) -> int:
+        """Columns of the bucket counts."""
+        return 2 * BUCKETS * self.sides if self.ranked else 0
+
+    @property
+    def raw_columns(self) -> int:
+        """Columns that are counted."""
+        return self.cell_columns + len(self.terms) + self.histogram_columns
+
+    @property
+    def columns(self) -> int:
+        """Columns of a slice's sums once its bucket counts are reduced."""
+        return self.cell_columns + len(self.terms) + (_OF_SIDE * self.sides if self.ranked else 0)
+
+    @property
+    def passes(self) -> int:
+        """Columns that an example is added to."""
+        return (
+            1 + (2 if self.weighted else 0) + len(self.terms) + (self.sides if self.ranked else 0)
+        )
+
+    def sizes(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the examples [slices] of sums [slices, columns]."""
+        sizes: NDArray[np.int64] = sums[..., : self.cells].sum(axis=-1)
+        return sizes
+
+    def counts(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the examples by cell [slices, cells]."""
+        return sums[..., : self.cells]
+
+    def weights(self, sums: NDArray[np.int64], power: int = 1) -> NDArray[np.float64]:
+        """Return the summed weights, or their squares, by cell [slices, cells]; counts without."""
+        if not self.weighted:
+            return sums[..., : self.cells].astype(np.float64)
+        begin = self.cells * power
+        scaled: NDArray[Any] = (
+            sums[..., begin : begin + self.cells] * (self.weight_scales[power - 1])
+        )
+        return scaled
+
+    def term(self, sums: NDArray[np.int64], term: Term) -> NDArray[np.float64]:
+        """Return a sum of values [slices], about the value's shift."""
+        at = self.terms.index(term)
+        column: NDArray[Any] = sums[..., self.cell_columns + at] * self.scales[at]
+        return column
+
+    def total_term(self, totals: NDArray[np.int64], term: Term) -> float:
+        """Return a sum that is wanted of all examples only, about the value's shift."""
+        at = self.total_terms.index(term)
+        return float(totals[self.columns + at] * self.scales[len(self.terms) + at])
+
+    def shift(self, value: str) -> float:
+        """Return what was taken off a value before it was summed."""
+        return dict(self.shifts)[value]
+
+    def _ranking(self, sums: NDArray[np.int64], *, old: bool) -> NDArray[np.float64]:
+        begin = self.cell_columns + len(self.terms) + (_OF_SIDE if old else 0)
+        reduced = sums[..., begin : begin + _OF_SIDE]
+        return np.where(reduced == _UNDEFINED, np.nan, reduced * _UNIT)
+
+    def placements(self, sums: NDArray[np.int64], *, old: bool = False) -> Placements:
+        """Return AUC and moments of placements [slices]; NaN where a class is empty."""
+        return Placements(*np.moveaxis(self._ranking(sums, old=old)[..., :-1], -1, 0))
+
+    def complement_auc(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the AUC [slices] of the examples outside each slice."""
+        return self._ranking(sums, old=False)[..., -1]
+
+    def histogram(self, sums: NDArray[np.int64], *, old: bool = False) -> NDArray[np.int64]:
+        """Return a model's counts by class and score bucket [slices, 2, buckets] of raw sums."""
+        begin = self.cell_columns + len(self.terms) + (2 * BUCKETS if old else 0)
+        return sums[:, begin : begin + 2 * BUCKETS].reshape(-1, 2, BUCKETS)
+
+    def reduce(self, sums: NDArray[np.int64], totals: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return sums whose bucket counts are reduced to what AUC needs.
+
+        Parameters
+        ----------
+        sums : int64 [slices, raw columns, perhaps followed by the total terms]
+        totals : int64 [slices or 1, raw columns and more] of all examples
+
+        Returns
+        -------
+        int64 [slices, columns, and what followed]
+        """
+        if not self.ranked:
+            return sums
+        reduced = [sums[:, : self.cell_columns + len(self.terms)]]
+        for old in (False, True)[: self.sides]:
+            histogram = self.histogram(sums, old=old)
+            own = placements(histogram)
+            rest = placements(self.histogram(totals, old=old) - histogram)
+            for column in (*own, rest.auc):
+                known = ~np.isnan(column)
+                fixed = np.rint(np.where(known, column, 0.0) / _UNIT).astype(np.int64)
+                reduced.append(np.where(known, fixed, _UNDEFINED)[:, None])
+        return np.concatenate([*reduced, sums[:, self.raw_columns :]], axis=1)
+
+    def scaled(
+        self, ranges: Mapping[tuple[str, bool], Range], heaviest: float, rows: int
+    ) -> StatisticSpace:
+        """Return the space with shifts, and scales that hold whatever the values within the ranges.
+
+        Parameters
+        ----------
+        ranges : of each value, by its name and whether it is the old model's
+        heaviest : largest weight
+        rows : number of examples
+        """
+        shifts = {}
+        for name in {name for name, _ in ranges}:
+            some = [found for (value, _), found in ranges.items() if value == name]
+            low, high = min(r.low for r in some), max(r.high for r in some)
+            is_narrow = high - low < _NARROW * max(abs(low), abs(high))
+            shifts[name] = (low + high) / 2 if is_narrow else 0.0
+        shifted = replace(self, shifts=tuple(sorted(shifts.items())))
+        largest = [shifted.largest(term, ranges, heaviest) for term in self.all_terms]
+        return shifted.with_scales(
+            [_scale(rows * most, most) for most in largest],
+            (_scale(rows * heaviest, heaviest), _scale(rows * heaviest**2, heaviest**2)),
+        )
+
+    def with_scales(
+        self, scales: Sequence[float], weight_scales: tuple[float, float]
+    ) -> StatisticSpace:
+        """Return the space with other scales; old and new values have one, to be subtracted."""
+        common: dict[tuple[str, int, int], float] = {}
+        for term, scale in zip(self.all_terms, scales, strict=True):
+            if term.source in ("new", "old"):
+                key = (term.value, term.power, term.weight_power)
+                common[key] = max(scale, common.get(key, 0.0))
+        merged = [
+            common.get((term.value, term.power, term.weight_power), scale)
+            if term.source in ("new", "old")
+            else scale
+            for term, scale in zip(self.all_terms, scales, strict=True)
+        ]
+        return replace(self, scales=tuple(merged), weight_scales=weight_scales)
+
+    def refined(
+        self,
+        ranges: Mapping[tuple[str, bool], Range],
+        heaviest: float,
+        sizes: Sequence[float],
+        weight_sizes: tuple[float, float],
+    ) -> StatisticSpace:
+        """Return the space with the finest scales that the sums of absolute values allow.
+
+        One value that is far larger than all others takes the bits of a sum only once.
+
+        Parameters
+        ----------
+        ranges, heaviest : as in `scaled`
+        sizes : of each term and total term, its sum over all examples of absolute values
+        weight_sizes : sums of weights and of their squares
+        """
+        largest = [self.largest(term, ranges, heaviest) for term in self.all_terms]
+        return self.with_scales(
+            [_scale(size, most) for size, most in zip(sizes, largest, strict=True)],
+            (_scale(weight_sizes[0], heaviest), _scale(weight_sizes[1], heaviest**2)),
+        )
+
+    @property
+    def all_terms(self) -> tuple[Term, ...]:
+        """Terms and total terms."""
+        return (*self.terms, *self.total_terms)
+
+    def largest(
+        self, term: Term, ranges: Mapping[tuple[str, bool], Range], heaviest: float
+    ) -> float:
+        """Return the largest absolute value of an example in a sum."""
+        if term.source in ("gain1", "gain0"):
+            return 1.0
+        new = ranges[term.value, False]
+        if term.source == "change":
+            old = ranges[term.value, True]
+            size = max(abs(new.high - old.low), abs(old.high - new.low))
+        else:
+            own = ranges[term.value, term.source == "old"]
+            size = max(abs(edge - self.shift(term.value)) for edge in own)
+        return float(size**term.power * heaviest**term.weight_power)
+
+
+def _scale(total: float, largest: float) -> float:
+    """Return the power of two that is the unit of a sum of absolute values of this size.
+
+    Replicates weigh an example more than once: the sum has room to double, and the largest value
+    for a weight that never comes.
+    """
+    _, exponent = frexp(2.0 * total + _LARGEST_DRAWN * largest)
+    return float(2.0 ** (exponent - _SUM_BITS))
+
+
+def fixed_point(values: NDArray[np.float64], scale: float) -> NDArray[np.int64]:
+    """Return values in units of the scale."""
+    return np.rint(values / scale).astype(np.int64)

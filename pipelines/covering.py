@@ -1,0 +1,66 @@
+"""The cover: of many overlapping slices, the few that explain most of what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slicebeam.metrics.cover import Cover, greedy_cover
+from slicebeam.metrics.registry import metric
+from slicebeam.transforms.count_overlaps import CountOverlaps
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.config import SearchConfig
+    from slicebeam.pipelines.preparation import Prepared
+    from slicebeam.pipelines.results import Results
+    from slicebeam.pipelines.runner import Engine
+    from slicebeam.pipelines.work_folder import WorkFolder
+
+# The cover is chosen among so many of the reported slices, the worst ones.
+_CANDIDATES = 128
+_NOTHING = Cover(np.zeros(0, np.int64), np.zeros(0))
+
+
+def cover(
+    config: SearchConfig,
+    prepared: Prepared,
+    results: Results,
+    order: NDArray[np.int64],
+    work: WorkFolder,
+    engine: Engine,
+) -> Cover:
+    """Return the cover of the worst reported slices, as positions in the order of the report.
+
+    Empty for a metric whose examples have no share of their own in it, such as AUC.
+    """
+    own, space = metric(config.metric[0]), prepared.space
+    first = results.metrics[0]
+    worse = (first.delta[order] > 0) != own.higher_is_better
+    # What is better explains nothing of what is worse: those are covered where they are asked for.
+    harmful = config.alternative != "better"
+    some = np.flatnonzero(worse == harmful)[:_CANDIDATES]
+    keys = results.keys[order[some]]
+    if keys.size == 0 or own.excess(results.sums[:0], prepared.of_all, space) is None:
+        return _NOTHING
+    folder = work.folder("overlaps")
+    plain = replace(space, ranked=False)
+    transform = CountOverlaps(
+        keys, prepared.lattice, plain, prepared.scaling, prepared.shards, folder
+    )
+    if work.done("overlapping") is None:
+        engine.run(lambda pipeline: pipeline | "Count overlaps" >> transform)
+        work.finish("overlapping", {})
+    overlaps = transform.read()
+    patterns, sums = overlaps.merge()
+    # The sums of all examples, without their score buckets too.
+    kept = space.cell_columns + len(space.terms)
+    totals = np.concatenate([prepared.totals[:kept], prepared.totals[space.raw_columns :]])
+    excess = own.excess(sums, totals, plain)
+    if excess is None:
+        return _NOTHING
+    chosen, explained = greedy_cover(overlaps.members(patterns), excess if harmful else -excess)
+    return Cover(some[chosen], explained)

@@ -1,0 +1,122 @@
+"""How a slice got its p-value, so that a statistician can repeat it by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slicebeam.metrics import base
+from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.registry import metric
+
+if TYPE_CHECKING:
+    from slicebeam.pipelines.config import SearchConfig
+    from slicebeam.pipelines.iterations import Searched
+    from slicebeam.pipelines.preparation import Prepared
+    from slicebeam.pipelines.results import MetricResult, Results
+    from slicebeam.pipelines.slices_table import SliceNames
+
+_WHY = {
+    base.HYPERGEOMETRIC: "x of the n examples of the denominator are marked, of N and K in all the "
+    "data: X ~ Hypergeom(N, K, n), the observed value by half. Exact, for any size.",
+    base.LIKELIHOOD_RATIO: "as the hypergeometric mid-p, whose variance is above 1,000 here, where the "
+    "corrected signed root r* of G² agrees with it to 2e-5: p = Φ(∓r*).",
+    base.MCNEMAR: "of the examples that only one of the models marks, b and c: B ~ Binomial(b + c, ½), "
+    "the observed value by half.",
+    base.CELL_PERMUTATION: "the law of the metric if the slice's counts were those of a random subset; "
+    "its tail by mean, deviation and skewness (Pearson type III).",
+    base.DELTA_METHOD: "t of the change: its variance by the gradients of both models' metrics over the "
+    "joint counts, half an example added to each.",
+    base.HALL_WELCH: "Welch's t of the slice's mean against that of the m other examples, each "
+    "variance at least what γ²/2 further values of the other side's variance would make it, γ the "
+    "skewness; then T = t + G·t²/3 + G²·t³/27 + G/6, G = γ·(r^1.5/√n − (1−r)^1.5/√m), r the slice's "
+    "part of the variance (Hall 1992).",
+    base.HALL_PAIRED: "t of the mean change of each example, bent by Hall's cubic for the skewness of "
+    "the changes of all examples.",
+    base.AUC_Z: "AUC of a random subset of positives and negatives: mean, variance and skewness from "
+    "the placements of all examples; its tail by a beta law.",
+    base.LINEARISED: "t of the weighted metric: linearised variance, Kish's effective number of "
+    "examples as degrees of freedom.",
+    base.BOOTSTRAP_CELLS: "delta / sd of its Poisson replicates drawn from the counts, t on B − 1 "
+    "degrees of freedom.",
+    base.BOOTSTRAP_ROWS: "delta / sd of its Poisson replicates of the examples, or of their groups, t on "
+    "B − 1 degrees of freedom.",
+    base.PERMUTATION: "the mean of a random subset of n of the N examples: its exact mean, deviation "
+    "and skewness; tail by Pearson type III.",
+    base.PAPER: "delta / sd of its replicates, t on B − 1 degrees of freedom. Uncalibrated.",
+}
+
+
+def explain(
+    text: str,
+    config: SearchConfig,
+    prepared: Prepared,
+    searched: Searched,
+    results: Results,
+    names: SliceNames,
+) -> tuple[str, ...]:
+    """Return the lines that explain the tests of a slice, named by its id or its text.
+
+    Raises
+    ------
+    InputError
+        No tested slice has this name.
+    """
+    at = _position(text, results, names)
+    if at is None:
+        raise InputError(
+            f"--explain {text!r}: no tested slice has this id or text (smaller than "
+            f"{config.used_min_slice_size}, not visited, or misspelt); see slice and slice_id in "
+            "slices.parquet"
+        )
+    level = int(results.levels[at])
+    family = searched.tests_per_level
+    name = names.texts(results.keys[at : at + 1]).to_pylist()[0]
+    lines = [f"{name} (n = {int(results.sizes[at]):,}, level {level})"]
+    for measured in results.metrics:
+        lines += _metric_lines(measured, at, config, prepared, results)
+    lines.append(
+        f"  q: {config.used_correction}; {family[level - 1]:,} slices of level {level} could be tested, "
+        f"{sum(family):,} in all; L = {len(family)}; significant where q <= {config.used_alpha:g}"
+    )
+    return tuple(lines)
+
+
+def _position(text: str, results: Results, names: SliceNames) -> int | None:
+    for known in (names.ids(results.keys), names.texts(results.keys)):
+        found = np.flatnonzero(np.asarray(known.to_numpy(zero_copy_only=False)) == text)
+        if found.size:
+            return int(found[0])
+    return None
+
+
+def _metric_lines(
+    measured: MetricResult, at: int, config: SearchConfig, prepared: Prepared, results: Results
+) -> list[str]:
+    method, reason = int(measured.method[at]), int(measured.reason[at])
+    own = metric(measured.name)
+    first = (
+        f"  {measured.name}: {measured.value[at]:.6g}, reference {measured.reference[at]:.6g}, delta "
+        f"{measured.delta[at]:+.6g} [{measured.low[at]:+.6g}, {measured.high[at]:+.6g}]"
+    )
+    lines = [first]
+    if method:
+        lines += [f"    test: {base.METHODS[method]}", f"    {_WHY[method]}"]
+    if reason:
+        lines.append(f"    p = 1 without a test: {base.REASONS[reason]}")
+    else:
+        tail = own.tail(config.alternative)
+        lines.append(
+            f"    p = {measured.p[at]:.6g} (--alternative {config.alternative}: {tail} tail"
+            f"{'s' if tail == 'both' else ''}), q = {measured.q[at]:.6g}"
+        )
+    inputs = own.inputs(results.sums[at], prepared.of_all, prepared.space)
+    lines += [f"    {name} = {_number(number)}" for name, number in inputs.items()]
+    if config.draws_replicates and measured.name == config.metric[0]:
+        lines.append(f"    B = {config.used_replicates} replicates, seed {config.seed}")
+    return lines
+
+
+def _number(number: float) -> str:
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:.10g}"

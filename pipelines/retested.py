@@ -1,0 +1,97 @@
+"""The second stage of a bootstrap: replicates for the slices that could become significant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from slicebeam.metrics import base
+from slicebeam.transforms.test_significance import read_part, write_part
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.lattice import Keys
+
+# A cluster bootstrap of fewer groups has too few different replicates.
+LEAST_GROUPS = 30
+_COLUMNS = ("p", "reason", "method", "se")
+
+
+@dataclass(frozen=True)
+class Retested:
+    """What replicates say of some slices.
+
+    Attributes
+    ----------
+    keys : int64 [slices], sorted
+    columns : by name, [slices], those of a part that the replicates decide
+    metrics : numbers of the metrics whose tests resample examples
+    """
+
+    keys: Keys
+    columns: dict[str, NDArray[Any]]
+    metrics: tuple[int, ...]
+
+    @classmethod
+    def read(
+        cls, parts: list[Path], groups: NDArray[np.int64] | None, metrics: tuple[int, ...]
+    ) -> Retested:
+        """Read the parts of the second count.
+
+        Parameters
+        ----------
+        parts : their files
+        groups : int64 [slices] how many groups each slice has, by key; None without groups
+        metrics : numbers of the metrics whose tests resample examples
+        """
+        names = [f"{name}{number}" for number in metrics for name in _COLUMNS]
+        read = [read_part(part) for part in parts]
+        if not read:
+            return cls(np.zeros(0, np.int64), {}, metrics)
+        keys = np.concatenate([batch.column("key").to_numpy() for batch in read])
+        order = np.argsort(keys)
+        columns = {
+            name: np.concatenate([batch.column(name).to_numpy() for batch in read])[order]
+            for name in names
+        }
+        if groups is not None:
+            few = groups < LEAST_GROUPS
+            for number in metrics:
+                columns[f"p{number}"] = np.where(few, 1.0, columns[f"p{number}"])
+                for name, code in (("reason", base.FEW_GROUPS), ("method", 0)):
+                    column = columns[f"{name}{number}"]
+                    columns[f"{name}{number}"] = np.where(few, code, column).astype(np.int8)
+        return cls(keys[order], columns, metrics)
+
+    def rewrite(self, part: Path, target: Path) -> Path:
+        """Write a part of the first count with what the replicates say, and return its file."""
+        batch = read_part(part)
+        keys = batch.column("key").to_numpy()
+        own = np.flatnonzero(np.isin(keys, self.keys))
+        at = np.searchsorted(self.keys, keys[own])
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        for number in self.metrics:
+            p = np.array(columns[f"p{number}"])
+            tested = ~np.isnan(p)
+            reason, method = (np.array(columns[f"{name}{number}"]) for name in ("reason", "method"))
+            reason[tested & (reason == 0)] = base.NOT_RESAMPLED
+            p[tested], method[tested] = 1.0, 0
+            changed = {
+                "p": p,
+                "reason": reason,
+                "method": method,
+                "se": np.array(columns[f"se{number}"]),
+            }
+            for name, column in changed.items():
+                if own.size:
+                    column[own] = self.columns[f"{name}{number}"][at]
+                columns[f"{name}{number}"] = pa.array(column)
+        rewritten = pa.record_batch(list(columns.values()), names=list(columns))
+        write_part(target, rewritten.replace_schema_metadata(batch.schema.metadata))
+        return target

@@ -1,0 +1,221 @@
+"""What ``--explain`` prints is enough to repeat a p-value by hand."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from slicebeam.pipelines.cli import run
+from tests.running import Found, read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pandas as pd
+
+    Explained = Callable[..., tuple[list[str], Found]]
+
+# What is printed of p and q has six digits.
+PRINTED = 1e-5
+OLD = ("--baseline-prediction=prediction_old", "--baseline-score=score_old")
+
+
+@pytest.fixture
+def explained(tmp_path: Path, adult_path: Path, capsys: pytest.CaptureFixture[str]) -> Explained:
+    """Run a search with ``--explain``; return the lines about the slice and what was published."""
+
+    def run_it(slice_: str, *flags: str) -> tuple[list[str], Found]:
+        code = run(arguments(adult_path, tmp_path, f"--explain={slice_}", *flags))
+        printed = capsys.readouterr()
+        assert code == 0, printed.err
+        if "--json" in flags:
+            return json.loads(printed.out)["explanation"], read(tmp_path)
+        lines = printed.out.splitlines()
+        begin = next(i for i, line in enumerate(lines) if re.search(r"\(n = .*, level \d\)$", line))
+        end = next(i for i in range(begin, len(lines)) if not lines[i].strip())
+        return lines[begin:end], read(tmp_path)
+
+    return run_it
+
+
+def arguments(data: Path, output: Path, *flags: str) -> list[str]:
+    given = ["search", f"--data={data}", f"--output={output}", "--label=income"]
+    given += ["--prediction=prediction", "--score=score", "--features=sex,relationship"]
+    return [*given, "--max-cross-size=2", *flags]
+
+
+def numbers(lines: list[str]) -> dict[str, dict[str, float]]:
+    """The ``name = number`` lines of each metric; p and q among them."""
+    found: dict[str, dict[str, float]] = {}
+    current: dict[str, float] = {}
+    for line in lines[1:]:
+        if head := re.match(r"  (\w[\w:.]*): .*, reference ", line):
+            current = found.setdefault(head[1], {})
+        elif both := re.match(r"    p = (\S+) \(.*\), q = (\S+)$", line):
+            current |= {"p": float(both[1]), "q": float(both[2])}
+        elif given := re.match(r"    (\S.*) = (-?[\d,.]+(?:e[+-]?\d+)?)$", line):
+            current[given[1]] = float(given[2].replace(",", ""))
+    return found
+
+
+def row_of(found: Found, slice_: str, metric: str) -> Any:
+    table = found.table
+    chosen = table[(table["metric"] == metric) & (table["slice"] == slice_)]
+    assert len(chosen) == 1
+    return next(chosen.itertuples())
+
+
+def test_a_mid_p_by_hand(explained: Explained, adult: pd.DataFrame) -> None:
+    lines, found = explained("sex = Male", "--metric=error_rate,precision,recall")
+    assert lines[0] == f"sex = Male (n = {(adult['sex'] == 'Male').sum():,}, level 1)"
+    named = numbers(lines)
+    assert set(named) == {"error_rate", "precision", "recall"}
+    for name, of in named.items():
+        law = stats.hypergeom(int(of["N"]), int(of["K"]), int(of["n"]))
+        x = of["x"]
+        upper, lower = law.sf(x) + law.pmf(x) / 2, law.cdf(x) - law.pmf(x) / 2
+        expected = upper if name == "error_rate" else lower
+        row = row_of(found, "sex = Male", name)
+        assert of["p"] == pytest.approx(expected, rel=PRINTED)
+        assert of["p"] == pytest.approx(row.p_value, rel=PRINTED)
+        assert of["q"] == pytest.approx(row.q_value, rel=PRINTED)
+    men, wrong = adult["sex"] == "Male", adult["income"] != adult["prediction"]
+    counts = {"n": men.sum(), "x": (men & wrong).sum(), "N": len(adult), "K": wrong.sum()}
+    assert {key: named["error_rate"][key] for key in counts} == counts
+    positive = adult["income"] == 1
+    assert named["recall"]["n"] == (men & positive).sum()
+    assert named["recall"]["K"] == (positive & ~wrong).sum()
+    assert any("test: hypergeometric mid-p" in line for line in lines)
+    assert any("q: fdr-level; " in line and "q <= 0.05" in line for line in lines)
+
+
+def test_by_slice_id_and_as_json(explained: Explained) -> None:
+    name = "sex = Male & relationship = Husband"
+    by_text, found = explained(name)
+    assert by_text[0].endswith("level 2)")
+    slice_id = row_of(found, name, "accuracy").slice_id
+    as_json, _ = explained(slice_id, "--json")
+    assert [line.rstrip() for line in as_json] == [line.rstrip() for line in by_text]
+
+
+def test_mcnemars_by_hand(explained: Explained, adult: pd.DataFrame) -> None:
+    lines, found = explained("sex = Female", "--alternative=both", *OLD)
+    of = numbers(lines)["accuracy"]
+    b, c = of["b (only new marked)"], of["c (only old)"]
+    women = adult[adult["sex"] == "Female"]
+    new, old = (women["income"] == women[p] for p in ("prediction", "prediction_old"))
+    assert (b, c) == ((new & ~old).sum(), (old & ~new).sum())
+    assert of["n"] == len(women)
+    law = stats.binom(int(b + c), 0.5)
+    tails = law.sf(b) + law.pmf(b) / 2, law.cdf(b) - law.pmf(b) / 2
+    assert of["p"] == pytest.approx(min(1, 2 * min(tails)), rel=PRINTED)
+    assert of["p"] == pytest.approx(row_of(found, "sex = Female", "accuracy").p_value, rel=PRINTED)
+
+
+def test_means_by_hand(explained: Explained, adult: pd.DataFrame) -> None:
+    """Moments of the slice and its complement, and Hall's T of them."""
+    lines, found = explained("relationship = Wife", "--metric=brier", "--alternative=both")
+    of = numbers(lines)["brier"]
+    value = ((adult["score"].astype(float) - adult["income"]) ** 2).to_numpy()
+    wives = (adult["relationship"] == "Wife").to_numpy()
+    for side, some in (("slice", value[wives]), ("complement", value[~wives])):
+        assert of[f"{side} n"] == some.size
+        assert of[f"{side} mean"] == pytest.approx(some.mean(), rel=1e-8)
+        assert of[f"{side} variance"] == pytest.approx(some.var(ddof=1), rel=1e-8)
+        assert of[f"{side} skewness"] == pytest.approx(stats.skew(value), rel=1e-8)
+    n, m = of["slice n"], of["complement n"]
+    s2, c2, gamma = of["slice variance"], of["complement variance"], of["slice skewness"]
+    more = gamma**2 / 2
+    v_s = max(s2, ((n - 1) * s2 + more * c2) / (n - 1 + more)) / n
+    v_c = max(c2, ((m - 1) * c2 + more * s2) / (m - 1 + more)) / m
+    r = v_s / (v_s + v_c)
+    G = gamma * (r**1.5 / np.sqrt(n) - (1 - r) ** 1.5 / np.sqrt(m))
+    t = (of["slice mean"] - of["complement mean"]) / np.sqrt(v_s + v_c)
+    T = t + G * t**2 / 3 + G**2 * t**3 / 27 + G / 6
+    df = (v_s + v_c) ** 2 / (v_s**2 / (n - 1) + v_c**2 / (m - 1))
+    assert of["p"] == pytest.approx(2 * stats.t(df).sf(abs(T)), rel=1e-4)
+    assert of["p"] == pytest.approx(row_of(found, "relationship = Wife", "brier").p_value, rel=1e-5)
+
+
+def test_cells_of_the_confusion_matrix(explained: Explained, adult: pd.DataFrame) -> None:
+    lines, _ = explained("sex = Male", "--metric=balanced_accuracy")
+    of = numbers(lines)["balanced_accuracy"]
+    for prefix, some in (("slice", adult[adult["sex"] == "Male"]), ("all", adult)):
+        for y, p in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            words = ["positive" if y else "not positive", "predicted" if p else "not predicted"]
+            counted = ((some["income"] == y) & (some["prediction"] == p)).sum()
+            assert of[f"{prefix} count: {', '.join(words)}"] == counted
+
+
+def test_replicates_are_told(explained: Explained) -> None:
+    flags = ("--test=bootstrap-cells", "--replicates=100", "--seed=5")
+    lines, found = explained("relationship = Husband", *flags)
+    assert any("test: bootstrap of cells, t" in line for line in lines)
+    assert "    B = 100 replicates, seed 5" in lines
+    p = row_of(found, "relationship = Husband", "accuracy").p_value
+    assert numbers(lines)["accuracy"]["p"] == pytest.approx(p, rel=PRINTED)
+
+
+def test_a_slice_without_a_test_says_why(explained: Explained) -> None:
+    lines, found = explained("relationship = Own-child", "--metric=accuracy,precision")
+    row = row_of(found, "relationship = Own-child", "precision")
+    text = "\n".join(lines)
+    if isinstance(row.reason, str):
+        assert f"p = 1 without a test: {row.reason}" in text
+    lines, found = explained("sex = Female", "--test=bootstrap-rows", "--replicates=20")
+    row = row_of(found, "sex = Female", "accuracy")
+    assert "far from significant" in row.reason
+    assert f"    p = 1 without a test: {row.reason}" in lines
+    assert "p" not in numbers(lines)["accuracy"]
+
+
+@pytest.mark.parametrize(("name", "quiet"), [("sex = Mal", True), ("0123456789abcdef", False)])
+def test_a_slice_that_was_not_tested(
+    tmp_path: Path, adult_path: Path, capsys: pytest.CaptureFixture[str], name: str, *, quiet: bool
+) -> None:
+    more = ["--quiet"] if quiet else []
+    assert run(arguments(adult_path, tmp_path, f"--explain={name}", *more)) == 2
+    printed = capsys.readouterr()
+    lines = [line for line in printed.err.splitlines() if not line.startswith("[")]
+    assert len(lines) == 1
+    assert lines[0].startswith(
+        f"slicebeam: --explain {name!r}: no tested slice has this id or text (smaller than 20, not"
+    )
+    assert "slices.parquet" in lines[0]
+    assert "Traceback" not in printed.err
+
+
+def test_a_slice_that_is_too_small(
+    tmp_path: Path, adult_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--min-slice-size=6000", "--explain=sex = Female")
+    assert run(arguments(adult_path, tmp_path, *flags)) == 2
+    assert "smaller than 6000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [(), OLD], ids=["overall", "baseline"])
+def test_the_document_agrees(explained: Explained, flags: tuple[str, ...]) -> None:
+    metrics = "error_rate,f1,brier,balanced_accuracy"
+    more = ("--alternative=both", f"--metric={metrics}", *flags)
+    _, found = explained("sex = Male", *more)
+    slices = found.document["slices"]
+    assert slices
+    for one in slices:
+        for change in one["changes"]:
+            row = row_of(found, one["name"], change["metric"])
+            assert change.get("test") == (row.test if isinstance(row.test, str) else None)
+            assert change.get("reason") == (row.reason if isinstance(row.reason, str) else None)
+            assert change["p_value"] == row.p_value
+    lines, _ = explained(slices[0]["name"], *more)
+    named = numbers(lines)
+    for change in slices[0]["changes"]:
+        of = named[change["metric"]]
+        inputs = change["inputs"]
+        assert inputs
+        assert {key: of[key] for key in inputs} == pytest.approx(inputs, rel=1e-8)

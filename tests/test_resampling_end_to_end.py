@@ -1,0 +1,412 @@
+"""The bootstrap of examples and of groups, held against weights that numpy applies row by row."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from sklearn.metrics import roc_auc_score
+
+from slicebeam.metrics.randomness import poisson_weights, splitmix64
+from tests.oracle import predicates
+from tests.running import Found, read, search
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    Array = np.ndarray
+
+B = 40
+SEED = 11
+NOT_RESAMPLED = "far from significant by the first, quick test, so it was not resampled"
+ROWS: dict[str, Any] = {
+    "label": "income",
+    "prediction": "prediction",
+    "score": "score",
+    "features": ("age", "sex", "race", "relationship"),
+    "bins": 4,
+    "max_cross_size": 2,
+    "min_slice_size": 20,
+    "metric": ("accuracy", "log_loss", "f1"),
+    "alternative": "both",
+    "test": "bootstrap-rows",
+    "replicates": B,
+    "seed": SEED,
+}
+OLD: dict[str, Any] = {"baseline_prediction": "prediction_old", "baseline_score": "score_old"}
+
+
+@pytest.fixture(scope="module")
+def adult(adult: pd.DataFrame) -> pd.DataFrame:
+    """Enough examples for some slices to be significant, few enough to be resampled in numpy."""
+    return adult.iloc[:5000]
+
+
+@pytest.fixture(scope="module")
+def adult_path(tmp_path_factory: pytest.TempPathFactory, adult: pd.DataFrame) -> Path:
+    path = tmp_path_factory.mktemp("rows") / "data.parquet"
+    adult.to_parquet(path)
+    return path
+
+
+def rows_of(found: Found, frame: pd.DataFrame) -> Iterator[tuple[Any, Array]]:
+    known: dict[str, Array] = {}
+    for row in found.table.itertuples():
+        held = np.ones(len(frame), bool)
+        for condition in json.loads(row.predicate)["all"]:
+            key = json.dumps(condition)
+            if key not in known:
+                known[key] = predicates.mask(frame, {"all": [condition]})
+            held &= known[key]
+        yield row, held
+
+
+def drawn(ids: Array, replicates: int = B, seed: int = SEED) -> Array:
+    """Weights [replicates, rows]."""
+    numbers = np.arange(replicates)[:, None]
+    return poisson_weights(seed, numbers, ids.astype(np.uint64)).astype(float)
+
+
+def t_p_value(delta: float, replicates: Array, tail: str = "both") -> tuple[float, float]:
+    """Return p of delta / sd on B - 1 degrees of freedom, and sd."""
+    replicates = replicates[~np.isnan(replicates)]
+    sd = replicates.std(ddof=1)
+    law, t = stats.t(replicates.size - 1), delta / sd
+    p = {"lower": law.cdf(t), "upper": law.sf(t), "both": 2 * law.sf(abs(t))}[tail]
+    return p, sd
+
+
+def f1(y: Array, p: Array, w: Array) -> Array:
+    tp = w @ (y & p)
+    return 2 * tp / (w @ y.astype(float) + w @ p.astype(float))
+
+
+def measures(frame: pd.DataFrame, old: str = "") -> dict[str, Callable[[Array, Array], Array]]:
+    """Functions of (weights [replicates, rows], examples of the slice)."""
+    y = frame["income"].to_numpy() == 1
+    p = frame["prediction" + old].to_numpy() == 1
+    eps = np.finfo(float).eps
+    s = np.clip(frame["score" + old].to_numpy(float), eps, 1 - eps)
+    values = {"accuracy": (y == p).astype(float), "log_loss": -np.log(np.where(y, s, 1 - s))}
+
+    def mean(x: Array) -> Callable[[Array, Array], Array]:
+        return lambda w, held: (w[:, held] @ x[held]) / w[:, held].sum(axis=1)
+
+    found = {name: mean(x) for name, x in values.items()}
+    found["f1"] = lambda w, held: f1(y[held], p[held], w[:, held])
+    return found
+
+
+def check(
+    found: Found,
+    frame: pd.DataFrame,
+    ids: Array,
+    old: str | None = None,
+    tail: Callable[[str], str] = lambda name: "both",
+) -> dict[str, int]:
+    """Hold p and interval of each resampled slice against numpy; return how many there are."""
+    w, one = drawn(ids), np.ones((1, len(frame)))
+    every = np.ones(len(frame), bool)
+    new, reference = measures(frame), measures(frame, old or "")
+    counted = dict.fromkeys(found.table["metric"].unique(), 0)
+    for row, held in rows_of(found, frame):
+        if isinstance(row.reason, str):
+            assert row.p_value == 1
+            assert pd.isna(row.test)
+            continue
+        against = held if old else every
+        own, other = new[row.metric], reference[row.metric]
+        delta = (own(one, held) - other(one, against))[0]
+        replicates = own(w, held) - other(w, against)
+        p, sd = t_p_value(delta, replicates, tail(row.metric))
+        assert row.test == "bootstrap of examples, t"
+        assert row.delta == pytest.approx(delta, abs=1e-12)
+        assert row.p_value == pytest.approx(p, rel=1e-6), (row.metric, row.slice)
+        reach = stats.t(B - 1).ppf(0.975) * sd
+        assert row.ci_low == pytest.approx(max(delta - reach, -1), abs=1e-9) or row.ci_low < -1
+        assert row.ci_high == pytest.approx(min(delta + reach, 1), abs=1e-9) or row.ci_high > 1
+        counted[row.metric] += 1
+    return counted
+
+
+@pytest.fixture(scope="module")
+def of_rows(tmp_path_factory: pytest.TempPathFactory, adult_path: Path) -> Found:
+    return search(tmp_path_factory.mktemp("of_rows"), data=(str(adult_path),), **ROWS)
+
+
+def test_p_values_are_those_of_resampled_rows(of_rows: Found, adult: pd.DataFrame) -> None:
+    counted = check(of_rows, adult, np.arange(len(adult)))
+    assert min(counted.values()) > 10
+    assert of_rows.document["testing"]["bootstrap"] == {
+        "replicates": B,
+        "kind": "poisson",
+        "unit": "rows",
+        "seed": SEED,
+    }
+
+
+def test_what_is_not_resampled_has_p_1_and_says_why(
+    of_rows: Found, tmp_path: Path, adult_path: Path
+) -> None:
+    """The first test is the metric's own; a slice that p / 10 would make significant is resampled."""
+    reasons = of_rows.table["reason"]
+    left = of_rows.table[reasons == NOT_RESAMPLED]
+    assert len(left) > 10
+    assert (left["p_value"] == 1).all()
+    assert (left["q_value"] == 1).all()
+    assert not left["significant"].any()
+    quick = search(
+        tmp_path,
+        data=(str(adult_path),),
+        **{
+            name: value for name, value in (ROWS | {"test": "auto"}).items() if name != "replicates"
+        },
+    )
+    pd.testing.assert_series_equal(quick.table["slice_id"], of_rows.table["slice_id"])
+    family = np.array(of_rows.document["testing"]["family_per_level"])
+    promising = np.zeros(len(quick.table), bool)
+    for name in ROWS["metric"]:
+        for level, tests in enumerate(family.tolist(), start=1):
+            mine = (quick.table["metric"] == name) & (quick.table["cross_size"] == level)
+            p = quick.table["p_value"][mine].to_numpy() / 10
+            padded = np.concatenate([p, np.ones(tests - p.size)])
+            q = family.size * stats.false_discovery_control(padded)[: p.size]
+            promising[mine] = q <= 0.05
+    chosen = set(quick.table["slice_id"][promising])
+    # A slice is resampled for all metrics when it is promising in one.
+    expected = quick.table["slice_id"].isin(chosen)
+    resampled = of_rows.table["test"].notna()
+    assert (resampled <= expected).all()
+    np.testing.assert_array_equal((reasons == NOT_RESAMPLED) & expected, False)
+
+
+def test_one_sided_p_values(tmp_path: Path, adult_path: Path, adult: pd.DataFrame) -> None:
+    options = ROWS | {"alternative": "worse", "max_cross_size": 1}
+    found = search(tmp_path, data=(str(adult_path),), **options)
+    tails = {"accuracy": "lower", "f1": "lower", "log_loss": "upper"}
+    check(found, adult, np.arange(len(adult)), tail=tails.__getitem__)
+    assert found.document["testing"]["significant"] > 2
+
+
+def test_two_models(tmp_path: Path, adult_path: Path, adult: pd.DataFrame) -> None:
+    found = search(tmp_path, data=(str(adult_path),), **ROWS, **OLD)
+    counted = check(found, adult, np.arange(len(adult)), old="_old")
+    assert min(counted.values()) > 10
+
+
+def test_example_ids_make_the_result_independent_of_the_order(
+    tmp_path: Path, adult: pd.DataFrame
+) -> None:
+    shuffled = adult.sample(frac=1, random_state=1).reset_index(drop=True)
+    adult.to_parquet(tmp_path / "a.parquet")
+    shuffled.to_parquet(tmp_path / "b.parquet", row_group_size=3000)
+    options = ROWS | {"example_id": "row_id", "max_cross_size": 1}
+    one, other = (
+        search(tmp_path / name, data=(str(tmp_path / f"{name}.parquet"),), **options)
+        for name in ("a", "b")
+    )
+    assert one.slices_bytes == other.slices_bytes
+    ids = splitmix64(adult["row_id"].to_numpy(np.int64).view(np.uint64))
+    assert min(check(one, adult, ids).values()) > 5
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "batch",
+        pytest.param("iterative", marks=pytest.mark.slow),
+        pytest.param("priority", marks=pytest.mark.slow),
+    ],
+)
+def test_the_same_whatever_the_chunks(
+    tmp_path: Path, adult_path: Path, of_rows: Found, strategy: str
+) -> None:
+    cut = {"chunk_rows": 1234, "memory_budget": "16MB"}
+    options = ROWS | {"strategy": strategy, "data": (str(adult_path),)}
+    found = search(tmp_path / "cut", **options, **cut)
+    plain = of_rows if strategy == "batch" else search(tmp_path / "plain", **options)
+    assert found.slices_bytes == plain.slices_bytes
+    assert found.document["slices"] == plain.document["slices"]
+
+
+@pytest.mark.slow
+def test_strategies_agree_on_what_they_both_resampled(
+    tmp_path: Path, adult_path: Path, of_rows: Found
+) -> None:
+    options = ROWS | {"strategy": "iterative", "keep_refining": True}
+    found = search(tmp_path, data=(str(adult_path),), **options)
+    both = of_rows.table.merge(found.table, on=["slice_id", "metric"], suffixes=("", "_other"))
+    both = both[both["test"].notna() & both["test_other"].notna()]
+    assert len(both) > 30
+    for column in ("n", "p_value", "delta", "ci_low", "ci_high"):
+        np.testing.assert_array_equal(both[column], both[f"{column}_other"])
+
+
+@pytest.mark.slow
+def test_two_worker_processes(tmp_path: Path, adult_path: Path, of_rows: Found) -> None:
+    spread = {"runner_config": "direct_multi", "chunk_rows": 1000, "memory_budget": "16MB"}
+    found = search(tmp_path, data=(str(adult_path),), **ROWS, **spread)
+    assert found.slices_bytes == of_rows.slices_bytes
+
+
+def grouped_examples() -> pd.DataFrame:
+    """Groups of 20 whose examples fail together; regions of 20, 60 and 160 groups."""
+    rng = np.random.default_rng(4)
+    group = np.repeat(np.arange(240) * 7 - 500, 20)
+    number = np.arange(group.size) // 20
+    region = np.select([number < 20, number < 80], ["few", "some"], "many")
+    rate = np.select([number < 20, number < 80], [0.5, 0.35], 0.15)
+    of_group = np.clip(rate + rng.normal(0, 0.1, 240)[number], 0.01, 0.9)
+    frame = pd.DataFrame({"group": group, "region": region})
+    frame["device"] = rng.choice(["a", "b", "c"], len(frame))
+    frame["label"] = rng.integers(0, 2, len(frame))
+    wrong = rng.random(len(frame)) < of_group
+    frame["pred"] = np.where(wrong, 1 - frame["label"], frame["label"])
+    return frame
+
+
+GROUPS: dict[str, Any] = {
+    "label": "label",
+    "prediction": "pred",
+    "features": ("region", "device"),
+    "max_cross_size": 2,
+    "metric": ("error_rate",),
+    "replicates": B,
+    "seed": SEED,
+    "group": "group",
+}
+
+
+@pytest.fixture(scope="module")
+def grouped(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, Path, Found]:
+    folder = tmp_path_factory.mktemp("groups")
+    frame = grouped_examples()
+    frame.to_parquet(folder / "data.parquet")
+    found = search(folder / "out", data=(str(folder / "data.parquet"),), **GROUPS)
+    return frame, folder / "data.parquet", found
+
+
+def test_groups_are_resampled_together(grouped: tuple[pd.DataFrame, Path, Found]) -> None:
+    frame, _, found = grouped
+    ids = splitmix64(frame["group"].to_numpy(np.int64).view(np.uint64))
+    w = drawn(ids)
+    wrong = (frame["label"] != frame["pred"]).to_numpy(float)
+    rate = wrong.mean()
+    reasons = {}
+    for row, held in rows_of(found, frame):
+        if isinstance(row.reason, str):
+            assert row.p_value == 1
+            reasons[row.slice] = row.reason
+            continue
+        replicates = (w[:, held] @ wrong[held]) / w[:, held].sum(axis=1) - (w @ wrong) / w.sum(1)
+        p, _ = t_p_value(wrong[held].mean() - rate, replicates, "upper")
+        assert row.p_value == pytest.approx(p, rel=1e-6)
+        assert frame["group"][held].nunique() >= 30
+        reasons[row.slice] = ""
+    few = [name for name in reasons if "region = few" in name]
+    assert len(few) == 4
+    assert {reasons[name] for name in few} == {"fewer than 30 groups"}
+    some = [name for name in reasons if "region = some" in name]
+    assert {reasons[name] for name in some} == {""}
+    bootstrap = found.document["testing"]["bootstrap"]
+    assert bootstrap["unit"] == "groups"
+    assert found.document["dataset"]["group_field"] == "group"
+
+
+def test_few_groups_are_warned_of(grouped: tuple[pd.DataFrame, Path, Found]) -> None:
+    _, _, found = grouped
+    called = found.table[found.table["significant"]]["slice"]
+    some = called.str.contains("region = some").sum()
+    assert some > 0
+    warning = next(w for w in found.document["testing"]["warnings"] if "groups" in w)
+    assert warning.startswith(f"{some} significant slices have fewer than 100 groups")
+
+
+def test_groups_do_not_depend_on_the_order(
+    tmp_path: Path, grouped: tuple[pd.DataFrame, Path, Found]
+) -> None:
+    frame, _, found = grouped
+    shuffled = frame.sample(frac=1, random_state=3)
+    shuffled.to_parquet(tmp_path / "data.parquet", row_group_size=900)
+    data = {"data": (str(tmp_path / "data.parquet"),), "chunk_rows": 700}
+    other = search(tmp_path / "out", **data, **GROUPS)
+    assert other.slices_bytes == found.slices_bytes
+    as_text = shuffled.assign(group=[f"user {number}" for number in shuffled["group"]])
+    as_text.to_parquet(tmp_path / "data.parquet")
+    text = search(tmp_path / "text", **data, **GROUPS)
+    assert text.table["reason"].equals(found.table["reason"])
+    assert not text.table["p_value"].equals(found.table["p_value"])
+
+
+def test_grouping_widens_what_goes_together(
+    tmp_path: Path, grouped: tuple[pd.DataFrame, Path, Found]
+) -> None:
+    _, path, found = grouped
+    options = {name: value for name, value in GROUPS.items() if name != "group"}
+    single = search(tmp_path, data=(str(path),), test="bootstrap-rows", **options)
+    widths = [f.table["ci_high"] - f.table["ci_low"] for f in (found, single)]
+    region = (found.table["slice"] == "region = some").to_numpy()
+    assert (widths[0][region] > 1.3 * widths[1][region]).all()
+
+
+def test_auc_of_two_models_resamples_by_itself(tmp_path: Path, adult: pd.DataFrame) -> None:
+    few = adult.assign(score=adult["score"].round(2), score_old=adult["score_old"].round(2))
+    few.to_parquet(tmp_path / "data.parquet")
+    options = ROWS | OLD | {"metric": ("auc",), "features": ("sex", "race"), "test": "auto"}
+    found = search(tmp_path / "out", data=(str(tmp_path / "data.parquet"),), **options)
+    assert found.document["testing"]["bootstrap"]["unit"] == "rows"
+    y = few["income"].to_numpy()
+    new, old = (few[c].to_numpy(float) for c in ("score", "score_old"))
+    w = drawn(np.arange(len(few)))
+    tested = 0
+    for row, held in rows_of(found, few):
+        if isinstance(row.reason, str):
+            continue
+        deltas = [
+            roc_auc_score(y[held], new[held], sample_weight=own[held])
+            - roc_auc_score(y[held], old[held], sample_weight=own[held])
+            for own in (np.ones(len(few)), *w)
+        ]
+        p, _ = t_p_value(deltas[0], np.array(deltas[1:]))
+        assert row.p_value == pytest.approx(p, rel=1e-6)
+        assert row.test == "bootstrap of examples, t"
+        tested += 1
+    assert tested > 3
+
+
+def _command(data: Path, output: Path, *more: str) -> list[str]:
+    flags = [f"--data={data}", f"--output={output}"]
+    for key, value in ROWS.items():
+        text = ",".join(value) if isinstance(value, tuple) else value
+        flags.append(f"--{key.replace('_', '-')}={text}")
+    flags += ["--chunk-rows=1000", "--memory-budget=16MB", "--quiet"]
+    return [sys.executable, "-m", "slicebeam.pipelines.cli", "search", *flags, *more]
+
+
+@pytest.mark.parametrize("moment", [pytest.param("plan", marks=pytest.mark.slow), "000000.arrow"])
+def test_killed_in_the_second_stage_and_resumed(
+    tmp_path: Path, adult_path: Path, of_rows: Found, moment: str
+) -> None:
+    output = tmp_path / "out"
+    seen = output / "_work" / "iteration-1-resampled" / moment
+    process = subprocess.Popen(_command(adult_path, output))
+    while process.poll() is None and not seen.exists():
+        time.sleep(0.002)
+    assert process.poll() is None, "the run ended before the second stage"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (output / "changelist.json").exists()
+    subprocess.run(_command(adult_path, output, "--resume"), check=True)
+    resumed = read(output)
+    assert resumed.slices_bytes == of_rows.slices_bytes
+    assert resumed.document["slices"] == of_rows.document["slices"]
+    assert not (output / "_work").exists()

@@ -1,0 +1,91 @@
+"""CountOverlaps: sums of the examples that are in the same of some slices, as columnar parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import numpy as np
+
+from slicebeam.metrics.overlaps import Overlaps
+from slicebeam.transforms.files import storage_errors, written_whole
+from slicebeam.transforms.shards import Shard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from slicebeam.metrics.lattice import Keys, Lattice
+    from slicebeam.metrics.statistic_space import StatisticSpace
+    from slicebeam.transforms.shards import Scaling
+
+# Shards that a work item passes over, so that their patterns are merged where they are found.
+_SHARDS_AT_A_TIME = 16
+
+
+class _Pass(beam.DoFn):
+    def __init__(
+        self, keys: Keys, lattice: Lattice, space: StatisticSpace, scaling: Scaling, folder: Path
+    ) -> None:
+        self.keys, self.lattice, self.space = keys, lattice, space
+        self.scaling, self.folder = scaling, folder
+
+    def process(self, item: tuple[int, tuple[str, ...]]) -> Iterator[int]:
+        number, shards = item
+        overlaps = Overlaps(self.keys, self.lattice, self.space)
+        for path in shards:
+            for rows in Shard(Path(path)).blocks(self.scaling):
+                overlaps.add(rows)
+        patterns, sums = overlaps.merge()
+        with written_whole(self.folder / f"{number:06d}.npz") as stream:
+            np.savez(stream, patterns=patterns, sums=sums)
+        yield number
+
+
+@dataclass
+class CountOverlaps(beam.PTransform):
+    """Write the sums of the examples that are in the same slices: pipeline -> part numbers.
+
+    Attributes
+    ----------
+    keys : int64 [slices], a hundred or so
+    lattice : of the slices
+    space : the statistics that are summed
+    scaling : how shards become statistics
+    shards : paths
+    folder : where the parts go
+    """
+
+    keys: Keys
+    lattice: Lattice
+    space: StatisticSpace
+    scaling: Scaling
+    shards: tuple[str, ...]
+    folder: Path
+
+    def expand(self, pipeline: Any) -> Any:
+        """Wire the transform."""
+        begins = range(0, len(self.shards), _SHARDS_AT_A_TIME)
+        items = [
+            (number, self.shards[begin : begin + _SHARDS_AT_A_TIME])
+            for number, begin in enumerate(begins)
+        ]
+        counted = _Pass(self.keys, self.lattice, self.space, self.scaling, self.folder)
+        return (
+            pipeline
+            | "Shards" >> beam.Create(items)
+            | "Spread" >> beam.Reshuffle()
+            | "Count" >> beam.ParDo(counted)
+        )
+
+    def read(self) -> Overlaps:
+        """Return what was written, merged."""
+        overlaps = Overlaps(self.keys, self.lattice, self.space)
+        patterns, sums = [], []
+        for path in sorted(self.folder.glob("*.npz")):
+            with storage_errors(path, "read"), np.load(path) as part:
+                patterns.append(part["patterns"])
+                sums.append(part["sums"])
+        overlaps.merge_with(patterns, sums)
+        return overlaps
