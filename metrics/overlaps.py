@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.counting import Coded, Prefixes, SummedRows, positions, table_cells
+from slicebeam.metrics.counting import Coded, SummedRows
+from slicebeam.metrics.membership import Membership
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,16 +31,9 @@ class Overlaps:
     """
 
     def __init__(self, keys: Keys, lattice: Lattice, space: StatisticSpace) -> None:
-        self.keys, self.lattice, self.space = keys, lattice, space
+        self.keys, self.space = keys, space
         self._width = -(-keys.size // 8)
-        number, tuples = lattice.feature_sets(keys)
-        self._tuples = []
-        for i, row in enumerate(tuples):
-            features = tuple(row[row >= 0].tolist())
-            mine = np.flatnonzero(number == i)
-            wanted = lattice.key_cells(keys[mine], features)
-            select = positions(wanted, table_cells(features, lattice))
-            self._tuples.append((features, mine, select))
+        self._membership = Membership(keys, lattice)
         self._patterns = [np.zeros((0, self._width), np.uint8)]
         self._sums = [np.zeros((0, space.raw_columns), np.int64)]
         self._merged = self._size = 0
@@ -47,12 +41,8 @@ class Overlaps:
     def add(self, block: RowBlock) -> None:
         """Add the rows of a block; those in none of the slices are left out."""
         member = np.zeros((block.rows, 8 * self._width), bool)
-        prefixes = Prefixes(block, self.lattice.radices, np.zeros(block.rows, np.int64))
-        for features, mine, select in self._tuples:
-            code, rows = prefixes.coded(features)
-            position = select(code)
-            kept = np.flatnonzero(position >= 0)
-            member[kept if rows is None else rows[kept], mine[position[kept]]] = True
+        for _, slices, rows in self._membership.of(block):
+            member[rows, slices] = True
         inside = np.flatnonzero(member.any(axis=1))
         if inside.size == 0:
             return

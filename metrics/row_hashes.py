@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.counting import Prefixes, positions, table_cells
+from slicebeam.metrics.membership import Membership
 from slicebeam.metrics.randomness import splitmix64
 
 if TYPE_CHECKING:
@@ -26,30 +26,17 @@ class RowHashSums:
 
     Attributes
     ----------
-    keys : int64 [slices], by feature tuple
+    keys : int64 [slices]
     sums : uint64 [slices], in the same order
     """
 
     def __init__(self, keys: Keys, lattice: Lattice) -> None:
-        number, tuples = lattice.feature_sets(keys)
-        order = np.lexsort((keys, number))
-        self.lattice, self.keys = lattice, keys[order]
+        self.keys = keys
         self.sums = np.zeros(keys.size, np.uint64)
-        begins = np.searchsorted(number[order], np.arange(len(tuples) + 1))
-        self._groups = []
-        for i, row in enumerate(tuples):
-            features, group = tuple(row[row >= 0].tolist()), slice(begins[i], begins[i + 1])
-            wanted = lattice.key_cells(self.keys[group], features)
-            select = positions(wanted, table_cells(features, lattice))
-            self._groups.append((features, group, select))
+        self._membership = Membership(keys, lattice)
 
     def add(self, block: RowBlock) -> None:
         """Add the hashes of a block's rows to the slices that hold them."""
         hashes = splitmix64(block.positions)
-        prefixes = Prefixes(block, self.lattice.radices, np.zeros(block.rows, np.int64))
-        for features, group, select in self._groups:
-            code, rows = prefixes.coded(features)
-            position = select(code)
-            kept = np.flatnonzero(position >= 0)
-            owners = kept if rows is None else rows[kept]
-            np.add.at(self.sums[group], position[kept], hashes[owners])
+        for _, slices, rows in self._membership.of(block):
+            np.add.at(self.sums, slices, hashes[rows])
