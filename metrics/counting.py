@@ -111,7 +111,7 @@ class Coded(NamedTuple):
     rows: NDArray[np.int64] | None
 
 
-def _extend(coded: Coded, column: NDArray[np.int64] | Ragged, radix: int) -> Coded:
+def extend(coded: Coded, column: NDArray[np.int64] | Ragged, radix: int) -> Coded:
     """Append the codes of one more feature."""
     if not isinstance(column, Ragged):
         values = column if coded.rows is None else column[coded.rows]
@@ -148,7 +148,7 @@ class Prefixes:
         del self.codes[shared + 1 :]
         for feature in features[shared:]:
             column = self.block.column(feature)
-            self.codes.append(_extend(self.codes[-1], column, int(self.radices[feature])))
+            self.codes.append(extend(self.codes[-1], column, int(self.radices[feature])))
         self.features = tuple(features)
         return self.codes[-1]
 
@@ -403,7 +403,7 @@ class Tables:
             return
         for feature, table in zip(unit.extensions, tables, strict=True):
             radix = int(self.lattice.radices[feature])
-            sums.add(table, _extend(inside, sums.block.column(feature), radix))  # type: ignore[arg-type]
+            sums.add(table, extend(inside, sums.block.column(feature), radix))  # type: ignore[arg-type]
 
     def state(self) -> State:
         """Return the sums: the totals [layers, columns], then the arrays of each unit."""

@@ -25,6 +25,7 @@ class DistinctGroups:
     ----------
     keys : int64 [slices]
     lattice : of the slices
+    singleton_sizes : as in `Membership`
 
     Attributes
     ----------
@@ -32,14 +33,16 @@ class DistinctGroups:
     sums : uint64 [slices], groups, in the same order
     """
 
-    def __init__(self, keys: Keys, lattice: Lattice) -> None:
+    def __init__(
+        self, keys: Keys, lattice: Lattice, singleton_sizes: NDArray[np.int64] | None = None
+    ) -> None:
         self.keys = keys
         self.sums = np.zeros(keys.size, np.uint64)
-        self._membership = Membership(keys, lattice)
+        self._membership = Membership(keys, lattice, singleton_sizes)
         nothing = (np.zeros(0, np.int64), np.zeros(0, np.uint64))
         # Slices and groups that were seen together, for each feature tuple.
         self._seen: list[tuple[NDArray[np.int64], NDArray[np.uint64]]]
-        self._seen = [nothing] * len(self._membership.tuples)
+        self._seen = [nothing] * self._membership.numbers
 
     def add(self, block: RowBlock) -> None:
         """Add the groups of a block's rows to the slices that hold them."""

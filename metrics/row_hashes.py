@@ -10,6 +10,8 @@ from slicebeam.metrics.membership import Membership
 from slicebeam.metrics.randomness import splitmix64
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from slicebeam.metrics.counting import RowBlock
     from slicebeam.metrics.lattice import Keys, Lattice
 
@@ -23,6 +25,7 @@ class RowHashSums:
     ----------
     keys : int64 [slices]
     lattice : of the slices
+    singleton_sizes : as in `Membership`
 
     Attributes
     ----------
@@ -30,10 +33,12 @@ class RowHashSums:
     sums : uint64 [slices], in the same order
     """
 
-    def __init__(self, keys: Keys, lattice: Lattice) -> None:
+    def __init__(
+        self, keys: Keys, lattice: Lattice, singleton_sizes: NDArray[np.int64] | None = None
+    ) -> None:
         self.keys = keys
         self.sums = np.zeros(keys.size, np.uint64)
-        self._membership = Membership(keys, lattice)
+        self._membership = Membership(keys, lattice, singleton_sizes)
 
     def add(self, block: RowBlock) -> None:
         """Add the hashes of a block's rows to the slices that hold them."""

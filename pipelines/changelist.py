@@ -269,7 +269,9 @@ class Search(_Part):
         "once; the document holds the first thousand"
     )
     inherited: int = Field(description="significant slices that a slice above them explains")
-    duplicates: int = Field(description="significant slices with the examples of a shorter one")
+    duplicates: int = Field(
+        description="slices that say more than those above them, with the examples of a shorter one"
+    )
     saved_slices: Literal["tested", "significant"] = Field(
         description="which slices are in slices.parquet; with significant also the singletons"
     )

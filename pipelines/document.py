@@ -19,7 +19,7 @@ from slicebeam.metrics.significance.auc import discretisation_error
 from slicebeam.metrics.slice_test import OF_CELLS
 from slicebeam.metrics.statistic_space import BUCKETS
 from slicebeam.pipelines import changelist as doc
-from slicebeam.pipelines.results import CONFIDENCE, INHERITED, LABELS
+from slicebeam.pipelines.results import CONFIDENCE, INHERITED, LABELS, says_more
 from slicebeam.transforms.learn_domains import domain_to_json
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ def build(
             iterations=tuple(doc.Iteration(**vars(record)) for record in searched.records),
             reported=len(order),
             inherited=int(np.count_nonzero(first.label == INHERITED)),
-            duplicates=int(np.count_nonzero(results.same_as != results.keys)),
+            duplicates=int(
+                np.count_nonzero(says_more(first.label) & (results.same_as != results.keys))
+            ),
             saved_slices=_literal(results.saved),
             slices_fingerprint=slices_fingerprint,
         ),

@@ -10,6 +10,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from slicebeam.metrics.lattice import contains
+from slicebeam.metrics.randomness import splitmix64
 from slicebeam.transforms.hash_slices import HashSlices, read_sums
 
 if TYPE_CHECKING:
@@ -20,22 +21,24 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.work_folder import WorkFolder
 
-    Array = NDArray[Any]
 
 # Data of so many shards is hashed in its first one before it is hashed in all.
 _SHARDS_WORTH_A_SAMPLE = 3
+# Conjunctions of up to so many predicates are looked at for what their parts imply.
+_LONGEST_IMPLICATION = 3
 
 
 def same_examples(
     keys: Keys,
     sums: NDArray[np.int64],
     significant: NDArray[np.bool_],
+    shown: NDArray[np.bool_],
     levels: NDArray[np.int64],
     prepared: Prepared,
     work: WorkFolder,
     engine: Engine,
 ) -> Keys:
-    """Return for each slice the key of the shortest significant one with the same examples.
+    """Return for each slice the key of the shortest one to show that has the same examples.
 
     Only slices with equal sums can be the same. Of two nested predicates the longer one holds of
     as many examples only if they are the same; the row hashes of the others are compared.
@@ -44,8 +47,14 @@ def same_examples(
     ----------
     keys : int64 [slices] that are known
     sums : int64 [slices, columns]
-    significant : bool [slices] which are asked about
+    significant : bool [slices]
+    shown : bool [slices] which of these say more than the slices above them
     levels : int64 [slices]
+
+    Returns
+    -------
+    int64 [slices]
+        The slice's own key where it is not significant, or where no slice to show is the same.
     """
     same = keys.copy()
     mine = np.flatnonzero(significant)
@@ -53,7 +62,9 @@ def same_examples(
         return same
     _, group, members = np.unique(sums[mine], axis=0, return_inverse=True, return_counts=True)
     group = group.reshape(-1)
-    repeated = members[group] > 1
+    # What is like nothing that is shown need not be known.
+    asked = np.bincount(group, shown[mine], minlength=members.size) > 0
+    repeated = (members[group] > 1) & asked[group]
     alike, group = mine[repeated], group[repeated]
     if alike.size == 0:
         return same
@@ -63,15 +74,18 @@ def same_examples(
     _, first = np.unique(nested, return_index=True)
     classes = np.bincount(group[first], minlength=members.size)
     hashed = first[classes[group[first]] > 1]
-    found = _hashes(keys[alike[hashed]], prepared, work, engine)
+    singles = np.flatnonzero(levels == 1)
+    singleton_sizes = np.zeros(prepared.lattice.base, np.int64)
+    singleton_sizes[prepared.lattice.digits(keys[singles])[:, 0]] = sizes[singles]
+    found = _hashes(keys[alike[hashed]], singleton_sizes, prepared, work, engine)
     merged = np.arange(nested.max() + 1)
     _, representative, found_class = np.unique(found, return_index=True, return_inverse=True)
     merged[nested[hashed]] = nested[hashed][representative][found_class.reshape(-1)]
     number = merged[nested]
-    order = np.lexsort((keys[alike], levels[alike], number))
+    order = np.lexsort((keys[alike], levels[alike], ~shown[alike], number))
     begins = np.concatenate([[True], np.diff(number[order]) != 0])
-    shortest = keys[alike][order][np.flatnonzero(begins)][np.cumsum(begins) - 1]
-    same[alike[order]] = shortest
+    owner = alike[order][np.flatnonzero(begins)][np.cumsum(begins) - 1]
+    same[alike[order]] = np.where(shown[owner], keys[owner], keys[alike[order]])
     return same
 
 
@@ -80,6 +94,9 @@ def nested_classes(
 ) -> NDArray[np.int64]:
     """Return numbers [asked] that are equal where nesting shows the examples to be the same.
 
+    Where a conjunction holds of as many examples as a part of it, that part implies the rest. So
+    the two are the same, and so are conjunctions that come to the same with all that they imply.
+
     Parameters
     ----------
     keys, sizes : int64 [slices] of known slices
@@ -87,28 +104,77 @@ def nested_classes(
     """
     by_key = np.argsort(keys)
     ordered = keys[by_key]
-    levels = lattice.cross_sizes(keys[asked])
+    levels = lattice.cross_sizes(keys)
     longer, shorter = [asked], [asked]
-    for level in range(2, lattice.max_cross_size + 1):
-        some = asked[levels == level]
-        for subset in lattice.subsets(keys[some], range(1, level)):
-            known = np.flatnonzero(contains(ordered, subset))
-            at = by_key[np.searchsorted(ordered, subset[known])]
-            equal = sizes[at] == sizes[some[known]]
-            longer.append(some[known][equal])
-            shorter.append(at[equal])
+    implied: list[tuple[Keys, NDArray[np.int64]]] = []
+    for level in range(2, min(lattice.max_cross_size, _LONGEST_IMPLICATION) + 1):
+        some = np.flatnonzero(levels == level)
+        digits = lattice.digits(keys[some])[:, :level]
+        for left_out in range(level):
+            part = lattice.keys(np.delete(digits, left_out, axis=1))
+            known = np.flatnonzero(contains(ordered, part))
+            at = by_key[np.searchsorted(ordered, part[known])]
+            equal = known[sizes[at] == sizes[some[known]]]
+            implied.append((part[equal], digits[equal, left_out]))
+            longer.append(some[equal])
+            shorter.append(at[sizes[at] == sizes[some[known]]])
+    closed = _closures(keys[asked], implied, lattice)
+    order = np.argsort(closed, kind="stable")
+    alike = np.flatnonzero(np.diff(closed[order]) == 0)
+    longer.append(asked[order[alike]])
+    shorter.append(asked[order[alike + 1]])
     rows, columns = np.concatenate(longer), np.concatenate(shorter)
-    links = coo_array((np.ones(rows.size, bool), (rows, columns)), shape=(keys.size, keys.size))
-    _, number = connected_components(links, directed=False)
-    _, classes = np.unique(number[asked], return_inverse=True)
-    return classes.reshape(-1).astype(np.int64)
+    shape = (keys.size, keys.size)
+    links = coo_array((np.ones(rows.size, bool), (rows, columns)), shape=shape)
+    _, component = connected_components(links, directed=False)
+    _, number = np.unique(component[asked], return_inverse=True)
+    return np.asarray(number, np.int64).reshape(-1)
+
+
+def _closures(
+    asked: Keys, implied: list[tuple[Keys, NDArray[np.int64]]], lattice: Lattice
+) -> NDArray[np.uint64]:
+    """Return a hash [asked] of each conjunction with all that its parts imply.
+
+    Parameters
+    ----------
+    implied : conjunctions, and the digit of a singleton that each implies
+    """
+    causes = np.concatenate([np.zeros(0, np.int64), *(cause for cause, _ in implied)])
+    effects = np.concatenate([np.zeros(0, np.int64), *(effect for _, effect in implied)])
+    order = np.argsort(causes, kind="stable")
+    causes, effects = causes[order], effects[order]
+    levels = lattice.cross_sizes(asked)
+    digits = lattice.digits(asked)
+    row, column = np.nonzero(digits)
+    slices, singles = [row], [digits[row, column]]
+    for level in range(1, lattice.max_cross_size + 1):
+        mine = np.flatnonzero(levels == level)
+        for part in lattice.subsets(asked[mine], range(1, min(level, _LONGEST_IMPLICATION) + 1)):
+            begin = np.searchsorted(causes, part, side="left")
+            count = np.searchsorted(causes, part, side="right") - begin
+            owner = np.repeat(np.arange(part.size), count)
+            within = np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count)
+            slices.append(mine[owner])
+            singles.append(effects[begin[owner] + within])
+    pairs = np.unique(np.concatenate(slices) * lattice.base + np.concatenate(singles))
+    hashed = splitmix64((pairs % lattice.base).astype(np.uint64))
+    closed = np.zeros(asked.size, np.uint64)
+    np.add.at(closed, pairs // lattice.base, hashed)
+    return closed
 
 
 def _hash(transform: HashSlices, pipeline: Any) -> Any:
     return pipeline | "Hash slices" >> transform
 
 
-def _hashes(keys: Keys, prepared: Prepared, work: WorkFolder, engine: Engine) -> NDArray[np.uint64]:
+def _hashes(
+    keys: Keys,
+    singleton_sizes: NDArray[np.int64],
+    prepared: Prepared,
+    work: WorkFolder,
+    engine: Engine,
+) -> NDArray[np.uint64]:
     """Return numbers [slices] that are equal where the slices hold the same examples."""
     found = np.arange(keys.size, dtype=np.uint64)
     asked = np.arange(keys.size)
@@ -121,7 +187,9 @@ def _hashes(keys: Keys, prepared: Prepared, work: WorkFolder, engine: Engine) ->
             break
         folder = work.folder(stage)
         if work.done(f"{stage}/hashed") is None:
-            wired = HashSlices(np.sort(keys[asked]), prepared.lattice, shards, folder)
+            wired = HashSlices(
+                np.sort(keys[asked]), prepared.lattice, shards, folder, singleton_sizes
+            )
             engine.run(partial(_hash, wired))
             work.finish(f"{stage}/hashed", {})
         known, sums = read_sums(folder)

@@ -84,8 +84,8 @@ class Results:
     sums : int64 [slices, columns]
     space : the statistics
     metrics : of each metric
-    same_as : int64 [slices] key of the shortest significant slice with the same examples; the
-        slice's own key where there is no other
+    same_as : int64 [slices] key of the shortest slice with the same examples that says more than
+        those above it; the slice's own key where there is no other
     saved : ``tested`` or ``significant``: which slices were kept
     """
 
@@ -144,8 +144,16 @@ def collect(
     parents = _ParentSums(prepared, iterations, kept, np.any(significant, axis=1))
     called = _Called(config, prepared, kept, levels, q, significant, parents)
     metrics = [_metric_result(number, called) for number in range(len(config.metric))]
-    same_as = same_examples(kept.keys, kept.sums, significant[:, 0], levels, prepared, work, engine)
+    shown = says_more(metrics[0].label)
+    same_as = same_examples(
+        kept.keys, kept.sums, significant[:, 0], shown, levels, prepared, work, engine
+    )
     return Results(kept.keys, levels, kept.sums, prepared.space, metrics, same_as, saved)
+
+
+def says_more(label: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Return which slices say more than those above them."""
+    return np.isin(label, (NEW, REFINES))
 
 
 def _load(
@@ -362,7 +370,7 @@ def report_order(results: Results, config: SearchConfig) -> NDArray[np.int64]:
     """
     first = results.metrics[0]
     own = metric(config.metric[0])
-    shown = (first.label == NEW) | (first.label == REFINES)
+    shown = says_more(first.label)
     shown &= results.same_as == results.keys
     chosen = np.flatnonzero(shown)
     upward = np.where(first.delta[chosen] > 0, first.low[chosen], -first.high[chosen])

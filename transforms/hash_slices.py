@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.lattice import Keys, Lattice
 
 # Feature tuples that a work item hashes.
-_TUPLES_AT_A_TIME = 64
+_TUPLES_AT_A_TIME = 512
 _KEYS = "keys.npy"
 
 
@@ -32,16 +32,18 @@ class _Pass(beam.DoFn):
         self,
         summed: type[RowHashSums | DistinctGroups],
         lattice: Lattice,
+        singleton_sizes: NDArray[np.int64] | None,
         shards: tuple[str, ...],
         folder: Path,
     ) -> None:
         self.summed, self.lattice, self.shards, self.folder = summed, lattice, shards, folder
+        self.singleton_sizes = singleton_sizes
 
     def process(self, item: tuple[int, int, int]) -> Iterator[int]:
         number, begin, end = item
         with storage_errors(self.folder, "read"):
             keys = np.load(self.folder / _KEYS)[begin:end]
-        summed = self.summed(keys, self.lattice)
+        summed = self.summed(keys, self.lattice, self.singleton_sizes)
         for path in self.shards:
             for rows in Shard(Path(path)).blocks():
                 summed.add(rows)
@@ -67,12 +69,14 @@ class HashSlices(beam.PTransform):
     lattice : of the slices
     shards : paths
     folder : where the parts go
+    singleton_sizes : int64 [singletons + 1] examples by digit, if they are known
     """
 
     keys: Keys
     lattice: Lattice
     shards: tuple[str, ...]
     folder: Path
+    singleton_sizes: NDArray[np.int64] | None = None
 
     summed: ClassVar[type[RowHashSums | DistinctGroups]] = RowHashSums
 
@@ -88,11 +92,12 @@ class HashSlices(beam.PTransform):
         )
         bounds = np.unique(np.searchsorted(number[order], tuples)).tolist()
         items = [(i, bounds[i], bounds[i + 1]) for i in range(len(bounds) - 1)]
+        summed = _Pass(self.summed, self.lattice, self.singleton_sizes, self.shards, self.folder)
         return (
             pipeline
             | "Feature tuples" >> beam.Create(items)
             | "Spread" >> beam.Reshuffle()
-            | "Sum" >> beam.ParDo(_Pass(self.summed, self.lattice, self.shards, self.folder))
+            | "Sum" >> beam.ParDo(summed)
         )
 
 
