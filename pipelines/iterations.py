@@ -24,6 +24,7 @@ from slicebeam.transforms.test_significance import (
     BlockTest,
     TestSignificance,
     finished_blocks,
+    part_column,
     part_path,
     read_facts,
     read_part,
@@ -208,7 +209,7 @@ class Iterations:
             small = np.flatnonzero(own <= self.config.used_alpha)
             keys.append(batch.column("key").to_numpy()[small])
             p.append(own[small])
-            least.append(batch.column(f"least{number}").to_numpy()[small] / times)
+            least.append(part_column(batch, "least", number)[small] / times)
             levels.append(self.prepared.lattice.cross_sizes(keys[-1]))
         q = self._adjusted(
             np.concatenate(p), np.concatenate(levels), per_level, np.concatenate(least)
@@ -334,7 +335,8 @@ class Iterations:
         """Add the p-values of what was counted."""
         for batch in parts_of(parts):
             known.learn(
-                *(batch.column(name).to_numpy() for name in ("key", "p0", "first0", "least0"))
+                batch.column("key").to_numpy(),
+                *(part_column(batch, name, 0) for name in ("p", "first", "least")),
             )
 
     def _decide(self, known: Knowledge, per_level: tuple[int, ...]) -> None:
@@ -448,6 +450,7 @@ class Iterations:
                 tests,
                 self.config.used_min_slice_size,
                 self.config.used_correction == "fwer-tarone",
+                self.second is not None,
             )
         )
         cost = self.engine.run(

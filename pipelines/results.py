@@ -15,6 +15,7 @@ from slicebeam.metrics.multiplicity import adjusted
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.duplicates import same_examples
 from slicebeam.pipelines.iterations import parts_of
+from slicebeam.transforms.test_significance import part_column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -168,13 +169,12 @@ def _load(
     correction = config.used_correction
     pieces: list[_Kept] = []
     for batch in parts_of(searched.parts):
-        column = {name: batch.column(name).to_numpy() for name in batch.schema.names}
         each = {
-            name: np.stack([column[f"{name}{i}"] for i in range(metrics)], axis=1)
+            name: np.stack([part_column(batch, name, i) for i in range(metrics)], axis=1)
             for name in ("p", "least", "reason", "method", "se")
         }
-        sums = np.stack([column[f"c{i}"] for i in range(columns)], axis=1)
-        piece = _Kept(column["key"], sums, **each)
+        sums = np.stack([batch.column(f"c{i}").to_numpy() for i in range(columns)], axis=1)
+        piece = _Kept(batch.column("key").to_numpy(), sums, **each)
         wanted = ~np.isnan(piece.p[:, 0])
         if not keep_all and correction not in ("bh", "by"):
             first = lattice.cross_sizes(piece.keys) == 1
@@ -337,11 +337,10 @@ def _labels(
             above = called.parents.of(parent)
             # Whichever way the slice deviates, it must deviate further than its parent.
             worse = harm_up != own.higher_is_better
-            p = np.where(
-                worse,
-                own.p_refine(sums, above, totals, space, worse=True),
-                own.p_refine(sums, above, totals, space, worse=False),
-            )
+            p = np.empty(mine.size)
+            for side in (True, False):
+                some = np.flatnonzero(worse == side)
+                p[some] = own.p_refine(sums[some], above[some], totals, space, worse=side)
             parent_delta = own.delta(above, totals, space)
             ahead = np.where(harm_up, 1, -1) * (delta[mine] - parent_delta)
             better = p > worst_p

@@ -46,6 +46,7 @@ class BlockTest:
     tests : one for each metric, the first one steers the search; none to count only
     min_slice_size : smaller slices are counted, not tested
     needs_least_p : whether the correction asks for the smallest p of each slice
+    is_first : whether replicates decide of some slices afterwards
     """
 
     plan: Path
@@ -56,6 +57,7 @@ class BlockTest:
     tests: tuple[SliceTest, ...]
     min_slice_size: int
     needs_least_p: bool = False
+    is_first: bool = False
 
 
 def part_path(folder: Path, block: int) -> Path:
@@ -68,8 +70,8 @@ def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.R
 
     Where the plan lists no candidates the rows are the slices of at least ``min_slice_size``.
     Columns: ``key``, ``c0`` … the sums as `StatisticSpace` lays them out, and for metric i ``p<i>``
-    (NaN where the slice is too small to be tested), ``first<i>`` (the same, which stays where replicates
-    decide), ``least<i>`` (the smallest p that its margins
+    (NaN where the slice is too small to be tested), where they are asked for ``first<i>`` (the same,
+    which stays where replicates decide) and ``least<i>`` (the smallest p that its margins
     allow), ``reason<i>``, ``method<i>`` and ``se<i>``. Metadata: the plan's digest, how many slices
     were not empty, and how many were tested.
     """
@@ -93,15 +95,17 @@ def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.R
     testable = sums if large.size == sizes.size else sums[large]
     for number, test in enumerate(config.tests):
         tested, errors = test.run(testable, totals)
-        least = np.zeros(large.size)
-        if config.needs_least_p and test.test == "auto":
-            own = metric(test.metric)
-            least = own.smallest_p(reduced[large], of_all, space, test.alternative)
-            # What is not tested for its margins could never have been significant.
-            least = np.where(np.isin(tested.reasons, _BY_MARGINS), 1.0, least)
         columns[f"p{number}"] = _spread(tested.p, large, sizes.size, np.nan)
-        columns[f"first{number}"] = columns[f"p{number}"]
-        columns[f"least{number}"] = _spread(least, large, sizes.size, 0.0)
+        if config.is_first:
+            columns[f"first{number}"] = columns[f"p{number}"]
+        if config.needs_least_p:
+            least = np.zeros(large.size)
+            if test.test == "auto":
+                own = metric(test.metric)
+                least = own.smallest_p(reduced[large], of_all, space, test.alternative)
+                # What is not tested for its margins could never have been significant.
+                least = np.where(np.isin(tested.reasons, _BY_MARGINS), 1.0, least)
+            columns[f"least{number}"] = _spread(least, large, sizes.size, 0.0)
         columns[f"reason{number}"] = _spread(tested.reasons, large, sizes.size, 0)
         columns[f"method{number}"] = _spread(tested.methods, large, sizes.size, 0)
         columns[f"se{number}"] = _spread(errors, large, sizes.size, np.nan)
@@ -134,6 +138,16 @@ def read_part(path: Path) -> pa.RecordBatch:
     with storage_errors(path, "read"):
         # Not mapped: the results outlive the work folder.
         return pa.ipc.open_file(pa.BufferReader(path.read_bytes())).get_batch(0)
+
+
+def part_column(batch: pa.RecordBatch, name: str, number: int) -> NDArray[Any]:
+    """Return what a part says of a metric's slices, also what it leaves out for being plain."""
+    if name == "first" and f"first{number}" not in batch.schema.names:
+        name = "p"
+    if name == "least" and f"least{number}" not in batch.schema.names:
+        return np.zeros(batch.num_rows)
+    column: NDArray[Any] = batch.column(f"{name}{number}").to_numpy()
+    return column
 
 
 def read_facts(path: Path) -> dict[str, Any]:
