@@ -186,7 +186,7 @@ class AreaUnderCurve(base.Metric):
                 above0,
                 worse_is_low=worse,
             )
-        ahead = self.delta(sums, sums[0], space) - self.delta(parents, parents[0], space)
+        ahead = self.delta(sums, totals, space) - self.delta(parents, totals, space)
         # The child is part of its parent, so the difference varies by that much less.
         part = np.clip(1.0 - np.minimum(n1, n0) / np.maximum(np.minimum(above1, above0), 1.0), 0, 1)
         variance = self._gain_variance(sums, space) * part

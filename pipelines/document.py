@@ -203,7 +203,8 @@ def _model(role: Any, predictor: Predictor) -> doc.Model:
     return doc.Model(
         key=role,
         role=role,
-        name=predictor.column or predictor.score or Path(predictor.model or "").name,
+        # A metric of the examples alone, such as the mean of a column, asks no model.
+        name=predictor.column or predictor.score or Path(predictor.model or "no model").name,
         prediction_field=predictor.column,
         score_field=predictor.score,
         model_uri=predictor.model,

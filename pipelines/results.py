@@ -340,6 +340,8 @@ def _labels(
             p = np.empty(mine.size)
             for side in (True, False):
                 some = np.flatnonzero(worse == side)
+                if some.size == 0:
+                    continue
                 p[some] = own.p_refine(sums[some], above[some], totals, space, worse=side)
             parent_delta = own.delta(above, totals, space)
             ahead = np.where(harm_up, 1, -1) * (delta[mine] - parent_delta)
