@@ -57,7 +57,7 @@ def build(
     options = config.resolved(searched.strategy)
     identity = json.dumps([fingerprint, _what_is_found(options)], sort_keys=True).encode()
     first = results.metrics[0]
-    changes = tuple(_global(name, prepared) for name in config.metric)
+    changes = tuple(_global(name, prepared, grouped=bool(config.group)) for name in config.metric)
     return doc.ChangeList(
         changelist_id=hashlib.sha256(identity).hexdigest()[:16],
         title=_title(config),
@@ -298,37 +298,55 @@ def _auc_errors(prepared: Prepared) -> Iterator[float]:
         yield float(np.nan_to_num(discretisation_error(histogram, coarse)[0]))
 
 
-def _global(name: str, prepared: Prepared) -> doc.Change:
-    """Return the metric on all examples, and its change where there are two models."""
+def _global(name: str, prepared: Prepared, *, grouped: bool) -> doc.Change:
+    """Return the metric on all examples, and its change where there are two models.
+
+    Without intervals where examples go together: only slices are resampled by their groups.
+    """
     own, space, of_all = metric(name), prepared.space, prepared.of_all
     sums = of_all[None, : space.columns]
-    low, high = own.value_interval(sums, of_all, space, CONFIDENCE)
-    after = _estimate(own.value(sums, space)[0], low[0], high[0])
+    stretch = math.nan if grouped else 1.0
+    after = _value(own, sums, prepared, stretch)
     if space.comparison == "overall":
         return doc.Change(metric=name, n=prepared.rows, after=after, direction="none")
+    before = _value(own, sums, prepared, stretch, old=True)
     delta = float(own.delta(sums, of_all, space)[0])
     delta_low, delta_high = own.delta_interval(sums, of_all, space, CONFIDENCE)
+    direction = _direction(delta, higher_is_better=own.higher_is_better)
+    if grouped:
+        return doc.Change(
+            metric=name,
+            n=prepared.rows,
+            after=after,
+            before=before,
+            delta=doc.Estimate(value=_finite(delta)),
+            direction=direction,
+        )
     tested = own.test(sums, of_all, space, "both")
     p = float(tested.p[0])
     return doc.Change(
         metric=name,
         n=prepared.rows,
         after=after,
-        before=_before(own, sums, prepared),
+        before=before,
         delta=_estimate(delta, delta_low[0], delta_high[0]),
         p_value=p,
         test=f"{METHODS[tested.methods[0]]}, two-sided" if tested.methods[0] else None,
         reason=REASONS[tested.reasons[0]] or None,
         significant=p <= 1 - CONFIDENCE,
-        direction=_direction(delta, higher_is_better=own.higher_is_better),
+        direction=direction,
     )
 
 
-def _before(own: Metric, sums: NDArray[np.int64], prepared: Prepared) -> doc.Estimate:
-    """Return the old model's metric on one slice (sums [1, columns])."""
+def _value(
+    own: Metric, sums: NDArray[np.int64], prepared: Prepared, stretch: float, *, old: bool = False
+) -> doc.Estimate:
+    """Return a model's metric on one slice (sums [1, columns])."""
     space = prepared.space
-    low, high = own.value_interval(sums, prepared.of_all, space, CONFIDENCE, old=True)
-    return _estimate(own.value(sums, space, old=True)[0], low[0], high[0])
+    value = float(own.value(sums, space, old=old)[0])
+    ends = own.value_interval(sums, prepared.of_all, space, CONFIDENCE, old=old)
+    low, high = (value + stretch * (float(end[0]) - value) for end in ends)
+    return _estimate(value, max(low, own.range[0]), min(high, own.range[1]))
 
 
 def _direction(delta: float, *, higher_is_better: bool) -> Any:
@@ -401,15 +419,15 @@ def _copies(results: Results, names: SliceNames) -> dict[int, tuple[str, ...]]:
 def _change(prepared: Prepared, results: Results, measured: MetricResult, at: int) -> doc.Change:
     own, space = metric(measured.name), prepared.space
     sums = results.sums[at : at + 1]
-    low, high = own.value_interval(sums, prepared.of_all, space, CONFIDENCE)
+    stretch = float(measured.stretch[at])
     delta = float(measured.delta[at])
     baseline = space.comparison == "baseline"
     inputs = own.inputs(sums[0], prepared.of_all, space)
     return doc.Change(
         metric=measured.name,
         n=int(results.sizes[at]),
-        after=_estimate(measured.value[at], low[0], high[0]),
-        before=_before(own, sums, prepared) if baseline else None,
+        after=_value(own, sums, prepared, stretch),
+        before=_value(own, sums, prepared, stretch, old=True) if baseline else None,
         reference=None if baseline else _finite(measured.reference[at]),
         complement=_finite(measured.complement[at]),
         delta=_estimate(delta, measured.low[at], measured.high[at]),

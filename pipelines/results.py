@@ -51,6 +51,8 @@ class MetricResult:
     ----------
     name : of the metric
     value, reference, complement, delta, low, high : of the metric; complement is NaN for baseline
+    stretch : how much wider intervals of values are than independent examples would make them; NaN
+        where examples go together and the slice was not resampled
     p, q, significant, reason, method : of the test
     label : position in ``LABELS``
     parent : key of the best parent, 0 where there is no label
@@ -64,6 +66,7 @@ class MetricResult:
     delta: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
+    stretch: NDArray[np.float64]
     p: NDArray[np.float64]
     q: NDArray[np.float64]
     significant: NDArray[np.bool_]
@@ -267,6 +270,13 @@ def _metric_result(number: int, called: _Called) -> MetricResult:
     low, high = _intervals(own, kept.sums, totals, space)
     errors = kept.se[:, number]
     drawn = ~np.isnan(errors)
+    stretch = np.ones(value.shape)
+    if config.group:
+        # Formulas take examples for independent; the replicates of groups say how far they are not.
+        width = np.where(high > low, high - low, np.inf)
+        reach = stdtrit(config.used_replicates - 1, 0.5 + CONFIDENCE / 2) * errors
+        stretch = np.where(drawn, np.maximum(1.0, 2.0 * reach / width), np.nan)
+        low, high = (np.where(drawn, end, np.nan) for end in (low, high))
     if drawn.any():
         reach = stdtrit(config.used_replicates - 1, 0.5 + CONFIDENCE / 2) * errors
         # A symmetric interval may leave what a difference of two values can be.
@@ -286,6 +296,7 @@ def _metric_result(number: int, called: _Called) -> MetricResult:
         delta,
         low,
         high,
+        stretch,
         kept.p[:, number],
         called.q[:, number],
         called.significant[:, number],

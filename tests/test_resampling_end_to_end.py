@@ -358,6 +358,24 @@ def test_grouping_widens_what_goes_together(
     assert (widths[0][region] > 1.3 * widths[1][region]).all()
 
 
+def test_no_interval_of_groups_takes_examples_for_independent(
+    grouped: tuple[pd.DataFrame, Path, Found],
+) -> None:
+    _, _, found = grouped
+    skipped = found.table["reason"].fillna("").str.startswith("far from significant")
+    assert skipped.any()
+    assert found.table.loc[skipped, "ci_low"].isna().all()
+    assert found.table.loc[~skipped, "ci_low"].notna().all()
+    overall = found.document["global"][0]["after"]
+    assert "lo" not in overall
+    for one in found.document["slices"]:
+        change = one["changes"][0]
+        # As wide as the delta's replicates make it, whose width is nearly the value's own.
+        width = change["after"]["hi"] - change["after"]["lo"]
+        delta = change["delta"]["hi"] - change["delta"]["lo"]
+        assert 0.6 * delta < width < 2.0 * delta
+
+
 def test_auc_of_two_models_resamples_by_itself(tmp_path: Path, adult: pd.DataFrame) -> None:
     few = adult.assign(score=adult["score"].round(2), score_old=adult["score_old"].round(2))
     few.to_parquet(tmp_path / "data.parquet")
