@@ -11,7 +11,7 @@ Four ways to count a feature tuple, chosen by cost (`slicebeam.metrics.counting_
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -234,7 +234,7 @@ class SummedRows:
     """
 
     def __init__(
-        self, block: RowBlock, space: StatisticSpace, drawn: list[NDArray[np.int64]]
+        self, block: RowBlock, space: StatisticSpace, drawn: list[NDArray[np.uint8]]
     ) -> None:
         self.block, self.space, self.drawn = block, space, drawn
 
@@ -265,7 +265,7 @@ class SummedRows:
         weights = [_of(weight, rows) for weight in block.weights]
         terms = [_of(term, rows) for term in block.terms[: len(space.terms)]]
         for layer, times in zip(table, [None, *self.drawn], strict=True):
-            own = None if times is None else _of(times, rows)
+            own = None if times is None else _of(times, rows).astype(np.int64)
             planes = space.cells * size
             _tally(layer[:planes], with_cell, own)
             for weight in weights:
@@ -282,11 +282,11 @@ class SummedRows:
                 planes += width
 
 
-def _of(values: NDArray[np.int64], rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+def _of(values: NDArray[Any], rows: NDArray[np.int64] | None) -> NDArray[Any]:
     return values if rows is None else values[rows]
 
 
-def _times(values: NDArray[np.int64], drawn: NDArray[np.int64] | None) -> NDArray[np.int64]:
+def _times(values: NDArray[np.int64], drawn: NDArray[Any] | None) -> NDArray[np.int64]:
     return values if drawn is None else values * drawn
 
 
@@ -356,12 +356,12 @@ class Tables:
             elif select is not None:
                 self._add_inside(unit, tables, plain.coded(unit.features), select, sums)
 
-    def _drawn(self, block: RowBlock) -> list[NDArray[np.int64]]:
+    def _drawn(self, block: RowBlock) -> list[NDArray[np.uint8]]:
         if self.resampling is None:
             return []
         replicates = range(self.resampling.replicates)
         seed = self.resampling.seed
-        return [poisson_weights(seed, b, block.ids).astype(np.int64) for b in replicates]
+        return [poisson_weights(seed, b, block.ids) for b in replicates]
 
     def _add_totals(self, block: RowBlock, sums: SummedRows) -> None:
         raw = self.space.raw_columns
