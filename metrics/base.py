@@ -130,6 +130,31 @@ class Needs:
     ranked: bool = False
     values: tuple[str, ...] = ()
 
+    @property
+    def scores(self) -> bool:
+        """Whether the scores themselves are measured, not only the classes they predict."""
+        return self.ranked or bool({"log_loss", "brier"} & set(self.values))
+
+    @property
+    def predicted_classes(self) -> bool:
+        """Whether predictions are needed as classes."""
+        return bool({"wrong", "predicted"} & set(self.indicators)) or self.classes
+
+    @property
+    def predicted_numbers(self) -> bool:
+        """Whether labels and predictions are compared as numbers."""
+        return bool({"mse", "mae", "bias"} & set(self.values))
+
+    @property
+    def predictions(self) -> bool:
+        """Whether a model is asked at all, and not only what the examples are."""
+        return self.scores or self.predicted_classes or self.predicted_numbers
+
+    @property
+    def one_class(self) -> bool:
+        """Whether one class is set apart from the others."""
+        return self.scores or bool({"positive", "predicted"} & set(self.indicators))
+
 
 class Metric(ABC):
     """A metric: a function of a slice's sums.

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import betaincinv, ndtri, stdtrit
+from scipy.special import betaincinv, stdtrit
+
+from slicebeam.metrics.intervals import normal_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -63,7 +65,7 @@ def fbeta(
     # Mean and mean square of what an error costs.
     cost = weight * of_misses + 1.0 - of_misses
     square_cost = weight * weight * of_misses + 1.0 - of_misses
-    z = _z(confidence)
+    z = normal_quantile(confidence)
 
     def keeps(f: FloatArray) -> FloatArray:
         score = (1.0 + weight) * (1.0 - f)
@@ -132,7 +134,7 @@ def balanced_accuracy(
 
 def _jeffreys(x: FloatArray, n: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray]:
     """Return the equal-tailed interval of a share under Jeffreys's prior, with 0 and 1 kept."""
-    _z(confidence)
+    normal_quantile(confidence)
     tail = 0.5 * (1.0 - confidence)
     low = np.asarray(betaincinv(x + 0.5, n - x + 0.5, tail))
     high = np.asarray(betaincinv(x + 0.5, n - x + 0.5, 1.0 - tail))
@@ -172,7 +174,7 @@ def mcc(
     observed = (hits * rejected - alarms * misses) / np.sqrt(np.where(defined, products, 1.0))
     value, variance = _mcc_with_variance(table + _PSEUDO_COUNT)
     middle = np.arctanh(value)
-    _z(confidence)
+    normal_quantile(confidence)
     freedom = np.maximum(table.sum(axis=0) - 1.0, 1.0)
     t = np.asarray(stdtrit(freedom, 0.5 * (1.0 + confidence)))
     arm = t * np.sqrt(variance) / (1.0 - value * value)
@@ -234,7 +236,7 @@ def by_delta_method(
     """
     arrays = (np.asarray(array, dtype=np.float64) for array in (value, variance, effective_n))
     middle, spread, size = np.broadcast_arrays(*arrays)
-    z = _z(confidence)
+    z = normal_quantile(confidence)
     usable = np.isfinite(middle) & np.isfinite(spread) & (spread >= 0) & (size > 1)
     freedom = np.where(usable, size - 1.0, 1.0)
     t = np.asarray(stdtrit(freedom, 0.5 * (1.0 + confidence)))
@@ -299,15 +301,9 @@ def difference_from_overall(
     delta = middle - whole
     shrinks = both < own
     ratio = np.sqrt(np.where(shrinks, np.maximum(both, 0.0), 1.0) / np.where(shrinks, own, 1.0))
-    excess = _z(confidence) * np.sqrt(np.where(shrinks, 0.0, both - own))
+    excess = normal_quantile(confidence) * np.sqrt(np.where(shrinks, 0.0, both - own))
     below = np.hypot(ratio * np.maximum(middle - bottom, 0.0), excess)
     above = np.hypot(ratio * np.maximum(top - middle, 0.0), excess)
     lower = np.minimum(np.maximum(delta - below, -width), delta)
     upper = np.maximum(np.minimum(delta + above, width), delta)
     return np.where(usable, lower, -width), np.where(usable, upper, width)
-
-
-def _z(confidence: float) -> float:
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence = {confidence} is not between 0 and 1")
-    return -float(ndtri(0.5 * (1.0 - confidence)))

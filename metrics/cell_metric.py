@@ -153,7 +153,6 @@ class CellMetric(base.Metric):
 
     def strata(self, space: StatisticSpace, *, old: bool = False) -> list[NDArray[np.bool_]]:
         """Return the denominators of the metric, each as the cells [cells] that are in it."""
-        del old
         return [np.ones(space.cells, bool)]
 
     def _null_variance(self, sums: Sums, totals: Sums, space: StatisticSpace) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -43,6 +44,10 @@ class Confusion(NamedTuple):
         return np.asarray(self.tn + self.fp)
 
 
+def _ratio(above: Floats, below: Floats) -> Floats:
+    return np.asarray(np.divide(above, below, out=np.full(below.shape, np.nan), where=below > 0))
+
+
 class BinaryMetric(CellMetric):
     """A metric of the four entries of a confusion matrix."""
 
@@ -71,9 +76,23 @@ class BinaryMetric(CellMetric):
         entry = np.where(positive, np.where(predicted, 0, 2), np.where(predicted, 1, 3))
         return np.stack(slopes, axis=1)[:, entry]
 
+    @abstractmethod
+    def _own_interval(self, entries: Confusion, confidence: float) -> tuple[Floats, Floats]:
+        """Return the interval (low, high) [slices] of examples without weights."""
 
-def _ratio(above: Floats, below: Floats) -> Floats:
-    return np.asarray(np.divide(above, below, out=np.full(below.shape, np.nan), where=below > 0))
+    def value_interval(
+        self,
+        sums: Sums,
+        totals: Sums,
+        space: StatisticSpace,
+        confidence: float,
+        *,
+        old: bool = False,
+    ) -> tuple[Floats, Floats]:
+        """Return the metric's own interval; the delta method's where there are weights."""
+        if space.weighted:
+            return super().value_interval(sums, totals, space, confidence, old=old)
+        return self._own_interval(self.confusion(space.weights(sums), space, old=old), confidence)
 
 
 class FBeta(BinaryMetric):
@@ -133,20 +152,9 @@ class FBeta(BinaryMetric):
         )
         return base.Tested.by(base.CELL_PERMUTATION, p, reasons)
 
-    def value_interval(
-        self,
-        sums: Sums,
-        totals: Sums,
-        space: StatisticSpace,
-        confidence: float,
-        *,
-        old: bool = False,
-    ) -> tuple[Floats, Floats]:
+    def _own_interval(self, entries: Confusion, confidence: float) -> tuple[Floats, Floats]:
         """See `slicebeam.metrics.cell_intervals.fbeta`."""
-        if space.weighted:
-            return super().value_interval(sums, totals, space, confidence, old=old)
-        tp, fp, fn, _ = self.confusion(space.weights(sums), space, old=old)
-        return cell_intervals.fbeta(tp, fp, fn, self.beta, confidence)
+        return cell_intervals.fbeta(entries.tp, entries.fp, entries.fn, self.beta, confidence)
 
 
 class BalancedAccuracy(BinaryMetric):
@@ -157,7 +165,6 @@ class BalancedAccuracy(BinaryMetric):
 
     def strata(self, space: StatisticSpace, *, old: bool = False) -> list[NDArray[np.bool_]]:
         """See `CellMetric.strata`."""
-        del old
         positive = space.holds("positive")
         return [positive, ~positive]
 
@@ -206,19 +213,8 @@ class BalancedAccuracy(BinaryMetric):
         )
         return base.Tested.by(base.CELL_PERMUTATION, p, reasons)
 
-    def value_interval(
-        self,
-        sums: Sums,
-        totals: Sums,
-        space: StatisticSpace,
-        confidence: float,
-        *,
-        old: bool = False,
-    ) -> tuple[Floats, Floats]:
+    def _own_interval(self, entries: Confusion, confidence: float) -> tuple[Floats, Floats]:
         """See `slicebeam.metrics.cell_intervals.balanced_accuracy`."""
-        if space.weighted:
-            return super().value_interval(sums, totals, space, confidence, old=old)
-        entries = self.confusion(space.weights(sums), space, old=old)
         return cell_intervals.balanced_accuracy(
             entries.tp, entries.positives, entries.tn, entries.negatives, confidence
         )
@@ -267,19 +263,9 @@ class Matthews(BinaryMetric):
     ) -> Tested:
         return permuted(self, counts, totals, space, tail)
 
-    def value_interval(
-        self,
-        sums: Sums,
-        totals: Sums,
-        space: StatisticSpace,
-        confidence: float,
-        *,
-        old: bool = False,
-    ) -> tuple[Floats, Floats]:
+    def _own_interval(self, entries: Confusion, confidence: float) -> tuple[Floats, Floats]:
         """See `slicebeam.metrics.cell_intervals.mcc`."""
-        if space.weighted:
-            return super().value_interval(sums, totals, space, confidence, old=old)
-        return cell_intervals.mcc(*self.confusion(space.weights(sums), space, old=old), confidence)
+        return cell_intervals.mcc(*entries, confidence)
 
 
 def permuted(

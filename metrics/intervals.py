@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 _HALVINGS = 43
 
 
-def _z(confidence: float) -> float:
+def normal_quantile(confidence: float) -> float:
+    """Return z with P(abs(Z) ≤ z) = confidence, Z standard normal.
+
+    Raises
+    ------
+    ValueError
+        The confidence is not between 0 and 1.
+    """
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence = {confidence} is not between 0 and 1")
     return -float(ndtri(0.5 * (1.0 - confidence)))
@@ -43,7 +50,7 @@ def wilson(x: ArrayLike, n: ArrayLike, confidence: float) -> tuple[FloatArray, F
     hits, size = np.broadcast_arrays(
         np.asarray(x, dtype=np.float64), np.asarray(n, dtype=np.float64)
     )
-    z = _z(confidence)
+    z = normal_quantile(confidence)
     trials = np.maximum(size, 1.0)
     centre = (hits + 0.5 * z * z) / (trials + z * z)
     half = (z / (trials + z * z)) * np.sqrt(hits * (trials - hits) / trials + 0.25 * z * z)
@@ -77,7 +84,7 @@ def agresti_coull(x: ArrayLike, n: ArrayLike, confidence: float) -> tuple[FloatA
     hits, size = np.broadcast_arrays(
         np.asarray(x, dtype=np.float64), np.asarray(n, dtype=np.float64)
     )
-    z = _z(confidence)
+    z = normal_quantile(confidence)
     trials = size + z * z
     share = (hits + 0.5 * z * z) / trials
     t = stdtrit(trials - 1.0, 0.5 * (1.0 + confidence))
@@ -156,7 +163,7 @@ def paired_difference(
     """
     counts = (np.asarray(value, dtype=np.float64) for value in (b, c, n))
     more, less, size = np.broadcast_arrays(*counts)
-    z = _z(confidence)
+    z = normal_quantile(confidence)
     high = _upper_score_end(more, less, size, z)
     low = -_upper_score_end(less, more, size, z)
     nothing = size == 0

@@ -32,9 +32,8 @@ class Mean(base.Metric):
 
     Parameters
     ----------
-    name, title : what the metric is called
+    name, title : what the metric is called; the name is also that of the value
     limits : the smallest and largest mean
-    value : what is averaged; the name without
     compares_models : whether the value is one of a model's, not of the example's
     """
 

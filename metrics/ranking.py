@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy.special import ndtri
 
 from slicebeam.metrics import auc_intervals, base
+from slicebeam.metrics.intervals import normal_quantile
 from slicebeam.metrics.significance import auc, delta_method
 from slicebeam.metrics.statistic_space import Term
 
@@ -133,8 +133,7 @@ class AreaUnderCurve(base.Metric):
         n1, n0 = self._classes(sums, space)
         if space.comparison == "baseline":
             delta = self.delta(sums, totals, space)
-            z = -float(ndtri(0.5 * (1.0 - confidence)))
-            reach = z * np.sqrt(self._gain_variance(sums, space))
+            reach = normal_quantile(confidence) * np.sqrt(self._gain_variance(sums, space))
             known = ~np.isnan(delta)
             low = np.where(known, np.maximum(delta - reach, -1.0), -1.0)
             return low, np.where(known, np.minimum(delta + reach, 1.0), 1.0)

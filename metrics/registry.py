@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics import measures
-from slicebeam.metrics.base import Comparison, Metric
+from slicebeam.metrics.base import Comparison, Metric, Needs
 from slicebeam.metrics.confusion import FBeta
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.metrics.mean import Mean
@@ -69,27 +69,38 @@ def averaged_column(name: str) -> str | None:
     return name.removeprefix(_COLUMN) if name.startswith(_COLUMN) else None
 
 
+def needs_of(names: Sequence[str]) -> Needs:
+    """Return what all of these metrics together want to know of an example."""
+    needs = [metric(name).needs for name in names]
+    return Needs(
+        tuple(sorted({bit for need in needs for bit in need.indicators})),
+        any(need.classes for need in needs),
+        any(need.ranked for need in needs),
+        tuple(sorted({value for need in needs for value in need.values})),
+    )
+
+
 def statistic_space(
     names: Sequence[str], comparison: Comparison, *, weighted: bool = False
 ) -> StatisticSpace:
     """Return the statistics that serve all of these metrics."""
-    needs = [metric(name).needs for name in names]
-    values = sorted({value for need in needs for value in need.values})
-    ranked = any(need.ranked for need in needs)
+    needs = needs_of(names)
     terms: list[Term] = []
-    for value in values:
+    for value in needs.values:
         terms += Mean.terms(value, comparison, weighted=weighted)
-    if ranked:
+    if needs.ranked:
         terms += AreaUnderCurve.terms(comparison)
     total = [
-        term for value in values for term in Mean.total_terms(value, comparison, weighted=weighted)
+        term
+        for value in needs.values
+        for term in Mean.total_terms(value, comparison, weighted=weighted)
     ]
     return StatisticSpace(
-        tuple(sorted({bit for need in needs for bit in need.indicators})),
+        needs.indicators,
         comparison,
-        classes=2 if any(need.classes for need in needs) else 0,
+        classes=2 if needs.classes else 0,
         terms=tuple(terms),
         total_terms=tuple(total),
-        ranked=ranked,
+        ranked=needs.ranked,
         weighted=weighted,
     )

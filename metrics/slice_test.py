@@ -80,6 +80,11 @@ def check_test(test: Test, name: str, comparison: Comparison, *, weighted: bool)
         )
 
 
+def needs_rows(test: Test, name: str, space: StatisticSpace) -> bool:
+    """Return whether a test of a metric must resample examples."""
+    return test in OF_ROWS or (test == "auto" and metric(name).needs_rows(space))
+
+
 class Outcomes(NamedTuple):
     """Outcome of the tests of a block of slices; all arrays [slices].
 
@@ -120,10 +125,14 @@ class SliceTest:
 
     def needs_rows(self) -> bool:
         """Return whether the test must resample examples."""
-        by_itself = self.test == "auto" and metric(self.metric).needs_rows(self.space)
-        return self.test in OF_ROWS or by_itself
+        return needs_rows(self.test, self.metric, self.space)
 
-    def run(self, sums: NDArray[np.int64], totals: NDArray[np.int64]) -> Outcomes:
+    def run(
+        self,
+        sums: NDArray[np.int64],
+        totals: NDArray[np.int64],
+        reduced: NDArray[np.int64] | None = None,
+    ) -> Outcomes:
         """Test slices.
 
         Where examples must be resampled and there are no replicates, the metric's own quick test
@@ -133,16 +142,29 @@ class SliceTest:
         ----------
         sums : int64 [slices, 1 + replicates, raw columns]
         totals : int64 [1 + replicates, raw columns and total terms] of all examples
+        reduced : int64 [slices, columns] the slices' own sums, reduced, where that is done already
         """
+        of_all = self.space.reduce(totals[:1], totals[:1])[0]
+        if reduced is None:
+            reduced = self.space.reduce(sums[:, 0], totals[:1])
         layers = sums.shape[1]
-        if layers > 1 and self.needs_rows():
-            run, width = self._run_rows, layers * self.space.raw_columns
+        by_rows = layers > 1 and self.needs_rows()
+        if by_rows:
+            width = layers * self.space.raw_columns
         elif self.test in OF_CELLS:
-            run, width = self._run_cells, 2 * self.replicates * self.space.cells
+            width = 2 * self.replicates * self.space.cells
         else:
-            run, width = self._run_own, 1
+            width = 1
         step = max(1, min(_SLICES_AT_A_TIME, _NUMBERS_AT_A_TIME // width))
-        parts = [run(sums[i : i + step], totals) for i in range(0, len(sums), step)]
+        parts = []
+        for begin in range(0, len(sums), step):
+            some = slice(begin, begin + step)
+            if by_rows:
+                parts.append(self._run_rows(sums[some], totals, reduced[some], of_all))
+            elif self.test in OF_CELLS:
+                parts.append(self._run_cells(reduced[some], of_all))
+            else:
+                parts.append(self._run_own(reduced[some], of_all))
         if not parts:
             none = np.zeros(0)
             codes = np.zeros(0, np.int8)
@@ -152,27 +174,31 @@ class SliceTest:
             for name in base.Tested._fields
         )
         errors = np.concatenate([part.errors for part in parts])
-        small = self.space.sizes(sums[:, 0]) < self.smallest
+        small = self.space.sizes(reduced) < self.smallest
         p, methods = np.where(small, 1.0, p), np.where(small, 0, methods).astype(np.int8)
         reasons = np.where(small, base.SMALL_SLICE, reasons).astype(np.int8)
         return Outcomes(base.Tested(np.maximum(p, SMALLEST_P), reasons, methods), errors)
 
     def _run_own(self, sums: NDArray[np.int64], totals: NDArray[np.int64]) -> Outcomes:
         own, space = metric(self.metric), self.space
-        of_all = space.reduce(totals[:1], totals[:1])
-        reduced = space.reduce(sums[:, 0], totals[:1])
         if self.test != "permutation":
-            tested = own.test(reduced, of_all[0], space, self.alternative)
+            tested = own.test(sums, totals, space, self.alternative)
         elif isinstance(own, Mean):
-            tested = own.permuted(reduced, of_all[0], space, self.alternative)
+            tested = own.permuted(sums, totals, space, self.alternative)
         elif isinstance(own, CellMetric):
-            merged, cells = own.own_cells(reduced, space)
-            everything = own.own_cells(of_all[0], space)[0]
+            merged, cells = own.own_cells(sums, space)
+            everything = own.own_cells(totals, space)[0]
             counts, whole = cells.counts(merged), cells.counts(everything)
             tested = permuted(own, counts, whole, cells, own.tail(self.alternative))
         return Outcomes(tested, np.full(len(sums), np.nan))
 
-    def _run_rows(self, sums: NDArray[np.int64], totals: NDArray[np.int64]) -> Outcomes:
+    def _run_rows(
+        self,
+        sums: NDArray[np.int64],
+        totals: NDArray[np.int64],
+        reduced: NDArray[np.int64],
+        of_all: NDArray[np.int64],
+    ) -> Outcomes:
         own, space = metric(self.metric), self.space
         raw = sums.reshape(-1, sums.shape[2])
         values = own.value_of_raw(raw, space).reshape(sums.shape[:2])
@@ -181,17 +207,14 @@ class SliceTest:
         else:
             references = own.value_of_raw(totals[:, : space.raw_columns], space)[None, :]
         deltas = values - references
-        of_all = space.reduce(totals[:1], totals[:1])
-        observed = space.reduce(sums[:, 0], totals[:1])
-        return self._t(observed, of_all[0], deltas[:, 0], deltas[:, 1:], base.BOOTSTRAP_ROWS)
+        return self._t(reduced, of_all, deltas[:, 0], deltas[:, 1:], base.BOOTSTRAP_ROWS)
 
     def _run_cells(self, sums: NDArray[np.int64], totals: NDArray[np.int64]) -> Outcomes:
         own, space = metric(self.metric), self.space
         if not isinstance(own, CellMetric):
             raise TypeError(f"{self.metric} is no metric of counts")
-        reduced, of_all = space.reduce(sums[:, 0], totals[:1]), space.reduce(totals[:1], totals[:1])
-        merged, cells = own.own_cells(reduced, space)
-        whole = cells.counts(own.own_cells(of_all[0], space)[0])
+        merged, cells = own.own_cells(sums, space)
+        whole = cells.counts(own.own_cells(totals, space)[0])
         drawn, drawn_totals = self._drawn_cells(cells.counts(merged), whole)
         flat = drawn.reshape(-1, cells.cells).astype(np.float64)
         values = own.of_cells(flat, cells)
@@ -200,8 +223,8 @@ class SliceTest:
         else:
             references = own.of_cells(drawn_totals.reshape(flat.shape).astype(np.float64), cells)
         deltas = (values - references).reshape(drawn.shape[:2])
-        delta = own.delta(reduced, of_all[0], space)
-        return self._t(reduced, of_all[0], delta, deltas, base.BOOTSTRAP_CELLS)
+        delta = own.delta(sums, totals, space)
+        return self._t(sums, totals, delta, deltas, base.BOOTSTRAP_CELLS)
 
     def _t(
         self,

@@ -10,8 +10,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from slicebeam.metrics.base import ALTERNATIVES, COMPARISONS, Alternative, Comparison
 from slicebeam.metrics.errors import InputError, nearest_hint, unknown_name
 from slicebeam.metrics.multiplicity import CORRECTIONS, Correction
-from slicebeam.metrics.registry import averaged_column, metric, statistic_space
-from slicebeam.metrics.slice_test import OF_ROWS, PAPER, REPLICATES, TESTS, Test, check_test
+from slicebeam.metrics.registry import metric, needs_of, statistic_space
+from slicebeam.metrics.slice_test import (
+    OF_ROWS,
+    PAPER,
+    REPLICATES,
+    TESTS,
+    Test,
+    check_test,
+    needs_rows,
+)
 from slicebeam.transforms.files import FORMATS
 from slicebeam.transforms.sources import CHUNK_ROWS
 
@@ -159,7 +167,7 @@ class SearchConfig(BaseModel):
             "prediction": (self.prediction, self.score, self.model),
             "baseline": (self.baseline_prediction, self.baseline_score, self.baseline_model),
         }
-        if not any(sides["prediction"]) and self._needs_predictions():
+        if not any(sides["prediction"]) and needs_of(self.metric).predictions:
             raise InputError("no predictions: give --prediction, --score or --model")
         for name in (
             *("prediction", "score", "baseline_prediction", "baseline_score"),
@@ -206,31 +214,12 @@ class SearchConfig(BaseModel):
             if strategy not in users and name in self.model_fields_set and getattr(self, name)
         ]
 
-    def _needs_predictions(self) -> bool:
-        """Return whether a metric asks what a model says, and not only what the examples are."""
-        needs = [metric(name).needs for name in self.metric]
-        return any(
-            need.classes
-            or need.ranked
-            or set(need.indicators) - {"positive"}
-            or any(averaged_column(value) is None for value in need.values)
-            for need in needs
-        )
-
-    def _measures_scores(self, name: str) -> bool:
-        needs = metric(name).needs
-        return needs.ranked or bool({"log_loss", "brier"} & set(needs.values))
-
     def _sets_a_class_apart(self) -> bool:
-        binary = {"positive", "predicted"}
-        return self.uses_threshold or any(
-            self._measures_scores(name) or binary & set(metric(name).needs.indicators)
-            for name in self.metric
-        )
+        return self.uses_threshold or needs_of(self.metric).one_class
 
     def _check_scores(self) -> None:
         for name in self.metric:
-            if not self._measures_scores(name):
+            if not metric(name).needs.scores:
                 continue
             if not (self.score or self.model):
                 raise InputError(f"--metric {name} needs scores: give --score, or --model")
@@ -278,8 +267,7 @@ class SearchConfig(BaseModel):
     def resamples_examples(self) -> bool:
         """Whether examples are resampled: all of them, or those of promising slices."""
         space = statistic_space(self.metric, self.comparison, weighted=self.weight is not None)
-        by_themselves = any(metric(name).needs_rows(space) for name in self.metric)
-        return self.used_test in OF_ROWS or (self.used_test == "auto" and by_themselves)
+        return any(needs_rows(self.used_test, name, space) for name in self.metric)
 
     @property
     def draws_replicates(self) -> bool:

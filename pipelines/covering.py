@@ -54,13 +54,12 @@ def cover(
     if work.done("overlapping") is None:
         engine.run(lambda pipeline: pipeline | "Count overlaps" >> transform)
         work.finish("overlapping", {})
-    overlaps = transform.read()
-    patterns, sums = overlaps.merge()
+    members, sums = transform.read()
     # The sums of all examples, without their score buckets too.
     kept = space.cell_columns + len(space.terms)
     totals = np.concatenate([prepared.totals[:kept], prepared.totals[space.raw_columns :]])
     excess = own.excess(sums, totals, plain)
     if excess is None:
         return _NOTHING
-    chosen, explained = greedy_cover(overlaps.members(patterns), excess if harmful else -excess)
+    chosen, explained = greedy_cover(members, excess if harmful else -excess)
     return Cover(some[chosen], explained)

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from slicebeam.metrics.base import Needs
 from slicebeam.metrics.counting import Tables
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.metrics.lattice import Lattice
-from slicebeam.metrics.registry import averaged_column, metric, statistic_space
+from slicebeam.metrics.registry import averaged_column, needs_of, statistic_space
 from slicebeam.pipelines.scaling import scale
 from slicebeam.pipelines.stage import Stage
 from slicebeam.transforms.convert import Conversion, ConvertToParquet, converted_source
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.base import Needs
     from slicebeam.metrics.statistic_space import StatisticSpace
     from slicebeam.pipelines.config import SearchConfig
     from slicebeam.pipelines.runner import Engine
@@ -199,60 +199,48 @@ def chunk_rows(config: SearchConfig, columns: int) -> int:
 def resolve_outcome(config: SearchConfig, source: Source) -> Outcome:
     """Return what is asked of each example, after checking that the columns fit each other."""
     label_type = source.column_type(config.label, "--label")
-    outcome = Outcome(
-        config.label, "", Predictor(), None, None, config.threshold, needs_of(config), config.weight
-    )
-    compared: list[str] = []
-    predictors: list[Predictor | None] = []
-    for prefix in ("", "baseline_"):
-        is_compared = not prefix or config.comparison == "baseline"
-        column, score, model = (
-            getattr(config, prefix + name) for name in ("prediction", "score", "model")
-        )
-        for name, option in ((column, "prediction"), (score, "score")):
-            if name:
-                source.column_type(name, "--" + prefix.replace("_", "-") + option)
-        if not is_compared:
-            # The slice is held against all examples: what the old model said is of no account.
-            predictors.append(None)
-            continue
-        # Beside predicted classes the score is only read where a metric is about scores.
-        is_read = outcome.uses_scores or not (column or model)
-        predictors.append(Predictor(column, score if is_read else None, model))
-        if column and outcome.uses_predicted_classes:
-            compared.append(
-                class_type(config.label, label_type, column, source.schema.field(column).type)
-            )
-    for name in filter(None, map(averaged_column, outcome.needs.values)):
+    needs = needs_of(config.metric)
+    new, old = (_predictor(config, prefix, needs, source) for prefix in ("", "baseline_"))
+    # Else the slice is held against all examples: what the old model said is of no account.
+    used = [new, old] if config.comparison == "baseline" else [new]
+    compared = [
+        class_type(config.label, label_type, column, source.schema.field(column).type)
+        for column in (predictor.column for predictor in used)
+        if column and needs.predicted_classes
+    ]
+    for name in filter(None, map(averaged_column, needs.values)):
         source.column_type(name, f"--metric mean:{name}")
     if config.weight:
         source.column_type(config.weight, "--weight")
-    new, old = predictors
-    if new is None:
-        raise InputError("no predictions: give --prediction, --score or --model")
+    outcome = Outcome(
+        config.label,
+        "",
+        new,
+        old if config.comparison == "baseline" else None,
+        threshold=config.threshold,
+        needs=needs,
+        weight=config.weight,
+    )
     common = ""
     if outcome.uses_classes:
         own = class_type(config.label, label_type, config.label, label_type)
         common = "double" if "double" in [own, *compared] else own
-    positive = _positive_class(config, label_type, common) if _is_binary(config, outcome) else None
-    return replace(outcome, class_type=common, new=new, old=old, positive_class=positive)
+    is_binary = needs.one_class or (config.uses_threshold and needs.predicted_classes)
+    positive = _positive_class(config, label_type, common) if is_binary else None
+    return replace(outcome, class_type=common, positive_class=positive)
 
 
-def needs_of(config: SearchConfig) -> Needs:
-    """Return what all metrics together want to know of an example."""
-    needs = [metric(name).needs for name in config.metric]
-    return Needs(
-        tuple(sorted({bit for need in needs for bit in need.indicators})),
-        any(need.classes for need in needs),
-        any(need.ranked for need in needs),
-        tuple(sorted({value for need in needs for value in need.values})),
+def _predictor(config: SearchConfig, prefix: str, needs: Needs, source: Source) -> Predictor:
+    """Return where a model's predictions come from, after checking that the columns are there."""
+    column, score, model = (
+        getattr(config, prefix + name) for name in ("prediction", "score", "model")
     )
-
-
-def _is_binary(config: SearchConfig, outcome: Outcome) -> bool:
-    """Return whether one class is set apart from the others."""
-    set_apart = outcome.uses_scores or {"positive", "predicted"} & set(outcome.needs.indicators)
-    return bool(set_apart) or (config.uses_threshold and outcome.uses_predicted_classes)
+    for name, option in ((column, "prediction"), (score, "score")):
+        if name:
+            source.column_type(name, "--" + prefix.replace("_", "-") + option)
+    # Beside predicted classes the score is only read where a metric is about scores.
+    is_read = needs.scores or not (column or model)
+    return Predictor(column, score if is_read else None, model)
 
 
 def _positive_class(config: SearchConfig, label_type: pa.DataType, common: str) -> Any:

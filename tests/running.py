@@ -6,17 +6,21 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow.parquet as pq
 
+from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config import search_config
 from slicebeam.pipelines.search import run_search
 from slicebeam.pipelines.terminal import Terminal
-from tests.oracle import lattice
+from tests.oracle import lattice, predicates
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import pandas as pd
+    import pytest
 
 
 @dataclass
@@ -81,3 +85,34 @@ def read(folder: Path) -> Found:
     """Read what a search published."""
     document = json.loads((folder / "changelist.json").read_text("utf-8"))
     return Found(document, pq.read_table(folder / "slices.parquet").to_pandas(), folder)
+
+
+def rows_of(found: Found, frame: pd.DataFrame) -> Iterator[tuple[Any, np.ndarray]]:
+    """Each row of the table with the examples of its slice."""
+    known: dict[str, np.ndarray] = {}
+    for row in found.table.itertuples():
+        held = np.ones(len(frame), bool)
+        for condition in json.loads(row.predicate)["all"]:
+            key = json.dumps(condition)
+            if key not in known:
+                known[key] = predicates.mask(frame, {"all": [condition]})
+            held &= known[key]
+        yield row, held
+
+
+def refused(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], *, folder: Path, code: int = 2
+) -> str:
+    """Run the command, which must fail in a line or two, and return what it says.
+
+    Paths in the folder are told as ``DIR``.
+    """
+    found = run(arguments)
+    printed = capsys.readouterr()
+    assert found == code, printed.err
+    assert printed.out == ""
+    assert "Traceback" not in printed.err
+    lines = [line for line in printed.err.splitlines() if not line.startswith("[")]
+    assert 1 <= len(lines) <= 2
+    assert lines[0].startswith("slicebeam: ")
+    return "\n".join(lines).removeprefix("slicebeam: ").replace(str(folder), "DIR")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
 import warnings
@@ -15,11 +14,10 @@ from scipy import stats
 from sklearn import metrics as sk
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
-from tests.oracle import predicates
-from tests.running import Found, search
+from tests.running import Found, rows_of, search
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     Array = np.ndarray
@@ -70,19 +68,6 @@ def binary(y: Array, p: Array, s: Array | None) -> dict[str, float]:
         found["brier"] = sk.brier_score_loss(y, s)
         found["auc"] = sk.roc_auc_score(y, s) if both else np.nan
     return found
-
-
-def rows_of(found: Found, frame: pd.DataFrame) -> Iterator[tuple[Any, Array]]:
-    """Each row of the table with the examples of its slice."""
-    known: dict[str, Array] = {}
-    for row in found.table.itertuples():
-        held = np.ones(len(frame), bool)
-        for condition in json.loads(row.predicate)["all"]:
-            key = json.dumps(condition)
-            if key not in known:
-                known[key] = predicates.mask(frame, {"all": [condition]})
-            held &= known[key]
-        yield row, held
 
 
 def check_values(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -16,11 +15,10 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
-from tests.oracle import predicates
-from tests.running import Found, read, search
+from tests.running import Found, read, rows_of, search
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     Array = np.ndarray
@@ -56,18 +54,6 @@ def adult_path(tmp_path_factory: pytest.TempPathFactory, adult: pd.DataFrame) ->
     path = tmp_path_factory.mktemp("rows") / "data.parquet"
     adult.to_parquet(path)
     return path
-
-
-def rows_of(found: Found, frame: pd.DataFrame) -> Iterator[tuple[Any, Array]]:
-    known: dict[str, Array] = {}
-    for row in found.table.itertuples():
-        held = np.ones(len(frame), bool)
-        for condition in json.loads(row.predicate)["all"]:
-            key = json.dumps(condition)
-            if key not in known:
-                known[key] = predicates.mask(frame, {"all": [condition]})
-            held &= known[key]
-        yield row, held
 
 
 def drawn(ids: Array, replicates: int = B, seed: int = SEED) -> Array:

@@ -10,9 +10,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from slicebeam.pipelines.cli import run
 from tests.oracle import predicates
-from tests.running import Found, search
+from tests.running import Found, refused, search
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -227,16 +226,10 @@ def refuse(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Re
         for name, value in (named | options).items():
             if value is not None:
                 arguments += ["--" + name.replace("_", "-"), str(value)]
-        code = run(arguments)
-        printed = capsys.readouterr()
-        assert code == 2, printed.err
-        assert printed.out == ""
-        lines = [line for line in printed.err.splitlines() if not line.startswith("[")]
-        assert 1 <= len(lines) <= 2
-        assert lines[0].startswith("slicebeam: ")
+        said = refused(arguments, capsys, folder=data.parent)
         assert not list(tmp_path.glob("*.parquet"))
         assert not list(tmp_path.glob("*.json"))
-        return "\n".join(lines).removeprefix("slicebeam: ").replace(str(data.parent), "DIR")
+        return said
 
     return run_it
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +10,10 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
-from slicebeam.pipelines.cli import run
-from tests.oracle import predicates
-from tests.running import Found, search
+from tests.running import Found, refused, rows_of, search
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     Array = np.ndarray
@@ -58,18 +55,6 @@ def searched(folder: Path, frame: pd.DataFrame, **options: Any) -> Found:
     folder.mkdir(exist_ok=True)
     frame.to_parquet(folder / "data.parquet")
     return search(folder / "out", data=(str(folder / "data.parquet"),), **(OPTIONS | options))
-
-
-def rows_of(found: Found, frame: pd.DataFrame) -> Iterator[tuple[Any, Array]]:
-    known: dict[str, Array] = {}
-    for row in found.table.itertuples():
-        held = np.ones(len(frame), bool)
-        for condition in json.loads(row.predicate)["all"]:
-            key = json.dumps(condition)
-            if key not in known:
-                known[key] = predicates.mask(frame, {"all": [condition]})
-            held &= known[key]
-        yield row, held
 
 
 def hajek(some: pd.DataFrame, weight: str, old: str = "") -> dict[str, float]:
@@ -259,13 +244,9 @@ def refuse(
         arguments = ["search", "--data", str(tmp_path / "data.parquet"), "--weight", "w"]
         arguments += ["--output", str(tmp_path / "out"), "--features", "sex"]
         arguments += ["--label", "income", "--prediction", "prediction"]
-        assert run(arguments) == 2
-        printed = capsys.readouterr()
-        assert printed.out == ""
-        lines = [line for line in printed.err.splitlines() if not line.startswith("[")]
-        assert 1 <= len(lines) <= 2
+        said = refused(arguments, capsys, folder=tmp_path)
         assert not (tmp_path / "out" / "changelist.json").exists()
-        return "\n".join(lines).removeprefix("slicebeam: ").replace(str(tmp_path), "DIR")
+        return said
 
     return run_it
 

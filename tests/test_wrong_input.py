@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slicebeam.pipelines.cli import run
+from tests.running import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,18 +59,11 @@ def refuse(folder: Path, capsys: pytest.CaptureFixture[str]) -> Refuse:
         for name, value in named.items():
             if value is not None:
                 arguments += ["--" + name.replace("_", "-"), str(value)]
-        found = run([*arguments, *map(str, flags)])
-        printed = capsys.readouterr()
-        assert found == code, printed.err
-        assert printed.out == ""
-        assert "Traceback" not in printed.err
-        lines = [line for line in printed.err.splitlines() if not line.startswith("[")]
-        assert 1 <= len(lines) <= 2
-        assert lines[0].startswith("slicebeam: ")
+        said = refused([*arguments, *map(str, flags)], capsys, folder=folder, code=code)
         assert not (output / "slices.parquet").exists()
         if output == folder / "out" and publishes:
             assert (output / "changelist.json").read_text() == OLD
-        return "\n".join(lines).removeprefix("slicebeam: ").replace(str(folder), "DIR")
+        return said
 
     return run_it
 

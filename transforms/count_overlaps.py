@@ -16,6 +16,8 @@ from slicebeam.transforms.shards import Shard
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
     from slicebeam.metrics.lattice import Keys, Lattice
     from slicebeam.metrics.statistic_space import StatisticSpace
     from slicebeam.transforms.shards import Scaling
@@ -79,13 +81,13 @@ class CountOverlaps(beam.PTransform):
             | "Count" >> beam.ParDo(counted)
         )
 
-    def read(self) -> Overlaps:
-        """Return what was written, merged."""
+    def read(self) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Return which slices hold the examples of each pattern [patterns, slices], and their sums."""
         overlaps = Overlaps(self.keys, self.lattice, self.space)
         patterns, sums = [], []
         for path in sorted(self.folder.glob("*.npz")):
             with storage_errors(path, "read"), np.load(path) as part:
                 patterns.append(part["patterns"])
                 sums.append(part["sums"])
-        overlaps.merge_with(patterns, sums)
-        return overlaps
+        merged, merged_sums = overlaps.merge_with(patterns, sums)
+        return overlaps.members(merged), merged_sums

@@ -73,22 +73,7 @@ class Outcome:
     @property
     def uses_classes(self) -> bool:
         """Whether labels and predictions are compared as classes."""
-        return bool(self.needs.indicators) or self.needs.classes or self.uses_scores
-
-    @property
-    def uses_scores(self) -> bool:
-        """Whether the scores themselves are measured, not only the classes they predict."""
-        return self.needs.ranked or bool({"log_loss", "brier"} & set(self.needs.values))
-
-    @property
-    def uses_predicted_classes(self) -> bool:
-        """Whether predictions are needed as classes."""
-        return bool({"wrong", "predicted"} & set(self.needs.indicators)) or self.needs.classes
-
-    @property
-    def uses_numbers(self) -> bool:
-        """Whether labels and predictions are compared as numbers."""
-        return bool({"mse", "mae", "bias"} & set(self.needs.values))
+        return bool(self.needs.indicators) or self.needs.classes or self.needs.scores
 
     def predictor(self, side: Side) -> Predictor | None:
         """Return the model of a side."""
@@ -244,7 +229,7 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
             found.indicators["positive", False] = positive
     truth = None
     of_errors = "--metric " + ", ".join(v for v in needs.values if v in ("mse", "mae", "bias"))
-    if outcome.uses_numbers:
+    if needs.predicted_numbers:
         column = chunk.table.column(outcome.label)
         truth = _finite(numbers(column, outcome.label, chunk, of_errors), outcome.label, chunk)
     sides: tuple[Side, ...] = ("prediction", "baseline")
@@ -253,12 +238,12 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
         if predictor is None:
             continue
         old = side == "baseline"
-        if outcome.uses_scores:
+        if needs.scores:
             name = predictor.score or model_column(side, score=True)
             found.scores[side] = numbers(chunk.table.column(name), name, chunk, "a score")
             if positive is not None:
                 _add_losses(found, positive, old, needs, name, chunk)
-        if label is not None and outcome.uses_predicted_classes:
+        if label is not None and needs.predicted_classes:
             _add_classes(found, label, positive, side, predictor, outcome, chunk)
         if truth is not None:
             name = predictor.column or predictor.score or model_column(side)
@@ -438,7 +423,7 @@ def check_classes(
     thresholded = any(
         p is not None and p.column is None and p.model is None for p in (outcome.new, outcome.old)
     )
-    if outcome.uses_predicted_classes and thresholded and len(labels) > 2:
+    if outcome.needs.predicted_classes and thresholded and len(labels) > 2:
         raise InputError(
             f"label {outcome.label!r} has {len(labels)} classes ({_some(labels)}): a score tells two "
             "apart; give predicted classes as --prediction"

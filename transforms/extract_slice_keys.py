@@ -260,7 +260,7 @@ class ExtractPredictions(beam.PTransform):
             if path:
                 outcome = self.encoding.outcome
                 # A column of scores is used where one is named.
-                from_model = outcome.uses_scores and predictor is not None and not predictor.score
+                from_model = outcome.needs.scores and predictor is not None and not predictor.score
                 positive = outcome.positive_class if from_model else None
                 chunks = chunks | f"Run {side}" >> run_model(path, columns, side, positive)
         return chunks

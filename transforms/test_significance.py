@@ -92,9 +92,11 @@ def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.R
     for column in range(space.columns):
         columns[f"c{column}"] = reduced[:, column]
     large = np.flatnonzero(sizes >= config.min_slice_size)
-    testable = sums if large.size == sizes.size else sums[large]
+    testable, own_sums = (
+        (sums, reduced) if large.size == sizes.size else (sums[large], reduced[large])
+    )
     for number, test in enumerate(config.tests):
-        tested, errors = test.run(testable, totals)
+        tested, errors = test.run(testable, totals, own_sums)
         columns[f"p{number}"] = _spread(tested.p, large, sizes.size, np.nan)
         if config.is_first:
             columns[f"first{number}"] = columns[f"p{number}"]
@@ -102,7 +104,7 @@ def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.R
             least = np.zeros(large.size)
             if test.test == "auto":
                 own = metric(test.metric)
-                least = own.smallest_p(reduced[large], of_all, space, test.alternative)
+                least = own.smallest_p(own_sums, of_all, space, test.alternative)
                 # What is not tested for its margins could never have been significant.
                 least = np.where(np.isin(tested.reasons, _BY_MARGINS), 1.0, least)
             columns[f"least{number}"] = _spread(least, large, sizes.size, 0.0)
