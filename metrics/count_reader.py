@@ -55,31 +55,36 @@ class SumReader:
     min_size: int
 
     def slices(self, units: Sequence[Unit], state: State) -> Iterator[SliceSums]:
-        """Yield the sums of each unit's slices."""
+        """Yield the sums of the slices of each unit, tuple by tuple."""
         for unit, arrays in zip(units, state[1:], strict=True):
-            if unit.candidates is None:
-                yield self._every_slice(unit, arrays)
-            else:
+            if unit.candidates is not None:
                 sums = self._listed(unit, arrays, unit.candidates)
                 nonempty = int(np.count_nonzero(self.space.sizes(sums[:, 0])))
                 yield SliceSums(unit.candidates, sums, nonempty)
+            elif unit.method == "sparse":
+                if arrays:
+                    columns = arrays[1].T.reshape(self.layers, self.space.raw_columns, -1)
+                    yield self._every_slice(unit.features, arrays[0], columns)
+                else:
+                    yield SliceSums.none(self.layers, self.space.raw_columns)
+            else:
+                margins = Margins(unit.features, arrays[0], self.lattice, self._tables)
+                for features in unit.reported:
+                    columns = margins.of(features)
+                    yield self._every_slice(features, np.arange(columns.shape[2]), columns)
 
-    def _every_slice(self, unit: Unit, arrays: list[Array]) -> SliceSums:
-        if unit.method == "sparse":
-            if not arrays:
-                return SliceSums.none(self.layers, self.space.raw_columns)
-            codes = arrays[0]
-            by_column = arrays[1].T.reshape(self.layers, self.space.raw_columns, -1)
-        else:
-            by_column = arrays[0].reshape(self.layers, self.space.raw_columns, -1)
-            codes = np.arange(by_column.shape[2])
+    @property
+    def _tables(self) -> tuple[int, int]:
+        return self.layers, self.space.raw_columns
+
+    def _every_slice(self, features: tuple[int, ...], codes: Array, by_column: Array) -> SliceSums:
         sizes = by_column[0, : self.space.cells].sum(axis=0)
-        matched = self.lattice.matched(unit.features, codes)
+        matched = self.lattice.matched(features, codes)
         if matched is not None:
             sizes = np.where(matched, sizes, 0)
         kept = np.flatnonzero(sizes >= self.min_size)
         sums = np.ascontiguousarray(by_column[:, :, kept].transpose(2, 0, 1))
-        keys = self.lattice.cell_keys(unit.features, codes[kept])
+        keys = self.lattice.cell_keys(features, codes[kept])
         return SliceSums(keys, sums, int(np.count_nonzero(sizes)))
 
     def _listed(self, unit: Unit, arrays: list[Array], candidates: Keys) -> NDArray[np.int64]:
@@ -89,9 +94,12 @@ class SumReader:
         elif unit.method == "listed":
             sums[:] = arrays[0].reshape(self.layers, self.space.raw_columns, -1).transpose(2, 0, 1)
         elif unit.method == "dense":
-            wanted = self.lattice.key_cells(candidates, unit.features)
-            by_column = arrays[0].reshape(self.layers, self.space.raw_columns, -1)
-            sums[:] = by_column[:, :, wanted].transpose(2, 0, 1)
+            margins = Margins(unit.features, arrays[0], self.lattice, self._tables)
+            number, tuples = self.lattice.feature_sets(candidates)
+            for which, row in enumerate(tuples):
+                features, mine = tuple(row[row >= 0].tolist()), np.flatnonzero(number == which)
+                wanted = self.lattice.key_cells(candidates[mine], features)
+                sums[mine] = margins.of(features)[:, :, wanted].transpose(2, 0, 1)
         elif arrays:
             wanted = self.lattice.key_cells(candidates, unit.features)
             codes = arrays[0]
@@ -119,3 +127,50 @@ class SumReader:
             cells = base_at * int(lattice.radices[feature]) + code
             by_column = table.reshape(self.layers, self.space.raw_columns, -1)
             sums[mine] = by_column[:, :, cells].transpose(2, 0, 1)
+
+
+class Margins:
+    """The tables of some of the features of a joint table, as sums over its other axes.
+
+    Parameters
+    ----------
+    features : of the joint table
+    table : int64, its cells as last axis
+    lattice : the features' radices
+    tables : shape of what a cell holds: layers and columns
+    """
+
+    def __init__(
+        self, features: tuple[int, ...], table: Array, lattice: Lattice, tables: tuple[int, int]
+    ) -> None:
+        self._lattice, self._shape = lattice, tables
+        self._known = {features: table.reshape(*tables, -1)}
+
+    def of(self, features: tuple[int, ...]) -> Array:
+        """Return the table [layers, columns, cells] of some of the features.
+
+        It is summed from the smallest table that is known, axis by axis.
+        """
+        known = self._known.get(features)
+        if known is not None:
+            return known
+        wanted = set(features)
+        wider = min(
+            (one for one in self._known if wanted.issubset(one)),
+            key=lambda one: self._known[one].size,
+        )
+        table = self._known[wider]
+        while len(wider) > len(features):
+            radices = self._lattice.radices
+            # The widest axis first: it leaves the smallest table for the others.
+            axis = max(
+                (at for at, feature in enumerate(wider) if feature not in wanted),
+                key=lambda at: int(radices[wider[at]]),
+            )
+            before = int(radices[list(wider[:axis])].prod())
+            radix = int(radices[wider[axis]])
+            table = table.reshape(*self._shape, before, radix, -1).sum(axis=3)
+            table = table.reshape(*self._shape, -1)
+            wider = wider[:axis] + wider[axis + 1 :]
+            self._known[wider] = table
+        return table

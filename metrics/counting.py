@@ -2,7 +2,8 @@
 
 Four ways to count a feature tuple, chosen by cost (`slicebeam.metrics.counting_plan`):
 
-``dense``   one ``bincount`` over packed codes gives all slices of the tuple at once
+``dense``   one ``bincount`` over packed codes gives all slices of the tuple at once, and as
+            margins of its table those of every tuple of some of its features
 ``sparse``  the distinct codes, where a table would be larger than the data
 ``inside``  only the examples of some base slices, each extended by other features
 ``listed``  only the examples of listed slices: each has a place in the table, no other slice has
@@ -36,7 +37,7 @@ ROWS_AT_A_TIME = 1 << 16
 # A lookup table up to this size is faster than a binary search, and small beside the tables.
 _LOOKUP_CELLS = 1 << 18
 # A table of more cells than this many times the rows is added to where the rows are.
-_SPREAD_OUT = 4
+_SPREAD_OUT = 1
 
 
 class Ragged(NamedTuple):
@@ -59,6 +60,8 @@ class Unit:
     candidates : the slices to report, in the order of their results; None for all that are
         not empty
     part, parts : for ``sparse``, which share of the codes (by their hash) is counted
+    margins : for ``dense``, the tuples whose slices are reported, each of some of the features;
+        none for the tuple itself
     """
 
     features: tuple[int, ...]
@@ -68,6 +71,12 @@ class Unit:
     candidates: Keys | None = None
     part: int = 0
     parts: int = 1
+    margins: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def reported(self) -> tuple[tuple[int, ...], ...]:
+        """The feature tuples whose slices are read from the table."""
+        return self.margins or (self.features,)
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.counting import Unit, selector_bytes, table_cells
+from slicebeam.metrics.joint_tables import TableCost, joint_tables
 from slicebeam.metrics.randomness import splitmix64
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 # Seconds, measured with numpy on one core; only their ratios matter for the choice.
 _DENSE_ROW = 3e-9
 _TABLE_CELL = 2e-9
+_MARGIN_CELL = 1e-9
 _SPARSE_ROW = 90e-9
 _SELECT_ROW = 5e-9
 _INSIDE_ROW = 15e-9
@@ -38,6 +40,11 @@ _SPARSE_COPIES = 8
 # A table of more cells than this many times the rows is counted sparsely.
 _CELLS_PER_ROW = 8
 _SMALL_TABLE = 1 << 16
+
+# A joint table has at most so many sums: more would not stay in the cache, and the tables of a
+# block share the memory.
+_MOST_JOINT_SUMS = 1 << 18
+_JOINT_SHARE = 8
 
 
 @dataclass(frozen=True)
@@ -81,15 +88,50 @@ class PlannedUnit:
     bytes: int
 
 
-def whole_tuple(
-    features: tuple[int, ...], candidates: Keys | None, lattice: Lattice, budget: Budget
+def whole_tuples(
+    tuples: Mapping[tuple[int, ...], Keys | None], lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
-    """Yield the units that count all slices of a feature tuple: one table, or sparse parts."""
-    cells = table_cells(features, lattice)
-    if _fits(cells, budget):
-        unit = Unit(features, "dense", candidates=candidates)
-        yield PlannedUnit(unit, _whole_seconds(cells, budget), cells * budget.cell_bytes)
-        return
+    """Yield the units that count all slices of feature tuples: joint tables, or sparse parts.
+
+    Parameters
+    ----------
+    tuples : with the slices that are to be reported, None for all
+    """
+    fitting = [features for features in tuples if _fits(table_cells(features, lattice), budget)]
+    for table in joint_tables(fitting, lattice, _table_cost(budget)):
+        listed = [keys for one in table.tuples if (keys := tuples[one]) is not None]
+        unit = Unit(
+            table.features,
+            "dense",
+            candidates=np.concatenate(listed) if listed else None,
+            margins=table.tuples,
+        )
+        cells = table_cells(table.features, lattice)
+        seconds = _whole_seconds(cells, budget)
+        yield PlannedUnit(unit, seconds, cells * budget.cell_bytes)
+    for features, candidates in tuples.items():
+        cells = table_cells(features, lattice)
+        if not _fits(cells, budget):
+            yield from _sparse(features, cells, candidates, lattice, budget)
+
+
+def _table_cost(budget: Budget) -> TableCost:
+    sums = budget.columns * budget.layers
+    return TableCost(
+        budget.rows * budget.sums * _DENSE_ROW + _UNIT,
+        sums * _TABLE_CELL,
+        sums * _MARGIN_CELL,
+        min(_MOST_JOINT_SUMS // sums, budget.memory // _JOINT_SHARE // budget.cell_bytes),
+    )
+
+
+def _sparse(
+    features: tuple[int, ...],
+    cells: int,
+    candidates: Keys | None,
+    lattice: Lattice,
+    budget: Budget,
+) -> Iterator[PlannedUnit]:
     # Codes that wait to be merged are as many as the merged ones, and merging copies and sorts
     # all of them.
     needed = _SPARSE_COPIES * min(cells, budget.rows) * (8 + budget.cell_bytes)
@@ -125,9 +167,9 @@ def _whole_seconds(cells: int, budget: Budget) -> float:
 
 def plan_all(lattice: Lattice, budget: Budget) -> Iterator[PlannedUnit]:
     """Yield the units that count every slice of every level."""
-    for level in range(1, min(lattice.max_cross_size, len(lattice.sizes)) + 1):
-        for features in lattice.tuples(level):
-            yield from whole_tuple(tuple(features.tolist()), None, lattice, budget)
+    levels = range(1, min(lattice.max_cross_size, len(lattice.sizes)) + 1)
+    tuples = {tuple(row): None for level in levels for row in lattice.tuples(level).tolist()}
+    yield from whole_tuples(tuples, lattice, budget)
 
 
 def plan_listed(
@@ -149,10 +191,11 @@ def plan_listed(
     group_of = group_of[order]
     inside = _cheaper_inside(group_of, groups, bases, base_sizes, lattice, budget)
     begins = np.searchsorted(group_of, np.arange(len(groups) + 1))
-    for group in np.flatnonzero(~inside):
-        mine = candidates[begins[group] : begins[group + 1]]
-        row = groups[group]
-        yield from whole_tuple(tuple(row[row >= 0].tolist()), mine, lattice, budget)
+    whole = {
+        tuple(row[row >= 0].tolist()): candidates[begins[group] : begins[group + 1]]
+        for group, row in zip(np.flatnonzero(~inside).tolist(), groups[~inside], strict=True)
+    }
+    yield from whole_tuples(whole, lattice, budget)
     chosen = inside[group_of]
     candidates, bases, base_sizes = candidates[chosen], bases[chosen], base_sizes[chosen]
     del order, group_of, chosen

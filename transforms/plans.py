@@ -30,6 +30,7 @@ _SCHEMA = pa.schema(
         ("candidates", pa.large_list(pa.int64())),
         ("part", pa.int32()),
         ("parts", pa.int32()),
+        ("margins", pa.list_(pa.list_(pa.int32()))),
     ]
 )
 
@@ -63,6 +64,7 @@ def write_plan(
                 pa.array([unit.candidates for unit in units], _SCHEMA.field("candidates").type),
                 pa.array([unit.part for unit in units], pa.int32()),
                 pa.array([unit.parts for unit in units], pa.int32()),
+                pa.array([unit.margins for unit in units], _SCHEMA.field("margins").type),
             ]
             writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
             seconds = sum(planned.seconds for planned in block)
@@ -73,7 +75,7 @@ def write_plan(
 def _candidates(unit: Unit, lattice: Lattice) -> int:
     if unit.candidates is not None:
         return unit.candidates.size
-    return table_cells(unit.features, lattice) // unit.parts
+    return sum(table_cells(features, lattice) for features in unit.reported) // unit.parts
 
 
 def read_block(path: Path, block: int) -> list[Unit]:
@@ -81,7 +83,8 @@ def read_block(path: Path, block: int) -> list[Unit]:
     with storage_errors(path, "read"), pa.memory_map(str(path)) as source:
         batch = pa.ipc.open_file(source).get_batch(block)
         candidates, bases = batch.column("candidates"), batch.column("bases")
-        rows = batch.select(["features", "method", "extensions", "part", "parts"]).to_pylist()
+        plain = ["features", "method", "extensions", "part", "parts", "margins"]
+        rows = batch.select(plain).to_pylist()
         return [
             Unit(
                 tuple(row["features"]),
@@ -91,6 +94,7 @@ def read_block(path: Path, block: int) -> list[Unit]:
                 _keys(candidates, i),
                 row["part"],
                 row["parts"],
+                tuple(map(tuple, row["margins"])),
             )
             for i, row in enumerate(rows)
         ]
