@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.transforms.domains import ValueCounts, missing_mask, sortable
+from slicebeam.transforms.number_counts import NumberCounts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,6 +44,44 @@ def unsupported(kind: pa.DataType) -> str | None:
     return None if flat else f"a column of {kind} has no values to compare"
 
 
+class _ValueCounts:
+    """How often each of some values occurs, by hashing them."""
+
+    def __init__(self) -> None:
+        self._parts: list[pa.Table] = []
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self._parts)
+
+    def add(self, values: pa.Array, counts: NDArray[np.int64]) -> None:
+        self._parts.append(pa.table({"value": values, "count": counts}))
+
+    def compact(self) -> None:
+        if self._parts:
+            merged = pa.concat_tables(self._parts).group_by("value", use_threads=False)
+            table = merged.aggregate([("count", "sum")]).rename_columns(["value", "count"])
+            self._parts = [table]
+
+    def clear(self) -> None:
+        self._parts = []
+
+    def values(self, kind: pa.DataType) -> tuple[pa.Array, NDArray[np.int64]]:
+        """Return the values and their counts, when compact."""
+        if not self._parts:
+            return pa.nulls(0, kind), np.zeros(0, np.int64)
+        (table,) = self._parts
+        counts = table.column("count").to_numpy().astype(np.int64)
+        return table.column("value").combine_chunks(), counts
+
+
+def _numpy(kind: pa.DataType) -> np.dtype[Any] | None:
+    """Return the type of numbers that numpy sorts, None for what Arrow counts."""
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return np.dtype(kind.to_pandas_dtype())
+    return None
+
+
 class ColumnCounter:
     """Counts how often each value of one column occurs.
 
@@ -59,8 +98,8 @@ class ColumnCounter:
         self.most_bytes = most_bytes
         self.rows = 0
         self.missing = 0
-        self._parts: list[pa.Table] = []
-        self._bytes = 0
+        numbers = None if self.list_column else _numpy(self.kind)
+        self._counts = _ValueCounts() if numbers is None else NumberCounts(numbers)
         self._compact_bytes = 0
         self._sketch: Any = None
         self._distinct: Any = None
@@ -70,26 +109,44 @@ class ColumnCounter:
         """Count the values of a chunk's column."""
         for array in column.chunks:
             self.rows += len(array)
-            values, counts, missing = _counted_lists(array) if self.list_column else _counted(array)
-            self.missing += missing
-            part = pa.table({"value": values.cast(self.kind), "count": counts})
-            if self._sketch is not None:
-                self._update_sketch(part)
-                continue
-            self._parts.append(part)
-            self._bytes += part.nbytes
-            if self._bytes > max(2 * self._compact_bytes, self.most_bytes // 4):
+            self.missing += self._add(array)
+            most = max(2 * self._compact_bytes, self.most_bytes // 4)
+            if self._sketch is not None or self._counts.nbytes > most:
                 self._compact()
 
-    def _compact(self) -> None:
-        merged = pa.concat_tables(self._parts).group_by("value", use_threads=False)
-        table = merged.aggregate([("count", "sum")]).rename_columns(["value", "count"])
-        self._parts = [table]
-        self._bytes = self._compact_bytes = table.nbytes
-        if self._bytes > self.most_bytes:
-            self._begin_sketch(table)
+    def _add(self, array: pa.Array) -> int:
+        """Add the values of an array, and return how many are missing."""
+        if self.list_column:
+            values, counts, missing = _counted_lists(array)
+        elif isinstance(self._counts, NumberCounts) and not pa.types.is_dictionary(array.type):
+            present, missing = _present(array)
+            self._counts.add(present.to_numpy(zero_copy_only=False))
+            return missing
+        else:
+            values, counts, missing = _counted(array)
+        values = values.cast(self.kind)
+        if isinstance(self._counts, NumberCounts):
+            self._counts.add(values.to_numpy(zero_copy_only=False), counts)
+        else:
+            self._counts.add(values, counts)
+        return missing
 
-    def _begin_sketch(self, table: pa.Table) -> None:
+    def _compact(self) -> None:
+        self._counts.compact()
+        self._compact_bytes = self._counts.nbytes
+        if self._sketch is None and self._compact_bytes > self.most_bytes:
+            self._begin_sketch()
+        if self._sketch is not None:
+            self._update_sketch(*self._counted())
+            self._counts.clear()
+
+    def _counted(self) -> tuple[pa.Array, NDArray[np.int64]]:
+        """Return the distinct values and their counts, as they are after compacting."""
+        if isinstance(self._counts, NumberCounts):
+            return pa.array(self._counts.numbers, self.kind), self._counts.counts
+        return self._counts.values(self.kind)
+
+    def _begin_sketch(self) -> None:
         import datasketches
 
         if self._is_frequent:
@@ -97,12 +154,10 @@ class ColumnCounter:
         else:
             self._sketch = datasketches.kll_doubles_sketch(_KLL_K)
         self._distinct = datasketches.hll_sketch(_DISTINCT_LG_K)
-        self._parts = []
-        self._update_sketch(table)
 
-    def _update_sketch(self, part: pa.Table) -> None:
-        part = part.filter(pc.is_valid(part.column("value")))
-        values, counts = part.column("value").combine_chunks(), part.column("count").to_numpy()
+    def _update_sketch(self, values: pa.Array, counts: NDArray[np.int64]) -> None:
+        valid = pc.is_valid(values)
+        values, counts = values.filter(valid), counts[valid.to_numpy(zero_copy_only=False)]
         if self._is_frequent:
             texts = values.cast(pa.string()).to_pylist()
             for text, count in zip(texts, counts.tolist(), strict=True):
@@ -121,24 +176,21 @@ class ColumnCounter:
 
     def result(self) -> tuple[ValueCounts, float]:
         """Return the counts, sorted by value, and the error: 0.0 where they are exact."""
-        if self._sketch is None:
-            empty = {"value": pa.nulls(0, self.kind), "count": pa.array([], pa.int64())}
-            self._parts.append(pa.table(empty))
-            self._compact()
+        self._compact()
         if self._sketch is not None:
             values, counts, error = self._sketched()
             distinct = round(self._distinct.get_estimate())
             if not self.list_column:
                 distinct = min(distinct, self.rows - self.missing)
         else:
-            values = self._parts[0].column("value").combine_chunks()
-            counts = self._parts[0].column("count").to_numpy().astype(np.int64)
+            values, counts = self._counted()
             error, distinct = 0.0, len(values)
-        order = pc.sort_indices(values)
-        positions = order.to_numpy()
+        if not isinstance(self._counts, NumberCounts):
+            order = pc.sort_indices(values)
+            values, counts = values.take(order), counts[order.to_numpy()]
         counted = ValueCounts(
-            values.take(order),
-            counts[positions],
+            values,
+            counts,
             self.missing,
             self.rows,
             self.list_column,
@@ -199,15 +251,18 @@ def _counted(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], int]:
         valid = pc.is_valid(values).to_numpy(zero_copy_only=False)
         present = counts[held][valid]
         return values.drop_null(), present, len(array) - int(present.sum())
-    missing = missing_mask(array)
-    if missing is not None:
-        array = array.filter(pa.array(~missing))
-    if pa.types.is_floating(array.type):
-        # Adding zero makes -0.0 the 0.0 that it equals.
-        array = pa.array(np.asarray(array, np.float64) + 0.0).cast(array.type)
-    counted = array.value_counts()
+    present, missing = _present(array)
+    counted = present.value_counts()
     counts = counted.field("counts").to_numpy().astype(np.int64)
-    return counted.field("values"), counts, 0 if missing is None else int(missing.sum())
+    return counted.field("values"), counts, missing
+
+
+def _present(array: pa.Array) -> tuple[pa.Array, int]:
+    """Return the values that are neither null nor NaN, and how many are."""
+    missing = missing_mask(array)
+    if missing is None:
+        return array, 0
+    return array.filter(pa.array(~missing)), int(missing.sum())
 
 
 def _counted_lists(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], int]:

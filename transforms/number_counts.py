@@ -1,0 +1,72 @@
+"""Counts numbers by sorting: where most values differ that costs a fraction of hashing them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class NumberCounts:
+    """How often each of some numbers occurs.
+
+    Numbers are kept as they come until `compact` sorts them.
+
+    Parameters
+    ----------
+    kind : of the numbers
+    """
+
+    def __init__(self, kind: np.dtype[Any]) -> None:
+        self._waiting: list[NDArray[Any]] = []
+        self.numbers: NDArray[Any] = np.zeros(0, kind)
+        self.counts = np.zeros(0, np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of what is kept."""
+        waiting = sum(numbers.nbytes for numbers in self._waiting)
+        return waiting + self.numbers.nbytes + self.counts.nbytes
+
+    def add(self, numbers: NDArray[Any], counts: NDArray[np.int64] | None = None) -> None:
+        """Add numbers [values], none of them NaN, and how often each occurs; once if not said."""
+        # Adding zero makes -0.0 the 0.0 that it equals, and a copy of what may be mapped.
+        numbers = numbers + numbers.dtype.type(0)
+        if counts is None:
+            self._waiting.append(numbers)
+        else:
+            self._merge(numbers, counts)
+
+    def compact(self) -> None:
+        """Sort what was added: `numbers` are all different then, ascending, with their counts."""
+        if self._waiting:
+            numbers = np.sort(np.concatenate(self._waiting))
+            self._waiting = []
+            begins = _begins(numbers)
+            self._merge(numbers[begins], np.diff(np.append(begins, numbers.size)))
+
+    def clear(self) -> None:
+        """Forget all numbers."""
+        self._waiting = []
+        self.numbers, self.counts = self.numbers[:0], self.counts[:0]
+
+    def _merge(self, numbers: NDArray[Any], counts: NDArray[np.int64]) -> None:
+        if self.numbers.size:
+            numbers = np.concatenate([self.numbers, numbers])
+            counts = np.concatenate([self.counts, counts])
+        # Stable sorting finds the two runs that are in order already.
+        order = np.argsort(numbers, kind="stable")
+        numbers, counts = numbers[order], counts[order]
+        begins = _begins(numbers)
+        self.numbers = numbers[begins]
+        self.counts = np.add.reduceat(counts, begins) if begins.size else counts
+
+
+def _begins(ordered: NDArray[Any]) -> NDArray[np.int64]:
+    """Return where each number begins in an ordered array."""
+    is_first = np.ones(ordered.size, bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return np.flatnonzero(is_first)
