@@ -11,6 +11,7 @@ from scipy.sparse.csgraph import connected_components
 
 from slicebeam.metrics.lattice import contains
 from slicebeam.metrics.randomness import splitmix64
+from slicebeam.metrics.row_hashes import plan_hashes
 from slicebeam.transforms.hash_slices import HashSlices, read_sums
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.work_folder import WorkFolder
 
 
-# Data of so many shards is hashed in its first one before it is hashed in all.
-_SHARDS_WORTH_A_SAMPLE = 3
+# Where hashing takes longer, the first shard tells most slices apart before the others are read.
+_SECONDS_WORTH_A_SAMPLE = 4.0
 # Conjunctions of up to so many predicates are looked at for what their parts imply.
 _LONGEST_IMPLICATION = 3
 
@@ -179,7 +180,8 @@ def _hashes(
     found = np.arange(keys.size, dtype=np.uint64)
     asked = np.arange(keys.size)
     stages = [("hashes", prepared.shards)]
-    if len(prepared.shards) >= _SHARDS_WORTH_A_SAMPLE:
+    blocks = plan_hashes(np.sort(keys), prepared.lattice, prepared.rows, singleton_sizes)
+    if sum(block.seconds for block in blocks) > _SECONDS_WORTH_A_SAMPLE:
         # Most slices that are alike by chance differ in any part of the data.
         stages.insert(0, ("first-hashes", prepared.shards[:1]))
     for stage, shards in stages:
@@ -187,8 +189,10 @@ def _hashes(
             break
         folder = work.folder(stage)
         if work.done(f"{stage}/hashed") is None:
+            some = np.sort(keys[asked])
+            blocks = plan_hashes(some, prepared.lattice, prepared.rows, singleton_sizes)
             wired = HashSlices(
-                np.sort(keys[asked]), prepared.lattice, shards, folder, singleton_sizes
+                blocks, prepared.lattice, shards, engine.workers, folder, singleton_sizes
             )
             engine.run(partial(_hash, wired))
             work.finish(f"{stage}/hashed", {})

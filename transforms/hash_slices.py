@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
@@ -12,49 +12,88 @@ import pyarrow as pa
 
 from slicebeam.metrics.distinct_groups import DistinctGroups
 from slicebeam.metrics.row_hashes import RowHashSums
+from slicebeam.transforms.combine_slice_metrics import work_items
 from slicebeam.transforms.files import storage_errors, written_whole
 from slicebeam.transforms.shards import Shard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.joint_tables import JointTable
     from slicebeam.metrics.lattice import Keys, Lattice
+    from slicebeam.metrics.row_hashes import HashBlock
 
-# Feature tuples that a work item hashes.
+# Feature tuples whose groups a work item counts.
 _TUPLES_AT_A_TIME = 512
 _KEYS = "keys.npy"
 
 
-class _Pass(beam.DoFn):
-    def __init__(
-        self,
-        summed: type[RowHashSums | DistinctGroups],
-        lattice: Lattice,
-        singleton_sizes: NDArray[np.int64] | None,
-        shards: tuple[str, ...],
-        folder: Path,
-    ) -> None:
-        self.summed, self.lattice, self.shards, self.folder = summed, lattice, shards, folder
-        self.singleton_sizes = singleton_sizes
+@dataclass(frozen=True)
+class _Item:
+    """Slices, by their place among the keys, over some shards."""
 
-    def process(self, item: tuple[int, int, int]) -> Iterator[int]:
-        number, begin, end = item
+    number: int
+    begin: int
+    end: int
+    shards: tuple[str, ...]
+    tables: tuple[JointTable, ...] = ()
+
+
+class _Pass(beam.DoFn):
+    """Sums something of slices over shards, and writes the sums."""
+
+    def __init__(self, lattice: Lattice, folder: Path) -> None:
+        self.lattice, self.folder = lattice, folder
+
+    def summed(self, keys: Keys, item: _Item) -> RowHashSums | DistinctGroups:
+        """Return what is summed of slices."""
+        raise NotImplementedError
+
+    def process(self, item: _Item) -> Iterator[int]:
         with storage_errors(self.folder, "read"):
-            keys = np.load(self.folder / _KEYS)[begin:end]
-        summed = self.summed(keys, self.lattice, self.singleton_sizes)
-        for path in self.shards:
+            keys = np.load(self.folder / _KEYS)[item.begin : item.end]
+        summed = self.summed(keys, item)
+        for path in item.shards:
             for rows in Shard(Path(path)).blocks():
                 summed.add(rows)
-        columns = [pa.array(summed.keys), pa.array(summed.sums)]
-        batch = pa.record_batch(columns, names=["key", "sum"])
+        batch = pa.record_batch([pa.array(keys), pa.array(summed.sums)], names=["key", "sum"])
         with (
-            written_whole(self.folder / f"{number:06d}.arrow") as stream,
+            written_whole(self.folder / f"{item.number:06d}.arrow") as stream,
             pa.ipc.new_file(stream, batch.schema) as writer,
         ):
             writer.write_batch(batch)
-        yield number
+        yield item.number
+
+
+class _Hash(_Pass):
+    def __init__(self, lattice: Lattice, folder: Path, singleton_sizes: NDArray[np.int64]) -> None:
+        super().__init__(lattice, folder)
+        self.singleton_sizes = singleton_sizes
+
+    def summed(self, keys: Keys, item: _Item) -> RowHashSums:
+        return RowHashSums(keys, self.lattice, self.singleton_sizes, item.tables)
+
+
+class _Count(_Pass):
+    def summed(self, keys: Keys, item: _Item) -> DistinctGroups:  # noqa: ARG002
+        return DistinctGroups(keys, self.lattice)
+
+
+def _passes(pipeline: Any, items: list[_Item], doing: _Pass) -> Any:
+    return (
+        pipeline
+        | "Slices" >> beam.Create(items)
+        | "Spread" >> beam.Reshuffle()
+        | "Sum" >> beam.ParDo(doing)
+    )
+
+
+def _write_keys(folder: Path, keys: Keys) -> None:
+    # Keys travel through storage: engines fetch what is in the graph again and again.
+    with written_whole(folder / _KEYS) as stream:
+        np.save(stream, keys)
 
 
 @dataclass
@@ -65,55 +104,76 @@ class HashSlices(beam.PTransform):
 
     Attributes
     ----------
+    blocks : of slices
+    lattice : of the slices
+    shards : paths
+    workers : how many can work at once
+    folder : where the parts go
+    singleton_sizes : int64 [singletons + 1] examples by digit
+    """
+
+    blocks: Sequence[HashBlock]
+    lattice: Lattice
+    shards: tuple[str, ...]
+    workers: int
+    folder: Path
+    singleton_sizes: NDArray[np.int64]
+
+    def expand(self, pipeline: Any) -> Any:
+        """Wire the transform."""
+        _write_keys(self.folder, np.concatenate([block.keys for block in self.blocks]))
+        ends = np.cumsum([block.keys.size for block in self.blocks]).tolist()
+        seconds = sum(block.seconds for block in self.blocks)
+        work = work_items(range(len(self.blocks)), self.shards, seconds, self.workers)
+        items = [
+            _Item(number, begin, ends[item.block], item.shards, block.tables)
+            for number, item in enumerate(work)
+            for block in [self.blocks[item.block]]
+            for begin in [ends[item.block] - block.keys.size]
+        ]
+        return _passes(pipeline, items, _Hash(self.lattice, self.folder, self.singleton_sizes))
+
+
+@dataclass
+class CountGroups(beam.PTransform):
+    """Write in how many groups the examples of slices are, which the shards hold as their ids.
+
+    pipeline -> PCollection of part numbers
+
+    Attributes
+    ----------
     keys : int64 [slices]
     lattice : of the slices
     shards : paths
     folder : where the parts go
-    singleton_sizes : int64 [singletons + 1] examples by digit, if they are known
     """
 
     keys: Keys
     lattice: Lattice
     shards: tuple[str, ...]
     folder: Path
-    singleton_sizes: NDArray[np.int64] | None = None
-
-    summed: ClassVar[type[RowHashSums | DistinctGroups]] = RowHashSums
 
     def expand(self, pipeline: Any) -> Any:
         """Wire the transform."""
-        number, _ = self.lattice.feature_sets(self.keys)
+        number, sets = self.lattice.feature_sets(self.keys)
         order = np.argsort(number, kind="stable")
-        # Keys travel through storage: engines fetch what is in the graph again and again.
-        with written_whole(self.folder / _KEYS) as stream:
-            np.save(stream, self.keys[order])
-        tuples = np.arange(
-            0, int(number.max(initial=-1)) + 1 + _TUPLES_AT_A_TIME, _TUPLES_AT_A_TIME
-        )
+        _write_keys(self.folder, self.keys[order])
+        tuples = np.arange(0, len(sets) + _TUPLES_AT_A_TIME, _TUPLES_AT_A_TIME)
         bounds = np.unique(np.searchsorted(number[order], tuples)).tolist()
-        items = [(i, bounds[i], bounds[i + 1]) for i in range(len(bounds) - 1)]
-        summed = _Pass(self.summed, self.lattice, self.singleton_sizes, self.shards, self.folder)
-        return (
-            pipeline
-            | "Feature tuples" >> beam.Create(items)
-            | "Spread" >> beam.Reshuffle()
-            | "Sum" >> beam.ParDo(summed)
-        )
-
-
-class CountGroups(HashSlices):
-    """Write in how many groups the examples of slices are, which the shards hold as their ids."""
-
-    summed: ClassVar[type[RowHashSums | DistinctGroups]] = DistinctGroups
+        # Groups of different shards may be the same: only one pass over all of them can tell.
+        items = [_Item(i, bounds[i], bounds[i + 1], self.shards) for i in range(len(bounds) - 1)]
+        return _passes(pipeline, items, _Count(self.lattice, self.folder))
 
 
 def read_sums(folder: Path) -> tuple[Keys, NDArray[np.uint64]]:
-    """Return the slices (sorted) and their sums that `HashSlices` or `CountGroups` wrote."""
+    """Return the slices (sorted) and their sums over all parts, modulo 2^64."""
     keys, sums = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
     for path in sorted(folder.glob("*.arrow")):
         with storage_errors(path, "read"), pa.memory_map(str(path)) as source:
             batch = pa.ipc.open_file(source).get_batch(0)
             keys.append(np.array(batch.column("key")))
             sums.append(np.array(batch.column("sum")))
-    order = np.argsort(np.concatenate(keys))
-    return np.concatenate(keys)[order], np.concatenate(sums)[order]
+    known, position = np.unique(np.concatenate(keys), return_inverse=True)
+    summed = np.zeros(known.size, np.uint64)
+    np.add.at(summed, position.reshape(-1), np.concatenate(sums))
+    return known, summed
