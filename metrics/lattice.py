@@ -115,6 +115,13 @@ class Lattice:
         """Return the keys of all slices of level 1."""
         return self.keys(np.arange(1, self.base, dtype=np.int64)[:, None])
 
+    def by_singleton(self, keys: Keys, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sizes of the singletons among some slices by digit [singletons + 1], else 0."""
+        found = np.zeros(self.base, np.int64)
+        single = self.cross_sizes(keys) == 1
+        found[self.digits(keys[single])[:, 0]] = sizes[single]
+        return found
+
     def cross_sizes(self, keys: Keys) -> NDArray[np.int64]:
         """Return the number of predicates [slices] of each slice."""
         sizes: NDArray[np.int64] = (keys != 0).astype(np.int64)

@@ -28,12 +28,19 @@ class Overlaps:
     keys : int64 [slices]
     lattice : of the slices
     space : the statistics, without score buckets
+    singleton_sizes : as in `Membership`
     """
 
-    def __init__(self, keys: Keys, lattice: Lattice, space: StatisticSpace) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        lattice: Lattice,
+        space: StatisticSpace,
+        singleton_sizes: NDArray[np.int64] | None = None,
+    ) -> None:
         self.keys, self.space = keys, space
         self._width = -(-keys.size // 8)
-        self._membership = Membership(keys, lattice)
+        self._membership = Membership(keys, lattice, singleton_sizes)
         self._patterns = [np.zeros((0, self._width), np.uint8)]
         self._sums = [np.zeros((0, space.raw_columns), np.int64)]
         self._merged = self._size = 0

@@ -49,7 +49,14 @@ def cover(
     folder = work.folder("overlaps")
     plain = replace(space, ranked=False)
     transform = CountOverlaps(
-        keys, prepared.lattice, plain, prepared.scaling, prepared.shards, folder
+        keys,
+        prepared.lattice,
+        prepared.lattice.by_singleton(results.keys, results.sizes),
+        plain,
+        prepared.scaling,
+        prepared.shards,
+        engine.workers,
+        folder,
     )
     if work.done("overlapping") is None:
         engine.run(lambda pipeline: pipeline | "Count overlaps" >> transform)

@@ -75,9 +75,7 @@ def same_examples(
     _, first = np.unique(nested, return_index=True)
     classes = np.bincount(group[first], minlength=members.size)
     hashed = first[classes[group[first]] > 1]
-    singles = np.flatnonzero(levels == 1)
-    singleton_sizes = np.zeros(prepared.lattice.base, np.int64)
-    singleton_sizes[prepared.lattice.digits(keys[singles])[:, 0]] = sizes[singles]
+    singleton_sizes = prepared.lattice.by_singleton(keys, sizes)
     found = _hashes(keys[alike[hashed]], singleton_sizes, prepared, work, engine)
     merged = np.arange(nested.max() + 1)
     _, representative, found_class = np.unique(found, return_index=True, return_inverse=True)

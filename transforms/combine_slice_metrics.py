@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,16 +72,12 @@ class _CountBlock(beam.DoFn):
         self.resampling = resampling
         self.shuffled = Metrics.counter("slicebeam", "shuffled_bytes") if is_shuffled else None
 
-    def setup(self) -> None:
-        # A mapped shard costs nothing to keep; opening it again for every block would.
-        self.opened = cache(lambda path: Shard(Path(path)))
-
     def process(self, item: WorkItem) -> Iterator[tuple[int, State]]:
         tables = Tables(
             read_block(self.plan, item.block), self.lattice, self.scaling.space, self.resampling
         )
         for path in item.shards:
-            for rows in self.opened(path).blocks(self.scaling):
+            for rows in Shard(Path(path)).blocks(self.scaling):
                 tables.add(rows)
         state = tables.state()
         if self.shuffled:

@@ -22,20 +22,26 @@ if TYPE_CHECKING:
     from slicebeam.metrics.statistic_space import StatisticSpace
     from slicebeam.transforms.shards import Scaling
 
-# Shards that a work item passes over, so that their patterns are merged where they are found.
-_SHARDS_AT_A_TIME = 16
+# Shards that a work item passes over at most.
+_SHARDS_AT_A_TIME = 256
 
 
 class _Pass(beam.DoFn):
     def __init__(
-        self, keys: Keys, lattice: Lattice, space: StatisticSpace, scaling: Scaling, folder: Path
+        self,
+        keys: Keys,
+        lattice: Lattice,
+        singleton_sizes: NDArray[np.int64],
+        space: StatisticSpace,
+        scaling: Scaling,
+        folder: Path,
     ) -> None:
-        self.keys, self.lattice, self.space = keys, lattice, space
-        self.scaling, self.folder = scaling, folder
+        self.keys, self.lattice, self.singleton_sizes = keys, lattice, singleton_sizes
+        self.space, self.scaling, self.folder = space, scaling, folder
 
     def process(self, item: tuple[int, tuple[str, ...]]) -> Iterator[int]:
         number, shards = item
-        overlaps = Overlaps(self.keys, self.lattice, self.space)
+        overlaps = Overlaps(self.keys, self.lattice, self.space, self.singleton_sizes)
         for path in shards:
             for rows in Shard(Path(path)).blocks(self.scaling):
                 overlaps.add(rows)
@@ -53,27 +59,31 @@ class CountOverlaps(beam.PTransform):
     ----------
     keys : int64 [slices], a hundred or so
     lattice : of the slices
+    singleton_sizes : int64 [singletons + 1] examples by digit
     space : the statistics that are summed
     scaling : how shards become statistics
     shards : paths
+    workers : how many can work at once
     folder : where the parts go
     """
 
     keys: Keys
     lattice: Lattice
+    singleton_sizes: NDArray[np.int64]
     space: StatisticSpace
     scaling: Scaling
     shards: tuple[str, ...]
+    workers: int
     folder: Path
 
     def expand(self, pipeline: Any) -> Any:
         """Wire the transform."""
-        begins = range(0, len(self.shards), _SHARDS_AT_A_TIME)
-        items = [
-            (number, self.shards[begin : begin + _SHARDS_AT_A_TIME])
-            for number, begin in enumerate(begins)
-        ]
-        counted = _Pass(self.keys, self.lattice, self.space, self.scaling, self.folder)
+        # Patterns are merged where they are found, so an item is as large as there are workers for.
+        groups = max(self.workers, -(-len(self.shards) // _SHARDS_AT_A_TIME))
+        items = list(enumerate(self.shards[group::groups] for group in range(groups)))
+        counted = _Pass(
+            self.keys, self.lattice, self.singleton_sizes, self.space, self.scaling, self.folder
+        )
         return (
             pipeline
             | "Shards" >> beam.Create(items)

@@ -7,7 +7,7 @@ that it counts.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,43 +102,45 @@ def write_shard(
         writer.write_batch(batch.replace_schema_metadata(schema.metadata))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Shard:
-    """A shard that is open for counting."""
+    """A shard to read: it is mapped only while something reads it.
+
+    What stays mapped counts as memory of the process, and a shard is opened in no time.
+    """
 
     path: Path
-    _batch: pa.RecordBatch = field(init=False)
 
-    def __post_init__(self) -> None:
+    def _batch(self) -> pa.RecordBatch:
         try:
-            self._batch = pa.ipc.open_file(pa.memory_map(str(self.path))).get_batch(0)
+            return pa.ipc.open_file(pa.memory_map(str(self.path))).get_batch(0)
         except (OSError, pa.ArrowException) as error:
             raise EngineError(
                 f"cannot read the encoded shard {self.path} ({error}); start again without --resume"
             ) from error
 
     @property
-    def rows(self) -> int:
-        """Number of examples."""
-        return int(self._batch.num_rows)
-
-    @property
     def facts(self) -> dict[str, Any]:
         """What the writer said of the shard."""
-        facts: dict[str, Any] = json.loads(self._batch.schema.metadata[b"facts"])
-        return facts
+        return _facts(self._batch())
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a measured column [rows]."""
-        values: NDArray[Any] = self._batch.column(name).to_numpy()
+        values: NDArray[Any] = self._batch().column(name).to_numpy()
         return values
 
     def blocks(self, scaling: Scaling | None = None) -> Iterator[RowBlock]:
         """Yield the rows in blocks that fit the cache; without a scaling only their codes."""
-        facts = self.facts
-        for begin in range(0, self.rows, ROWS_AT_A_TIME):
-            batch = self._batch.slice(begin, ROWS_AT_A_TIME)
+        whole = self._batch()
+        facts = _facts(whole)
+        for begin in range(0, whole.num_rows, ROWS_AT_A_TIME):
+            batch = whole.slice(begin, ROWS_AT_A_TIME)
             yield _row_block(batch, facts["start_row"] + begin, facts["pairs"], scaling)
+
+
+def _facts(batch: pa.RecordBatch) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(batch.schema.metadata[b"facts"])
+    return facts
 
 
 def _row_block(
