@@ -6,7 +6,7 @@ shards, workers or the engine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,14 +16,18 @@ from slicebeam.metrics.joint_tables import TableCost, joint_tables
 from slicebeam.metrics.randomness import splitmix64
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.lattice import Keys, Lattice
 
+# Estimated work of a block: each block reads the codes again, and is what a stopped run resumes at.
+BLOCK_SECONDS = 1.0
+
 # Seconds, measured with numpy on one core; only their ratios matter for the choice.
 _DENSE_ROW = 3e-9
+_AXIS_ROW = 1e-9
 _TABLE_CELL = 2e-9
 _MARGIN_CELL = 1e-9
 _SPARSE_ROW = 90e-9
@@ -66,7 +70,7 @@ class Budget:
     passes: int
     layers: int
     memory: int
-    block_seconds: float = 1.0
+    block_seconds: float = BLOCK_SECONDS
 
     @property
     def sums(self) -> int:
@@ -107,7 +111,7 @@ def whole_tuples(
             margins=table.tuples,
         )
         cells = table_cells(table.features, lattice)
-        seconds = _whole_seconds(cells, budget)
+        seconds = _whole_seconds(cells, budget) + len(table.features) * budget.rows * _AXIS_ROW
         yield PlannedUnit(unit, seconds, cells * budget.cell_bytes)
     for features, candidates in tuples.items():
         cells = table_cells(features, lattice)
@@ -119,6 +123,7 @@ def _table_cost(budget: Budget) -> TableCost:
     sums = budget.columns * budget.layers
     return TableCost(
         budget.rows * budget.sums * _DENSE_ROW + _UNIT,
+        budget.rows * _AXIS_ROW,
         sums * _TABLE_CELL,
         sums * _MARGIN_CELL,
         min(_MOST_JOINT_SUMS // sums, budget.memory // _JOINT_SHARE // budget.cell_bytes),
@@ -342,6 +347,18 @@ def _extensions(
         size += cost
     if taken:
         yield unit()
+
+
+def balanced(units: Sequence[PlannedUnit], budget: Budget, workers: int) -> Budget:
+    """Return the budget of blocks that keep all workers at work until the end.
+
+    Without it the last of few blocks would be one worker's, and the others would wait.
+    """
+    seconds = sum(planned.seconds for planned in units)
+    each = -int(-seconds // (workers * BLOCK_SECONDS))
+    if seconds < BLOCK_SECONDS:
+        return budget
+    return replace(budget, block_seconds=seconds / (workers * each))
 
 
 def blocks(units: Iterable[PlannedUnit], budget: Budget) -> Iterator[list[PlannedUnit]]:

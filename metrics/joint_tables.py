@@ -47,12 +47,14 @@ class TableCost:
     Attributes
     ----------
     each : a pass over all examples for one table
+    axis : what another feature adds to such a pass
     cell : making and merging one cell
     margin : adding up one cell for one of the tuples
     most_cells : a table has no more
     """
 
     each: float
+    axis: float
     cell: float
     margin: float
     most_cells: int
@@ -123,7 +125,7 @@ def _covering(
             free = widening & (cells * radices <= cost.most_cells)
             free[members] = False
             cell_seconds = cost.cell + (covered + gain) * cost.margin
-            wider = cells * radices * cell_seconds
+            wider = cost.axis + cells * radices * cell_seconds
             saved = gain * alone - wider + cells * (cost.cell + covered * cost.margin)
             saved[~free] = -np.inf
             best = int(saved.argmax())

@@ -238,14 +238,18 @@ def _was_given(context: typer.Context, name: str) -> bool:
 def _run(
     config: Any, *, resume: bool, as_json: bool, quiet: bool, asked: str | None = None
 ) -> Published:
-    from slicebeam.pipelines.search import run_search
-    from slicebeam.pipelines.terminal import Terminal
+    from slicebeam.pipelines.runner import Engine, runner_config
 
-    terminal = Terminal(quiet=quiet, as_json=as_json)
-    try:
-        published = run_search(config, terminal, resume=resume, asked=asked)
-    finally:
-        terminal.stop()
+    with Engine(runner_config(config.runner_config, config.runner_option)) as engine:
+        # Worker processes start while this one imports.
+        from slicebeam.pipelines.search import run_search
+        from slicebeam.pipelines.terminal import Terminal
+
+        terminal = Terminal(quiet=quiet, as_json=as_json)
+        try:
+            published = run_search(config, engine, terminal, resume=resume, asked=asked)
+        finally:
+            terminal.stop()
     terminal.result(published)
     return published
 

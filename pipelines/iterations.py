@@ -9,7 +9,14 @@ import numpy as np
 
 from slicebeam.metrics.base import TOO_SKEWED
 from slicebeam.metrics.counting import Resampling
-from slicebeam.metrics.counting_plan import Budget, blocks, plan_all, plan_chosen, plan_listed
+from slicebeam.metrics.counting_plan import (
+    Budget,
+    balanced,
+    blocks,
+    plan_all,
+    plan_chosen,
+    plan_listed,
+)
 from slicebeam.metrics.distinct_groups import ENOUGH_GROUPS
 from slicebeam.metrics.level_bound import Visited, tests_per_level
 from slicebeam.metrics.multiplicity import adjusted
@@ -420,6 +427,9 @@ class Iterations:
         folder, lattice = self.work.folder(stage), self.prepared.lattice
         drawn = None if counts_only else resampling or self.resampling
         budget = self._budget(drawn)
+        if self.engine.workers > 1:
+            planned = list(planned)
+            budget = balanced(planned, budget, self.engine.workers)
         plan = folder / "plan"
         planned_blocks = write_plan(plan, blocks(planned, budget), lattice)
         digest = plan_digest(plan)

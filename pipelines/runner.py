@@ -5,14 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import re
-import resource
-import shlex
-import signal
-import sys
 import threading
 import time
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,14 +18,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slicebeam.metrics import errors
 from slicebeam.metrics.errors import EngineError, InputError, SlicebeamError, unknown_name
+from slicebeam.pipelines.worker_processes import WorkerProcesses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from typing_extensions import Self
 
 # An engine hands an exception of a worker on as text, with the step's name and a traceback.
 _REMOTE_ERROR = re.compile(
     r"(?:slicebeam\.metrics\.errors\.)(InputError|EngineError): (.+?)(?= \[while running|\n|$)"
 )
+# Seconds between two looks whether the worker processes are there.
+_PATIENCE = 0.5
 _STEP = re.compile(r" \[while running '.*?'\]", re.DOTALL)
 
 
@@ -133,38 +135,34 @@ def runner_config(name: str, overrides: Sequence[str]) -> RunnerConfig:
 
 
 class Engine:
-    """Runs pipelines one after another.
+    """Runs pipelines one after another; a context, which ends its worker processes.
 
     Parameters
     ----------
     config : the engine and its options
-    log : file that worker processes write to
     """
 
-    def __init__(self, config: RunnerConfig, log: Path) -> None:
-        self.config, self.log = config, log
+    def __init__(self, config: RunnerConfig) -> None:
+        self.config = config
+        self.log = Path(os.devnull)
+        # They import for a second what they need: meanwhile this process does its own.
+        self._processes = WorkerProcesses(self.workers) if self.workers > 1 else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._processes is not None:
+            self._processes.stop()
+
+    def log_to(self, log: Path) -> None:
+        """Let worker processes write to a file; before the first pipeline."""
+        self.log = log
 
     @property
     def name(self) -> str:
         """What the document calls the engine."""
-        workers = self.config.options.workers
-        return "direct" if workers == 1 else f"direct, {workers} processes"
-
-    @property
-    def _pids(self) -> Path:
-        return self.log.with_suffix(".pid")
-
-    @contextmanager
-    def _own_workers(self) -> Iterator[None]:
-        """End the processes that a run started, also where it is interrupted or fails."""
-        try:
-            yield
-        finally:
-            if self.workers > 1 and self._pids.exists():
-                for pid in self._pids.read_text("ascii").split():
-                    with suppress(ProcessLookupError):
-                        os.kill(int(pid), signal.SIGKILL)
-                self._pids.unlink()
+        return "direct" if self.workers == 1 else f"direct, {self.workers} processes"
 
     @property
     def workers(self) -> int:
@@ -181,20 +179,29 @@ class Engine:
         """
         import apache_beam as beam
 
-        begun, cpu = time.perf_counter(), _cpu_seconds()
+        begun, cpu = time.perf_counter(), self._cpu_seconds()
         pipeline = beam.Pipeline(runner=self._runner(), options=self._options())
         build(pipeline)
         try:
-            with _quiet(), self._own_workers():
-                result = _run_aside(pipeline) if self.workers > 1 else pipeline.run()
+            with _quiet():
+                if self._processes is None:
+                    result = pipeline.run()
+                else:
+                    result = _run_aside(pipeline, self._processes)
         except Exception as error:
             # An interrupt in the runner's own thread arrives as an error of the worker.
             if "KeyboardInterrupt" in str(error):
                 raise KeyboardInterrupt from error
             raise _for_user(error) from error
         return Cost(
-            _cpu_seconds() - cpu, time.perf_counter() - begun, _counter(result, "shuffled_bytes")
+            self._cpu_seconds() - cpu,
+            time.perf_counter() - begun,
+            _counter(result, "shuffled_bytes"),
         )
+
+    def _cpu_seconds(self) -> float:
+        workers = self._processes.cpu_seconds() if self._processes is not None else 0.0
+        return time.process_time() + workers
 
     def _options(self) -> Any:
         from apache_beam.options.pipeline_options import PipelineOptions
@@ -205,17 +212,12 @@ class Engine:
         # Made explicitly: DirectRunner would first look for another runner's binary on the web.
         from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-        if self.workers == 1:
+        if self._processes is None:
             return FnApiRunner()
-        from apache_beam.transforms.environments import SubprocessSDKEnvironment
+        from apache_beam.transforms.environments import ExternalEnvironment
 
-        # What --direct_running_mode=multi_processing starts, but that it notes its number, which
-        # stays that of the shell, and where it writes its log.
-        worker = [sys.executable, "-m", "apache_beam.runners.worker.sdk_worker_main"]
-        log, pids = shlex.quote(str(self.log)), shlex.quote(str(self._pids))
-        command = f"echo $$ >>{pids}; exec {shlex.join(worker)} >>{log} 2>&1"
         return FnApiRunner(
-            default_environment=SubprocessSDKEnvironment.from_command_string(command)
+            default_environment=ExternalEnvironment(self._processes.address(self.log))
         )
 
 
@@ -242,10 +244,10 @@ def _quiet() -> Iterator[None]:
     threading.excepthook = hook
 
 
-def _run_aside(pipeline: Any) -> Any:
-    """Run a pipeline in a thread, so that an interrupt ends the waiting for it.
+def _run_aside(pipeline: Any, processes: WorkerProcesses) -> Any:
+    """Run a pipeline in a thread, so that an interrupt or a lost worker ends the waiting for it.
 
-    Beam, interrupted while its worker processes start, would wait for them for ever.
+    Beam would wait for ever.
     """
     outcome: Future[Any] = Future()
 
@@ -256,12 +258,14 @@ def _run_aside(pipeline: Any) -> Any:
             outcome.set_exception(error)
 
     threading.Thread(target=work, daemon=True).start()
-    return outcome.result()
-
-
-def _cpu_seconds() -> float:
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime
+    while True:
+        try:
+            return outcome.result(timeout=_PATIENCE)
+        except FutureTimeoutError:  # noqa: PERF203
+            # The pipeline's own error may be one too.
+            if outcome.done():
+                raise
+            processes.check()
 
 
 def _counter(result: Any, name: str) -> int:

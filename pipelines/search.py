@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,6 @@ from slicebeam.pipelines.explain import explain
 from slicebeam.pipelines.iterations import Iterations
 from slicebeam.pipelines.preparation import prepare
 from slicebeam.pipelines.results import collect, report_order
-from slicebeam.pipelines.runner import Engine, runner_config
 from slicebeam.pipelines.slices_table import SliceNames, write_slices
 from slicebeam.pipelines.stage import Stage
 from slicebeam.pipelines.work_folder import WorkFolder
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist import ChangeList
     from slicebeam.pipelines.config import SearchConfig
+    from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.terminal import Terminal
 
 
@@ -47,7 +48,12 @@ class Published:
 
 
 def run_search(
-    config: SearchConfig, terminal: Terminal, *, resume: bool = False, asked: str | None = None
+    config: SearchConfig,
+    engine: Engine,
+    terminal: Terminal,
+    *,
+    resume: bool = False,
+    asked: str | None = None,
 ) -> Published:
     """Search the slices and publish what was found.
 
@@ -58,7 +64,6 @@ def run_search(
     EngineError
         The engine or the storage failed; what is finished stays in the work folder.
     """
-    runner = runner_config(config.runner_config, config.runner_option)
     files = expand_paths(config.data)
     output = local_path(config.output, "--output")
     if output.is_file():
@@ -70,7 +75,7 @@ def run_search(
         raise InputError(f"--work-dir {folder} is the output; name another folder, or leave it out")
     work = WorkFolder(folder)
     work.begin(config, files, resume=resume)
-    engine = Engine(runner, work.path / "workers.log")
+    engine.log_to(work.path / "workers.log")
     with resumable(work):
         prepared = prepare(config, files, work, engine, terminal.stage)
         terminal.prepared(prepared)
@@ -80,11 +85,14 @@ def run_search(
         results = collect(config, prepared, searched, iterations, work, engine)
         names = SliceNames(prepared.lattice, prepared.domains)
         order = report_order(results, config)
-        chosen = cover(config, prepared, results, order, work, engine)
         paths = output / "slices.parquet", output / "changelist.json"
         # Both are complete before either appears, and the document names its table's hash.
         with written_together(*paths) as (table, document):
-            write_slices(table, results, names, prepared.rows)
+            with ThreadPoolExecutor(1) as aside:
+                # The engine has examples to count, the table none to wait for.
+                writing = aside.submit(write_slices, table, results, names, prepared.rows)
+                chosen = cover(config, prepared, results, order, work, engine)
+                writing.result()
             changelist = build(
                 config,
                 prepared,

@@ -31,7 +31,6 @@ _FILES = {
     "encoded.json",
     "overlapping.json",
     "workers.log",
-    "workers.pid",
 }
 
 

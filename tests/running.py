@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config import search_config
+from slicebeam.pipelines.runner import Engine, runner_config
 from slicebeam.pipelines.search import run_search
 from slicebeam.pipelines.terminal import Terminal
 from tests.oracle import lattice, predicates
@@ -75,9 +76,9 @@ class Found:
 
 def search(output: Path, *, resume: bool = False, **options: Any) -> Found:
     """Run a search in this process."""
-    run_search(
-        search_config({"output": str(output), **options}), Terminal(quiet=True), resume=resume
-    )
+    config = search_config({"output": str(output), **options})
+    with Engine(runner_config(config.runner_config, config.runner_option)) as engine:
+        run_search(config, engine, Terminal(quiet=True), resume=resume)
     return read(output)
 
 

@@ -17,7 +17,7 @@ SIZES = st.lists(st.integers(1, 12), min_size=1, max_size=9)
 
 
 def cost_of(rows: int, most_cells: int = 1 << 17) -> TableCost:
-    return TableCost(rows * 3e-9 + 30e-6, 4e-9, 2e-9, most_cells)
+    return TableCost(rows * 3e-9 + 30e-6, rows * 1e-9, 4e-9, 2e-9, most_cells)
 
 
 def cells(features: tuple[int, ...], lattice: Lattice) -> int:

@@ -165,13 +165,6 @@ def test_a_full_disk_publishes_nothing_and_can_be_resumed(
     assert (output / "changelist.json").exists()
 
 
-def _process(pid: str) -> psutil.Process | None:
-    try:
-        return psutil.Process(int(pid))
-    except psutil.NoSuchProcess:
-        return None
-
-
 @pytest.mark.parametrize(
     ("engine", "moment"),
     [
@@ -192,8 +185,9 @@ def test_interrupted(tmp_path: Path, adult_path: Path, engine: str, moment: str)
         assert process.poll() is None
         time.sleep(0.005)
     time.sleep(0.3)
-    pids = output / "_work" / "workers.pid"
-    workers = pids.read_text().split() if pids.exists() else []
+    workers = psutil.Process(process.pid).children(recursive=True)
+    # Two workers, and the process that they are forked from.
+    assert len(workers) == (3 if engine == "direct_multi" else 0)
     process.send_signal(signal.SIGINT)
     _, message = process.communicate(timeout=60)
     assert process.returncode == 130, message
@@ -201,7 +195,7 @@ def test_interrupted(tmp_path: Path, adult_path: Path, engine: str, moment: str)
         "slicebeam: interrupted; a search goes on with the same options and --resume"
     )
     assert not (output / "changelist.json").exists()
-    _, alive = psutil.wait_procs([p for p in map(_process, workers) if p], timeout=10)
+    _, alive = psutil.wait_procs(workers, timeout=10)
     assert not alive
     if engine == "direct":
         subprocess.run([*command, "--resume"], check=True)

@@ -32,6 +32,7 @@ def test_sums_tell_slices_apart(seed: int, cuts: list[int], row: float, cells: i
     with pytest.MonkeyPatch.context() as patch:
         # Tables are free, worth it or dear; large enough or not.
         patch.setattr(row_hashes, "_TABLE_ROW", row)
+        patch.setattr(row_hashes, "_AXIS_ROW", row)
         patch.setattr(row_hashes, "_TABLE_CELL", row)
         patch.setattr(row_hashes, "_MARGIN_CELL", row)
         patch.setattr(row_hashes, "_MOST_CELLS", cells)

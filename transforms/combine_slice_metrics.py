@@ -10,6 +10,7 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 
 from slicebeam.metrics.counting import Tables, merge_states
+from slicebeam.metrics.counting_plan import BLOCK_SECONDS
 from slicebeam.transforms.plans import read_block
 from slicebeam.transforms.shards import Shard
 
@@ -50,7 +51,7 @@ def work_items(
     seconds : estimated work of all blocks
     workers : how many can work at once
     """
-    wanted = min(workers, int(seconds))
+    wanted = min(workers, int(seconds / BLOCK_SECONDS))
     groups = 1
     if blocks and len(blocks) < wanted:
         groups = min(len(shards), -(-wanted // len(blocks)))
@@ -121,12 +122,8 @@ class CombineSliceMetrics(beam.PTransform):
         count = _CountBlock(
             self.plan, self.lattice, self.scaling, self.resampling, is_shuffled=is_shuffled
         )
-        counted = (
-            pipeline
-            | "Work items" >> beam.Create(self.items)
-            | "Spread" >> beam.Reshuffle()
-            | "Count" >> beam.ParDo(count)
-        )
+        # Create spreads its elements over the workers in turn; another Reshuffle would undo that.
+        counted = pipeline | "Work items" >> beam.Create(self.items) | "Count" >> beam.ParDo(count)
         if not is_shuffled:
             return counted
         return (

@@ -123,6 +123,5 @@ class ConvertToParquet(beam.PTransform):
         return (
             pipeline
             | "Files" >> beam.Create(numbered)
-            | "Spread" >> beam.Reshuffle()
             | "Convert" >> beam.ParDo(_Convert(self.conversion))
         )

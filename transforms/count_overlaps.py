@@ -84,12 +84,7 @@ class CountOverlaps(beam.PTransform):
         counted = _Pass(
             self.keys, self.lattice, self.singleton_sizes, self.space, self.scaling, self.folder
         )
-        return (
-            pipeline
-            | "Shards" >> beam.Create(items)
-            | "Spread" >> beam.Reshuffle()
-            | "Count" >> beam.ParDo(counted)
-        )
+        return pipeline | "Shards" >> beam.Create(items) | "Count" >> beam.ParDo(counted)
 
     def read(self) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Return which slices hold the examples of each pattern [patterns, slices], and their sums."""

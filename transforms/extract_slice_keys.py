@@ -244,7 +244,6 @@ class ReadExamples(beam.PTransform):
         return (
             pipeline
             | "Splits" >> beam.Create(list(self.source.splits))
-            | "Spread" >> beam.Reshuffle()
             | "Read" >> beam.ParDo(_Read(self.source, self.columns))
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,12 +82,7 @@ class _Count(_Pass):
 
 
 def _passes(pipeline: Any, items: list[_Item], doing: _Pass) -> Any:
-    return (
-        pipeline
-        | "Slices" >> beam.Create(items)
-        | "Spread" >> beam.Reshuffle()
-        | "Sum" >> beam.ParDo(doing)
-    )
+    return pipeline | "Slices" >> beam.Create(items) | "Sum" >> beam.ParDo(doing)
 
 
 def _write_keys(folder: Path, keys: Keys) -> None:
@@ -123,14 +118,13 @@ class HashSlices(beam.PTransform):
         """Wire the transform."""
         _write_keys(self.folder, np.concatenate([block.keys for block in self.blocks]))
         ends = np.cumsum([block.keys.size for block in self.blocks]).tolist()
-        seconds = sum(block.seconds for block in self.blocks)
-        work = work_items(range(len(self.blocks)), self.shards, seconds, self.workers)
+        # Sums of hashes are small: each block is dealt out over the workers by shards.
         items = [
-            _Item(number, begin, ends[item.block], item.shards, block.tables)
-            for number, item in enumerate(work)
-            for block in [self.blocks[item.block]]
-            for begin in [ends[item.block] - block.keys.size]
+            _Item(0, end - block.keys.size, end, item.shards, block.tables)
+            for block, end in zip(self.blocks, ends, strict=True)
+            for item in work_items([0], self.shards, block.seconds, self.workers)
         ]
+        items = [replace(item, number=number) for number, item in enumerate(items)]
         return _passes(pipeline, items, _Hash(self.lattice, self.folder, self.singleton_sizes))
 
 

@@ -131,7 +131,6 @@ class LearnDomains(beam.PTransform):
         return (
             pipeline
             | "Column groups" >> beam.Create(list(enumerate(groups)))
-            | "Spread" >> beam.Reshuffle()
             | "Learn" >> beam.ParDo(_LearnColumns(self.source, self.options, self.folder))
         )
 
