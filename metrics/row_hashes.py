@@ -43,7 +43,7 @@ class HashBlock(NamedTuple):
     Attributes
     ----------
     keys : int64 [slices]
-    tables : joint tables that all of them are read from; none where their rows are looked up
+    tables : joint tables; the rows of slices that are in none of them are looked up
     seconds : estimated work
     """
 
@@ -97,7 +97,14 @@ def plan_hashes(
     others = np.flatnonzero(~is_tabled).tolist()
     for begin in range(0, len(others), _TUPLES_AT_A_TIME):
         mine = others[begin : begin + _TUPLES_AT_A_TIME]
-        blocks.append(HashBlock(keys_of(mine), (), float(alone[mine].sum())))
+        some, seconds = keys_of(mine), float(alone[mine].sum())
+        if begin == 0 and blocks:
+            # Looked up while the rows are read for tables anyway.
+            last = blocks.pop()
+            some, seconds = np.concatenate([last.keys, some]), last.seconds + seconds
+            blocks.append(HashBlock(some, last.tables, seconds))
+        else:
+            blocks.append(HashBlock(some, (), seconds))
     return blocks
 
 
@@ -127,7 +134,7 @@ class RowHashSums:
     keys : int64 [slices]
     lattice : of the slices
     singleton_sizes : as in `Membership`
-    tables : joint tables that the slices are read from; without them their rows are looked up
+    tables : joint tables; the rows of slices that are in none of them are looked up
 
     Attributes
     ----------
@@ -145,9 +152,17 @@ class RowHashSums:
         self._summed = [
             np.zeros(table_cells(table.features, lattice), np.int64) for table in tables
         ]
+        number, sets = lattice.feature_sets(keys)
+        tuples = [tuple(row[row >= 0].tolist()) for row in sets]
+        order = np.argsort(number, kind="stable")
+        ends = np.searchsorted(number[order], np.arange(1, len(tuples)))
+        # Where the slices of each tuple stand among the keys.
+        self._slices = dict(zip(tuples, np.split(order, ends), strict=True))
+        tabled = {features for table in tables for features in table.tuples}
+        others = [mine for features, mine in self._slices.items() if features not in tabled]
+        self._looked_up = np.concatenate([order[:0], *others])
+        self._membership = Membership(keys[self._looked_up], lattice, singleton_sizes)
         self._sums = np.zeros(keys.size, np.int64)
-        looked_up = keys[:0] if tables else keys
-        self._membership = Membership(looked_up, lattice, singleton_sizes)
 
     def add(self, block: RowBlock) -> None:
         """Add the hashes of a block's rows to the slices that hold them."""
@@ -158,22 +173,16 @@ class RowHashSums:
             code, rows = prefixes.coded(table.features)
             np.add.at(summed, code, hashes if rows is None else hashes[rows])
         for _, slices, rows in self._membership.of(block):
-            np.add.at(self._sums, slices, hashes[rows])
+            np.add.at(self._sums, self._looked_up[slices], hashes[rows])
 
     @property
     def sums(self) -> NDArray[np.uint64]:
         """The sums [slices], in the order of the keys."""
         sums = self._sums.copy()
-        number, sets = self._lattice.feature_sets(self.keys)
-        tuples = [tuple(row[row >= 0].tolist()) for row in sets]
-        order = np.argsort(number, kind="stable")
-        begins = np.searchsorted(number[order], np.arange(len(tuples) + 1))
-        position = {features: at for at, features in enumerate(tuples)}
         for table, summed in zip(self._tables, self._summed, strict=True):
             margins = Margins(table.features, summed, self._lattice, (1, 1))
             for features in table.tuples:
-                at = position[features]
-                mine = order[begins[at] : begins[at + 1]]
+                mine = self._slices[features]
                 cells = self._lattice.key_cells(self.keys[mine], features)
                 sums[mine] = margins.of(features)[0, 0, cells]
         return sums.view(np.uint64)

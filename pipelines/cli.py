@@ -17,6 +17,10 @@ import typer
 from slicebeam.metrics.errors import InputError, SlicebeamError, nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slicebeam.pipelines.config import SearchConfig
+    from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.search import Published
 
 INTERRUPTED = 130
@@ -210,24 +214,37 @@ def search(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
     """Find the slices where a model is worse, or an update made it so."""
-    from slicebeam.pipelines.config import search_config
+    with _engine(runner_config, runner_option or ()) as engine:
+        from slicebeam.pipelines.config import search_config
 
-    given: dict[str, Any] = dict(context.params)
-    for name in ("fail_on", "resume", "as_json", "quiet", "explain"):
-        del given[name]
-    for name in ("column_names", "features", "exclude_features", "metric"):
-        given[name] = _listed(given[name])
-    # What the user left out keeps the default of the configuration, which knows that it was.
-    options = {name: value for name, value in given.items() if _was_given(context, name)}
-    if fail_on not in (None, "worse"):
-        raise InputError(f"--fail-on {fail_on!r}: only 'worse' is known")
-    if fail_on == "worse" and alternative == "better":
-        raise InputError("--fail-on worse needs --alternative worse or both: better finds none")
-    published = _run(
-        search_config(options), resume=resume, as_json=as_json, quiet=quiet, asked=explain
-    )
+        given: dict[str, Any] = dict(context.params)
+        for name in ("fail_on", "resume", "as_json", "quiet", "explain"):
+            del given[name]
+        for name in ("column_names", "features", "exclude_features", "metric"):
+            given[name] = _listed(given[name])
+        # What the user left out keeps the default of the configuration, which knows that it was.
+        options = {name: value for name, value in given.items() if _was_given(context, name)}
+        if fail_on not in (None, "worse"):
+            raise InputError(f"--fail-on {fail_on!r}: only 'worse' is known")
+        if fail_on == "worse" and alternative == "better":
+            raise InputError("--fail-on worse needs --alternative worse or both: better finds none")
+        published = _run(
+            search_config(options),
+            engine,
+            resume=resume,
+            as_json=as_json,
+            quiet=quiet,
+            asked=explain,
+        )
     if fail_on == "worse" and published.changelist.testing.degraded:
         raise typer.Exit(1)
+
+
+def _engine(name: str, options: Sequence[str]) -> Engine:
+    """Return the engine, whose worker processes start while this one imports what it needs."""
+    from slicebeam.pipelines.runner import Engine, runner_config
+
+    return Engine(runner_config(name, options))
 
 
 def _was_given(context: typer.Context, name: str) -> bool:
@@ -236,20 +253,22 @@ def _was_given(context: typer.Context, name: str) -> bool:
 
 
 def _run(
-    config: Any, *, resume: bool, as_json: bool, quiet: bool, asked: str | None = None
+    config: SearchConfig,
+    engine: Engine,
+    *,
+    resume: bool,
+    as_json: bool,
+    quiet: bool,
+    asked: str | None = None,
 ) -> Published:
-    from slicebeam.pipelines.runner import Engine, runner_config
+    from slicebeam.pipelines.search import run_search
+    from slicebeam.pipelines.terminal import Terminal
 
-    with Engine(runner_config(config.runner_config, config.runner_option)) as engine:
-        # Worker processes start while this one imports.
-        from slicebeam.pipelines.search import run_search
-        from slicebeam.pipelines.terminal import Terminal
-
-        terminal = Terminal(quiet=quiet, as_json=as_json)
-        try:
-            published = run_search(config, engine, terminal, resume=resume, asked=asked)
-        finally:
-            terminal.stop()
+    terminal = Terminal(quiet=quiet, as_json=as_json)
+    try:
+        published = run_search(config, engine, terminal, resume=resume, asked=asked)
+    finally:
+        terminal.stop()
     terminal.result(published)
     return published
 
@@ -273,7 +292,8 @@ def demo(
 
     for title, config in demo_runs(Path(output)):
         typer.secho(f"\n{title}", bold=True)
-        _run(config, resume=False, as_json=False, quiet=False)
+        with _engine(config.runner_config, config.runner_option) as engine:
+            _run(config, engine, resume=False, as_json=False, quiet=False)
 
 
 def _one_line(error: typer.TyperException) -> str:

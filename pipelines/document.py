@@ -305,11 +305,11 @@ def _global(name: str, prepared: Prepared, *, grouped: bool) -> doc.Change:
     """
     own, space, of_all = metric(name), prepared.space, prepared.of_all
     sums = of_all[None, : space.columns]
-    stretch = math.nan if grouped else 1.0
-    after = _value(own, sums, prepared, stretch)
+    stretch = np.array([math.nan if grouped else 1.0])
+    (after,) = _values(own, sums, prepared, stretch)
     if space.comparison == "overall":
         return doc.Change(metric=name, n=prepared.rows, after=after, direction="none")
-    before = _value(own, sums, prepared, stretch, old=True)
+    (before,) = _values(own, sums, prepared, stretch, old=True)
     delta = float(own.delta(sums, of_all, space)[0])
     delta_low, delta_high = own.delta_interval(sums, of_all, space, CONFIDENCE)
     direction = _direction(delta, higher_is_better=own.higher_is_better)
@@ -338,15 +338,21 @@ def _global(name: str, prepared: Prepared, *, grouped: bool) -> doc.Change:
     )
 
 
-def _value(
-    own: Metric, sums: NDArray[np.int64], prepared: Prepared, stretch: float, *, old: bool = False
-) -> doc.Estimate:
-    """Return a model's metric on one slice (sums [1, columns])."""
+def _values(
+    own: Metric,
+    sums: NDArray[np.int64],
+    prepared: Prepared,
+    stretch: NDArray[np.float64],
+    *,
+    old: bool = False,
+) -> list[doc.Estimate]:
+    """Return a model's metric on each slice (sums [slices, columns])."""
     space = prepared.space
-    value = float(own.value(sums, space, old=old)[0])
+    value = own.value(sums, space, old=old)
     ends = own.value_interval(sums, prepared.of_all, space, CONFIDENCE, old=old)
-    low, high = (value + stretch * (float(end[0]) - value) for end in ends)
-    return _estimate(value, max(low, own.range[0]), min(high, own.range[1]))
+    low, high = (value + stretch * (end - value) for end in ends)
+    low, high = np.maximum(low, own.range[0]), np.minimum(high, own.range[1])
+    return [_estimate(*one) for one in np.stack([value, low, high], axis=1).tolist()]
 
 
 def _direction(delta: float, *, higher_is_better: bool) -> Any:
@@ -379,6 +385,7 @@ def _slices(
     parents = names.ids(first.parent[order]).to_pylist()
     copies = _copies(results, names)
     sizes = results.sizes
+    by_metric = [_changes(prepared, results, measured, order) for measured in results.metrics]
     places = {place: rank for rank, place in enumerate(cover.chosen.tolist())}
     return tuple(
         doc.Slice(
@@ -398,9 +405,7 @@ def _slices(
                 p_refine=_finite(first.p_refine[at]),
             ),
             same_examples_as=copies.get(int(keys[place]), ()),
-            changes=tuple(
-                _change(prepared, results, measured, int(at)) for measured in results.metrics
-            ),
+            changes=tuple(changes[place] for changes in by_metric),
         )
         for place, at in enumerate(order)
     )
@@ -416,26 +421,35 @@ def _copies(results: Results, names: SliceNames) -> dict[int, tuple[str, ...]]:
     return copies
 
 
-def _change(prepared: Prepared, results: Results, measured: MetricResult, at: int) -> doc.Change:
+def _changes(
+    prepared: Prepared, results: Results, measured: MetricResult, order: NDArray[np.int64]
+) -> list[doc.Change]:
+    """Return a metric's change on each slice of the report."""
     own, space = metric(measured.name), prepared.space
-    sums = results.sums[at : at + 1]
-    stretch = float(measured.stretch[at])
-    delta = float(measured.delta[at])
+    sums, stretch = results.sums[order], measured.stretch[order]
+    after = _values(own, sums, prepared, stretch)
     baseline = space.comparison == "baseline"
-    inputs = own.inputs(sums[0], prepared.of_all, space)
-    return doc.Change(
-        metric=measured.name,
-        n=int(results.sizes[at]),
-        after=_value(own, sums, prepared, stretch),
-        before=_value(own, sums, prepared, stretch, old=True) if baseline else None,
-        reference=None if baseline else _finite(measured.reference[at]),
-        complement=_finite(measured.complement[at]),
-        delta=_estimate(delta, measured.low[at], measured.high[at]),
-        p_value=_finite(measured.p[at]),
-        p_adjusted=_finite(measured.q[at]),
-        test=METHODS[measured.method[at]] or None,
-        inputs={name: number for name, number in inputs.items() if math.isfinite(number)},
-        reason=REASONS[measured.reason[at]] or None,
-        significant=bool(measured.significant[at]),
-        direction=_direction(delta, higher_is_better=own.higher_is_better),
-    )
+    before = _values(own, sums, prepared, stretch, old=True) if baseline else None
+    changes = []
+    for place, at in enumerate(order.tolist()):
+        delta = float(measured.delta[at])
+        inputs = own.inputs(sums[place], prepared.of_all, space)
+        changes.append(
+            doc.Change(
+                metric=measured.name,
+                n=int(results.sizes[at]),
+                after=after[place],
+                before=before[place] if before else None,
+                reference=None if baseline else _finite(measured.reference[at]),
+                complement=_finite(measured.complement[at]),
+                delta=_estimate(delta, measured.low[at], measured.high[at]),
+                p_value=_finite(measured.p[at]),
+                p_adjusted=_finite(measured.q[at]),
+                test=METHODS[measured.method[at]] or None,
+                inputs={name: number for name, number in inputs.items() if math.isfinite(number)},
+                reason=REASONS[measured.reason[at]] or None,
+                significant=bool(measured.significant[at]),
+                direction=_direction(delta, higher_is_better=own.higher_is_better),
+            )
+        )
+    return changes
