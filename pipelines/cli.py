@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -315,11 +316,12 @@ def _one_line(error: typer.TyperException) -> str:
 def main() -> None:
     """Run the command line and exit with its code."""
     code = run(sys.argv[1:])
-    if code == INTERRUPTED:
-        # Threads of an interrupted engine may wait for ever for what was ended.
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+    # All files are written and closed. Taking down what Beam imported and started would take a third
+    # of a second, and for ever where threads of an interrupted engine wait for what was ended.
+    with suppress(OSError):
+        sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def run(arguments: list[str]) -> int:

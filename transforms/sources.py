@@ -228,11 +228,13 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
         pq.ParquetFile(split.path, read_dictionary=texts, memory_map=True) as opened,
     ):
         present = set(opened.schema_arrow.names)
-        batches = opened.iter_batches(
-            batch_size=source.chunk_rows,
-            row_groups=list(split.row_groups),
-            columns=[name for name in columns if name in present],
-            use_threads=False,
+        stored_columns = [name for name in columns if name in present]
+        batches = (
+            batch
+            for groups in _read_together(opened.metadata, split.row_groups, source.chunk_rows)
+            for batch in opened.iter_batches(
+                source.chunk_rows, groups, stored_columns, use_threads=False
+            )
         )
         for index, batch in enumerate(batches):
             table = pa.Table.from_batches([batch])
@@ -247,6 +249,26 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
                 table,
             )
             done += batch.num_rows
+
+
+def _read_together(
+    metadata: pq.FileMetaData, row_groups: Sequence[int], most_rows: int
+) -> Iterator[list[int]]:
+    """Yield row groups that fit a chunk together, or one that does not.
+
+    Reading on into the next row group would cut a chunk there, and leave a small one.
+    """
+    together: list[int] = []
+    rows = 0
+    for group in row_groups:
+        size = metadata.row_group(group).num_rows
+        if together and rows + size > most_rows:
+            yield together
+            together, rows = [], 0
+        together.append(group)
+        rows += size
+    if together:
+        yield together
 
 
 def _typed(
