@@ -59,6 +59,7 @@ def cover(
         folder,
     )
     if work.done("overlapping") is None:
+        work.empty_folder("overlaps")
         engine.run(lambda pipeline: pipeline | "Count overlaps" >> transform)
         work.finish("overlapping", {})
     members, sums = transform.read()

@@ -187,6 +187,7 @@ def _hashes(
             break
         folder = work.folder(stage)
         if work.done(f"{stage}/hashed") is None:
+            work.empty_folder(stage)
             some = np.sort(keys[asked])
             blocks = plan_hashes(some, prepared.lattice, prepared.rows, singleton_sizes)
             wired = HashSlices(

@@ -267,6 +267,7 @@ class Iterations:
         """Return in how many groups the examples of each slice are."""
         folder = self.work.folder(f"{stage}-groups")
         if self.work.done(f"{stage}/groups") is None:
+            self.work.empty_folder(f"{stage}-groups")
             transform = CountGroups(keys, self.prepared.lattice, self.prepared.shards, folder)
             self.engine.run(lambda pipeline: pipeline | "Count groups" >> transform)
             self.work.finish(f"{stage}/groups", {})

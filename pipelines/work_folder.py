@@ -136,6 +136,17 @@ class WorkFolder:
             path.mkdir(parents=True, exist_ok=True)
         return path
 
+    def empty_folder(self, name: str) -> Path:
+        """Return a folder in it with nothing in it.
+
+        A stopped run may have left parts there, of which another number of workers makes others.
+        """
+        path = self.path / name
+        with storage_errors(path, "empty"):
+            if path.exists():
+                shutil.rmtree(path)
+        return self.folder(name)
+
     def done(self, stage: str) -> dict[str, Any] | None:
         """Return what a finished stage left behind, None if it is not finished."""
         path = self.path / f"{stage}.json"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
+from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.lattice import Lattice
 from slicebeam.pipelines.duplicates import nested_classes
+from slicebeam.pipelines.work_folder import WorkFolder
 from tests.oracle.predicates import mask
 from tests.running import search
 
@@ -70,3 +73,57 @@ def test_against_the_sets_of_examples(tmp_path: Path, chunk_rows: int) -> None:
         assert one["cross_size"] == min(size for size, _ in alike)
         others = {slice_id for _, slice_id in alike} - {one["slice_id"]}
         assert set(one.get("same_examples_as", [])) == others
+
+
+def _leave_half_a_part(folder: Path) -> None:
+    """Leave what one of another number of workers may have written, of some slices or patterns."""
+    for path in list(folder.glob("000000.arrow")):
+        batch = pa.ipc.open_file(path).get_batch(0)
+        with pa.ipc.new_file(path.with_stem("000007"), batch.schema) as writer:
+            writer.write_batch(batch.slice(0, batch.num_rows // 2))
+    for path in list(folder.glob("000000.npz")):
+        with np.load(path) as part:
+            half = len(part["sums"]) // 2
+            patterns, sums = part["patterns"][half:], 5 * part["sums"][half:]
+        np.savez(path.with_stem("000007"), patterns=patterns, sums=sums)
+    assert list(folder.glob("000007.*"))
+
+
+@pytest.mark.parametrize("stage", ["hashes/hashed", "overlapping"])
+def test_parts_of_a_stopped_run_are_not_added(
+    tmp_path: Path, adult_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    rng = np.random.default_rng(0)
+    part = rng.integers(0, 10, 3000)
+    # Any two of these are the examples of part 0: that takes three predicates to see, or hashes.
+    frame = pd.DataFrame({name: np.isin(part, (0, 1 + at)) for at, name in enumerate("abcdef")})
+    frame["label"] = 1
+    frame["prediction"] = (rng.random(3000) > np.where(part == 0, 0.6, 0.1)).astype(int)
+    frame.to_parquet(tmp_path / "data.parquet")
+    options: dict[str, Any] = {
+        "data": (str(tmp_path / "data.parquet"),),
+        "label": "label",
+        "prediction": "prediction",
+        "max_cross_size": 2,
+    }
+    if stage == "overlapping":
+        # Above a single slice explains everything; here many overlap.
+        options = {"data": (str(adult_path),), "label": "income", "prediction": "prediction"}
+        options["features"] = ("education", "relationship", "marital-status", "sex")
+    expected = search(tmp_path / "plain", **options)
+    assert stage == "overlapping" or expected.document["search"]["duplicates"] > 10
+    finish = WorkFolder.finish
+
+    def stop(work: WorkFolder, name: str, facts: dict[str, Any]) -> None:
+        if name == stage:
+            _leave_half_a_part(work.path / ("overlaps" if stage == "overlapping" else "hashes"))
+            raise EngineError("stopped")
+        finish(work, name, facts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, "finish", stop)
+        with pytest.raises(EngineError, match="stopped"):
+            search(tmp_path / "out", **options)
+    found = search(tmp_path / "out", resume=True, **options)
+    assert found.slices_bytes == expected.slices_bytes
+    assert found.document["slices"] == expected.document["slices"]
