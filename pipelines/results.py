@@ -353,7 +353,12 @@ def _labels(
                 some = np.flatnonzero(worse == side)
                 if some.size == 0:
                     continue
-                p[some] = own.p_refine(sums[some], above[some], totals, space, worse=side)
+                # Many slices are the same examples, or at least the same counts, as others.
+                both = np.concatenate([sums[some], above[some]], axis=1)
+                distinct, position = np.unique(both, axis=0, return_inverse=True)
+                child, its_parent = np.split(distinct, 2, axis=1)
+                tested = own.p_refine(child, its_parent, totals, space, worse=side)
+                p[some] = tested[position.reshape(-1)]
             parent_delta = own.delta(above, totals, space)
             ahead = np.where(harm_up, 1, -1) * (delta[mine] - parent_delta)
             better = p > worst_p
