@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.counting import Unit, selector_bytes, table_cells
-from slicebeam.metrics.joint_tables import TableCost, joint_tables
+from slicebeam.metrics.joint_tables import (
+    AXIS_ROW,
+    TABLE_CELL,
+    TABLE_ROW,
+    TABLE_UNIT,
+    TableCost,
+    joint_tables,
+    table_cost,
+)
 from slicebeam.metrics.randomness import splitmix64
 
 if TYPE_CHECKING:
@@ -26,14 +34,10 @@ if TYPE_CHECKING:
 BLOCK_SECONDS = 1.0
 
 # Seconds, measured with numpy on one core; only their ratios matter for the choice.
-_DENSE_ROW = 3e-9
-_AXIS_ROW = 1e-9
-_TABLE_CELL = 2e-9
-_MARGIN_CELL = 1e-9
 _SPARSE_ROW = 90e-9
 _SELECT_ROW = 5e-9
 _INSIDE_ROW = 15e-9
-_UNIT = 30e-6
+_UNIT = TABLE_UNIT
 
 # Candidates whose digits are looked at together.
 _CANDIDATES_AT_A_TIME = 1 << 18
@@ -111,7 +115,7 @@ def whole_tuples(
             margins=table.tuples,
         )
         cells = table_cells(table.features, lattice)
-        seconds = _whole_seconds(cells, budget) + len(table.features) * budget.rows * _AXIS_ROW
+        seconds = _whole_seconds(cells, budget) + len(table.features) * budget.rows * AXIS_ROW
         yield PlannedUnit(unit, seconds, cells * budget.cell_bytes)
     for features, candidates in tuples.items():
         cells = table_cells(features, lattice)
@@ -121,13 +125,8 @@ def whole_tuples(
 
 def _table_cost(budget: Budget) -> TableCost:
     sums = budget.columns * budget.layers
-    return TableCost(
-        budget.rows * budget.sums * _DENSE_ROW + _UNIT,
-        budget.rows * _AXIS_ROW,
-        sums * _TABLE_CELL,
-        sums * _MARGIN_CELL,
-        min(_MOST_JOINT_SUMS // sums, budget.memory // _JOINT_SHARE // budget.cell_bytes),
-    )
+    most = min(_MOST_JOINT_SUMS // sums, budget.memory // _JOINT_SHARE // budget.cell_bytes)
+    return table_cost(budget.rows, budget.sums, sums, most)
 
 
 def _sparse(
@@ -166,8 +165,8 @@ def _whole_seconds(cells: int, budget: Budget) -> float:
     """Return what counting all slices of a tuple costs."""
     if not _fits(cells, budget):
         return budget.rows * _SPARSE_ROW * budget.sums + _UNIT
-    tables = cells * budget.columns * budget.layers * _TABLE_CELL
-    return budget.rows * budget.sums * _DENSE_ROW + tables + _UNIT
+    tables = cells * budget.columns * budget.layers * TABLE_CELL
+    return budget.rows * budget.sums * TABLE_ROW + tables + _UNIT
 
 
 def plan_all(lattice: Lattice, budget: Budget) -> Iterator[PlannedUnit]:

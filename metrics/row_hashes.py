@@ -8,7 +8,7 @@ import numpy as np
 
 from slicebeam.metrics.count_reader import Margins
 from slicebeam.metrics.counting import Prefixes, table_cells
-from slicebeam.metrics.joint_tables import JointTable, TableCost, joint_tables
+from slicebeam.metrics.joint_tables import JointTable, joint_tables, table_cost
 from slicebeam.metrics.membership import Membership
 from slicebeam.metrics.randomness import splitmix64
 
@@ -20,13 +20,8 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting import RowBlock
     from slicebeam.metrics.lattice import Keys, Lattice
 
-# Seconds, measured with numpy on one core.
-_TABLE_ROW = 3e-9
-_AXIS_ROW = 1e-9
-_TABLE_CELL = 3e-9
-_MARGIN_CELL = 1e-9
-# Of looking a slice up: for all rows, since they come in blocks, and for those of its rarest
-# predicate.
+# Seconds, as those of tables, of looking a slice up: for all rows, since they come in blocks, and for
+# those of its rarest predicate.
 _BLOCK_ROW = 0.25e-9
 _MEMBER_ROW = 8e-9
 
@@ -70,7 +65,7 @@ def plan_hashes(
     digits = lattice.digits(keys)
     rarest = np.where(digits > 0, singleton_sizes[digits], rows).min(axis=1)
     alone = np.bincount(number, rows * _BLOCK_ROW + rarest * _MEMBER_ROW, len(tuples))
-    cost = TableCost(rows * _TABLE_ROW, rows * _AXIS_ROW, _TABLE_CELL, _MARGIN_CELL, _MOST_CELLS)
+    cost = table_cost(rows, 1, 1, _MOST_CELLS)
     position = {features: at for at, features in enumerate(tuples)}
     is_tabled = np.zeros(len(tuples), bool)
     tabled: list[tuple[JointTable, int, float]] = []

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slicebeam.metrics.count_reader import Margins
-from slicebeam.metrics.joint_tables import JointTable, TableCost, joint_tables
+from slicebeam.metrics.joint_tables import JointTable, TableCost, joint_tables, table_cost
 from slicebeam.metrics.lattice import Lattice
 
 SIZES = st.lists(st.integers(1, 12), min_size=1, max_size=9)
 
 
 def cost_of(rows: int, most_cells: int = 1 << 17) -> TableCost:
-    return TableCost(rows * 3e-9 + 30e-6, rows * 1e-9, 4e-9, 2e-9, most_cells)
+    return table_cost(rows, 1, 2, most_cells)
 
 
 def cells(features: tuple[int, ...], lattice: Lattice) -> int:

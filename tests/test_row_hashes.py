@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slicebeam.metrics import row_hashes
+from slicebeam.metrics import joint_tables, row_hashes
 from slicebeam.metrics.lattice import Lattice
 from slicebeam.metrics.row_hashes import RowHashSums, plan_hashes
 from tests.test_counting import CUTS, SEEDS, Table
@@ -31,10 +31,8 @@ def test_sums_tell_slices_apart(seed: int, cuts: list[int], row: float, cells: i
     singles = np.zeros(table.lattice.base, np.int64)
     with pytest.MonkeyPatch.context() as patch:
         # Tables are free, worth it or dear; large enough or not.
-        patch.setattr(row_hashes, "_TABLE_ROW", row)
-        patch.setattr(row_hashes, "_AXIS_ROW", row)
-        patch.setattr(row_hashes, "_TABLE_CELL", row)
-        patch.setattr(row_hashes, "_MARGIN_CELL", row)
+        for each in ("TABLE_ROW", "AXIS_ROW", "TABLE_CELL", "MARGIN_CELL", "TABLE_UNIT"):
+            patch.setattr(joint_tables, each, row)
         patch.setattr(row_hashes, "_MOST_CELLS", cells)
         patch.setattr(row_hashes, "_BLOCK_CELLS", cells)
         patch.setattr(row_hashes, "_TUPLES_AT_A_TIME", 3)
