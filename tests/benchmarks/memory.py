@@ -28,13 +28,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 # The child measures itself: the peak of a parent's children is that of the largest ever.
 _SEARCH = """
 import resource, sys
-from slicebeam.pipelines.cli import main
-sys.argv = ["slicebeam", *sys.argv[1:]]
-try:
-    main()
-except SystemExit as stop:
-    if stop.code:
-        raise
+from slicebeam.pipelines.cli import run
+if code := run(sys.argv[1:]):
+    sys.exit(code)
 print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 LABELS = ("label", "prediction")
