@@ -78,7 +78,8 @@ class _ValueCounts:
 def _numpy(kind: pa.DataType) -> np.dtype[Any] | None:
     """Return the type of numbers that numpy sorts, None for what Arrow counts."""
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return np.dtype(kind.to_pandas_dtype())
+        dtype: np.dtype[Any] = pa.array([], kind).to_numpy(zero_copy_only=False).dtype
+        return dtype
     return None
 
 
