@@ -95,9 +95,7 @@ class SumReader:
             sums[:] = arrays[0].reshape(self.layers, self.space.raw_columns, -1).transpose(2, 0, 1)
         elif unit.method == "dense":
             margins = Margins(unit.features, arrays[0], self.lattice, self._tables)
-            number, tuples = self.lattice.feature_sets(candidates)
-            for which, row in enumerate(tuples):
-                features, mine = tuple(row[row >= 0].tolist()), np.flatnonzero(number == which)
+            for features, mine in self.lattice.by_tuple(candidates).items():
                 wanted = self.lattice.key_cells(candidates[mine], features)
                 sums[mine] = margins.of(features)[:, :, wanted].transpose(2, 0, 1)
         elif arrays:

@@ -220,15 +220,12 @@ def plan_chosen(
     """
     if candidates.size == 0:
         return
-    group_of, groups = lattice.feature_sets(candidates)
-    order = np.lexsort((candidates, group_of))
-    begins = np.searchsorted(group_of[order], np.arange(len(groups) + 1))
     width = max(1, budget.memory // 2 // budget.cell_bytes)
-    for group, row in enumerate(groups):
-        features = tuple(row[row >= 0].tolist())
+    order = np.argsort(candidates)
+    for features, places in lattice.by_tuple(candidates[order]).items():
         overhead = table_cells(features, lattice)
-        for begin in range(begins[group], begins[group + 1], width):
-            mine = order[begin : min(begin + width, begins[group + 1])]
+        for begin in range(0, places.size, width):
+            mine = order[places[begin : begin + width]]
             some = candidates[mine]
             unit = Unit(features, "listed", bases=some, candidates=some)
             seconds = budget.rows * _SELECT_ROW + _UNIT

@@ -151,6 +151,16 @@ class Lattice:
         distinct = np.unique(packed)
         return np.searchsorted(distinct, packed), distinct[:, None] // powers % base - 1
 
+    def by_tuple(self, keys: Keys) -> dict[tuple[int, ...], NDArray[np.int64]]:
+        """Return where the slices of each feature tuple stand, the tuples in lexicographic order."""
+        number, sets = self.feature_sets(keys)
+        order = np.argsort(number, kind="stable")
+        begins = np.searchsorted(number[order], np.arange(len(sets) + 1)).tolist()
+        return {
+            tuple(row[row >= 0].tolist()): order[begin:end]
+            for row, begin, end in zip(sets, begins[:-1], begins[1:], strict=True)
+        }
+
     def subsets(self, keys: Keys, sizes: Sequence[int]) -> Iterator[Keys]:
         """Yield, for slices of one cross size, the keys of every conjunction of some predicates.
 

@@ -177,21 +177,22 @@ def _hashes(
     """Return numbers [slices] that are equal where the slices hold the same examples."""
     found = np.arange(keys.size, dtype=np.uint64)
     asked = np.arange(keys.size)
-    stages = [("hashes", prepared.shards)]
-    blocks = plan_hashes(np.sort(keys), prepared.lattice, prepared.rows, singleton_sizes)
+    lattice, rows, shards = prepared.lattice, prepared.rows, prepared.shards
+    blocks = plan_hashes(keys, lattice, rows, singleton_sizes)
+    stages = [("hashes", shards)]
     if sum(block.seconds for block in blocks) > _SECONDS_WORTH_A_SAMPLE:
         # Most slices that are alike by chance differ in any part of the data.
-        stages.insert(0, ("first-hashes", prepared.shards[:1]))
-    for stage, shards in stages:
+        stages.insert(0, ("first-hashes", shards[:1]))
+    for stage, some_shards in stages:
         if asked.size == 0:
             break
+        if asked.size < keys.size:
+            blocks = plan_hashes(keys[asked], lattice, rows, singleton_sizes)
         folder = work.folder(stage)
         if work.done(f"{stage}/hashed") is None:
             work.empty_folder(stage)
-            some = np.sort(keys[asked])
-            blocks = plan_hashes(some, prepared.lattice, prepared.rows, singleton_sizes)
             wired = HashSlices(
-                blocks, prepared.lattice, shards, engine.workers, folder, singleton_sizes
+                blocks, lattice, some_shards, engine.workers, folder, singleton_sizes
             )
             engine.run(partial(_hash, wired))
             work.finish(f"{stage}/hashed", {})

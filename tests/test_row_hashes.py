@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slicebeam.metrics import joint_tables, row_hashes
+from slicebeam.metrics import counting_plan, joint_tables, row_hashes
 from slicebeam.metrics.lattice import Lattice
 from slicebeam.metrics.row_hashes import RowHashSums, plan_hashes
 from tests.test_counting import CUTS, SEEDS, Table
@@ -33,8 +33,9 @@ def test_sums_tell_slices_apart(seed: int, cuts: list[int], row: float, cells: i
         # Tables are free, worth it or dear; large enough or not.
         for each in ("TABLE_ROW", "AXIS_ROW", "TABLE_CELL", "MARGIN_CELL", "TABLE_UNIT"):
             patch.setattr(joint_tables, each, row)
-        patch.setattr(row_hashes, "_MOST_CELLS", cells)
-        patch.setattr(row_hashes, "_BLOCK_CELLS", cells)
+            if hasattr(counting_plan, each):
+                patch.setattr(counting_plan, each, row)
+        patch.setattr(row_hashes, "_BLOCK_BYTES", 8 * cells)
         patch.setattr(row_hashes, "_TUPLES_AT_A_TIME", 3)
         blocks = plan_hashes(keys, table.lattice, 12, singles)
     if row == 1.0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.joint_tables import JointTable
+    from slicebeam.metrics.counting import Unit
     from slicebeam.metrics.lattice import Keys, Lattice
     from slicebeam.metrics.row_hashes import HashBlock
 
@@ -38,7 +38,7 @@ class _Item:
     begin: int
     end: int
     shards: tuple[str, ...]
-    tables: tuple[JointTable, ...] = ()
+    tables: tuple[Unit, ...] = ()
 
 
 class _Pass(beam.DoFn):
@@ -119,12 +119,15 @@ class HashSlices(beam.PTransform):
         _write_keys(self.folder, np.concatenate([block.keys for block in self.blocks]))
         ends = np.cumsum([block.keys.size for block in self.blocks]).tolist()
         # Sums of hashes are small: each block is dealt out over the workers by shards.
-        items = [
-            _Item(0, end - block.keys.size, end, item.shards, block.tables)
+        dealt = [
+            (block, end, item.shards)
             for block, end in zip(self.blocks, ends, strict=True)
             for item in work_items([0], self.shards, block.seconds, self.workers)
         ]
-        items = [replace(item, number=number) for number, item in enumerate(items)]
+        items = [
+            _Item(number, end - block.keys.size, end, shards, block.tables)
+            for number, (block, end, shards) in enumerate(dealt)
+        ]
         return _passes(pipeline, items, _Hash(self.lattice, self.folder, self.singleton_sizes))
 
 

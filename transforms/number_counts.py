@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,22 +18,24 @@ class NumberCounts:
 
     Parameters
     ----------
-    kind : of the numbers
+    kind : of the numbers: integers or floats
     """
 
-    def __init__(self, kind: np.dtype[Any]) -> None:
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
         self._waiting: list[NDArray[Any]] = []
-        self.numbers: NDArray[Any] = np.zeros(0, kind)
-        self.counts = np.zeros(0, np.int64)
+        self._numbers: NDArray[Any] = pa.array([], kind).to_numpy(zero_copy_only=False)
+        self._counts = np.zeros(0, np.int64)
 
     @property
     def nbytes(self) -> int:
         """Memory of what is kept."""
         waiting = sum(numbers.nbytes for numbers in self._waiting)
-        return waiting + self.numbers.nbytes + self.counts.nbytes
+        return waiting + self._numbers.nbytes + self._counts.nbytes
 
-    def add(self, numbers: NDArray[Any], counts: NDArray[np.int64] | None = None) -> None:
-        """Add numbers [values], none of them NaN, and how often each occurs; once if not said."""
+    def add(self, values: pa.Array, counts: NDArray[np.int64] | None = None) -> None:
+        """Add numbers, none of them missing, and how often each occurs; once if not said."""
+        numbers = values.to_numpy(zero_copy_only=False)
         # Adding zero makes -0.0 the 0.0 that it equals, and a copy of what may be mapped.
         numbers = numbers + numbers.dtype.type(0)
         if counts is None:
@@ -41,28 +44,32 @@ class NumberCounts:
             self._merge(numbers, counts)
 
     def compact(self) -> None:
-        """Sort what was added: `numbers` are all different then, ascending, with their counts."""
+        """Sort what was added."""
         if self._waiting:
             numbers = np.sort(np.concatenate(self._waiting))
             self._waiting = []
             begins = _begins(numbers)
             self._merge(numbers[begins], np.diff(np.append(begins, numbers.size)))
 
+    def counted(self) -> tuple[pa.Array, NDArray[np.int64]]:
+        """Return the distinct numbers, sorted, and their counts, when compact."""
+        return pa.array(self._numbers, self._kind), self._counts
+
     def clear(self) -> None:
         """Forget all numbers."""
         self._waiting = []
-        self.numbers, self.counts = self.numbers[:0], self.counts[:0]
+        self._numbers, self._counts = self._numbers[:0], self._counts[:0]
 
     def _merge(self, numbers: NDArray[Any], counts: NDArray[np.int64]) -> None:
-        if self.numbers.size:
-            numbers = np.concatenate([self.numbers, numbers])
-            counts = np.concatenate([self.counts, counts])
+        if self._numbers.size:
+            numbers = np.concatenate([self._numbers, numbers])
+            counts = np.concatenate([self._counts, counts])
         # Stable sorting finds the two runs that are in order already.
         order = np.argsort(numbers, kind="stable")
         numbers, counts = numbers[order], counts[order]
         begins = _begins(numbers)
-        self.numbers = numbers[begins]
-        self.counts = np.add.reduceat(counts, begins) if begins.size else counts
+        self._numbers = numbers[begins]
+        self._counts = np.add.reduceat(counts, begins) if begins.size else counts
 
 
 def _begins(ordered: NDArray[Any]) -> NDArray[np.int64]:

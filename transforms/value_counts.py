@@ -45,17 +45,22 @@ def unsupported(kind: pa.DataType) -> str | None:
 
 
 class _ValueCounts:
-    """How often each of some values occurs, by hashing them."""
+    """How often each of some values occurs, by hashing them; used as `NumberCounts` is."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
         self._parts: list[pa.Table] = []
 
     @property
     def nbytes(self) -> int:
         return sum(part.nbytes for part in self._parts)
 
-    def add(self, values: pa.Array, counts: NDArray[np.int64]) -> None:
-        self._parts.append(pa.table({"value": values, "count": counts}))
+    def add(self, values: pa.Array, counts: NDArray[np.int64] | None = None) -> None:
+        """Add values, none of them missing, and how often each occurs; once if not said."""
+        if counts is None:
+            counted = values.value_counts()
+            values, counts = counted.field("values"), counted.field("counts")
+        self._parts.append(pa.table({"value": values, "count": pa.array(counts, pa.int64())}))
 
     def compact(self) -> None:
         if self._parts:
@@ -66,21 +71,12 @@ class _ValueCounts:
     def clear(self) -> None:
         self._parts = []
 
-    def values(self, kind: pa.DataType) -> tuple[pa.Array, NDArray[np.int64]]:
-        """Return the values and their counts, when compact."""
+    def counted(self) -> tuple[pa.Array, NDArray[np.int64]]:
+        """Return the distinct values, sorted, and their counts, when compact."""
         if not self._parts:
-            return pa.nulls(0, kind), np.zeros(0, np.int64)
-        (table,) = self._parts
-        counts = table.column("count").to_numpy().astype(np.int64)
-        return table.column("value").combine_chunks(), counts
-
-
-def _numpy(kind: pa.DataType) -> np.dtype[Any] | None:
-    """Return the type of numbers that numpy sorts, None for what Arrow counts."""
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        dtype: np.dtype[Any] = pa.array([], kind).to_numpy(zero_copy_only=False).dtype
-        return dtype
-    return None
+            return pa.nulls(0, self._kind), np.zeros(0, np.int64)
+        table = self._parts[0].sort_by("value")
+        return table.column("value").combine_chunks(), table.column("count").to_numpy()
 
 
 class ColumnCounter:
@@ -99,8 +95,9 @@ class ColumnCounter:
         self.most_bytes = most_bytes
         self.rows = 0
         self.missing = 0
-        numbers = None if self.list_column else _numpy(self.kind)
-        self._counts = _ValueCounts() if numbers is None else NumberCounts(numbers)
+        is_number = pa.types.is_integer(self.kind) or pa.types.is_floating(self.kind)
+        sorts = is_number and not self.list_column
+        self._counts = NumberCounts(self.kind) if sorts else _ValueCounts(self.kind)
         self._compact_bytes = 0
         self._sketch: Any = None
         self._distinct: Any = None
@@ -117,19 +114,14 @@ class ColumnCounter:
 
     def _add(self, array: pa.Array) -> int:
         """Add the values of an array, and return how many are missing."""
+        counts = None
         if self.list_column:
             values, counts, missing = _counted_lists(array)
-        elif isinstance(self._counts, NumberCounts) and not pa.types.is_dictionary(array.type):
-            present, missing = _present(array)
-            self._counts.add(present.to_numpy(zero_copy_only=False))
-            return missing
+        elif pa.types.is_dictionary(array.type):
+            values, counts, missing = _counted_dictionary(array)
         else:
-            values, counts, missing = _counted(array)
-        values = values.cast(self.kind)
-        if isinstance(self._counts, NumberCounts):
-            self._counts.add(values.to_numpy(zero_copy_only=False), counts)
-        else:
-            self._counts.add(values, counts)
+            values, missing = _present(array)
+        self._counts.add(values.cast(self.kind), counts)
         return missing
 
     def _compact(self) -> None:
@@ -138,14 +130,8 @@ class ColumnCounter:
         if self._sketch is None and self._compact_bytes > self.most_bytes:
             self._begin_sketch()
         if self._sketch is not None:
-            self._update_sketch(*self._counted())
+            self._update_sketch(*self._counts.counted())
             self._counts.clear()
-
-    def _counted(self) -> tuple[pa.Array, NDArray[np.int64]]:
-        """Return the distinct values and their counts, as they are after compacting."""
-        if isinstance(self._counts, NumberCounts):
-            return pa.array(self._counts.numbers, self.kind), self._counts.counts
-        return self._counts.values(self.kind)
 
     def _begin_sketch(self) -> None:
         import datasketches
@@ -184,11 +170,8 @@ class ColumnCounter:
             if not self.list_column:
                 distinct = min(distinct, self.rows - self.missing)
         else:
-            values, counts = self._counted()
+            values, counts = self._counts.counted()
             error, distinct = 0.0, len(values)
-        if not isinstance(self._counts, NumberCounts):
-            order = pc.sort_indices(values)
-            values, counts = values.take(order), counts[order.to_numpy()]
         counted = ValueCounts(
             values,
             counts,
@@ -207,8 +190,13 @@ class ColumnCounter:
                 datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES
             )
             values = pa.array([item[0] for item in items], pa.string()).cast(self.kind)
-            counts = np.array([item[1] for item in items], np.int64)
-            return values, counts, float(self._sketch.get_epsilon_for_lg_size(_FREQUENT_LG_K))
+            order = pc.sort_indices(values)
+            counts = np.array([item[1] for item in items], np.int64)[order.to_numpy()]
+            return (
+                values.take(order),
+                counts,
+                float(self._sketch.get_epsilon_for_lg_size(_FREQUENT_LG_K)),
+            )
         ranks = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
         quantiles = np.asarray(self._sketch.get_quantiles(ranks))
         # The smallest and the largest value are known exactly: no value is outside of all bins.
@@ -239,23 +227,16 @@ def _from_numbers(numbers: NDArray[np.float64], kind: pa.DataType) -> pa.Array:
     return whole.cast(kind)
 
 
-def _counted(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], int]:
-    """Return the distinct values, their counts and the number of missing ones."""
-    if pa.types.is_null(array.type):
-        return pa.nulls(0), np.zeros(0, np.int64), len(array)
-    if pa.types.is_dictionary(array.type):
-        indices = array.indices.drop_null().to_numpy(zero_copy_only=False)
-        counts = np.bincount(indices, minlength=len(array.dictionary))
-        held = np.flatnonzero(counts)
-        values = array.dictionary.take(pa.array(held))
-        # A dictionary may hold a null, or a value twice: the counts are summed when compacted.
-        valid = pc.is_valid(values).to_numpy(zero_copy_only=False)
-        present = counts[held][valid]
-        return values.drop_null(), present, len(array) - int(present.sum())
-    present, missing = _present(array)
-    counted = present.value_counts()
-    counts = counted.field("counts").to_numpy().astype(np.int64)
-    return counted.field("values"), counts, missing
+def _counted_dictionary(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], int]:
+    """Return the values of a dictionary that rows hold, their counts and how many rows hold none."""
+    indices = array.indices.drop_null().to_numpy(zero_copy_only=False)
+    counts = np.bincount(indices, minlength=len(array.dictionary))
+    held = np.flatnonzero(counts)
+    values = array.dictionary.take(pa.array(held))
+    # A dictionary may hold a null, or a value twice: the counts are summed when compacted.
+    valid = pc.is_valid(values).to_numpy(zero_copy_only=False)
+    present = counts[held][valid]
+    return values.drop_null(), present, len(array) - int(present.sum())
 
 
 def _present(array: pa.Array) -> tuple[pa.Array, int]:

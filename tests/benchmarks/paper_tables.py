@@ -19,11 +19,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import sys
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,14 +28,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
+from whole_runs import ADULT, OLD, Run, apart, machine, make_data, measure
 
 from slicebeam.metrics.lattice import Lattice, contains
 from slicebeam.metrics.randomness import hash64
 from slicebeam.pipelines.strategies import Knowledge, Priority
 from slicebeam.transforms.predicates import Singleton
-from tests.benchmarks.whole_runs import ADULT, OLD, Run, apart, make_data, measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -302,20 +297,10 @@ def cost_against_rows(folder: Path, most: int) -> Rows:
     return costs
 
 
-def machine() -> str:
-    """Return on what and with what the figures were made."""
-    cpu, facts = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
-    lines = facts.read_text("utf-8").splitlines() if facts.exists() else []
-    cpu = next((line.partition(": ")[2] for line in lines if "model name" in line), cpu)
-    packages = ("slicebeam", "apache-beam", "numpy", "pyarrow")
-    versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    return f"{cpu}, {os.cpu_count()} cores; Python {platform.python_version()}, {versions}"
-
-
 def records(folder: Path, only: tuple[str, ...] = tuple(PAPER)) -> dict[str, Any]:
     """Run everything, and return it as it stands in the JSON."""
     folder.mkdir(parents=True, exist_ok=True)
-    record: dict[str, Any] = {"machine": machine(), "tables": {}, "curves": {}}
+    record: dict[str, Any] = {"tables": {}, "curves": {}}
     pairs: list[list[float]] = []
     for name in only:
         rows = record["tables"][name] = tables(name, folder)
@@ -346,7 +331,7 @@ def _table(header: str, rows: list[list[Any]]) -> list[str]:
 
 def markdown(record: dict[str, Any]) -> str:
     """Return the tables of what `records` returned."""
-    lines = [record["machine"], ""]
+    lines: list[str] = []
     cost = ("cpu_seconds", "counting_cpu_seconds", "peak_megabytes", "shuffled_gigabytes")
     words = "CPU s | of it counting, testing | peak MB | GB shuffled |"
     for name, rows in record["tables"].items():
@@ -392,7 +377,7 @@ def main() -> None:
         record = records(given.folder or Path(top), only)
     if given.json:
         given.json.write_text(json.dumps(record, indent=1), "utf-8")
-    print(markdown(record))
+    print(machine(), "", markdown(record), sep="\n")
 
 
 if __name__ == "__main__":

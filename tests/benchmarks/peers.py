@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -206,10 +205,6 @@ def table(found: list[dict[str, Any]]) -> str:
 
 def machine(python: Path) -> str:
     """Return one line on the machine and on what else is installed for slicebeam and the peers."""
-    info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-    model = names[0].partition(":")[2].strip() if names else platform.machine()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     places = [str(place) for place in python.parents[1].glob("lib/python*/site-packages")]
     theirs = {one.name.lower(): one.version for one in distributions(path=places)}
     listed = ", ".join(
@@ -217,11 +212,7 @@ def machine(python: Path) -> str:
         for name in ("numpy", "pandas", "scipy", "scikit-learn", "numba")
         if name in theirs
     )
-    ours = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "apache-beam"))
-    return (
-        f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB; Python {platform.python_version()}; "
-        f"slicebeam with {ours}; peers with {listed}."
-    )
+    return f"{whole_runs.machine()}; peers with {listed}."
 
 
 def main() -> None:

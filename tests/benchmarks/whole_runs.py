@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import combinations
 from multiprocessing import get_context
 from pathlib import Path
@@ -179,6 +181,18 @@ def measure(run: Run, folder: Path) -> tuple[float, float, float]:
         raise SystemExit(f"{run.name}: the command failed: {' '.join(command)}")
     scale = 1 if sys.platform == "darwin" else 1024
     return usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss * scale / 1e6
+
+
+def machine() -> str:
+    """Return in a line on what, and with what, figures are made."""
+    model, facts = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
+    lines = facts.read_text("utf-8").splitlines() if facts.exists() else []
+    model = next((line.partition(": ")[2] for line in lines if "model name" in line), model)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    packages = ("slicebeam", "apache-beam", "numpy", "pyarrow", "scipy")
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    python = platform.python_version()
+    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB; Python {python}; {versions}"
 
 
 def help_seconds() -> float:
