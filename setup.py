@@ -19,6 +19,6 @@ setup(
     package_data={
         **{name: ["py.typed"] for name in packages},
         "slicebeam.pipelines": ["py.typed", "demo_data/*"],
-        "slicebeam.runner_configs": ["py.typed", "*.yaml"],
+        "slicebeam.runner_configs": ["py.typed", "*.yaml", "*/pom.xml"],
     },
 )

@@ -37,6 +37,7 @@ REASONS: tuple[str, ...] = (
     "fewer than 30 groups",
     "far from significant by the first, quick test, so it was not resampled",
     "fewer examples than the metric needs",
+    "no examples satisfy it",
 )
 (
     WHOLE,
@@ -50,6 +51,7 @@ REASONS: tuple[str, ...] = (
     FEW_GROUPS,
     NOT_RESAMPLED,
     SMALL_SLICE,
+    NO_EXAMPLES,
 ) = range(1, len(REASONS))
 
 # What `Tested.methods` counts: the test that gave a slice its p-value.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _MOST_NAMES = 12
+# What a file or a command line holds may stand in a message: signs that a terminal obeys, and
+# words of a megabyte.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_ENDLESS = re.compile(r"\S{401,}")
+_KEPT = 150
 
 
 class SlicebeamError(Exception):
@@ -50,3 +56,13 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
     names = list(known)
     shown = ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
     return InputError(f"unknown {what} {name!r}{nearest_hint(name, names)} {what}s: {shown}")
+
+
+def printable(message: str) -> str:
+    r"""Return a message as a terminal can show it: control characters escaped, long words cut.
+
+    >>> printable("unknown column 'a\x1b[2J'")
+    "unknown column 'a\\x1b[2J'"
+    """
+    cut = _ENDLESS.sub(lambda word: f"{word[0][:_KEPT]}…{word[0][-_KEPT:]}", message)
+    return _CONTROL.sub(lambda sign: sign[0].encode("unicode_escape").decode("ascii"), cut)

@@ -160,7 +160,14 @@ class Change(_Part):
 class Origin(_Part):
     """How a slice came into the document."""
 
-    method: Literal["metadata_search"] = "metadata_search"
+    method: Literal["metadata_search", "manual", "imported"] = Field(
+        "metadata_search",
+        description="found by a search, written by hand, or taken from another document to be "
+        "checked again",
+    )
+    derived_from: str | None = Field(
+        None, description="changelist_id of the document that it was taken from"
+    )
 
 
 class Definition(_Part):
@@ -188,7 +195,7 @@ class Refinement(_Part):
 
 
 class Slice(_Part):
-    """A significant slice."""
+    """A significant slice of a search, or any slice of a check."""
 
     slice_id: str
     name: str
@@ -204,8 +211,12 @@ class Slice(_Part):
     definition: Definition
     cross_size: int
     size: Size
-    impact: float = Field(description="n times delta of the primary metric")
-    refinement: Refinement
+    impact: float | None = Field(
+        None, description="n times delta of the primary metric; absent where that is undefined"
+    )
+    refinement: Refinement | None = Field(
+        None, description="of a search only: in a check no slice is held against those above it"
+    )
     same_examples_as: tuple[str, ...] = Field(
         (), description="longer predicates that hold of the very same examples"
     )
@@ -258,15 +269,15 @@ class Iteration(_Part):
 
 
 class Search(_Part):
-    """How the lattice was searched."""
+    """How the lattice was searched, or that the slices were given."""
 
-    strategy: Literal["batch", "iterative", "priority"]
+    strategy: Literal["batch", "iterative", "priority", "given"]
     max_cross_size: int
     stopped: Literal["exhausted", "iterations"]
     iterations: tuple[Iteration, ...]
     reported: int = Field(
         description="significant slices that say more than those above them, each set of examples "
-        "once; the document holds the first thousand"
+        "once, or all slices of a check; the document holds the first thousand"
     )
     inherited: int = Field(description="significant slices that a slice above them explains")
     duplicates: int = Field(
@@ -278,12 +289,82 @@ class Search(_Part):
     slices_fingerprint: Sha256 = Field(description="of the slices.parquet of this very run")
 
 
+class Check(_Part):
+    """Which slices were checked again."""
+
+    source: Literal["changelist", "file"] = Field(description="what the slices were read from")
+    uri: str
+    changelist_id: str | None = None
+    slices: int = Field(description="slices that were given; each is in slices.parquet")
+    too_small: int = Field(description="those with fewer examples than are tested")
+    empty: int = Field(description="those without any example in this data")
+
+
+class Moment(_Part):
+    """The primary metric on a slice in one of two runs."""
+
+    n: int
+    value: float | None = None
+    delta: Estimate
+    p_adjusted: float | None = None
+    significant: bool
+
+
+class SinceSlice(_Part):
+    """A slice in this run and in an earlier one."""
+
+    slice_id: str
+    name: str
+    predicate: Predicate
+    status: Literal["new", "gone", "stays", "neither"] = Field(
+        description="of its significance: new is significant now only, gone was significant then "
+        "only, stays is both"
+    )
+    now: Moment | None = None
+    then: Moment | None = None
+    missing: str | None = Field(None, description="why now or then is absent")
+    difference: Estimate | None = Field(
+        None, description="delta now minus delta then, with an interval for independent examples"
+    )
+    p_value: float | None = Field(None, description="two-sided, that the deltas are the same")
+    p_adjusted: float | None = None
+    significant: bool = Field(False, description="whether the delta changed")
+    direction: Literal["improved", "degraded", "none"] = Field(
+        "none", description="of the change in the metric's own direction"
+    )
+
+
+class Since(_Part):
+    """What changed since an earlier run, by the primary metric; slices are matched by slice_id."""
+
+    uri: str
+    changelist_id: str
+    created_at: datetime
+    n: int = Field(description="examples of the earlier run")
+    read_from: Literal["slices.parquet", "changelist.json"] = Field(
+        description="whether all tested slices of the earlier run were known, or its reported ones"
+    )
+    metric: str
+    summary: str = Field(description="what changed in plain words")
+    compared: int = Field(description="slices in both runs whose deltas were compared")
+    corrected_for: str
+    new: int
+    gone: int
+    worse: int = Field(description="compared slices whose delta is significantly worse than then")
+    better: int
+    warnings: tuple[str, ...] = ()
+    slices: tuple[SinceSlice, ...] = Field(
+        description="those that are new, gone, worse or better, and those that both runs report or "
+        "check; the first thousand"
+    )
+
+
 class Provenance(_Part):
     """What made the document."""
 
     tool: Literal["slicebeam"] = "slicebeam"
     tool_version: str
-    command: Literal["search"] = "search"
+    command: Literal["search", "check"] = "search"
     runner: str
     seed: int
     config: dict[str, Any] = Field(
@@ -309,6 +390,8 @@ class ChangeList(_Part):
     global_: tuple[Change, ...] = Field(alias="global")
     testing: Testing
     search: Search
+    check: Check | None = None
+    since: Since | None = None
     slices: tuple[Slice, ...]
     provenance: Provenance
 

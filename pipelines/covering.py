@@ -14,19 +14,21 @@ from slicebeam.transforms.count_overlaps import CountOverlaps
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.config import SearchConfig
     from slicebeam.pipelines.preparation import Prepared
     from slicebeam.pipelines.results import Results
+    from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.work_folder import WorkFolder
 
 # The cover is chosen among so many of the reported slices, the worst ones.
 _CANDIDATES = 128
+# CPU time of looking at an example, measured with as many candidates.
+_SECONDS_PER_ROW = 5e-7
 _NOTHING = Cover(np.zeros(0, np.int64), np.zeros(0))
 
 
 def cover(
-    config: SearchConfig,
+    config: RunConfig,
     prepared: Prepared,
     results: Results,
     order: NDArray[np.int64],
@@ -59,8 +61,13 @@ def cover(
         folder,
     )
     if work.done("overlapping") is None:
+        engine.end_earlier("overlaps")
         work.empty_folder("overlaps")
-        engine.run(lambda pipeline: pipeline | "Count overlaps" >> transform)
+        engine.run(
+            lambda pipeline: pipeline | "Count overlaps" >> transform,
+            "overlaps",
+            seconds=prepared.rows * _SECONDS_PER_ROW,
+        )
         work.finish("overlapping", {})
     members, sums = transform.read()
     # The sums of all examples, without their score buckets too.

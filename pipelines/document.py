@@ -12,27 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.base import METHODS, REASONS
-from slicebeam.metrics.distinct_groups import ENOUGH_GROUPS
+from slicebeam.metrics.base import METHODS, NO_EXAMPLES, REASONS, SMALL_SLICE
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance.auc import discretisation_error
-from slicebeam.metrics.slice_test import OF_CELLS
-from slicebeam.metrics.statistic_space import BUCKETS
 from slicebeam.pipelines import changelist as doc
-from slicebeam.pipelines.results import CONFIDENCE, INHERITED, LABELS, says_more
+from slicebeam.pipelines.results import CONFIDENCE, INHERITED, LABELS, NO_LABEL, says_more
+from slicebeam.pipelines.testing_section import testing
 from slicebeam.transforms.learn_domains import domain_to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from slicebeam.metrics.base import Metric
     from slicebeam.metrics.cover import Cover
-    from slicebeam.pipelines.config import SearchConfig
     from slicebeam.pipelines.iterations import Searched
     from slicebeam.pipelines.preparation import Prepared
     from slicebeam.pipelines.results import MetricResult, Results
+    from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.slices_table import SliceNames
     from slicebeam.transforms.extract_predictions import Predictor
 
@@ -41,7 +36,7 @@ MOST_REPORTED = 1000
 
 
 def build(
-    config: SearchConfig,
+    config: RunConfig,
     prepared: Prepared,
     searched: Searched,
     results: Results,
@@ -53,6 +48,7 @@ def build(
 ) -> doc.ChangeList:
     """Return the document of a search, whose reported slices are in the given order."""
     slices = _slices(prepared, results, names, order[:MOST_REPORTED], cover)
+    is_check = prepared.given is not None
     fingerprint = _fingerprint(prepared)
     options = config.resolved(searched.strategy)
     identity = json.dumps([fingerprint, _what_is_found(options)], sort_keys=True).encode()
@@ -82,10 +78,12 @@ def build(
             for name in config.metric
         ),
         global_=changes,
-        testing=_testing(config, prepared, searched, results),
+        testing=testing(config, prepared, searched, results),
         search=doc.Search(
             strategy=_literal(searched.strategy),
-            max_cross_size=prepared.lattice.max_cross_size,
+            max_cross_size=int(results.levels.max(initial=1))
+            if is_check
+            else prepared.lattice.max_cross_size,
             stopped=_literal(searched.stopped),
             iterations=tuple(doc.Iteration(**vars(record)) for record in searched.records),
             reported=len(order),
@@ -96,9 +94,11 @@ def build(
             saved_slices=_literal(results.saved),
             slices_fingerprint=slices_fingerprint,
         ),
+        check=_check(prepared, results),
         slices=slices,
         provenance=doc.Provenance(
             tool_version=version("slicebeam"),
+            command=config.command,
             runner=runner,
             seed=config.seed,
             config=options,
@@ -123,12 +123,30 @@ def _what_is_found(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fingerprint(prepared: Prepared) -> str:
-    shapes = [domain_to_json(domain) for domain in prepared.domains]
+    # What the codes mean, and not where a domain came from.
+    coded = [domain.singletons for domain in prepared.domains]
+    if prepared.given is not None:
+        coded = list(prepared.given.membership.predicates)
+    shapes = [[one.to_json() for one in conditions] for conditions in coded]
     content = json.dumps([prepared.rows, prepared.content, shapes], sort_keys=True)
     return "sha256:" + hashlib.sha256(content.encode()).hexdigest()
 
 
-def _title(config: SearchConfig) -> str:
+def _check(prepared: Prepared, results: Results) -> doc.Check | None:
+    if prepared.given is None:
+        return None
+    wanted, reasons = prepared.given.wanted, results.metrics[0].reason
+    return doc.Check(
+        source=wanted.source,
+        uri=wanted.uri,
+        changelist_id=wanted.changelist_id,
+        slices=len(wanted.slices),
+        too_small=int(np.count_nonzero(reasons == SMALL_SLICE)),
+        empty=int(np.count_nonzero(reasons == NO_EXAMPLES)),
+    )
+
+
+def _title(config: RunConfig) -> str:
     name = metric(config.metric[0]).title
     where = {"worse": "is worse", "better": "is better", "both": "differs"}[config.alternative]
     than = "than before" if config.comparison == "baseline" else "than over all examples"
@@ -136,7 +154,7 @@ def _title(config: SearchConfig) -> str:
 
 
 def summary(
-    config: SearchConfig,
+    config: RunConfig,
     prepared: Prepared,
     results: Results,
     overall: doc.Change,
@@ -154,6 +172,13 @@ def summary(
         whole = f"{name} is {value}"
         what = {"worse": "worse", "better": "better", "both": "different"}[config.alternative]
     text = f"{whole} over {prepared.rows:,} examples. "
+    if prepared.given is not None:
+        number = f"{found:,}" if found else "None"
+        are = "are" if found > 1 else "is"
+        return (
+            text
+            + f"{number} of the {results.keys.size:,} checked slices {are} significantly {what}."
+        )
     if not found:
         return text + f"No slice is significantly {what}."
     text += f"{found:,} slice{'s are' if found > 1 else ' is'} significantly {what}"
@@ -170,13 +195,7 @@ def _say(slices: int) -> str:
     return "says" if slices == 1 else "say"
 
 
-def _worse(measured: MetricResult) -> NDArray[np.bool_]:
-    """Return on which slices the metric is worse than its reference."""
-    worse: NDArray[np.bool_] = (measured.delta > 0) != metric(measured.name).higher_is_better
-    return worse & (measured.delta != 0)
-
-
-def _dataset(config: SearchConfig, prepared: Prepared, fingerprint: str) -> doc.Dataset:
+def _dataset(config: RunConfig, prepared: Prepared, fingerprint: str) -> doc.Dataset:
     return doc.Dataset(
         name=Path(config.data[0]).name,
         uri=config.data,
@@ -192,7 +211,7 @@ def _dataset(config: SearchConfig, prepared: Prepared, fingerprint: str) -> doc.
     )
 
 
-def _models(config: SearchConfig, prepared: Prepared) -> list[doc.Model]:
+def _models(config: RunConfig, prepared: Prepared) -> list[doc.Model]:
     models = [_model("after", prepared.outcome.new)]
     if config.comparison == "baseline" and prepared.outcome.old is not None:
         models.insert(0, _model("before", prepared.outcome.old))
@@ -209,93 +228,6 @@ def _model(role: Any, predictor: Predictor) -> doc.Model:
         score_field=predictor.score,
         model_uri=predictor.model,
     )
-
-
-def _testing(
-    config: SearchConfig, prepared: Prepared, searched: Searched, results: Results
-) -> doc.Testing:
-    first = results.metrics[0]
-    alpha, family = config.used_alpha, sum(searched.tests_per_level)
-    levels = len(searched.tests_per_level)
-    sentences = {
-        "fdr-level": f"Among the significant slices of all levels together at most {alpha:.0%} are "
-        f"expected to be false (Benjamini-Hochberg at {alpha:g}/{levels} within each level).",
-        "fwer-level": f"With probability {1 - alpha:.0%} no significant slice is false "
-        f"(Bonferroni at {alpha:g}/{levels} within each level).",
-        "fwer-tarone": f"With probability {1 - alpha:.0%} no significant slice is false (Tarone: "
-        f"Bonferroni at {alpha:g}/{levels} within each level, without the slices that are too small "
-        "ever to be significant).",
-        "bh": f"Among the significant slices at most {alpha:.0%} are expected to be false "
-        "(Benjamini-Hochberg over all levels).",
-        "by": f"Among the significant slices at most {alpha:.0%} are expected to be false, however "
-        "the tests depend on each other (Benjamini-Yekutieli over all levels).",
-        "none": "Exploratory: nothing was corrected for having tested many slices.",
-    }
-    expected = alpha * sum(searched.tested_per_level) if config.used_correction == "none" else None
-    replicates = None
-    if config.draws_replicates:
-        unit = "groups" if config.group else "rows"
-        replicates = doc.Bootstrap(
-            replicates=config.used_replicates,
-            unit=_literal("cells" if config.used_test in OF_CELLS else unit),
-            seed=config.seed,
-        )
-    return doc.Testing(
-        test=_tests_used(config, first),
-        alternative=config.alternative,
-        alpha=alpha,
-        correction=config.used_correction,
-        corrected_for=sentences[config.used_correction],
-        confidence=CONFIDENCE,
-        bootstrap=replicates,
-        min_slice_size=config.used_min_slice_size,
-        family_size=family,
-        family_per_level=searched.tests_per_level,
-        tested_per_level=searched.tested_per_level,
-        significant=int(first.significant.sum()),
-        degraded=int((first.significant & _worse(first)).sum()),
-        expected_false=expected,
-        warnings=tuple(_warnings(prepared, searched, results)),
-    )
-
-
-def _tests_used(config: SearchConfig, first: MetricResult) -> str:
-    """Return the tests of the slices, the most frequent one first."""
-    if config.is_paper:
-        return f"AutoSlicer's t over {config.used_replicates} Poisson replicates, uncalibrated"
-    counts = np.bincount(first.method, minlength=len(METHODS))[1:]
-    order = np.argsort(-counts, kind="stable")
-    used = [METHODS[1 + code] for code in order.tolist() if counts[code]]
-    return "; ".join(used) or "none: there was nothing to test"
-
-
-def _warnings(prepared: Prepared, searched: Searched, results: Results) -> Iterator[str]:
-    called = results.keys[results.metrics[0].significant]
-    few = int(np.count_nonzero(np.isin(searched.few_groups, called)))
-    if few:
-        yield (
-            f"{few:,} significant slices have fewer than {ENOUGH_GROUPS} groups: their intervals and "
-            "p-values are rough."
-        )
-    for name in prepared.scaling.rough:
-        yield (
-            f"{name}: the largest value or weight dwarfs the others, so that sums without it are rough; "
-            "bound it."
-        )
-    if prepared.space.ranked:
-        error = max(_auc_errors(prepared))
-        if error > 0:
-            yield (
-                f"AUC counts scores in {BUCKETS} buckets: over all examples it is off by at most "
-                f"{error:.1g}."
-            )
-
-
-def _auc_errors(prepared: Prepared) -> Iterator[float]:
-    """Yield by how much each model's AUC of all examples may be off."""
-    for side, coarse in enumerate(prepared.scaling.coarse):
-        histogram = prepared.space.histogram(prepared.totals[None, :], old=side == 1)
-        yield float(np.nan_to_num(discretisation_error(histogram, coarse)[0]))
 
 
 def _global(name: str, prepared: Prepared, *, grouped: bool) -> doc.Change:
@@ -380,6 +312,14 @@ def _slices(
 ) -> tuple[doc.Slice, ...]:
     keys = results.keys[order]
     ids, texts = names.ids(keys).to_pylist(), names.texts(keys).to_pylist()
+    origin = doc.Origin()
+    if prepared.given is not None:
+        wanted = prepared.given.wanted
+        method: Any = "manual" if wanted.source == "file" else "imported"
+        origin = doc.Origin(method=method, derived_from=wanted.changelist_id)
+        # Slices are numbered from 1 in the order in which they were given.
+        called = [prepared.given.names[key - 1] for key in keys.tolist()]
+        texts = [name or text for name, text in zip(called, texts, strict=True)]
     predicates = names.predicates(keys).to_pylist()
     first = results.metrics[0]
     parents = names.ids(first.parent[order]).to_pylist()
@@ -393,21 +333,28 @@ def _slices(
             name=texts[place],
             rank=places[place] + 1 if place in places else None,
             explained=float(cover.explained[places[place]]) if place in places else None,
+            origin=origin,
             definition=doc.Definition(
                 predicate=doc.Predicate.model_validate_json(predicates[place])
             ),
             cross_size=int(results.levels[at]),
             size=doc.Size(n=int(sizes[at]), share=float(sizes[at] / prepared.rows)),
-            impact=float(sizes[at] * first.delta[at]),
-            refinement=doc.Refinement(
-                label=_literal(LABELS[first.label[at]]),
-                parent=parents[place],
-                p_refine=_finite(first.p_refine[at]),
-            ),
+            impact=_finite(sizes[at] * first.delta[at]),
+            refinement=_refinement(first, int(at), parents[place]),
             same_examples_as=copies.get(int(keys[place]), ()),
             changes=tuple(changes[place] for changes in by_metric),
         )
         for place, at in enumerate(order)
+    )
+
+
+def _refinement(first: MetricResult, at: int, parent: str | None) -> doc.Refinement | None:
+    if first.label[at] == NO_LABEL:
+        return None
+    return doc.Refinement(
+        label=_literal(LABELS[first.label[at]]),
+        parent=parent,
+        p_refine=_finite(first.p_refine[at]),
     )
 
 

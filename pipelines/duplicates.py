@@ -190,11 +190,13 @@ def _hashes(
             blocks = plan_hashes(keys[asked], lattice, rows, singleton_sizes)
         folder = work.folder(stage)
         if work.done(f"{stage}/hashed") is None:
+            engine.end_earlier(stage)
             work.empty_folder(stage)
             wired = HashSlices(
                 blocks, lattice, some_shards, engine.workers, folder, singleton_sizes
             )
-            engine.run(partial(_hash, wired))
+            seconds = sum(block.seconds for block in blocks) * len(some_shards) / len(shards)
+            engine.run(partial(_hash, wired), stage, seconds=seconds)
             work.finish(f"{stage}/hashed", {})
         known, sums = read_sums(folder)
         sums = sums[np.searchsorted(known, keys[asked])]

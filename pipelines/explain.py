@@ -11,10 +11,10 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.registry import metric
 
 if TYPE_CHECKING:
-    from slicebeam.pipelines.config import SearchConfig
     from slicebeam.pipelines.iterations import Searched
     from slicebeam.pipelines.preparation import Prepared
     from slicebeam.pipelines.results import MetricResult, Results
+    from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.slices_table import SliceNames
 
 _WHY = {
@@ -50,7 +50,7 @@ _WHY = {
 
 def explain(
     text: str,
-    config: SearchConfig,
+    config: RunConfig,
     prepared: Prepared,
     searched: Searched,
     results: Results,
@@ -70,7 +70,7 @@ def explain(
             f"{config.used_min_slice_size}, not visited, or misspelt); see slice and slice_id in "
             "slices.parquet"
         )
-    level = int(results.levels[at])
+    level = int(prepared.lattice.cross_sizes(results.keys[at : at + 1])[0])
     family = searched.tests_per_level
     name = names.texts(results.keys[at : at + 1]).to_pylist()[0]
     lines = [f"{name} (n = {int(results.sizes[at]):,}, level {level})"]
@@ -92,7 +92,7 @@ def _position(text: str, results: Results, names: SliceNames) -> int | None:
 
 
 def _metric_lines(
-    measured: MetricResult, at: int, config: SearchConfig, prepared: Prepared, results: Results
+    measured: MetricResult, at: int, config: RunConfig, prepared: Prepared, results: Results
 ) -> list[str]:
     method, reason = int(measured.method[at]), int(measured.reason[at])
     own = metric(measured.name)

@@ -21,12 +21,14 @@ from slicebeam.metrics.distinct_groups import ENOUGH_GROUPS
 from slicebeam.metrics.level_bound import Visited, tests_per_level
 from slicebeam.metrics.multiplicity import adjusted
 from slicebeam.metrics.slice_test import SliceTest
+from slicebeam.pipelines.config import SearchConfig
 from slicebeam.pipelines.retested import LEAST_GROUPS, Retested
 from slicebeam.pipelines.runner import Cost, Engine
 from slicebeam.pipelines.strategies import Iterative, Knowledge, Priority
 from slicebeam.transforms.combine_slice_metrics import CombineSliceMetrics, work_items
 from slicebeam.transforms.hash_slices import CountGroups, read_sums
 from slicebeam.transforms.plans import plan_digest, write_plan
+from slicebeam.transforms.storage import fetch, matching
 from slicebeam.transforms.test_significance import (
     BlockTest,
     TestSignificance,
@@ -39,23 +41,23 @@ from slicebeam.transforms.test_significance import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting_plan import PlannedUnit
     from slicebeam.metrics.lattice import Keys
-    from slicebeam.pipelines.config import SearchConfig
     from slicebeam.pipelines.preparation import Prepared
+    from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.strategies import Proposal
     from slicebeam.pipelines.work_folder import WorkFolder
+    from slicebeam.transforms.storage import StoragePath
 
     Array = NDArray[Any]
 
 # Tables of a block take at most this share of the worker's memory: the columns that are counted,
 # the results and their p-values need the rest.
-_TABLES_SHARE = 8
+TABLES_SHARE = 8
 # How far the first, quick test may be off: by this factor in p.
 _SPARED = 10.0
 
@@ -122,7 +124,7 @@ class Searched:
     strategy: str
     stopped: str
     records: tuple[IterationRecord, ...]
-    parts: tuple[Path, ...]
+    parts: tuple[StoragePath, ...]
     tests_per_level: tuple[int, ...]
     tested_per_level: tuple[int, ...]
     few_groups: Keys
@@ -135,18 +137,20 @@ class Iterations:
     ----------
     config, prepared, work, engine : of the run
     on_progress : is told when an iteration begins
+    on_record : is told what an iteration did
     """
 
     def __init__(
         self,
-        config: SearchConfig,
+        config: RunConfig,
         prepared: Prepared,
         work: WorkFolder,
         engine: Engine,
         on_progress: Callable[[Progress], None],
+        on_record: Callable[[IterationRecord], None],
     ) -> None:
         self.config, self.prepared, self.work, self.engine = config, prepared, work, engine
-        self.on_progress = on_progress
+        self.on_progress, self.on_record = on_progress, on_record
         resampling = (
             Resampling(config.used_replicates, config.seed) if config.resamples_examples else None
         )
@@ -169,7 +173,7 @@ class Iterations:
         )
         self.records: list[IterationRecord] = []
         self.few_groups: list[Keys] = [np.zeros(0, np.int64)]
-        self.parts: list[Path] = []
+        self.parts: list[StoragePath] = []
 
     def _budget(self, resampling: Resampling | None) -> Budget:
         return Budget(
@@ -177,15 +181,18 @@ class Iterations:
             self.prepared.space.raw_columns,
             self.prepared.space.passes,
             1 + (resampling.replicates if resampling else 0),
-            self.config.memory // _TABLES_SHARE,
+            self.config.memory // TABLES_SHARE,
         )
 
     def search(self) -> Searched:
         """Run all iterations of the strategy."""
-        strategy = self.config.resolved_strategy(self.prepared.lattice.space())
+        config = self.config
+        if not isinstance(config, SearchConfig):
+            raise TypeError(f"a {config.command} has no strategy")
+        strategy = config.resolved_strategy(self.prepared.lattice.space())
         if strategy == "batch":
             return self._batch()
-        return self._step_by_step(strategy)
+        return self._step_by_step(config, strategy)
 
     def _batch(self) -> Searched:
         lattice = self.prepared.lattice
@@ -203,7 +210,7 @@ class Iterations:
         return self._searched("batch", "exhausted", per_level, per_level)
 
     def _called(
-        self, parts: list[Path], number: int, per_level: tuple[int, ...], times: float
+        self, parts: list[StoragePath], number: int, per_level: tuple[int, ...], times: float
     ) -> list[Keys]:
         """Return the keys, part by part, that a metric calls at a multiple of alpha.
 
@@ -225,8 +232,8 @@ class Iterations:
         return [some[called] for some, called in zip(keys, split, strict=True)]
 
     def _resampled(
-        self, parts: list[Path], per_level: tuple[int, ...], record: IterationRecord
-    ) -> tuple[list[Path], IterationRecord]:
+        self, parts: list[StoragePath], per_level: tuple[int, ...], record: IterationRecord
+    ) -> tuple[list[StoragePath], IterationRecord]:
         """Return parts, and their record, in which the slices that could be significant are tested by replicates.
 
         Those are the slices that would be significant if every p of the first, quick test were a
@@ -266,28 +273,31 @@ class Iterations:
     def _groups(self, stage: str, keys: Keys) -> Array:
         """Return in how many groups the examples of each slice are."""
         folder = self.work.folder(f"{stage}-groups")
-        if self.work.done(f"{stage}/groups") is None:
+        if self.work.done(f"{stage}-groups/counted") is None:
+            self.engine.end_earlier(f"{stage}-groups")
             self.work.empty_folder(f"{stage}-groups")
             transform = CountGroups(keys, self.prepared.lattice, self.prepared.shards, folder)
-            self.engine.run(lambda pipeline: pipeline | "Count groups" >> transform)
-            self.work.finish(f"{stage}/groups", {})
+            self.engine.run(
+                lambda pipeline: pipeline | "Count groups" >> transform, f"{stage}-groups"
+            )
+            self.work.finish(f"{stage}-groups/counted", {})
         known, groups = read_sums(folder)
         groups = groups[np.searchsorted(known, keys)]
         self.few_groups.append(keys[(groups >= LEAST_GROUPS) & (groups < ENOUGH_GROUPS)])
         return groups
 
-    def _step_by_step(self, strategy: str) -> Searched:
+    def _step_by_step(self, config: SearchConfig, strategy: str) -> Searched:
         lattice = self.prepared.lattice
-        known = Knowledge(self.config.used_min_slice_size)
-        keep = self.config.keep_refining
+        known = Knowledge(config.used_min_slice_size)
+        keep = config.keep_refining
         steps: Iterative | Priority
         if strategy == "iterative":
             steps = Iterative(lattice, keep_refining=keep)
         else:
             steps = Priority(
                 lattice,
-                iterations=self.config.iterations,
-                max_candidates=self.config.max_candidates,
+                iterations=config.iterations,
+                max_candidates=config.max_candidates,
                 keep_refining=keep,
             )
         per_level: tuple[int, ...] = ()
@@ -330,7 +340,7 @@ class Iterations:
             np.concatenate(self.few_groups),
         )
 
-    def _sizes_of(self, proposal: Proposal, parts: list[Path]) -> tuple[Keys, Array]:
+    def _sizes_of(self, proposal: Proposal, parts: list[StoragePath]) -> tuple[Keys, Array]:
         """Return the candidates and their sizes; those that are in no part are empty."""
         keys = np.sort(proposal.candidates)
         sizes = np.zeros(keys.size, np.int64)
@@ -339,7 +349,7 @@ class Iterations:
             sizes[at] = _sizes(batch, self.prepared.space.cells)
         return keys, sizes
 
-    def _learn(self, parts: list[Path], known: Knowledge) -> None:
+    def _learn(self, parts: list[StoragePath], known: Knowledge) -> None:
         """Add the p-values of what was counted."""
         for batch in parts_of(parts):
             known.learn(
@@ -362,7 +372,7 @@ class Iterations:
 
     def _count_proposal(
         self, proposal: Proposal, known: Knowledge
-    ) -> tuple[list[Path], IterationRecord]:
+    ) -> tuple[list[StoragePath], IterationRecord]:
         planned = plan_listed(
             proposal.candidates,
             proposal.bases,
@@ -379,7 +389,7 @@ class Iterations:
         candidates: int,
         expected: float | None,
         significant: int,
-    ) -> tuple[list[Path], IterationRecord]:
+    ) -> tuple[list[StoragePath], IterationRecord]:
         """Count and test what is planned, except the blocks that are finished already."""
         number = len(self.records) + 1
         stage = f"iteration-{number}"
@@ -410,7 +420,7 @@ class Iterations:
         *,
         counts_only: bool = False,
         resampling: Resampling | None = None,
-    ) -> tuple[list[Path], Cost]:
+    ) -> tuple[list[StoragePath], Cost]:
         """Count and test what is planned, except the blocks that are finished already.
 
         Parameters
@@ -434,12 +444,17 @@ class Iterations:
         plan = folder / "plan"
         planned_blocks = write_plan(plan, blocks(planned, budget), lattice)
         digest = plan_digest(plan)
+        # A job of an earlier process is waited for if it follows this plan; another one would write
+        # parts that nobody asks for.
+        job = f"{stage}-{digest[:8]}"
+        self.engine.end_earlier(stage, but=job)
         parts = [part_path(folder, block) for block in range(len(planned_blocks))]
         finished = set(finished_blocks(folder, digest, len(planned_blocks)))
 
         def counted() -> int:
+            written = set(matching(folder, "*.arrow"))
             sizes = zip(parts, planned_blocks, strict=True)
-            return sum(block.candidates for part, block in sizes if part.exists())
+            return sum(block.candidates for part, block in sizes if part in written)
 
         if on_begin is not None:
             on_begin(counted)
@@ -467,16 +482,21 @@ class Iterations:
         cost = self.engine.run(
             lambda pipeline: (
                 pipeline | "Combine slice metrics" >> combine | "Test significance" >> test
-            )
+            ),
+            job,
+            seconds=seconds,
+            is_complete=lambda: len(finished_blocks(folder, digest, len(parts))) == len(parts),
         )
         self.work.finish(f"{stage}/cost", asdict(cost))
+        fetch(parts)
         return parts, cost
 
     def _note(self, record: IterationRecord, significant: int) -> None:
-        self.records.append(IterationRecord(**{**asdict(record), "significant": significant}))
+        self.records.append(replace(record, significant=significant))
+        self.on_record(self.records[-1])
 
 
-def parts_of(paths: Iterable[Path]) -> Iterator[pa.RecordBatch]:
+def parts_of(paths: Iterable[StoragePath]) -> Iterator[pa.RecordBatch]:
     """Yield the results of each part."""
     for path in paths:
         yield read_part(path)

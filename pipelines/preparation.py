@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.counting import Tables
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import EngineError, InputError, unknown_name
 from slicebeam.metrics.lattice import Lattice
 from slicebeam.metrics.registry import averaged_column, needs_of, statistic_space
-from slicebeam.pipelines.scaling import scale
+from slicebeam.pipelines.given_domains import given_domains
+from slicebeam.pipelines.scaling import scale, totals
 from slicebeam.pipelines.stage import Stage
 from slicebeam.transforms.convert import Conversion, ConvertToParquet, converted_source
-from slicebeam.transforms.domains import Domain, LeftOut, arrow_type
+from slicebeam.transforms.domains import Domain, LeftOut
 from slicebeam.transforms.extract_predictions import (
     Outcome,
     Predictor,
@@ -28,6 +28,7 @@ from slicebeam.transforms.extract_slice_keys import (
     ExtractPredictions,
     ExtractSliceKeys,
     ReadExamples,
+    shard_path,
 )
 from slicebeam.transforms.files import file_format
 from slicebeam.transforms.learn_domains import (
@@ -38,25 +39,36 @@ from slicebeam.transforms.learn_domains import (
     read_domains,
 )
 from slicebeam.transforms.models import load_model, model_features
-from slicebeam.transforms.schemas import unify_schemas
-from slicebeam.transforms.shards import Shard
+from slicebeam.transforms.pass_over_shards import PassOverShards
+from slicebeam.transforms.shards import Shard, read_all_facts
 from slicebeam.transforms.sources import StoredFile, open_parquet
+from slicebeam.transforms.storage import matching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from slicebeam.metrics.base import Needs
     from slicebeam.metrics.statistic_space import StatisticSpace
     from slicebeam.pipelines.config import SearchConfig
+    from slicebeam.pipelines.given_slices import GivenSlices
+    from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.work_folder import WorkFolder
     from slicebeam.transforms.extract_predictions import Side
+    from slicebeam.transforms.pass_over_shards import Found, Function
     from slicebeam.transforms.shards import Scaling
     from slicebeam.transforms.sources import Source
+    from slicebeam.transforms.storage import StoragePath
 
+# CPU time of reading a value and of counting or coding it, measured on a million examples.
+_SECONDS_PER_VALUE = 4e-8
+# The same of reading a byte of text, and writing it as Parquet.
+_SECONDS_PER_BYTE = 2e-8
+# The same of summing an example of a shard, and below what it is not worth a job.
+_SECONDS_PER_ROW = 2e-8
+_LEAST_PASS_SECONDS = 1.0
 # Bytes that a column of a chunk takes while it is read and coded, for the size of a chunk.
 _CELL_BYTES = 40
 _SMALLEST_CHUNK = 1024
@@ -79,6 +91,7 @@ class Prepared:
     shards : the encoded files
     labels : the classes
     content : a hash of all examples' codes and what is measured of them, whatever their order
+    given : the slices of a check, which has no domains
     """
 
     source: Source
@@ -91,6 +104,7 @@ class Prepared:
     shards: tuple[str, ...]
     labels: tuple[Any, ...]
     content: int
+    given: GivenSlices | None = None
 
     @property
     def rows(self) -> int:
@@ -164,13 +178,15 @@ def _files(work: WorkFolder, pattern: str) -> Callable[[], int]:
 
 
 def read_source(
-    config: SearchConfig, files: Sequence[str], work: WorkFolder, engine: Engine
+    config: RunConfig, files: Sequence[str], work: WorkFolder, engine: Engine
 ) -> Source:
     """Return the source of the data; files that are no Parquet are converted first."""
     kinds = [file_format(path, config.format) for path in files]
     _refuse_csv_options(config, kinds)
     if all(kind == "parquet" for kind in kinds):
-        source = open_parquet([StoredFile(path, path) for path in files])
+        source = open_parquet(
+            [StoredFile(path, path, identity=work.identity_of(path)) for path in files]
+        )
     elif len(set(kinds)) > 1:
         raise InputError(f"--data mixes formats ({', '.join(sorted(set(kinds)))}); convert some")
     else:
@@ -179,24 +195,30 @@ def read_source(
         )
         if work.done("converted") is None:
             transform = ConvertToParquet(list(zip(files, kinds, strict=True)), conversion)
-            engine.run(lambda pipeline: pipeline | "Convert to Parquet" >> transform)
+            size = sum(int(identity[0]) for identity in map(work.identity_of, files) if identity)
+            engine.run(
+                lambda pipeline: pipeline | "Convert to Parquet" >> transform,
+                "convert",
+                seconds=size * _SECONDS_PER_BYTE,
+            )
+            work.check_data()
             work.finish("converted", {})
         source = converted_source(conversion)
     return source.in_chunks(chunk_rows(config, len(source.schema)))
 
 
-def _refuse_csv_options(config: SearchConfig, kinds: Sequence[str]) -> None:
+def _refuse_csv_options(config: RunConfig, kinds: Sequence[str]) -> None:
     if "csv" not in kinds and (config.column_names or config.skip_rows):
         raise InputError(f"--column-names and --skip-rows are for CSV, but the data is {kinds[0]}")
 
 
-def chunk_rows(config: SearchConfig, columns: int) -> int:
+def chunk_rows(config: RunConfig, columns: int) -> int:
     """Return how many examples are read at a time: fewer where there are many columns."""
     fits = config.memory // 2 // (columns * _CELL_BYTES)
     return max(min(config.chunk_rows, fits), min(config.chunk_rows, _SMALLEST_CHUNK))
 
 
-def resolve_outcome(config: SearchConfig, source: Source) -> Outcome:
+def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
     """Return what is asked of each example, after checking that the columns fit each other."""
     label_type = source.column_type(config.label, "--label")
     needs = needs_of(config.metric)
@@ -230,7 +252,7 @@ def resolve_outcome(config: SearchConfig, source: Source) -> Outcome:
     return replace(outcome, class_type=common, positive_class=positive)
 
 
-def _predictor(config: SearchConfig, prefix: str, needs: Needs, source: Source) -> Predictor:
+def _predictor(config: RunConfig, prefix: str, needs: Needs, source: Source) -> Predictor:
     """Return where a model's predictions come from, after checking that the columns are there."""
     column, score, model = (
         getattr(config, prefix + name) for name in ("prediction", "score", "model")
@@ -243,7 +265,7 @@ def _predictor(config: SearchConfig, prefix: str, needs: Needs, source: Source) 
     return Predictor(column, score if is_read else None, model)
 
 
-def _positive_class(config: SearchConfig, label_type: pa.DataType, common: str) -> Any:
+def _positive_class(config: RunConfig, label_type: pa.DataType, common: str) -> Any:
     text = config.positive_class
     if text is None:
         if common == "string":
@@ -268,7 +290,7 @@ def _positive_class(config: SearchConfig, label_type: pa.DataType, common: str) 
         ) from error
 
 
-def choose_features(config: SearchConfig, source: Source, outcome: Outcome) -> list[str]:
+def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list[str]:
     """Return the columns that are features: those named, or all that are nothing else."""
     names = source.schema.names
     for option, given in (
@@ -316,8 +338,13 @@ def learn(
         )
         transform = LearnDomains(source, features, options, work.folder("domains"))
         if features:
-            engine.run(lambda pipeline: pipeline | "Learn domains" >> transform)
+            engine.run(
+                lambda pipeline: pipeline | "Learn domains" >> transform,
+                "domains",
+                seconds=source.rows * len(features) * _SECONDS_PER_VALUE,
+            )
         learned = read_domains(transform.folder)
+        work.check_data()
         work.finish("domains", {"learned": [domain_to_json(domain) for domain in learned]})
     else:
         learned = [domain_from_json(shape) for shape in facts["learned"]]
@@ -325,82 +352,8 @@ def learn(
     return domains, tuple(domain for domain in learned if isinstance(domain, LeftOut))
 
 
-def given_domains(
-    path: str, source: Source, features: Sequence[str]
-) -> tuple[tuple[Domain, ...], tuple[LeftOut, ...]]:
-    """Return the domains of an earlier run's ChangeList, for the same features of this data.
-
-    Raises
-    ------
-    InputError
-        The file holds no domains, or a column can't be held against those of its name.
-    """
-    try:
-        document = json.loads(Path(path).read_text("utf-8"))
-        shapes = document["dataset"]["domains"]
-        known = {shape["name"]: domain_from_json(shape) for shape in shapes}
-    except FileNotFoundError as error:
-        raise InputError(f"--domains {path}: no such file") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"--domains {path}: no ChangeList with domains in it") from error
-    domains = []
-    left_out = [
-        LeftOut(name, f"in {path} but not in this data")
-        for name in known
-        if name not in source.schema.names
-    ]
-    for name in features:
-        domain = known.get(name)
-        if not isinstance(domain, Domain):
-            left_out.append(LeftOut(name, f"it has no domain in {path}"))
-            continue
-        kind = source.schema.field(name).type
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        is_list = pa.types.is_list(kind)
-        kind = kind.value_type if is_list else kind
-        common = _compared_as(kind, arrow_type(domain.data_type))
-        if common is None or is_list != (domain.kind == "list"):
-            was = f"list<{domain.data_type}>" if domain.kind == "list" else domain.data_type
-            now = f"list<{kind}>" if is_list else kind
-            raise InputError(
-                f"--domains {path}: column {name!r} was {was} and is {now} now; cast it, or leave "
-                "it out with --exclude-features"
-            )
-        given = replace(domain, data_type=str(common), closed=False)
-        try:
-            # Values that do not fit are found here, where the file is known.
-            given.encode(pa.nulls(0, kind))
-        except InputError as error:
-            raise InputError(f"--domains {path}: column {name!r}: {error}") from error
-        domains.append(given)
-    return tuple(domains), tuple(left_out)
-
-
-def _compared_as(now: pa.DataType, before: pa.DataType) -> pa.DataType | None:
-    """Return the type in which pandas compares a column with values of another type.
-
-    None for types of which no value equals one of the other.
-    """
-    types = pa.types
-    numbers = all(types.is_integer(kind) or types.is_floating(kind) for kind in (now, before))
-    if now == before or (numbers and types.is_floating(now)):
-        return now
-    if numbers and types.is_floating(before):
-        return pa.float64()
-    if numbers:
-        return now if now == pa.uint64() else pa.int64()
-    alike = (types.is_decimal, types.is_timestamp, types.is_date, types.is_time)
-    if not any(is_kind(now) and is_kind(before) for is_kind in alike):
-        return None
-    schemas = [(name, pa.schema([(name, kind)])) for name, kind in (("x", now), ("x", before))]
-    try:
-        return unify_schemas(schemas).field(0).type
-    except InputError:
-        return None
-
-
 def model_columns(
-    config: SearchConfig, source: Source, features: Sequence[str]
+    config: RunConfig, source: Source, features: Sequence[str]
 ) -> dict[Side, tuple[str, ...]]:
     """Return the columns that each model file reads."""
     columns: dict[Side, tuple[str, ...]] = {}
@@ -418,8 +371,25 @@ def model_columns(
     return columns
 
 
+def missing_shard(encoding: Encoding, facts: Sequence[Mapping[str, Any]]) -> StoragePath:
+    """Return the first shard that is not among those whose facts are known, which lack examples."""
+    known = {split.index: 0 for split in encoding.source.splits}
+    starts = {(fact["split"], fact["start_row"]) for fact in facts}
+    for fact in facts:
+        known[fact["split"]] += fact["rows"]
+    split = next(one for one in encoding.source.splits if known[one.index] != one.rows)
+    mine = sorted(
+        (fact["start_row"], fact["rows"]) for fact in facts if fact["split"] == split.index
+    )
+    row, batch = split.start_row, 0
+    while (split.index, row) in starts:
+        row += mine[batch][1]
+        batch += 1
+    return shard_path(encoding.folder, split.index, batch)
+
+
 def encode(
-    config: SearchConfig,
+    config: RunConfig,
     encoding: Encoding,
     lattice: Lattice,
     left_out: tuple[LeftOut, ...],
@@ -434,28 +404,33 @@ def encode(
                 | "Read examples" >> ReadExamples(encoding.source, encoding.columns())
                 | "Extract predictions" >> ExtractPredictions(encoding)
                 | "Extract slice keys" >> ExtractSliceKeys(encoding)
-            )
+            ),
+            "encode",
+            seconds=encoding.source.rows * len(encoding.columns()) * _SECONDS_PER_VALUE,
         )
+        work.check_data()
         work.finish("encoded", {})
-    shards = [Shard(path) for path in sorted(encoding.folder.glob("*.arrow"))]
-    facts = [shard.facts for shard in shards]
+    paths = matching(encoding.folder, "*.arrow")
+    facts = read_all_facts(paths)
     rows = sum(fact["rows"] for fact in facts)
     if rows != encoding.source.rows:
-        raise InputError(
-            f"the data changed while it was read: {encoding.source.rows:,} examples at first, then "
-            f"{rows:,}; run again"
+        raise EngineError(
+            f"{missing_shard(encoding, facts)} is missing: {encoding.source.rows - rows:,} of "
+            f"{encoding.source.rows:,} examples are not there; run again without --resume"
         )
     labels = check_classes(
         [fact["classes"] for fact in facts],
         encoding.outcome,
         is_positive_named=config.positive_class is not None,
     )
-    scaling = scale(encoding, shards, facts, rows)
-    tables = Tables([], lattice, scaling.space, None)
-    for shard in shards:
-        for block in shard.blocks(scaling):
-            tables.add(block)
-    if config.weight and not scaling.space.weights(tables.total[0]).sum() > 0:
+
+    def over(stage: str, function: Function) -> list[Found]:
+        return pass_over(paths, rows, stage, function, work, engine)
+
+    scaling = scale(encoding, over, facts, rows)
+    found = over("totals", partial(totals, scaling, lattice))
+    of_all = np.sum([one["totals"] for one in found], axis=0)
+    if config.weight and not scaling.space.weights(of_all).sum() > 0:
         raise InputError(f"--weight {config.weight!r} is 0 for every example")
     return Prepared(
         encoding.source,
@@ -464,8 +439,30 @@ def encode(
         left_out,
         lattice,
         scaling,
-        tables.total[0],
-        tuple(str(shard.path) for shard in shards),
+        of_all,
+        tuple(map(str, paths)),
         tuple(labels),
         sum(fact["content"] for fact in facts) % 2**64,
     )
+
+
+def pass_over(
+    shards: Sequence[StoragePath],
+    rows: int,
+    stage: str,
+    function: Function,
+    work: WorkFolder,
+    engine: Engine,
+) -> list[Found]:
+    """Return what a function finds in the shards, which workers read where there are many rows."""
+    seconds = rows * _SECONDS_PER_ROW
+    if engine.workers == 1 or seconds < _LEAST_PASS_SECONDS:
+        return [function(map(Shard, shards))]
+    folder = work.folder(stage)
+    transform = PassOverShards(function, [*map(str, shards)], 2 * engine.workers, folder)
+    if work.done(f"{stage}/passed") is None:
+        engine.end_earlier(stage)
+        work.empty_folder(stage)
+        engine.run(lambda pipeline: pipeline | stage >> transform, stage, seconds=seconds)
+        work.finish(f"{stage}/passed", {})
+    return transform.read()

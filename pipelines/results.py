@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import stdtrit
 
+from slicebeam.metrics.base import NO_EXAMPLES, SMALL_SLICE
 from slicebeam.metrics.counting_plan import plan_listed
 from slicebeam.metrics.lattice import contains
 from slicebeam.metrics.multiplicity import adjusted
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config import SearchConfig
     from slicebeam.pipelines.iterations import Iterations, Searched
     from slicebeam.pipelines.preparation import Prepared
+    from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.work_folder import WorkFolder
 
@@ -155,15 +157,80 @@ def collect(
     return Results(kept.keys, levels, kept.sums, prepared.space, metrics, same_as, saved)
 
 
+def collect_given(
+    config: RunConfig,
+    prepared: Prepared,
+    searched: Searched,
+    iterations: Iterations,
+    work: WorkFolder,  # noqa: ARG001  (as in `collect`)
+    engine: Engine,  # noqa: ARG001
+) -> Results:
+    """Return the results of given slices: all of them, tested or not.
+
+    A slice that is too small to be tested, or has no example, has p = 1 and a reason. Slices are not
+    held against each other: there are no labels, and none counts as another's duplicate.
+    """
+    kept, q = _load(config, prepared, searched, keep_all=True, keep_small=True)
+    kept, q = _with_empty(kept, q, prepared.lattice.singleton_keys())
+    significant = q <= config.used_alpha
+    parents = _ParentSums(prepared, iterations, kept, np.zeros(kept.keys.size, bool))
+    levels = np.ones(kept.keys.size, np.int64)
+    called = _Called(config, prepared, kept, levels, q, significant, parents)
+    metrics = [_metric_result(number, called) for number in range(len(config.metric))]
+    for measured in metrics:
+        measured.label[:] = NO_LABEL
+        measured.parent[:] = 0
+        # Some metrics have a value by convention where there is no example.
+        empty = measured.reason == NO_EXAMPLES
+        for values in (measured.value, measured.delta, measured.low, measured.high):
+            values[empty] = np.nan
+    predicates = prepared.given.membership.predicates if prepared.given is not None else ()
+    sizes = np.array([len(conditions) for conditions in predicates], np.int64)
+    return Results(kept.keys, sizes, kept.sums, prepared.space, metrics, kept.keys.copy(), "tested")
+
+
+def _with_empty(
+    kept: _Kept, q: NDArray[np.float64], keys: Keys
+) -> tuple[_Kept, NDArray[np.float64]]:
+    """Return all slices by key: those without an example are in no part."""
+    at = np.searchsorted(keys, kept.keys)
+    metrics = q.shape[1]
+
+    def filled(values: NDArray[Any], empty: float) -> NDArray[Any]:
+        whole = np.full((keys.size, *values.shape[1:]), empty, values.dtype)
+        whole[at] = values
+        return whole
+
+    small = np.isnan(kept.p)
+    reason = np.where(small, SMALL_SLICE, kept.reason).astype(np.int8)
+    whole = _Kept(
+        keys,
+        filled(kept.sums, 0),
+        filled(np.where(small, 1.0, kept.p), 1.0),
+        filled(kept.least, 1.0),
+        filled(reason, NO_EXAMPLES),
+        filled(kept.method, 0),
+        filled(kept.se, np.nan),
+    )
+    return whole, filled(np.where(small, 1.0, q), 1.0).reshape(-1, metrics)
+
+
 def says_more(label: NDArray[np.int8]) -> NDArray[np.bool_]:
     """Return which slices say more than those above them."""
     return np.isin(label, (NEW, REFINES))
 
 
 def _load(
-    config: SearchConfig, prepared: Prepared, searched: Searched, *, keep_all: bool
+    config: RunConfig,
+    prepared: Prepared,
+    searched: Searched,
+    *,
+    keep_all: bool,
+    keep_small: bool = False,
 ) -> tuple[_Kept, NDArray[np.float64]]:
     """Return the slices that may be reported, and their q-values [slices, metrics].
+
+    Slices too small to be tested are kept where they are asked for, with p and q NaN.
 
     A slice whose p exceeds alpha is not significant after any correction, and does not change the
     q-value of one that is, so that of very many slices only the others are kept in memory.
@@ -178,7 +245,7 @@ def _load(
         }
         sums = np.stack([batch.column(f"c{i}").to_numpy() for i in range(columns)], axis=1)
         piece = _Kept(batch.column("key").to_numpy(), sums, **each)
-        wanted = ~np.isnan(piece.p[:, 0])
+        wanted = ~np.isnan(piece.p[:, 0]) | keep_small
         if not keep_all and correction not in ("bh", "by"):
             first = lattice.cross_sizes(piece.keys) == 1
             wanted &= (piece.p <= config.used_alpha).any(axis=1) | first
@@ -193,11 +260,12 @@ def _load(
     )
     levels = lattice.cross_sizes(kept.keys)
     tests = searched.tests_per_level
-    q = [
-        adjusted(kept.p[:, i], levels, tests, correction, len(tests), kept.least[:, i])
-        for i in range(metrics)
-    ]
-    return kept, np.stack(q, axis=1)
+    q = np.full(kept.p.shape, np.nan)
+    for i in range(metrics):
+        tested = ~np.isnan(kept.p[:, i])
+        p, least = kept.p[tested, i], kept.least[tested, i]
+        q[tested, i] = adjusted(p, levels[tested], tests, correction, len(tests), least)
+    return kept, q
 
 
 class _ParentSums:
@@ -251,7 +319,7 @@ class _ParentSums:
 class _Called:
     """The kept slices, and which of them are significant in each metric [slices, metrics]."""
 
-    config: SearchConfig
+    config: RunConfig
     prepared: Prepared
     kept: _Kept
     levels: NDArray[np.int64]
@@ -378,7 +446,7 @@ def _labels(
     return label, best, p_refine
 
 
-def report_order(results: Results, config: SearchConfig) -> NDArray[np.int64]:
+def report_order(results: Results, config: RunConfig) -> NDArray[np.int64]:
     """Return the slices to report, the worst first.
 
     These are the significant slices of the first metric that are *new* or *refine*, each set of

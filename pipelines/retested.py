@@ -12,11 +12,10 @@ from slicebeam.metrics import base
 from slicebeam.transforms.test_significance import read_part, write_part
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from slicebeam.metrics.lattice import Keys
+    from slicebeam.transforms.storage import StoragePath
 
 # A cluster bootstrap of fewer groups has too few different replicates.
 LEAST_GROUPS = 30
@@ -40,7 +39,7 @@ class Retested:
 
     @classmethod
     def read(
-        cls, parts: list[Path], groups: NDArray[np.int64] | None, metrics: tuple[int, ...]
+        cls, parts: list[StoragePath], groups: NDArray[np.int64] | None, metrics: tuple[int, ...]
     ) -> Retested:
         """Read the parts of the second count.
 
@@ -69,7 +68,7 @@ class Retested:
                     columns[f"{name}{number}"] = np.where(few, code, column).astype(np.int8)
         return cls(keys[order], columns, metrics)
 
-    def rewrite(self, part: Path, target: Path) -> Path:
+    def rewrite(self, part: StoragePath, target: StoragePath) -> StoragePath:
         """Write a part of the first count with what the replicates say, and return its file."""
         batch = read_part(part)
         keys = batch.column("key").to_numpy()

@@ -2,58 +2,35 @@
 
 from __future__ import annotations
 
-import logging
+import hashlib
 import os
 import re
-import threading
+import tempfile
 import time
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from slicebeam.metrics import errors
-from slicebeam.metrics.errors import EngineError, InputError, SlicebeamError, unknown_name
-from slicebeam.pipelines.worker_processes import WorkerProcesses
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.engines.config_files import RunnerConfig, runner_config, shipped_configs
+from slicebeam.pipelines.engines.in_process import InProcess
+from slicebeam.pipelines.engines.job_log import logged_to
+from slicebeam.pipelines.engines.options import (
+    DirectOptions,
+    FlinkOptions,
+    PrismOptions,
+    SparkOptions,
+)
+from slicebeam.pipelines.engines.reported_errors import for_user
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from typing_extensions import Self
 
-# An engine hands an exception of a worker on as text, with the step's name and a traceback.
-_REMOTE_ERROR = re.compile(
-    r"(?:slicebeam\.metrics\.errors\.)(InputError|EngineError): (.+?)(?= \[while running|\n|$)"
-)
-# Seconds between two looks whether the worker processes are there.
-_PATIENCE = 0.5
-_STEP = re.compile(r" \[while running '.*?'\]", re.DOTALL)
+    from slicebeam.pipelines.engines.backend import Backend
 
-
-class DirectOptions(BaseModel):
-    """Options of the in-process engine.
-
-    Attributes
-    ----------
-    workers : processes that count at once; 1 stays in this process
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    workers: Annotated[int, Field(ge=1, le=256)] = 1
-
-
-class RunnerConfig(BaseModel):
-    """A file of ``runner_configs/``: the engine and its options."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    runner: Literal["direct"]
-    options: DirectOptions = DirectOptions()
+__all__ = ["Cost", "Engine", "RunnerConfig", "runner_config", "shipped_configs"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +39,7 @@ class Cost:
 
     Attributes
     ----------
-    cpu_seconds : of this process and of its workers
+    cpu_seconds : of this process and of those that it started
     wall_seconds : elapsed
     shuffled_bytes : of tables that were sent between workers
     """
@@ -72,70 +49,8 @@ class Cost:
     shuffled_bytes: int = 0
 
 
-def shipped_configs() -> list[str]:
-    """Return the names of the engines that come with the package."""
-    from slicebeam import runner_configs
-
-    folder = Path(next(iter(runner_configs.__path__)))
-    return sorted(path.stem for path in folder.glob("*.yaml"))
-
-
-def runner_config(name: str, overrides: Sequence[str]) -> RunnerConfig:
-    """Return the engine of a file, or of one that comes with the package.
-
-    Parameters
-    ----------
-    name : path of a YAML file, or ``direct``, ``direct_multi`` …
-    overrides : ``key=value`` options
-
-    Raises
-    ------
-    InputError
-        The file is missing or wrong; an option is unknown or has a bad value.
-    """
-    import yaml
-
-    if name in shipped_configs():
-        from slicebeam import runner_configs
-
-        path = Path(next(iter(runner_configs.__path__))) / f"{name}.yaml"
-    else:
-        path = Path(name)
-    try:
-        content = yaml.safe_load(path.read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise unknown_name("runner-config", name, shipped_configs()) from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"--runner-config {name}: no readable YAML ({reason})") from error
-    if not isinstance(content, dict):
-        raise InputError(f"--runner-config {name}: a mapping of 'runner' and 'options' is expected")
-    for key in content:
-        if key not in RunnerConfig.model_fields:
-            raise InputError(f"{name}: {unknown_name('key', str(key), RunnerConfig.model_fields)}")
-    options = dict(content.get("options") or {})
-    for override in overrides:
-        key, equals, value = override.partition("=")
-        if not equals:
-            raise InputError(f"--runner-option {override!r}: write it as key=value")
-        options[key] = value
-    for key in options:
-        if key not in DirectOptions.model_fields:
-            known = DirectOptions.model_fields
-            raise InputError(f"runner {name}: {unknown_name('option', str(key), known)}")
-    try:
-        return RunnerConfig.model_validate({**content, "options": options})
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise InputError(
-            f"--runner-config {name}, {place} {first['input']!r}: "
-            f"{first['msg'].replace('Input should', 'it must')}"
-        ) from error
-
-
 class Engine:
-    """Runs pipelines one after another; a context, which ends its worker processes.
+    """Runs pipelines one after another; a context, which ends what was started for them.
 
     Parameters
     ----------
@@ -145,150 +60,182 @@ class Engine:
     def __init__(self, config: RunnerConfig) -> None:
         self.config = config
         self.log = Path(os.devnull)
-        # They import for a second what they need: meanwhile this process does its own.
-        self._processes = WorkerProcesses(self.workers) if self.workers > 1 else None
+        self.run_id = ""
+        self._resumes = False
+        self._backend = _backend(config)
+        self._driver = InProcess(1)
+        self._is_checked = self._is_log_temporary = False
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._processes is not None:
-            self._processes.stop()
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._backend.stop()
+        if self._is_log_temporary and kind is None:
+            self.log.unlink(missing_ok=True)
 
-    def log_to(self, log: Path) -> None:
-        """Let worker processes write to a file; before the first pipeline."""
-        self.log = log
+    def log_to(self, log: object, run_id: str = "", *, resumes: bool = False) -> None:
+        """Let processes of the engine write to a file; before the first pipeline.
+
+        Parameters
+        ----------
+        log : path in the work folder; where that is in object storage, a temporary file is used,
+            which stays only where a run fails
+        run_id : what identifies the run in the names of its jobs; else a hash of the log's path and
+            the engine's options
+        resumes : whether an earlier process of this run may have left jobs that still run
+        """
+        self._resumes = resumes
+        if isinstance(log, Path):
+            self.log = log
+        else:
+            descriptor, name = tempfile.mkstemp(prefix="slicebeam-", suffix=".log")
+            os.close(descriptor)
+            self.log, self._is_log_temporary = Path(name), True
+        identity = f"{os.path.abspath(str(log))}\n{self.config}"  # noqa: PTH100  (a URI stays one)
+        self.run_id = run_id or hashlib.sha256(identity.encode()).hexdigest()[:10]
+        self._backend.log = self._driver.log = self.log
 
     @property
     def name(self) -> str:
         """What the document calls the engine."""
-        return "direct" if self.workers == 1 else f"direct, {self.workers} processes"
+        return self._backend.name
 
     @property
     def workers(self) -> int:
         """How many can work at once."""
-        return self.config.options.workers
+        return self._backend.workers
 
-    def run(self, build: Callable[[Any], Any]) -> Cost:
+    def job_name(self, stage: str, run: str | None = None) -> str:
+        """Return the name of a stage's job: the same again for the same run and stage."""
+        parts = (
+            "slicebeam",
+            self.run_id if run is None else run,
+            re.sub(r"[^a-z0-9]+", "-", stage.lower()).strip("-"),
+        )
+        return "-".join(filter(None, parts))
+
+    def sent_options(self, stage: str, run: str) -> list[str]:
+        """Return Beam's options of a stage's job, as flags."""
+        return self._backend.sent_options(self.job_name(stage, run))
+
+    def sends(self, seconds: float | None) -> bool:
+        """Say whether work of so many seconds goes to the engine, or is too small for a job of it."""
+        return seconds is None or seconds >= self._backend.smallest_job_seconds
+
+    def check_storage(self, paths: Sequence[object]) -> None:
+        """Refuse paths that the engine's workers cannot see.
+
+        Parameters
+        ----------
+        paths : of data, output and work folder
+
+        Raises
+        ------
+        InputError
+            One is on this machine, and the workers are not.
+        """
+        elsewhere = self._backend.runs_on_other_machines()
+        if elsewhere is None:
+            return
+        for path in map(str, paths):
+            if not self._backend.sees(path):
+                where = "elsewhere" if "://" in path else "on this machine"
+                raise InputError(
+                    f"{path} is {where}, and the workers of {elsewhere} do not see it; "
+                    f"{self._backend.storage_hint}"
+                )
+
+    def end_earlier(self, stage: str, but: str = "") -> None:
+        """End the jobs that an earlier process of a resumed run left, for a stage.
+
+        Parameters
+        ----------
+        stage : whose jobs are ended, by whatever plan
+        but : stage and plan whose job may go on
+        """
+        if self._resumes:
+            self._check()
+            self._backend.end_earlier(self.job_name(stage), self.job_name(but) if but else "")
+
+    def run(
+        self,
+        build: Callable[[Any], Any],
+        stage: str,
+        seconds: float | None = None,
+        *,
+        is_complete: Callable[[], bool] | None = None,
+    ) -> Cost:
         """Run the pipeline that ``build`` puts together.
+
+        Where a run is resumed whose earlier process sent a job for this stage, and the engine kept
+        it, that job is waited for instead.
+
+        Parameters
+        ----------
+        build : adds the transforms to an empty pipeline
+        stage : short name of what it does, such as ``iteration-2``
+        seconds : estimated work; where it is less than what a job costs on the engine, it is done
+            in this process. None runs on the engine.
+        is_complete : whether all is there that the job was to write; else a finished job of an
+            earlier process is not taken for it
 
         Raises
         ------
         SlicebeamError
             What a worker reported, in its own words; anything else is an `EngineError`.
         """
-        import apache_beam as beam
-
+        self._check()
+        backend = self._backend if self.sends(seconds) else self._driver
         begun, cpu = time.perf_counter(), self._cpu_seconds()
-        pipeline = beam.Pipeline(runner=self._runner(), options=self._options())
-        build(pipeline)
         try:
-            with _quiet():
-                if self._processes is None:
-                    result = pipeline.run()
+            with logged_to(self.log):
+                name = self.job_name(stage)
+                result = self._backend.attach(name) if self._resumes else None
+                if result is not None and (is_complete is None or is_complete()):
+                    backend = self._backend
                 else:
-                    result = _run_aside(pipeline, self._processes)
+                    result = backend.run(build, name)
+                shuffled = _counter(result, "shuffled_bytes", backend.counters)
         except Exception as error:
             # An interrupt in the runner's own thread arrives as an error of the worker.
             if "KeyboardInterrupt" in str(error):
                 raise KeyboardInterrupt from error
-            raise _for_user(error) from error
-        return Cost(
-            self._cpu_seconds() - cpu,
-            time.perf_counter() - begun,
-            _counter(result, "shuffled_bytes"),
-        )
+            known_log = None if str(self.log) == os.devnull else self.log
+            raise for_user(error, known_log) from error
+        return Cost(self._cpu_seconds() - cpu, time.perf_counter() - begun, shuffled)
+
+    def _check(self) -> None:
+        if not self._is_checked:
+            self._backend.check()
+            self._is_checked = True
 
     def _cpu_seconds(self) -> float:
-        workers = self._processes.cpu_seconds() if self._processes is not None else 0.0
-        return time.process_time() + workers
-
-    def _options(self) -> Any:
-        from apache_beam.options.pipeline_options import PipelineOptions
-
-        return PipelineOptions([f"--direct_num_workers={self.workers}"])
-
-    def _runner(self) -> Any:
-        # Made explicitly: DirectRunner would first look for another runner's binary on the web.
-        from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-
-        if self._processes is None:
-            return FnApiRunner()
-        from apache_beam.transforms.environments import ExternalEnvironment
-
-        return FnApiRunner(
-            default_environment=ExternalEnvironment(self._processes.address(self.log))
-        )
+        return time.process_time() + self._backend.cpu_seconds()
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep what the engine logs, from its threads too, away from the user's terminal.
+def _backend(config: RunnerConfig) -> Backend:
+    """Return the engine of its options."""
+    options = config.options
+    if isinstance(options, DirectOptions):
+        return InProcess(options.workers)
+    if isinstance(options, PrismOptions):
+        from slicebeam.pipelines.engines.prism import Prism
 
-    A worker's traceback is logged before its exception arrives, which tells the same in a line.
-    """
-    logger, hook = logging.getLogger("apache_beam"), threading.excepthook
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    threading.excepthook = lambda _: None
-    try:
-        yield
-    except KeyboardInterrupt:
-        # Threads that wait for what was ended will still complain, and stay quiet.
-        raise
-    except BaseException:
-        logger.setLevel(level)
-        threading.excepthook = hook
-        raise
-    logger.setLevel(level)
-    threading.excepthook = hook
+        return Prism(options)
+    if isinstance(options, FlinkOptions):
+        from slicebeam.pipelines.engines.flink import Flink
 
+        return Flink(options)
+    if isinstance(options, SparkOptions):
+        from slicebeam.pipelines.engines.spark import Spark
 
-def _run_aside(pipeline: Any, processes: WorkerProcesses) -> Any:
-    """Run a pipeline in a thread, so that an interrupt or a lost worker ends the waiting for it.
+        return Spark(options)
+    from slicebeam.pipelines.engines.dataflow import Dataflow
 
-    Beam would wait for ever.
-    """
-    outcome: Future[Any] = Future()
-
-    def work() -> None:
-        try:
-            outcome.set_result(pipeline.run())
-        except BaseException as error:  # noqa: BLE001  (handed to the caller)
-            outcome.set_exception(error)
-
-    threading.Thread(target=work, daemon=True).start()
-    while True:
-        try:
-            return outcome.result(timeout=_PATIENCE)
-        except FutureTimeoutError:  # noqa: PERF203
-            # The pipeline's own error may be one too.
-            if outcome.done():
-                raise
-            processes.check()
+    return Dataflow(options)
 
 
-def _counter(result: Any, name: str) -> int:
+def _counter(result: Any, name: str, kind: str) -> int:
     found = result.metrics().query()["counters"]
-    return sum(
-        counter.committed or counter.attempted or 0
-        for counter in found
-        if counter.key.metric.name == name
-    )
-
-
-def _for_user(error: BaseException) -> SlicebeamError:
-    """Return the error that a worker raised for the user, found in what the engine made of it."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, SlicebeamError):
-            return type(cause)(_STEP.sub("", str(cause)))
-        cause = cause.__cause__
-    found = _REMOTE_ERROR.search(str(error))
-    if found:
-        kind: type[SlicebeamError] = getattr(errors, found.group(1))
-        return kind(found.group(2))
-    lines = [line for line in _STEP.sub("", str(error)).splitlines() if line.strip()]
-    return EngineError(
-        f"the engine failed: {type(error).__name__}: {lines[-1] if lines else 'no message'}"
-    )
+    return sum(getattr(counter, kind) or 0 for counter in found if counter.key.metric.name == name)

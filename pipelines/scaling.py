@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slicebeam.metrics.counting import Tables
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.significance.auc import bucket_edges
 from slicebeam.metrics.statistic_space import BUCKETS, Range
 from slicebeam.transforms.shards import Scaling, score_column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.lattice import Lattice
+    from slicebeam.metrics.statistic_space import StatisticSpace
     from slicebeam.transforms.extract_slice_keys import Encoding
+    from slicebeam.transforms.pass_over_shards import Found, Function
     from slicebeam.transforms.shards import Shard
+
+    # Applies a function to all shards, under a name, and returns what it finds in each group of them.
+    OverShards = Callable[[str, Function], list[Found]]
 
 # Cells of which macro averages may be made.
 _MOST_CELLS = 4096
@@ -29,9 +37,15 @@ _ROUGH = 0.01
 
 
 def scale(
-    encoding: Encoding, shards: Sequence[Shard], facts: Sequence[dict[str, Any]], rows: int
+    encoding: Encoding, over: OverShards, facts: Sequence[dict[str, Any]], rows: int
 ) -> Scaling:
     """Return how the shards' columns become statistics, from what is in all of them.
+
+    Parameters
+    ----------
+    over : applies a function to all shards, a group at a time
+    facts : that each shard's writer said of it
+    rows : examples
 
     Raises
     ------
@@ -64,13 +78,13 @@ def scale(
     heaviest = max(fact["heaviest"] for fact in facts)
     scaling = Scaling(space.scaled(ranges, heaviest, rows), classes, other)
     if space.ranked:
-        scaling = _ranked(scaling, shards, rows)
-    return _refined(scaling, shards, ranges, heaviest)
+        scaling = _ranked(scaling, over, rows)
+    return _refined(scaling, over, ranges, heaviest)
 
 
 def _refined(
     scaling: Scaling,
-    shards: Sequence[Shard],
+    over: OverShards,
     ranges: dict[tuple[str, bool], Range],
     heaviest: float,
 ) -> Scaling:
@@ -81,16 +95,11 @@ def _refined(
     space = scaling.space
     if not (space.terms or space.weighted):
         return scaling
-    sizes, weight_sizes, rows = [0] * len(space.all_terms), [0, 0], 0
-    for shard in shards:
-        for block in shard.blocks(scaling):
-            rows += block.rows
-            for at, term in enumerate(block.terms):
-                sizes[at] += int(np.abs(term).sum())
-            for power, weight in enumerate(block.weights):
-                weight_sizes[power] += int(weight.sum())
+    found = over("sizes", partial(_sizes, scaling))
+    rows, *sizes = (int(size) for size in np.sum([one["sizes"] for one in found], axis=0))
+    weight_sizes = sizes[len(space.all_terms) :]
     # Each example may have lost half a unit.
-    own = [(size + rows) * scale for size, scale in zip(sizes, space.scales, strict=True)]
+    own = [(size + rows) * scale for size, scale in zip(sizes, space.scales, strict=False)]
     first, second = (
         (size + rows) * scale for size, scale in zip(weight_sizes, space.weight_scales, strict=True)
     )
@@ -103,40 +112,86 @@ def _refined(
     return replace(scaling, space=refined, rough=tuple(sorted(rough)))
 
 
-def _ranked(scaling: Scaling, shards: Sequence[Shard], rows: int) -> Scaling:
+def _sizes(scaling: Scaling, shards: Iterable[Shard]) -> Found:
+    """Return the number of rows, the sizes of the terms, and those of the weights [1 + terms + 2]."""
+    terms = len(scaling.space.all_terms)
+    sizes = np.zeros(1 + terms + 2, np.int64)
+    for shard in shards:
+        for block in shard.blocks(scaling):
+            sizes[0] += block.rows
+            sizes[1 : 1 + terms] += np.abs(block.terms).sum(axis=1)
+            sizes[1 + terms : 1 + terms + len(block.weights)] += block.weights.sum(axis=1)
+    return {"sizes": sizes}
+
+
+def _ranked(scaling: Scaling, over: OverShards, rows: int) -> Scaling:
     """Return the scaling with the buckets of scores."""
     space = scaling.space
     step = -(-rows // _SCORES_AT_MOST)
+    names = [score_column(old=side == 1) for side in range(space.sides)]
+    found = over("scores", partial(_scores, names, step))
     edges, coarse = [], []
-    for side in range(space.sides):
-        parts = [shard.column(score_column(old=side == 1))[::step] for shard in shards]
-        scores = np.unique(np.concatenate(parts))
-        edges.append(bucket_edges(np.concatenate(parts), BUCKETS))
-        held = np.bincount(np.searchsorted(edges[side], scores, side="right"), minlength=BUCKETS)
+    for name in names:
+        scores = np.concatenate([one[name] for one in found])
+        own = bucket_edges(scores, BUCKETS)
+        held = np.bincount(np.searchsorted(own, np.unique(scores), side="right"), minlength=BUCKETS)
+        edges.append(own)
         coarse.append(held > 1)
+    histograms = over("buckets", partial(_histograms, scaling.space, names, edges))
     return replace(
         scaling,
         edges=tuple(edges),
         coarse=tuple(coarse),
-        places=_places(scaling, edges, shards),
+        places=tuple(
+            _places(np.sum([one[name] for one in histograms], axis=0).reshape(2, BUCKETS))
+            for name in names
+        ),
     )
 
 
-def _places(
-    scaling: Scaling, edges: Sequence[NDArray[np.float64]], shards: Sequence[Shard]
-) -> tuple[NDArray[np.float64], ...]:
-    """Return where a score of each bucket stands among all examples of the other class."""
-    positive = scaling.space.holds("positive")
-    places = []
-    for side, own in enumerate(edges):
-        histogram = np.zeros((2, BUCKETS), np.int64)
-        for shard in shards:
-            bucket = np.searchsorted(own, shard.column(score_column(old=side == 1)), side="right")
-            # Only the label is asked of the cell: pairs of classes are not in it yet.
-            label = positive[shard.column("cell")].astype(np.int64)
-            counted = np.bincount(label * BUCKETS + bucket, minlength=2 * BUCKETS)
-            histogram += counted.reshape(2, BUCKETS)
-        share = histogram / np.maximum(histogram.sum(axis=1, keepdims=True), 1)
-        below = np.cumsum(share, axis=1) - share / 2
-        places.append(np.stack([1.0 - below[1], below[0]]))
-    return tuple(places)
+def _scores(names: Sequence[str], step: int, shards: Iterable[Shard]) -> Found:
+    """Return every k-th score of each model."""
+    parts: dict[str, list[NDArray[np.float64]]] = {name: [np.zeros(0)] for name in names}
+    for shard in shards:
+        for name in names:
+            parts[name].append(shard.column(name)[::step])
+    return {name: np.concatenate(some) for name, some in parts.items()}
+
+
+def _histograms(
+    space: StatisticSpace,
+    names: Sequence[str],
+    edges: Sequence[NDArray[np.float64]],
+    shards: Iterable[Shard],
+) -> Found:
+    """Return the examples of each class in each bucket [2 * buckets] of each model's scores."""
+    positive = space.holds("positive")
+    histograms = {name: np.zeros(2 * BUCKETS, np.int64) for name in names}
+    for shard in shards:
+        # Only the label is asked of the cell: pairs of classes are not in it yet.
+        label = positive[shard.column("cell")].astype(np.int64)
+        for name, own in zip(names, edges, strict=True):
+            bucket = np.searchsorted(own, shard.column(name), side="right")
+            histograms[name] += np.bincount(label * BUCKETS + bucket, minlength=2 * BUCKETS)
+    return dict(histograms)
+
+
+def _places(histogram: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return where a score of each bucket stands among all examples of the other class.
+
+    Parameters
+    ----------
+    histogram : int64 [2, buckets] examples of each class
+    """
+    share = histogram / np.maximum(histogram.sum(axis=1, keepdims=True), 1)
+    below = np.cumsum(share, axis=1) - share / 2
+    return np.stack([1.0 - below[1], below[0]])
+
+
+def totals(scaling: Scaling, lattice: Lattice, shards: Iterable[Shard]) -> Found:
+    """Return the sums of all examples [columns]."""
+    tables = Tables([], lattice, scaling.space, None)
+    for shard in shards:
+        for block in shard.blocks(scaling):
+            tables.add(block)
+    return {"totals": tables.total[0]}

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
-import hashlib
+import os
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.covering import cover
 from slicebeam.pipelines.document import build
+from slicebeam.pipelines.earlier_run import Earlier, earlier_run
 from slicebeam.pipelines.explain import explain
 from slicebeam.pipelines.iterations import Iterations
+from slicebeam.pipelines.lock_files import LostLockError
 from slicebeam.pipelines.preparation import prepare
 from slicebeam.pipelines.results import collect, report_order
+from slicebeam.pipelines.run_config import Config, RunConfig
+from slicebeam.pipelines.since import compare_runs
 from slicebeam.pipelines.slices_table import SliceNames, write_slices
 from slicebeam.pipelines.stage import Stage
 from slicebeam.pipelines.work_folder import WorkFolder
-from slicebeam.transforms.files import expand_paths, local_path, storage_errors, written_together
+from slicebeam.transforms.files import expand_paths
+from slicebeam.transforms.publish import published_together, sha256_of, version_of
+from slicebeam.transforms.storage import StoragePath, make_folder, storage_errors, storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from slicebeam.pipelines.changelist import ChangeList
     from slicebeam.pipelines.config import SearchConfig
+    from slicebeam.pipelines.iterations import Searched
+    from slicebeam.pipelines.preparation import Prepared
+    from slicebeam.pipelines.results import Results
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.terminal import Terminal
+    from slicebeam.transforms.publish import Version
 
 
 @dataclass(frozen=True)
@@ -42,9 +56,31 @@ class Published:
     """
 
     changelist: ChangeList
-    changelist_path: Path
-    slices_path: Path
+    changelist_path: StoragePath
+    slices_path: StoragePath
     explanation: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Steps(Generic[Config]):
+    """What a command does its own way between reading the data and publishing what was found.
+
+    Attributes
+    ----------
+    prepare : reads the data and writes the encoded shards
+    iterations : counts and tests the slices
+    collect : returns what was found
+    names : tells how the slices are called
+    order : returns the positions of the slices to report, the significant ones first
+    """
+
+    prepare: Callable[
+        [Config, Sequence[str], WorkFolder, Engine, Callable[[Stage], None]], Prepared
+    ]
+    iterations: type[Iterations]
+    collect: Callable[[Config, Prepared, Searched, Iterations, WorkFolder, Engine], Results]
+    names: Callable[[Prepared], SliceNames]
+    order: Callable[[Results, Config], NDArray[np.int64]]
 
 
 def run_search(
@@ -64,60 +100,177 @@ def run_search(
     EngineError
         The engine or the storage failed; what is finished stays in the work folder.
     """
+    config, earlier = compared(config)
+    return run_steps(
+        config, search_steps(), engine, terminal, earlier=earlier, resume=resume, asked=asked
+    )
+
+
+def search_steps() -> Steps[SearchConfig]:
+    """Return what a search does."""
+    return Steps(prepare, Iterations, collect, searched_names, report_order)
+
+
+def compared(config: SearchConfig) -> tuple[SearchConfig, Earlier | None]:
+    """Return a search as it is run, and the earlier run that it is compared with."""
+    earlier = earlier_run(config)
+    if earlier is not None and earlier.document.dataset.domains:
+        config = config.with_domains_of_since()
+    return config, earlier
+
+
+def searched_names(prepared: Prepared) -> SliceNames:
+    """Return the names of the slices of a search."""
+    return SliceNames(prepared.lattice, prepared.domains)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a run reads and writes.
+
+    Attributes
+    ----------
+    files : of the data
+    output, work : folders
+    """
+
+    files: Sequence[str]
+    output: StoragePath
+    work: StoragePath
+
+    @property
+    def published(self) -> tuple[StoragePath, StoragePath]:
+        """The table, and the document that tells that it is there."""
+        return self.output / "slices.parquet", self.output / "changelist.json"
+
+
+def places_of(config: RunConfig) -> Places:
+    """Return where a run reads and writes, after making the output folder.
+
+    Raises
+    ------
+    InputError
+        A path can't be what it is to be.
+    """
     files = expand_paths(config.data)
-    output = local_path(config.output, "--output")
+    output = storage_path(config.output, "--output")
     if output.is_file():
         raise InputError(f"--output {output} is a file; name a folder")
     with storage_errors(output, "make the output folder"):
-        output.mkdir(parents=True, exist_ok=True)
-    folder = local_path(config.work_dir, "--work-dir") if config.work_dir else output / "_work"
-    if folder.resolve() == output.resolve():
+        make_folder(output)
+    folder = storage_path(config.work_dir, "--work-dir") if config.work_dir else output / "_work"
+    if _same(folder, output):
         raise InputError(f"--work-dir {folder} is the output; name another folder, or leave it out")
-    work = WorkFolder(folder)
-    work.begin(config, files, resume=resume)
-    engine.log_to(work.path / "workers.log")
-    with resumable(work):
-        prepared = prepare(config, files, work, engine, terminal.stage)
-        terminal.prepared(prepared)
-        iterations = Iterations(config, prepared, work, engine, terminal.progress)
-        searched = iterations.search()
-        terminal.stage(Stage("describing what was found"))
-        results = collect(config, prepared, searched, iterations, work, engine)
-        names = SliceNames(prepared.lattice, prepared.domains)
-        order = report_order(results, config)
-        paths = output / "slices.parquet", output / "changelist.json"
-        # Both are complete before either appears, and the document names its table's hash.
-        with written_together(*paths) as (table, document):
-            with ThreadPoolExecutor(1) as aside:
-                # The engine has examples to count, the table none to wait for.
-                writing = aside.submit(write_slices, table, results, names, prepared.rows)
-                chosen = cover(config, prepared, results, order, work, engine)
-                writing.result()
-            changelist = build(
-                config,
-                prepared,
-                searched,
-                results,
-                names,
-                order,
-                chosen,
-                engine.name,
-                _sha256(table),
-            )
-            document.write(changelist.to_json().encode("utf-8"))
-    work.remove()
-    explanation: tuple[str, ...] = ()
-    if asked is not None:
-        explanation = explain(asked, config, prepared, searched, results, names)
-    return Published(changelist, paths[1], paths[0], explanation)
+    return Places(files, output, folder)
 
 
-def _sha256(stream: IO[bytes]) -> str:
-    digest = hashlib.sha256()
-    stream.seek(0)
-    while block := stream.read(1 << 20):
-        digest.update(block)
-    return f"sha256:{digest.hexdigest()}"
+def run_steps(
+    config: Config,
+    steps: Steps[Config],
+    engine: Engine,
+    terminal: Terminal,
+    *,
+    earlier: Earlier | None,
+    resume: bool,
+    asked: str | None,
+) -> Published:
+    """Do what all commands do, each with its own steps, and publish what was found."""
+    places = places_of(config)
+    # What is there now is what this run may replace.
+    before = [version_of(path) for path in places.published]
+    engine.check_storage([*places.files, places.output, places.work])
+    work = WorkFolder(places.work)
+    terminal.begin(config, places.files, engine.name)
+    work.begin(config, places.files, resume=resume)
+    engine.log_to(work.path / "workers.log", work.run_id, resumes=resume)
+    with work, resumable(work):
+        found = find_and_publish(config, steps, places, before, work, engine, terminal, earlier)
+        try:
+            work.remove()
+        except EngineError as error:
+            # What was found is published, which is what counts.
+            terminal.note(str(error))
+    table, document = places.published
+    explanation = found.explanation(asked) if asked is not None else ()
+    return Published(found.changelist, document, table, explanation)
+
+
+@dataclass(frozen=True)
+class Described:
+    """What was found, as it was published, and how a slice of it was tested."""
+
+    changelist: ChangeList
+    explanation: Callable[[str], tuple[str, ...]]
+
+
+def find_and_publish(
+    config: Config,
+    steps: Steps[Config],
+    places: Places,
+    before: Sequence[Version | None],
+    work: WorkFolder,
+    engine: Engine,
+    terminal: Terminal,
+    earlier: Earlier | None,
+) -> Described:
+    """Do all steps, of which those that the work folder holds are done, and publish the result.
+
+    Parameters
+    ----------
+    before : version of each file that is replaced
+    """
+    prepared = steps.prepare(config, places.files, work, engine, terminal.stage)
+    terminal.prepared(prepared)
+    iterations = steps.iterations(
+        config, prepared, work, engine, terminal.progress, terminal.recorded
+    )
+    searched = iterations.search()
+    terminal.stage(Stage("describing what was found"))
+    results = steps.collect(config, prepared, searched, iterations, work, engine)
+    names = steps.names(prepared)
+    order = steps.order(results, config)
+    called = order[results.metrics[0].significant[order]]
+    # Both are complete before either appears, and the document names its table's hash.
+    with published_together(places.published, before, _writer()) as (table, document):
+        with ThreadPoolExecutor(1) as aside:
+            # The engine has examples to count, the table none to wait for.
+            writing = aside.submit(write_slices, table, results, names, prepared.rows)
+            chosen = cover(config, prepared, results, called, work, engine)
+            writing.result()
+        changelist = build(
+            config,
+            prepared,
+            searched,
+            results,
+            names,
+            order,
+            chosen,
+            engine.name,
+            f"sha256:{sha256_of(table)}",
+        )
+        if earlier is not None:
+            since = compare_runs(config, earlier, changelist, results, names)
+            changelist = changelist.model_copy(update={"since": since})
+        document.write(changelist.to_json().encode("utf-8"))
+        work.check(at_once=True)
+    return Described(
+        changelist, lambda asked: explain(asked, config, prepared, searched, results, names)
+    )
+
+
+def _same(one: StoragePath, other: StoragePath) -> bool:
+    if isinstance(one, Path) and isinstance(other, Path):
+        return one.resolve() == other.resolve()
+    return one == other
+
+
+def _writer() -> str:
+    """Return what another run is told of this one."""
+    return f"the run of process {os.getpid()} on {socket.gethostname()}"
+
+
+# What an error says that going on with the same work folder would only meet again.
+_ANEW = "without --resume"
 
 
 @contextmanager
@@ -126,6 +279,15 @@ def resumable(work: WorkFolder) -> Iterator[None]:
     try:
         yield
     except EngineError as error:
+        # Where the folder is gone or another run's, nothing else matters, and nothing is finished.
+        try:
+            work.check(at_once=True)
+        except EngineError as trouble:
+            # Storage that is down can't tell whose the folder is, and the first error says why.
+            if isinstance(trouble, LostLockError):
+                raise
+        if _ANEW in str(error):
+            raise
         message = (
             f"{error}\nwhat is finished is in {work.path}; go on with the same command and --resume"
         )

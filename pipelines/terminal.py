@@ -13,15 +13,20 @@ from slicebeam.pipelines.changelist import Estimate
 from slicebeam.pipelines.stage import Stage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from rich.console import Console
 
-    from slicebeam.pipelines.changelist import Change, ChangeList, Slice
-    from slicebeam.pipelines.iterations import Progress
+    from slicebeam.pipelines.changelist import Change, ChangeList, Since, Slice
+    from slicebeam.pipelines.event_log import EventLog
+    from slicebeam.pipelines.iterations import IterationRecord, Progress
     from slicebeam.pipelines.preparation import Prepared
+    from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.search import Published
 
 MOST_ROWS = 12
 MOST_COVERING = 5
+MOST_CHANGES = 10
 _LINE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 # Intervals are shown from this width; what is no terminal gets a width of its own.
@@ -36,10 +41,13 @@ class Terminal:
     ----------
     quiet : show nothing
     as_json : print the summary as JSON on stdout instead of the table
+    events : is told what happens instead of the user, where a scheduler reads it
     """
 
-    def __init__(self, *, quiet: bool = False, as_json: bool = False) -> None:
-        self.quiet, self.as_json = quiet, as_json
+    def __init__(
+        self, *, quiet: bool = False, as_json: bool = False, events: EventLog | None = None
+    ) -> None:
+        self.quiet, self.as_json, self.events = quiet, as_json, events
         self._begun = time.monotonic()
         self._watch: _Watch | None = None
         self._console: Console | None = None
@@ -56,16 +64,42 @@ class Terminal:
             seconds = time.monotonic() - self._begun
             self._stderr().print(f"[{seconds:6.1f} s] {text}", markup=False)
 
+    def begin(self, config: RunConfig, files: Sequence[str], engine: str) -> None:
+        """Take note of what runs."""
+        if self.events is not None:
+            self.events.begin(config, files, engine)
+
+    def note(self, text: str) -> None:
+        """Say something that the user should know."""
+        if self.events is not None:
+            self.events.note(text)
+        else:
+            self._say(text)
+
+    def recorded(self, record: IterationRecord) -> None:
+        """Take note of what an iteration did; the user is told when the next one begins."""
+        if self.events is not None:
+            self.events.recorded(record)
+
     def stage(self, stage: Stage) -> None:
         """Say what begins, and follow it where it counts something."""
         self.stop()
+        if self.events is not None:
+            self.events.stage(stage.text)
+            return
         self._say(stage.text)
         if not self.quiet and stage.done is not None:
             self._watch = _Watch(self._stderr(), stage)
 
     def prepared(self, prepared: Prepared) -> None:
         """Say what was read."""
+        if self.events is not None:
+            self.events.prepared(prepared)
+            return
         space = prepared.lattice.space()
+        if prepared.given is not None:
+            self._say(f"{prepared.rows:,} examples, {space:,} slices to check")
+            return
         self._say(
             f"{prepared.rows:,} examples, {len(prepared.domains)} features, "
             f"{prepared.lattice.singletons:,} singleton predicates, {space:,} conjunctions of up to "
@@ -74,6 +108,9 @@ class Terminal:
 
     def progress(self, progress: Progress) -> None:
         """Show that an iteration begins, and how far it is until the next."""
+        if self.events is not None:
+            self.events.progress(progress)
+            return
         found = f"{progress.significant:,} slices significant so far"
         text = f"iteration {progress.iteration}: {progress.candidates:,} candidates, {found}"
         unit = f"candidates counted, {found}"
@@ -158,7 +195,28 @@ def summary_json(published: Published) -> dict[str, Any]:
         "worst": [_slice_json(one) for one in document.slices[:MOST_ROWS]],
         "warnings": list(document.testing.warnings),
         "explanation": list(published.explanation),
-    }
+    } | ({} if document.since is None else {"since": _since_json(document.since)})
+
+
+def _since_json(since: Since) -> dict[str, Any]:
+    names = ("summary", "changelist_id", "uri", "compared", "new", "gone", "worse", "better")
+    facts: dict[str, Any] = {name: getattr(since, name) for name in names}
+    facts["warnings"] = list(since.warnings)
+    facts["slices"] = [
+        {
+            "slice_id": one.slice_id,
+            "slice": one.name,
+            "status": one.status,
+            "delta": None if one.now is None else one.now.delta.value,
+            "delta_then": None if one.then is None else one.then.delta.value,
+            "difference": None if one.difference is None else one.difference.value,
+            "q_value": one.p_adjusted,
+            "significant": one.significant,
+            "direction": one.direction,
+        }
+        for one in since.slices[:MOST_ROWS]
+    ]
+    return facts
 
 
 def _slice_json(one: Slice) -> dict[str, Any]:
@@ -176,7 +234,8 @@ def _slice_json(one: Slice) -> dict[str, Any]:
         "ci_high": delta.hi,
         "p_value": change.p_value,
         "q_value": change.p_adjusted,
-        "label": one.refinement.label,
+        "significant": change.significant,
+        "label": one.refinement.label if one.refinement else None,
         "rank": one.rank,
         "explained": one.explained,
     }
@@ -208,6 +267,8 @@ def show(published: Published) -> None:
         for one in cover[:MOST_COVERING]:
             console.print(f"  {one.explained:4.0%}  {one.name} (n = {one.size.n:,})", markup=False)
         console.print()
+    for line in since_lines(document):
+        console.print(line, markup=False)
     for line in notes(document):
         console.print(line, markup=False, style="dim")
     console.print()
@@ -243,7 +304,7 @@ def _table(document: ChangeList, *, wide: bool) -> Any:
         if wide:
             cells.append(f"{_signed(delta.lo)} … {_signed(delta.hi)}")
             cells.append("" if change.p_adjusted is None else f"{change.p_adjusted:.1e}")
-        table.add_row(*cells, Text(one.name))
+        table.add_row(*cells, Text(one.name), style=None if change.significant else "dim")
     return table
 
 
@@ -255,6 +316,25 @@ def _signed(value: float | None) -> str:
     return "" if value is None else f"{value:+.3f}"
 
 
+def since_lines(document: ChangeList) -> list[str]:
+    """Return what changed since an earlier run: a line for each slice, the worst first."""
+    since = document.since
+    if since is None:
+        return []
+    lines = [since.summary]
+    for one in since.slices[:MOST_CHANGES]:
+        what = {"new": ["new"], "gone": ["gone"]}.get(one.status, [])
+        if one.significant:
+            what.append("worse" if one.direction == "degraded" else "better")
+        if not what:
+            break
+        deltas = [_signed(None if at is None else at.delta.value) for at in (one.then, one.now)]
+        lines.append(
+            f"  {', '.join(what):<11} {deltas[0] or '?':>6} → {deltas[1] or '?':<6}  {one.name}"
+        )
+    return [*lines, *since.warnings, ""]
+
+
 def notes(document: ChangeList) -> list[str]:
     """Return the lines about what stands behind the table, and what was left out."""
     testing, search = document.testing, document.search
@@ -263,6 +343,7 @@ def notes(document: ChangeList) -> list[str]:
     of = f" of at least {smallest} examples" if smallest > 1 else ""
     lines = [
         f"{tested:,} slices{of} tested ({search.strategy}; {testing.test}).",
+        *_untested(document),
         testing.corrected_for,
     ]
     lines += testing.warnings
@@ -286,3 +367,12 @@ def notes(document: ChangeList) -> list[str]:
         lines.append(f"Bins and values from sketches, not exact: {', '.join(sketched)}.")
     lines += [f"Left out: {column.name}: {column.reason}." for column in document.dataset.left_out]
     return lines
+
+
+def _untested(document: ChangeList) -> Iterator[str]:
+    """Yield what was not tested of the slices that a check was given."""
+    check = document.check
+    if check is not None and check.too_small:
+        yield f"Too small to be tested: {check.too_small:,} of the given slices."
+    if check is not None and check.empty:
+        yield f"Without any example in this data: {check.empty:,} of the given slices."

@@ -16,9 +16,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError
+from slicebeam.pipelines.engines.guarded_process import process_cpu_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Nodes of an engine that ask for a worker at the same time; each is kept until its worker is there.
+_ASKED_AT_ONCE = 8
 
 
 class WorkerProcesses:
@@ -46,12 +53,7 @@ class WorkerProcesses:
 
     def cpu_seconds(self) -> float:
         """Return the CPU seconds of the workers so far, where the system tells them by /proc."""
-        ticks = 0
-        for worker in self._workers:
-            with suppress(OSError):
-                after_name = Path(f"/proc/{worker}/stat").read_text("ascii").rpartition(")")[2]
-                ticks += sum(map(int, after_name.split()[11:13]))
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return sum(map(process_cpu_seconds, self._workers))
 
     def address(self, log: Path) -> str:
         """Return where Beam asks for workers, when all processes are ready.
@@ -109,18 +111,67 @@ def _dispatcher(addresses: list[str]) -> tuple[str, Any]:
         beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(grpc.insecure_channel(address))
         for address in addresses
     )
+    return serve_pool(lambda request: next(pools).StartWorker(request))
 
-    class Dispatcher(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
-        """Hands each harness to the next process."""
+
+def serve_pool(start: Callable[[Any], Any]) -> tuple[str, Any]:
+    """Return address and server of a worker pool, which only this machine can reach.
+
+    Whoever can ask a pool for a worker can make it run what they send.
+
+    Parameters
+    ----------
+    start : answers a request for a worker
+    """
+    import grpc
+    from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
+
+    class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
+        """Starts workers, which end with the connection to the engine that asked for them."""
 
         def StartWorker(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-            return next(pools).StartWorker(request)
+            return start(request)
 
-    server = grpc.server(ThreadPoolExecutor(1))
-    port = server.add_insecure_port("localhost:0")
-    beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(Dispatcher(), server)
+        def StopWorker(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
+            # The nodes of an engine number their workers alike, so nobody knows which one is meant:
+            # Beam's own pool would end that of another node.
+            return beam_fn_api_pb2.StopWorkerResponse()
+
+    server = grpc.server(ThreadPoolExecutor(_ASKED_AT_ONCE))
+    port = server.add_insecure_port("127.0.0.1:0")
+    beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(Pool(), server)
     server.start()
-    return f"localhost:{port}", server
+    return f"127.0.0.1:{port}", server
+
+
+def start_thread(request: Any) -> Any:
+    """Answer a request for a worker with one that is a thread of this process."""
+    import threading
+    import traceback
+
+    from apache_beam.portability.api import beam_fn_api_pb2
+    from apache_beam.runners.worker.sdk_worker import SdkHarness
+
+    class Harness(SdkHarness):
+        """Tells the engine alone what failed: Beam's would write it to the terminal too."""
+
+        def _execute(self, task: Callable[[], Any], request: Any) -> None:
+            def told() -> Any:
+                try:
+                    return task()
+                except BaseException:  # noqa: BLE001  (the engine is told)
+                    return beam_fn_api_pb2.InstructionResponse(
+                        instruction_id=request.instruction_id, error=traceback.format_exc()
+                    )
+
+            super()._execute(told, request)
+
+    try:
+        harness = Harness(request.control_endpoint.url, worker_id=request.worker_id)
+    except Exception as error:  # noqa: BLE001  (the engine is told, and tells the user)
+        return beam_fn_api_pb2.StartWorkerResponse(error=f"{type(error).__name__}: {error}")
+    threading.Thread(target=harness.run, name=f"worker {request.worker_id}", daemon=True).start()
+    return beam_fn_api_pb2.StartWorkerResponse()
 
 
 def main() -> None:
@@ -130,7 +181,7 @@ def main() -> None:
     logging.getLogger().setLevel(logging.ERROR)
 
     # What the pipelines' functions need, ahead of the first bundle.
-    import apache_beam.runners.worker.worker_pool_main  # noqa: F401
+    import apache_beam.runners.worker.sdk_worker  # noqa: F401
 
     import slicebeam.transforms.combine_slice_metrics
     import slicebeam.transforms.count_overlaps
@@ -153,9 +204,7 @@ def main() -> None:
 
 def _work() -> None:
     """Be a worker: say where harnesses are started, and end when stdin does."""
-    from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer
-
-    address, _ = BeamFnExternalWorkerPoolServicer.start(use_process=False)
+    address, _ = serve_pool(start_thread)
     os.write(sys.stdout.fileno(), f"{os.getpid()} {address}\n".encode("ascii"))
     # Nothing more is said: the end of the run, however it comes, closes the pipe.
     while os.read(sys.stdin.fileno(), 1):

@@ -1,14 +1,33 @@
-"""Data that the tests share."""
+"""Data and servers that the tests share."""
 
 from __future__ import annotations
 
+import runpy
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
 
+from slicebeam.transforms import object_stores as stores
+from tests import object_stores
+from tests.storage_faults import Proxy, faulty
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.object_stores import Bucket, TestStore
+
 ADULT = Path(__file__).parent.parent / "pipelines" / "demo_data" / "adult_scored.parquet"
 ADULT_ROLES = ("row_id", "income", "prediction", "score", "prediction_old", "score_old")
+# Servers that start from what `pip install` brings, and those that Go has to build.
+OWN_STORES = ["gcs_server", "moto"]
+STORES = [
+    *OWN_STORES,
+    pytest.param("fake_gcs_server", marks=pytest.mark.engine),
+    pytest.param("minio", marks=pytest.mark.engine),
+]
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +38,80 @@ def adult_path() -> Path:
 @pytest.fixture(scope="session")
 def adult() -> pd.DataFrame:
     return pd.read_parquet(ADULT)
+
+
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[TestStore]:
+    with object_stores.gcs_store() as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[TestStore]:
+    with object_stores.moto_store() as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def minio() -> Iterator[TestStore]:
+    with object_stores.minio_store() as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def fake_gcs_server() -> Iterator[TestStore]:
+    with object_stores.fake_gcs_store() as store:
+        yield store
+
+
+@pytest.fixture(params=STORES)
+def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """An empty bucket of each store in turn, which the environment leads to."""
+    store: TestStore = request.getfixturevalue(request.param)
+    for name, value in store.environment().items():
+        monkeypatch.setenv(name, value)
+    _forget_clients(monkeypatch)
+    yield store.new_bucket()
+    stores._store.cache_clear()
+
+
+@pytest.fixture
+def proxy(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A proxy before the bucket's store, which the environment leads to instead."""
+    with faulty(bucket.store.endpoint) as between:
+        for name, value in bucket.store.environment(between.endpoint).items():
+            monkeypatch.setenv(name, value)
+        _forget_clients(monkeypatch)
+        yield between
+
+
+def _forget_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the next client be made from what the environment says now."""
+    stores._store.cache_clear()
+    # boto3 keeps the credentials that it has found.
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the libraries repeat a request at once."""
+
+    class Time:
+        sleep = staticmethod(lambda seconds: time.sleep(seconds / 100))
+        monotonic, time = time.monotonic, time.time
+
+    for module in (
+        "botocore.endpoint",
+        "google.api_core.retry.retry_unary",
+        "slicebeam.transforms.s3_storage",
+    ):
+        monkeypatch.setattr(f"{module}.time", Time)
+
+
+@pytest.fixture(scope="session")
+def days(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The three days of evaluation data of the scheduled examples, as folders."""
+    folder = tmp_path_factory.mktemp("days")
+    script = Path(__file__).parent.parent / "examples" / "scheduled" / "make_days.py"
+    runpy.run_path(str(script))["main"](str(folder))
+    return folder

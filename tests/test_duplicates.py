@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.lattice import Lattice
 from slicebeam.pipelines.duplicates import nested_classes
 from slicebeam.pipelines.work_folder import WorkFolder
+from slicebeam.transforms.arrow_files import open_arrow, write_arrow
 from tests.oracle.predicates import mask
 from tests.running import search
 
@@ -78,14 +78,9 @@ def test_against_the_sets_of_examples(tmp_path: Path, chunk_rows: int) -> None:
 def _leave_half_a_part(folder: Path) -> None:
     """Leave what one of another number of workers may have written, of some slices or patterns."""
     for path in list(folder.glob("000000.arrow")):
-        batch = pa.ipc.open_file(path).get_batch(0)
-        with pa.ipc.new_file(path.with_stem("000007"), batch.schema) as writer:
-            writer.write_batch(batch.slice(0, batch.num_rows // 2))
-    for path in list(folder.glob("000000.npz")):
-        with np.load(path) as part:
-            half = len(part["sums"]) // 2
-            patterns, sums = part["patterns"][half:], 5 * part["sums"][half:]
-        np.savez(path.with_stem("000007"), patterns=patterns, sums=sums)
+        batch = open_arrow(path).get_batch(0)
+        half = batch.slice(batch.num_rows // 2)
+        write_arrow(path.with_stem("000007"), batch.schema, [half])
     assert list(folder.glob("000007.*"))
 
 

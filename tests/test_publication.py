@@ -19,7 +19,8 @@ from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.changelist import ChangeList, json_schema
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.slices_table import SCHEMA
-from slicebeam.transforms.files import written_together, written_whole
+from slicebeam.transforms.publish import published_together
+from slicebeam.transforms.storage import written_whole
 from tests.running import Found, search
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def test_files_appear_together_or_not_at_all(tmp_path: Path) -> None:
     one.write_bytes(b"old")
 
     def write_and_fail() -> None:
-        with written_together(one, two) as (first, second):
+        with published_together((one, two), (None, None), "a test") as (first, second):
             first.write(b"new")
             second.write(b"new")
             raise KeyError

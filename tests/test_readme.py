@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -11,33 +12,50 @@ import pytest
 from slicebeam.pipelines.cli import run
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "examples/README.md")
+PAGES = ("README.md", "docs/scheduled.md", "examples/README.md", "examples/scheduled/README.md")
 
 
-def _commands() -> list[tuple[str, str]]:
-    found = []
-    for page in PAGES:
-        text = (ROOT / page).read_text("utf-8").replace("\\\n", " ")
-        for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL):
-            found += [(page, line) for line in block.splitlines() if line.startswith("slicebeam ")]
-    return found
+def _blocks(page: str) -> list[list[str]]:
+    """The commands of each block of a page, those of the shell left out."""
+    text = (ROOT / page).read_text("utf-8").replace("\\\n", " ")
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    kept = ("slicebeam ", "export ", "python examples/")
+    return [[line for line in block.splitlines() if line.startswith(kept)] for block in blocks]
 
 
-@pytest.mark.parametrize(("page", "command"), _commands())
-def test_command_works_as_pasted(
-    page: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def _runnable() -> list[tuple[str, list[str]]]:
+    found = [(page, block) for page in PAGES for block in _blocks(page)]
+    return [(page, block) for page, block in found if any("slicebeam" in line for line in block)]
+
+
+@pytest.mark.parametrize(("page", "commands"), _runnable())
+def test_commands_work_as_pasted(
+    page: str, commands: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The commands of a block, one after another; a comment tells an exit code that is not 0."""
     for name in ("examples", "pipelines"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
-    arguments = shlex.split(command)[1:]
-    assert run(arguments) == 0
-    output = Path(arguments[arguments.index("--output") + 1])
-    assert (output / "changelist.json").exists()
+    for command in commands:
+        program, *arguments = shlex.split(command, comments=True)
+        if program == "export":
+            for pair in arguments:
+                monkeypatch.setenv(*pair.split("="))
+        elif program == "python":
+            monkeypatch.setattr("sys.argv", arguments)
+            runpy.run_path(arguments[0], run_name="__main__")
+        else:
+            told = re.search(r"# exit code (\d)", command)
+            assert run(arguments) == (int(told.group(1)) if told else 0)
+    if "--output" in arguments and "--dry-run" not in arguments:
+        output = Path(arguments[arguments.index("--output") + 1])
+        assert (output / "changelist.json").exists()
 
 
 def test_there_are_commands() -> None:
-    assert len(_commands()) >= 6
+    commands = [line for _, block in _runnable() for line in block]
+    assert sum(line.startswith("slicebeam search") for line in commands) >= 6
+    assert sum(line.startswith("slicebeam run") for line in commands) >= 3
 
 
 def test_ci_runs_the_command_of_the_readme() -> None:

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.pipelines import work_folder
 from slicebeam.pipelines.config import search_config
 from slicebeam.pipelines.work_folder import WorkFolder
 from tests.running import Found, read, search
@@ -256,34 +255,36 @@ def test_a_foreign_folder_is_not_cleared(tmp_path: Path, adult_path: Path) -> No
 
 def test_two_runs_do_not_share_a_work_folder(tmp_path: Path, adult_path: Path) -> None:
     config = search_config({"data": (str(adult_path),), "output": str(tmp_path), **OPTIONS})
-    work = WorkFolder(tmp_path / "_work")
-    work.begin(config, [str(adult_path)], resume=False)
-    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    try:
-        started = work_folder._started(other.pid)
-        (work.path / "owner").write_text(json.dumps({"pid": other.pid, "started": started}))
-        with pytest.raises(EngineError, match=f"process {other.pid}"):
-            work.begin(config, [str(adult_path)], resume=False)
-    finally:
-        other.kill()
-        other.wait()
-    work.begin(config, [str(adult_path)], resume=False)
-    # Another process with the number of one that is gone does not own the folder.
-    (work.path / "owner").write_text(json.dumps({"pid": 1, "started": "long ago"}))
-    work.begin(config, [str(adult_path)], resume=False)
-    for nonsense in ("", "abc", "[]"):
-        (work.path / "owner").write_text(nonsense)
-        work.begin(config, [str(adult_path)], resume=True)
+    folder = tmp_path / "_work"
+    for resume in (False, True):
+        with WorkFolder(folder) as work:
+            work.begin(config, [str(adult_path)], resume=resume)
+            work.finish("domains", {"found": 1})
+            for other in (False, True):
+                with pytest.raises(EngineError, match=f"process {os.getpid()}"):
+                    WorkFolder(folder).begin(config, [str(adult_path)], resume=other)
+            assert work.done("domains") == {"found": 1}
+    with WorkFolder(folder) as work:
+        work.begin(config, [str(adult_path)], resume=False)
+        assert work.done("domains") is None
+
+
+@pytest.mark.parametrize("nonsense", ["", "abc", "[]"])
+def test_a_damaged_marker_is_no_run(tmp_path: Path, adult_path: Path, nonsense: str) -> None:
+    config = search_config({"data": (str(adult_path),), "output": str(tmp_path), **OPTIONS})
+    with WorkFolder(tmp_path / "_work") as work:
+        work.begin(config, [str(adult_path)], resume=False)
         (work.path / "run.json").write_text(nonsense)
         with pytest.raises(InputError, match="no run to resume"):
             work.begin(config, [str(adult_path)], resume=True)
+    with WorkFolder(tmp_path / "_work") as work:
         work.begin(config, [str(adult_path)], resume=False)
 
 
 def test_what_others_put_into_a_work_folder_stays(tmp_path: Path, adult_path: Path) -> None:
     config = search_config({"data": (str(adult_path),), "output": str(tmp_path), **OPTIONS})
-    work = WorkFolder(tmp_path / "_work")
-    work.begin(config, [str(adult_path)], resume=False)
+    with WorkFolder(tmp_path / "_work") as work:
+        work.begin(config, [str(adult_path)], resume=False)
     (work.path / "thesis.txt").write_text("precious")
     (work.path / "mine").mkdir()
     search(tmp_path, data=(str(adult_path),), **OPTIONS)

@@ -151,7 +151,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
         {"skip_rows": 1},
         "--column-names and --skip-rows are for CSV, but the data is",
     ),
-    "engine": ({"runner_config": "flnk"}, "unknown runner-config 'flnk'; runner-configs: direct,"),
+    "engine": ({"runner_config": "flnk"}, "unknown runner-config 'flnk'; did you mean 'flink'?"),
     "engine option": (
         {"runner_option": "wrkers=2"},
         "unknown option 'wrkers'; did you mean 'workers'?",
@@ -210,11 +210,11 @@ def test_paths(folder: Path, refuse: Refuse) -> None:
     assert mixed == "--data mixes formats (csv, parquet); convert some"
     (folder / "eval.data").write_text("a,label,pred\n1,x,x\n")
     assert "the name does not tell the format; give --format" in refuse(data="eval.data")
-    for scheme in ("s3", "gs"):
-        path = f"{scheme}://bucket/x.parquet"
-        message = f"{path}: {scheme}:// is not supported by this version; name a local path"
-        assert refuse("--data", path) == f"--data {message}"
-        assert message in refuse(output=path)
+    for option in ("--data", "--output", "--work-dir"):
+        said = refuse(option, "gcs://bucket/x.parquet", code=2)
+        assert said.startswith(f"{option} gcs://bucket/x.parquet: unknown store 'gcs://'")
+        assert "did you mean 'gs://'?" in said
+        assert "is no place of an object" in refuse(option, "s3:///x.parquet", code=2)
 
 
 def test_output(folder: Path, refuse: Refuse) -> None:
@@ -233,7 +233,7 @@ def test_engine_files(folder: Path, refuse: Refuse) -> None:
     config = folder / "engine.yaml"
     for text, message in {
         "runner: direct\noptins: {}": "unknown key 'optins'; did you mean 'options'?",
-        "runner: spork": "runner 'spork': it must be 'direct'",
+        "runner: spork": "line 1: unknown runner 'spork'; did you mean 'spark'?",
         "- direct": "a mapping of 'runner' and 'options' is expected",
         "a: [": "no readable YAML",
     }.items():

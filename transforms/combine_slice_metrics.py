@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
@@ -13,6 +12,7 @@ from slicebeam.metrics.counting import Tables, merge_states
 from slicebeam.metrics.counting_plan import BLOCK_SECONDS
 from slicebeam.transforms.plans import read_block
 from slicebeam.transforms.shards import Shard
+from slicebeam.transforms.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting import Resampling, State
     from slicebeam.metrics.lattice import Lattice
     from slicebeam.transforms.shards import Scaling
+    from slicebeam.transforms.storage import StoragePath
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def work_items(
 class _CountBlock(beam.DoFn):
     def __init__(
         self,
-        plan: Path,
+        plan: StoragePath,
         lattice: Lattice,
         scaling: Scaling,
         resampling: Resampling | None,
@@ -78,7 +79,7 @@ class _CountBlock(beam.DoFn):
             read_block(self.plan, item.block), self.lattice, self.scaling.space, self.resampling
         )
         for path in item.shards:
-            for rows in Shard(Path(path)).blocks(self.scaling):
+            for rows in Shard(storage_path(path)).blocks(self.scaling):
                 tables.add(rows)
         state = tables.state()
         if self.shuffled:
@@ -89,7 +90,7 @@ class _CountBlock(beam.DoFn):
 class _SumTables(beam.DoFn):
     """Sums the tables of a block over the groups of shards, one after another."""
 
-    def __init__(self, plan: Path) -> None:
+    def __init__(self, plan: StoragePath) -> None:
         self.plan = plan
 
     def process(self, element: tuple[int, Iterable[State]]) -> Iterator[tuple[int, State]]:
@@ -111,7 +112,7 @@ class CombineSliceMetrics(beam.PTransform):
     """
 
     items: list[WorkItem]
-    plan: Path
+    plan: StoragePath
     lattice: Lattice
     scaling: Scaling
     resampling: Resampling | None

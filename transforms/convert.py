@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import pyarrow.parquet as pq
 
+from slicebeam.transforms.checked_files import checksum_of, read_facts, write_facts
 from slicebeam.transforms.column_kinds import ColumnKinds, block_kinds, date_kinds
 from slicebeam.transforms.csv_columns import read_csv_blocks
-from slicebeam.transforms.files import written_whole
 from slicebeam.transforms.json_lines import read_json_blocks
 from slicebeam.transforms.sources import Source, StoredFile, open_parquet
+from slicebeam.transforms.storage import matching, written_whole
 from slicebeam.transforms.tfrecord import read_tfrecord_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     import pyarrow as pa
 
     from slicebeam.transforms.files import Format
+    from slicebeam.transforms.storage import StoragePath
 
 _CSV_BLOCK_BYTES = 16 << 20
 
@@ -39,7 +39,7 @@ class Conversion:
     sparse_keys : whether a file may lack columns that others have, as in JSON Lines
     """
 
-    folder: Path
+    folder: StoragePath
     column_names: tuple[str, ...] = ()
     skip_rows: int = 0
     sparse_keys: bool = False
@@ -72,25 +72,30 @@ def convert_file(number: int, path: str, kind: Format, conversion: Conversion) -
         part = conversion.folder / f"{number:05d}-{len(parts):06d}.parquet"
         with written_whole(part) as stream:
             pq.write_table(block, stream)
-        parts.append({"part": part.name, "row": row})
+            checksum = checksum_of(stream)
+        parts.append({"part": part.name, "row": row, "checksum": checksum})
         row += block.num_rows
     facts = {
         "path": path,
         "parts": parts,
         "kinds": {name: int(column.kinds) for name, column in kinds.items()},
     }
-    with written_whole(conversion.folder / f"{number:05d}.json") as stream:
-        stream.write(json.dumps(facts).encode())
+    write_facts(conversion.folder / f"{number:05d}.json", facts)
 
 
 def converted_source(conversion: Conversion) -> Source:
     """Return the source of converted files, with the types of their columns."""
     files: list[StoredFile] = []
     kinds: dict[str, ColumnKinds] = {}
-    for path in sorted(conversion.folder.glob("*.json")):
-        facts = json.loads(path.read_text("utf-8"))
+    for path in matching(conversion.folder, "*.json"):
+        facts = read_facts(path)
         files += [
-            StoredFile(str(conversion.folder / part["part"]), facts["path"], part["row"])
+            StoredFile(
+                str(conversion.folder / part["part"]),
+                facts["path"],
+                part["row"],
+                checksum=part["checksum"],
+            )
             for part in facts["parts"]
         ]
         for name, bits in facts["kinds"].items():

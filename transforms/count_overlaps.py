@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 
 from slicebeam.metrics.overlaps import Overlaps
-from slicebeam.transforms.files import storage_errors, written_whole
+from slicebeam.transforms.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.shards import Shard
+from slicebeam.transforms.storage import matching, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.lattice import Keys, Lattice
     from slicebeam.metrics.statistic_space import StatisticSpace
     from slicebeam.transforms.shards import Scaling
+    from slicebeam.transforms.storage import StoragePath
 
 # Shards that a work item passes over at most.
 _SHARDS_AT_A_TIME = 256
@@ -34,7 +36,7 @@ class _Pass(beam.DoFn):
         singleton_sizes: NDArray[np.int64],
         space: StatisticSpace,
         scaling: Scaling,
-        folder: Path,
+        folder: StoragePath,
     ) -> None:
         self.keys, self.lattice, self.singleton_sizes = keys, lattice, singleton_sizes
         self.space, self.scaling, self.folder = space, scaling, folder
@@ -43,12 +45,30 @@ class _Pass(beam.DoFn):
         number, shards = item
         overlaps = Overlaps(self.keys, self.lattice, self.space, self.singleton_sizes)
         for path in shards:
-            for rows in Shard(Path(path)).blocks(self.scaling):
+            for rows in Shard(storage_path(path)).blocks(self.scaling):
                 overlaps.add(rows)
         patterns, sums = overlaps.merge()
-        with written_whole(self.folder / f"{number:06d}.npz") as stream:
-            np.savez(stream, patterns=patterns, sums=sums)
+        _write(self.folder / f"{number:06d}.arrow", patterns, sums)
         yield number
+
+
+def _write(path: StoragePath, patterns: NDArray[np.uint8], sums: NDArray[np.int64]) -> None:
+    columns = {
+        f"{name}{number}": pa.array(column)
+        for name, table in (("pattern", patterns), ("sum", sums))
+        for number, column in enumerate(np.ascontiguousarray(table.T))
+    }
+    batch = pa.record_batch(list(columns.values()), names=list(columns))
+    write_arrow(path, batch.schema, [batch])
+
+
+def _read(path: StoragePath) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    batch = open_arrow(path).get_batch(0)
+    tables = {}
+    for name in ("pattern", "sum"):
+        some = [one for one in batch.schema.names if one.startswith(name)]
+        tables[name] = np.stack([batch.column(one).to_numpy() for one in some], axis=1)
+    return tables["pattern"], tables["sum"]
 
 
 @dataclass
@@ -74,7 +94,7 @@ class CountOverlaps(beam.PTransform):
     scaling: Scaling
     shards: tuple[str, ...]
     workers: int
-    folder: Path
+    folder: StoragePath
 
     def expand(self, pipeline: Any) -> Any:
         """Wire the transform."""
@@ -90,9 +110,9 @@ class CountOverlaps(beam.PTransform):
         """Return which slices hold the examples of each pattern [patterns, slices], and their sums."""
         overlaps = Overlaps(self.keys, self.lattice, self.space)
         patterns, sums = [], []
-        for path in sorted(self.folder.glob("*.npz")):
-            with storage_errors(path, "read"), np.load(path) as part:
-                patterns.append(part["patterns"])
-                sums.append(part["sums"])
+        for path in matching(self.folder, "*.arrow"):
+            some_patterns, some_sums = _read(path)
+            patterns.append(some_patterns)
+            sums.append(some_sums)
         merged, merged_sums = overlaps.merge_with(patterns, sums)
         return overlaps.members(merged), merged_sums

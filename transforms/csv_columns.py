@@ -13,7 +13,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.transforms.raw_text import (
     LARGEST_BLOCK,
     open_bytes,
-    open_local,
+    open_stored,
     require_text,
     require_text_file,
     require_whole_gzip,
@@ -32,7 +32,8 @@ class _Body:
     closed = False
 
     def __init__(self, head: bytes, stream: BinaryIO, lines: int) -> None:
-        self._head = head
+        # Arrow takes a byte order mark away from where it begins, which here is a value's own.
+        self._head = b"\xef\xbb\xbf" + head if head.startswith(b"\xef\xbb\xbf") else head
         self._stream = stream
         self.lines = lines
         self.tail = b""
@@ -57,12 +58,12 @@ class _Body:
 
         The body ends in a line end, so such a value holds everything up to the end.
         """
-        if last is None or not last.endswith("\n"):
+        if last is None or not last.endswith(("\n", "\r")):
             return False
         written = last.replace('"', '""').encode()
-        if not written.strip(b"\r\n"):
-            return self.tail.endswith(b',"' + written)
-        return self.tail.endswith(written[-_SHOWN:])
+        written = written[-_SHOWN:] if written.strip(b"\r\n") else b',"' + written
+        # Of a carriage return and the line end that was added, Arrow leaves the first only.
+        return self.tail.endswith((written, (written + b"\n")[-_SHOWN:]))
 
 
 def _begin(
@@ -90,12 +91,26 @@ def _begin(
         used = len("".join(consumed).encode("utf-8"))
         if ended or used < len(complete):
             body = text_bytes[used:]
+            if ended and column_names is None and not body:
+                _require_closed("".join(consumed[skip_rows:]), path)
             if not names or (column_names is not None and ended and not body.strip(b"\r\n")):
                 raise InputError(f"{path}: the file is empty; a CSV file begins with a header")
             return names, _Body(body, stream, len(consumed))
         if len(head) > LARGEST_BLOCK:
             raise InputError(f"{path}: the header does not end within 256 MB; is this a CSV file?")
         size = len(head)
+
+
+def _require_closed(header: str, path: str) -> None:
+    """Raise an InputError where a quote in the last line of a file is never closed."""
+    try:
+        list(csv.reader(io.StringIO(header, newline=""), strict=True))
+    except csv.Error as error:
+        if "end of data" in str(error):
+            raise InputError(
+                f"{path}: a quote opens in the header and is never closed: {_beginning(header)!r}; "
+                "close it or double it"
+            ) from error
 
 
 def _remember(lines: Iterable[str], consumed: list[str]) -> Iterator[str]:
@@ -122,7 +137,7 @@ def read_csv_blocks(
     column_names: Sequence[str] | None = None,
     skip_rows: int = 0,
     block_bytes: int = 16 << 20,
-    open_file: Callable[[str], BinaryIO] = open_local,
+    open_file: Callable[[str], BinaryIO] = open_stored,
 ) -> Iterator[pa.Table]:
     """Read a CSV file as blocks of text columns, in file order.
 

@@ -196,9 +196,8 @@ class Domain:
         if not self.closed:
             held = codes < self.size
             at = np.where(held, codes, 0)
-            held &= first[at] | np.where(
-                point[at], numbers == low[at], last[at] | (numbers < high[at])
-            )
+            # The bins of other data may have gaps, after the first one too.
+            held &= np.where(point[at], numbers == low[at], last[at] | (numbers < high[at]))
             codes = np.where(held, codes, self.size)
         if missing is not None:
             codes[missing] = self._null_code

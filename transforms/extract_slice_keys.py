@@ -29,14 +29,15 @@ from slicebeam.transforms.sources import read_split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.statistic_space import StatisticSpace
+    from slicebeam.transforms.conditions import Membership
     from slicebeam.transforms.domains import Domain
     from slicebeam.transforms.extract_predictions import Outcome, Predicted, Side
     from slicebeam.transforms.sources import Chunk, Source, Split
+    from slicebeam.transforms.storage import StoragePath
 
 # An odd number without structure: 2^64 divided by pi.
 _POLYNOMIAL_BASE = np.uint64(0x517CC1B727220A95)
@@ -57,20 +58,24 @@ class Encoding:
         for its position
     id_option : the option that named it
     model_columns : what each model file reads, by side
+    given : the slices of a check, which has no domains
     """
 
     source: Source
     domains: tuple[Domain, ...]
     outcome: Outcome
     space: StatisticSpace
-    folder: Path
+    folder: StoragePath
     example_id: str | None = None
     id_option: str = "--example-id"
     model_columns: dict[Side, tuple[str, ...]] = field(default_factory=dict)
+    given: Membership | None = None
 
     def columns(self) -> list[str]:
         """Return the columns that are read."""
         wanted = [domain.name for domain in self.domains]
+        if self.given is not None:
+            wanted += self.given.columns
         wanted.append(self.outcome.label)
         for predictor in (self.outcome.new, self.outcome.old):
             if predictor is not None:
@@ -85,6 +90,11 @@ class Encoding:
         return list(dict.fromkeys(wanted))
 
 
+def shard_path(folder: StoragePath, split: int, batch: int) -> StoragePath:
+    """Return the file of a chunk's shard."""
+    return folder / f"{split:06d}-{batch:06d}.arrow"
+
+
 def encode_chunk(chunk: Chunk, encoding: Encoding) -> None:
     """Write the shard of a chunk."""
     predicted = extract_predictions(chunk, encoding.outcome)
@@ -94,6 +104,10 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> None:
         if (indicator, old) in space.axes:
             cells += bits.astype(np.int64) * space.stride(indicator, old=old)
     codes = [_codes(chunk.table.column(d.name).combine_chunks(), d) for d in encoding.domains]
+    radices = [max(domain.radix, domain.size) for domain in encoding.domains]
+    if encoding.given is not None:
+        codes.append(encoding.given.codes(chunk.table))
+        radices.append(encoding.given.size)
     measured: dict[str, NDArray[Any]] = {"cell": cells.astype(np.min_scalar_type(space.cells))}
     measured |= _measured(predicted)
     pairs: dict[str, list[Any]] = {}
@@ -120,8 +134,7 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> None:
         "heaviest": 1.0 if predicted.weights is None else float(predicted.weights.max(initial=0)),
         "content": content,
     }
-    path = encoding.folder / f"{chunk.split:06d}-{chunk.batch:06d}.arrow"
-    radices = [max(domain.radix, domain.size) for domain in encoding.domains]
+    path = shard_path(encoding.folder, chunk.split, chunk.batch)
     write_shard(path, codes, radices, measured, facts)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
@@ -12,9 +11,10 @@ import pyarrow as pa
 
 from slicebeam.metrics.distinct_groups import DistinctGroups
 from slicebeam.metrics.row_hashes import RowHashSums
+from slicebeam.transforms.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.combine_slice_metrics import work_items
-from slicebeam.transforms.files import storage_errors, written_whole
 from slicebeam.transforms.shards import Shard
+from slicebeam.transforms.storage import matching, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting import Unit
     from slicebeam.metrics.lattice import Keys, Lattice
     from slicebeam.metrics.row_hashes import HashBlock
+    from slicebeam.transforms.storage import StoragePath
 
 # Feature tuples whose groups a work item counts.
 _TUPLES_AT_A_TIME = 512
-_KEYS = "keys.npy"
+_KEYS = "keys"
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class _Item:
 class _Pass(beam.DoFn):
     """Sums something of slices over shards, and writes the sums."""
 
-    def __init__(self, lattice: Lattice, folder: Path) -> None:
+    def __init__(self, lattice: Lattice, folder: StoragePath) -> None:
         self.lattice, self.folder = lattice, folder
 
     def summed(self, keys: Keys, item: _Item) -> RowHashSums | DistinctGroups:
@@ -52,23 +53,20 @@ class _Pass(beam.DoFn):
         raise NotImplementedError
 
     def process(self, item: _Item) -> Iterator[int]:
-        with storage_errors(self.folder, "read"):
-            keys = np.load(self.folder / _KEYS)[item.begin : item.end]
+        keys = _column(self.folder / _KEYS, "key")[item.begin : item.end]
         summed = self.summed(keys, item)
         for path in item.shards:
-            for rows in Shard(Path(path)).blocks():
+            for rows in Shard(storage_path(path)).blocks():
                 summed.add(rows)
         batch = pa.record_batch([pa.array(keys), pa.array(summed.sums)], names=["key", "sum"])
-        with (
-            written_whole(self.folder / f"{item.number:06d}.arrow") as stream,
-            pa.ipc.new_file(stream, batch.schema) as writer,
-        ):
-            writer.write_batch(batch)
+        write_arrow(self.folder / f"{item.number:06d}.arrow", batch.schema, [batch])
         yield item.number
 
 
 class _Hash(_Pass):
-    def __init__(self, lattice: Lattice, folder: Path, singleton_sizes: NDArray[np.int64]) -> None:
+    def __init__(
+        self, lattice: Lattice, folder: StoragePath, singleton_sizes: NDArray[np.int64]
+    ) -> None:
         super().__init__(lattice, folder)
         self.singleton_sizes = singleton_sizes
 
@@ -85,10 +83,15 @@ def _passes(pipeline: Any, items: list[_Item], doing: _Pass) -> Any:
     return pipeline | "Slices" >> beam.Create(items) | "Sum" >> beam.ParDo(doing)
 
 
-def _write_keys(folder: Path, keys: Keys) -> None:
+def _write_keys(folder: StoragePath, keys: Keys) -> None:
     # Keys travel through storage: engines fetch what is in the graph again and again.
-    with written_whole(folder / _KEYS) as stream:
-        np.save(stream, keys)
+    batch = pa.record_batch([pa.array(keys)], names=["key"])
+    write_arrow(folder / _KEYS, batch.schema, [batch])
+
+
+def _column(path: StoragePath, name: str) -> NDArray[Any]:
+    column: NDArray[Any] = np.array(open_arrow(path).get_batch(0).column(name))
+    return column
 
 
 @dataclass
@@ -111,7 +114,7 @@ class HashSlices(beam.PTransform):
     lattice: Lattice
     shards: tuple[str, ...]
     workers: int
-    folder: Path
+    folder: StoragePath
     singleton_sizes: NDArray[np.int64]
 
     def expand(self, pipeline: Any) -> Any:
@@ -148,7 +151,7 @@ class CountGroups(beam.PTransform):
     keys: Keys
     lattice: Lattice
     shards: tuple[str, ...]
-    folder: Path
+    folder: StoragePath
 
     def expand(self, pipeline: Any) -> Any:
         """Wire the transform."""
@@ -162,14 +165,12 @@ class CountGroups(beam.PTransform):
         return _passes(pipeline, items, _Count(self.lattice, self.folder))
 
 
-def read_sums(folder: Path) -> tuple[Keys, NDArray[np.uint64]]:
+def read_sums(folder: StoragePath) -> tuple[Keys, NDArray[np.uint64]]:
     """Return the slices (sorted) and their sums over all parts, modulo 2^64."""
     keys, sums = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
-    for path in sorted(folder.glob("*.arrow")):
-        with storage_errors(path, "read"), pa.memory_map(str(path)) as source:
-            batch = pa.ipc.open_file(source).get_batch(0)
-            keys.append(np.array(batch.column("key")))
-            sums.append(np.array(batch.column("sum")))
+    for path in matching(folder, "*.arrow"):
+        keys.append(_column(path, "key"))
+        sums.append(_column(path, "sum"))
     known, position = np.unique(np.concatenate(keys), return_inverse=True)
     summed = np.zeros(known.size, np.uint64)
     np.add.at(summed, position.reshape(-1), np.concatenate(sums))

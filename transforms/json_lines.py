@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import numpy as np
@@ -13,7 +14,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.transforms.raw_text import (
     LARGEST_BLOCK,
     open_bytes,
-    open_local,
+    open_stored,
     require_text,
     require_whole_gzip,
 )
@@ -21,15 +22,25 @@ from slicebeam.transforms.raw_text import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from numpy.typing import NDArray
+
 _EXACT = 2**53
 _SHOWN = 80
+# Arrow recurses into a nested value without end, and so do those who read what it made of it.
+_DEEPEST = 64
+# No number of 64 bits has so many digits, and Python refuses to read a few thousand.
+_MOST_DIGITS = 400
+_NO_OBJECT = "a line holds more or less than one object"
+# What comes after an object in an array or an object begins otherwise, unless it is in a text.
+_AFTER_AN_OBJECT = re.compile(rb"\}[ \t\r]*n")
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 
 
 def read_json_blocks(
     path: str,
     *,
     block_bytes: int = 16 << 20,
-    open_file: Callable[[str], BinaryIO] = open_local,
+    open_file: Callable[[str], BinaryIO] = open_stored,
 ) -> Iterator[pa.Table]:
     """Read a JSON Lines file as blocks of columns, in file order.
 
@@ -114,6 +125,10 @@ def _parse(
     first_line: int,
 ) -> pa.Table:
     """Parse a block; the types found so far in the file grow with it."""
+    _require_shallow(data, path, first_line)
+    objects = _count_objects(data)
+    if objects is None:
+        _explain(data, kinds, path, first_line, _NO_OBJECT)
     try:
         table = _arrow_table(data, text_types)
         timed = {f.name: _as_text(f.type) for f in table.schema if _as_text(f.type) != f.type}
@@ -127,9 +142,75 @@ def _parse(
         kind = _kind_of_type(field.type)
         if kind != "null" and kinds.setdefault(field.name, kind) != kind:
             _explain(data, kinds, path, first_line, f"column {field.name!r} changes its type")
-    if _may_be_rounded(table):
+    if table.num_rows != objects:
+        _explain(data, kinds, path, first_line, _NO_OBJECT)
+    if any(_may_be_rounded(column) for column in table.columns):
         _require_exact(data, table, path, first_line)
     return table
+
+
+def _lines(data: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the bytes, and where each line begins and ends."""
+    signs = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(signs == ord("\n"))
+    if not data.endswith(b"\n"):
+        ends = np.append(ends, signs.size)
+    return signs, np.append(0, ends[:-1] + 1), ends
+
+
+def _require_shallow(data: bytes, path: str, first_line: int) -> None:
+    """Raise an InputError where values are nested deeper than any reader goes."""
+    if data.count(b"[") + data.count(b"{") <= _DEEPEST:
+        return
+    signs, begins, _ = _lines(data)
+    opening = np.flatnonzero((signs == ord("[")) | (signs == ord("{")))
+    # So many in a line may be deep, or beside each other, or within a text.
+    crowded = np.bincount(np.searchsorted(begins, opening, side="right") - 1) > _DEEPEST
+    for place in np.flatnonzero(crowded).tolist():
+        line = data[begins[place] :].split(b"\n", 1)[0]
+        if _depth(line) > _DEEPEST:
+            raise InputError(
+                f"{path}, line {first_line + place}: values are nested deeper than {_DEEPEST} "
+                f"levels: {_short(line.decode('utf-8', 'replace').strip())!r}; flatten them"
+            )
+
+
+def _depth(line: bytes) -> int:
+    """Return how deep brackets are within brackets, those in texts aside."""
+    depth = deepest = 0
+    for sign in _TEXT.sub(b"", line):
+        if sign in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif sign in b"]}":
+            depth -= 1
+    return deepest
+
+
+def _count_objects(data: bytes) -> int | None:
+    """Return how many lines there are that are not blank, None if one is no object.
+
+    Arrow takes an object over many lines for a row, and null too, or dies of it.
+    """
+    if _AFTER_AN_OBJECT.search(data) is None:
+        signs, begins, ends = _lines(data)
+        lasts = np.maximum(ends - 1, 0)
+        lasts -= (signs[lasts] == ord("\r")) & (lasts > begins)
+        # A line that is blank, or begins with blanks, is looked at below.
+        inside = begins < signs.size
+        if inside.all() and (signs[begins] == ord("{")).all() and (signs[lasts] == ord("}")).all():
+            return int(ends.size)
+    count = 0
+    for line in filter(None, map(bytes.strip, data.split(b"\n"))):
+        count += 1
+        if not (line.startswith(b"{") and line.endswith(b"}")):
+            return None
+        if _AFTER_AN_OBJECT.search(line):
+            try:
+                json.loads(line, parse_int=_integer)
+            except ValueError:
+                return None
+    return count
 
 
 def _kind_of_type(data_type: pa.DataType) -> str:
@@ -169,31 +250,54 @@ def _as_text(data_type: pa.DataType) -> pa.DataType:
     return data_type
 
 
-def _may_be_rounded(table: pa.Table) -> bool:
-    return any(
-        pc.any(pc.greater_equal(pc.abs(column), float(_EXACT))).as_py()
-        for column in table.columns
-        if pa.types.is_floating(column.type)
-    )
+def _may_be_rounded(column: pa.ChunkedArray) -> bool:
+    if pa.types.is_list(column.type):
+        return _may_be_rounded(pc.list_flatten(column))
+    if not pa.types.is_floating(column.type):
+        return False
+    return bool(pc.any(pc.greater_equal(pc.abs(column), float(_EXACT))).as_py())
 
 
 def _require_exact(data: bytes, table: pa.Table, path: str, first_line: int) -> None:
     """Raise an InputError if an integer was rounded to a float, as an id would be."""
-    names = [f.name for f in table.schema if pa.types.is_floating(f.type)]
+    names = [f.name for f in table.schema if pa.types.is_floating(_of_values(f.type))]
     for number, line in enumerate(data.split(b"\n"), first_line):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, parse_int=_integer)
         except json.JSONDecodeError:
             continue
         for name in names:
-            value = row.get(name)
-            if type(value) is int and abs(value) >= _EXACT and int(np.float64(value)) != value:
-                raise InputError(
-                    f"{path}, line {number}: column {name!r} holds {value}, which a column of "
-                    "64-bit numbers cannot hold exactly; write the column as strings"
-                )
+            for value in _flat(row.get(name)):
+                if type(value) is int and not _is_exact(value):
+                    raise InputError(
+                        f"{path}, line {number}: column {name!r} holds {_short(str(value))}, which "
+                        "a column of 64-bit numbers cannot hold exactly; write the column as strings"
+                    )
+
+
+def _of_values(data_type: pa.DataType) -> pa.DataType:
+    return _of_values(data_type.value_type) if pa.types.is_list(data_type) else data_type
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for part in value:
+            yield from _flat(part)
+    else:
+        yield value
+
+
+def _integer(digits: str) -> int:
+    return int(digits[:_MOST_DIGITS])
+
+
+def _is_exact(value: int) -> bool:
+    try:
+        return int(float(value)) == value
+    except OverflowError:
+        return False
 
 
 def _explain(
@@ -207,7 +311,7 @@ def _explain(
         where = f"{path}, line {number}"
         shown = _short(line.decode("utf-8", "replace").strip())
         try:
-            row = json.loads(line, object_pairs_hook=_Pairs)
+            row = json.loads(line, object_pairs_hook=_Pairs, parse_int=_integer)
         except (json.JSONDecodeError, RecursionError) as error:
             why = error.msg if isinstance(error, json.JSONDecodeError) else "too deep"
             raise InputError(

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import apache_beam as beam
 
 from slicebeam.transforms.domains import Domain, LeftOut, learn_domain
-from slicebeam.transforms.files import written_whole
 from slicebeam.transforms.predicates import Singleton
 from slicebeam.transforms.sources import read_split
+from slicebeam.transforms.storage import matching, written_whole
 from slicebeam.transforms.value_counts import ColumnCounter, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from slicebeam.transforms.sources import Source
+    from slicebeam.transforms.storage import StoragePath
 
 # A distinct value takes about its own width and a count, and twice that while parts are merged.
 _BYTES_PER_ROW = 48
@@ -100,7 +100,7 @@ def domain_from_json(shape: dict[str, Any]) -> Domain | LeftOut:
 
 
 class _LearnColumns(beam.DoFn):
-    def __init__(self, source: Source, options: DomainOptions, folder: Path) -> None:
+    def __init__(self, source: Source, options: DomainOptions, folder: StoragePath) -> None:
         self.source, self.options, self.folder = source, options, folder
 
     def process(self, element: tuple[int, tuple[str, ...]]) -> Iterator[int]:
@@ -123,7 +123,7 @@ class LearnDomains(beam.PTransform):
     source: Source
     features: Sequence[str]
     options: DomainOptions
-    folder: Path
+    folder: StoragePath
 
     def expand(self, pipeline: Any) -> Any:
         """Wire the transform."""
@@ -135,9 +135,9 @@ class LearnDomains(beam.PTransform):
         )
 
 
-def read_domains(folder: Path) -> list[Domain | LeftOut]:
+def read_domains(folder: StoragePath) -> list[Domain | LeftOut]:
     """Return what `LearnDomains` wrote, in the order of the features."""
     learned: list[Domain | LeftOut] = []
-    for path in sorted(folder.glob("*.json")):
+    for path in matching(folder, "*.json"):
         learned += [domain_from_json(shape) for shape in json.loads(path.read_text("utf-8"))]
     return learned

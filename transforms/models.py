@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, SlicebeamError
+from slicebeam.transforms.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,13 +44,15 @@ def load_model(path: str) -> Any:
             "--model needs scikit-learn: install it with pip install 'slicebeam[sklearn]'"
         ) from error
     try:
-        if path.endswith(".joblib"):
-            import joblib
+        with storage_path(path, "--model").open("rb") as stream:
+            if path.endswith(".joblib"):
+                import joblib
 
-            model = joblib.load(path)
-        else:
-            with open(path, "rb") as stream:  # noqa: PTH123
+                model = joblib.load(stream)
+            else:
                 model = pickle.load(stream)  # noqa: S301  (the user named this file)
+    except SlicebeamError:
+        raise
     except FileNotFoundError as error:
         raise InputError(f"--model {path}: no such file") from error
     except ImportError as error:

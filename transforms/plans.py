@@ -12,14 +12,15 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.counting import Unit, table_cells
-from slicebeam.transforms.files import storage_errors, written_whole
+from slicebeam.transforms.arrow_files import open_arrow, write_arrow
+from slicebeam.transforms.storage import storage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Sequence
 
     from slicebeam.metrics.counting_plan import PlannedUnit
     from slicebeam.metrics.lattice import Lattice
+    from slicebeam.transforms.storage import StoragePath
 
 _SCHEMA = pa.schema(
     [
@@ -49,27 +50,27 @@ class PlannedBlock(NamedTuple):
 
 
 def write_plan(
-    path: Path, blocks: Iterable[list[PlannedUnit]], lattice: Lattice
+    path: StoragePath, blocks: Iterable[list[PlannedUnit]], lattice: Lattice
 ) -> list[PlannedBlock]:
     """Write the blocks of a plan, one record batch each, and return what each takes."""
-    written = []
-    with written_whole(path) as stream, pa.ipc.new_file(stream, _SCHEMA) as writer:
+    written: list[PlannedBlock] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
         for block in blocks:
             units = [planned.unit for planned in block]
-            columns = [
-                pa.array([unit.features for unit in units], _SCHEMA.field("features").type),
-                pa.array([unit.method for unit in units]),
-                pa.array([unit.extensions for unit in units], _SCHEMA.field("extensions").type),
-                pa.array([unit.bases for unit in units], _SCHEMA.field("bases").type),
-                pa.array([unit.candidates for unit in units], _SCHEMA.field("candidates").type),
-                pa.array([unit.part for unit in units], pa.int32()),
-                pa.array([unit.parts for unit in units], pa.int32()),
-                pa.array([unit.margins for unit in units], _SCHEMA.field("margins").type),
-            ]
-            writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
             seconds = sum(planned.seconds for planned in block)
             written.append(PlannedBlock(seconds, sum(_candidates(unit, lattice) for unit in units)))
+            yield _batch(units)
+
+    write_arrow(path, _SCHEMA, batches())
     return written
+
+
+def _batch(units: Sequence[Unit]) -> pa.RecordBatch:
+    columns = [
+        pa.array([getattr(unit, field.name) for unit in units], field.type) for field in _SCHEMA
+    ]
+    return pa.record_batch(columns, schema=_SCHEMA)
 
 
 def _candidates(unit: Unit, lattice: Lattice) -> int:
@@ -78,26 +79,25 @@ def _candidates(unit: Unit, lattice: Lattice) -> int:
     return sum(table_cells(features, lattice) for features in unit.reported) // unit.parts
 
 
-def read_block(path: Path, block: int) -> list[Unit]:
+def read_block(path: StoragePath, block: int) -> list[Unit]:
     """Return the units of one block."""
-    with storage_errors(path, "read"), pa.memory_map(str(path)) as source:
-        batch = pa.ipc.open_file(source).get_batch(block)
-        candidates, bases = batch.column("candidates"), batch.column("bases")
-        plain = ["features", "method", "extensions", "part", "parts", "margins"]
-        rows = batch.select(plain).to_pylist()
-        return [
-            Unit(
-                tuple(row["features"]),
-                row["method"],
-                tuple(row["extensions"]),
-                _keys(bases, i),
-                _keys(candidates, i),
-                row["part"],
-                row["parts"],
-                tuple(map(tuple, row["margins"])),
-            )
-            for i, row in enumerate(rows)
-        ]
+    batch = open_arrow(path).get_batch(block)
+    candidates, bases = batch.column("candidates"), batch.column("bases")
+    plain = ["features", "method", "extensions", "part", "parts", "margins"]
+    rows = batch.select(plain).to_pylist()
+    return [
+        Unit(
+            tuple(row["features"]),
+            row["method"],
+            tuple(row["extensions"]),
+            _keys(bases, i),
+            _keys(candidates, i),
+            row["part"],
+            row["parts"],
+            tuple(map(tuple, row["margins"])),
+        )
+        for i, row in enumerate(rows)
+    ]
 
 
 def _keys(column: pa.Array, row: int) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
@@ -106,7 +106,7 @@ def _keys(column: pa.Array, row: int) -> np.ndarray[tuple[int], np.dtype[np.int6
     return np.array(scalar.values, np.int64) if scalar.is_valid else None
 
 
-def plan_digest(path: Path) -> str:
+def plan_digest(path: StoragePath) -> str:
     """Return what identifies a plan: results of another plan are not taken for its own."""
     with storage_errors(path, "read"):
         return hashlib.sha256(path.read_bytes()).hexdigest()

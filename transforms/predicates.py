@@ -7,17 +7,25 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.randomness import splitmix64
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
 
 OPS = ("==", "in", "not_in", "<", ">=", "between", "is_null", "contains")
 
 _MOST_VALUES_IN_TEXT = 3
 _LONGEST_IN_TEXT = 60
+_MORE = re.compile(r"… \d+ more")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -86,9 +94,21 @@ class Singleton:
         return f"{field} {sign} {_shown(self.value)}"
 
 
+def slice_hashes(slices: Iterable[Iterable[Singleton]]) -> NDArray[np.uint64]:
+    """Return the 64 bits [slices] that identify conjunctions, whatever the order of conditions."""
+    sums = [sum(one.identity() for one in conditions) % 2**64 for conditions in slices]
+    return splitmix64(np.array(sums, np.uint64))
+
+
 def shortened(text: str) -> str:
     """Return a text that is short enough for a line, with ``…`` for what was cut."""
     return text if len(text) <= _LONGEST_IN_TEXT else text[: _LONGEST_IN_TEXT - 1] + "…"
+
+
+def is_shortened(text: str) -> bool:
+    """Return whether a text, or what `Singleton` prints of many values, may have been shortened."""
+    longest = len(text) >= _LONGEST_IN_TEXT and text.endswith("…")
+    return longest or bool(_MORE.fullmatch(text))
 
 
 def _quoted(text: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gzip
 import zlib
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.transforms.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 LARGEST_BLOCK = 256 << 20
 
 
-def open_local(path: str) -> BinaryIO:
-    """Open a local file for reading bytes; the default of every reader's ``open_file``."""
-    return Path(path).open("rb")
+def open_stored(path: str) -> BinaryIO:
+    """Open a file for reading bytes; the default of every reader's ``open_file``."""
+    return storage_path(path).open("rb")
 
 
 @contextmanager
-def open_bytes(path: str, open_file: Callable[[str], BinaryIO] = open_local) -> Iterator[BinaryIO]:
+def open_bytes(path: str, open_file: Callable[[str], BinaryIO] = open_stored) -> Iterator[BinaryIO]:
     """Open a file, uncompressed on the way when its name ends in ``.gz``.
 
     Parameters

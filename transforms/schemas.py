@@ -148,6 +148,8 @@ def unify_schemas(
             if wider != before:
                 sources[field.name] = file
             merged[field.name] = wider
+    if not merged:
+        raise InputError(f"{schemas[0][0]}: there are no columns in it")
     if not allow_missing:
         _require_all_columns(schemas, merged)
     return pa.schema(merged.items())

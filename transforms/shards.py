@@ -1,12 +1,14 @@
 """Encoded shards: the codes of every feature and what is measured of every example, as columns.
 
-A shard is an Arrow IPC file without compression, so a worker maps it and touches only the columns
-that it counts.
+A shard is an Arrow file without compression, so a worker maps it and touches only the columns that it
+counts.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +16,19 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.counting import ROWS_AT_A_TIME, Ragged, RowBlock
-from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.statistic_space import BUCKETS, StatisticSpace, fixed_point
-from slicebeam.transforms.files import written_whole
+from slicebeam.transforms.arrow_files import damaged, open_arrow, read_metadata, write_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.statistic_space import Term
+    from slicebeam.transforms.storage import StoragePath
 
+# Objects that are asked for their metadata together.
+_READ_AT_ONCE = 16
 WEIGHT = "weight"
 # Axes of the cells that hold a class of each example, by the column of their codes.
 CLASS_COLUMNS = {
@@ -71,7 +74,7 @@ class Scaling:
 
 
 def write_shard(
-    path: Path,
+    path: StoragePath,
     codes: Sequence[NDArray[np.int64] | Ragged],
     radices: Sequence[int],
     measured: Mapping[str, NDArray[Any]],
@@ -97,9 +100,10 @@ def write_shard(
         else:
             columns[f"f{number}"] = pa.array(code.astype(width))
     batch = pa.record_batch(list(columns.values()), names=list(columns))
-    schema = batch.schema.with_metadata({"facts": json.dumps(facts)})
-    with written_whole(path) as stream, pa.ipc.new_file(stream, schema) as writer:
-        writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+    told = json.dumps(facts).encode()
+    # Facts are read without the rest, whose checksum would tell that they were damaged.
+    schema = batch.schema.with_metadata({"facts": told, "checksum": str(zlib.crc32(told))})
+    write_arrow(path, schema, [batch.replace_schema_metadata(schema.metadata)])
 
 
 @dataclass(frozen=True)
@@ -109,20 +113,10 @@ class Shard:
     What stays mapped counts as memory of the process, and a shard is opened in no time.
     """
 
-    path: Path
+    path: StoragePath
 
     def _batch(self) -> pa.RecordBatch:
-        try:
-            return pa.ipc.open_file(pa.memory_map(str(self.path))).get_batch(0)
-        except (OSError, pa.ArrowException) as error:
-            raise EngineError(
-                f"cannot read the encoded shard {self.path} ({error}); start again without --resume"
-            ) from error
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the writer said of the shard."""
-        return _facts(self._batch())
+        return open_arrow(self.path, is_unchanging=True).get_batch(0)
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a measured column [rows]."""
@@ -136,6 +130,21 @@ class Shard:
         for begin in range(0, whole.num_rows, ROWS_AT_A_TIME):
             batch = whole.slice(begin, ROWS_AT_A_TIME)
             yield _row_block(batch, facts["start_row"] + begin, facts["pairs"], scaling)
+
+
+def read_all_facts(paths: Sequence[StoragePath]) -> list[dict[str, Any]]:
+    """Return what the writer of each shard said of it, without reading the rest."""
+
+    def read(path: StoragePath) -> dict[str, Any]:
+        metadata = read_metadata(path)
+        told = metadata.get(b"facts", b"")
+        if metadata.get(b"checksum") != str(zlib.crc32(told)).encode():
+            raise damaged(path)
+        facts: dict[str, Any] = json.loads(told)
+        return facts
+
+    with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
+        return list(threads.map(read, paths))
 
 
 def _facts(batch: pa.RecordBatch) -> dict[str, Any]:

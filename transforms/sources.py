@@ -6,21 +6,99 @@ after reads columns, and only the columns that it needs.
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.transforms.checked_files import open_checked
 from slicebeam.transforms.column_kinds import parse_column
 from slicebeam.transforms.schemas import conform, unify_schemas
+from slicebeam.transforms.storage import identity, open_input, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 CHUNK_ROWS = 1 << 18
+# Bytes of a column that are read at a time.
+_BUFFER = 1 << 20
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A Parquet file and what it is a part of.
+
+    Attributes
+    ----------
+    path : the Parquet file
+    origin : the user's file
+    origin_row : position of its first example in that file
+    identity : what it was when the run began, as `slicebeam.transforms.storage.identity` has it;
+        empty where nobody asks
+    checksum : of a file in the work folder
+    """
+
+    path: str
+    origin: str
+    origin_row: int = 0
+    identity: tuple[int | str, ...] = ()
+    checksum: int | None = None
+
+    @contextmanager
+    def opened(self, **options: Any) -> Iterator[pq.ParquetFile]:
+        """Open the file as it was when the run began.
+
+        Raises
+        ------
+        InputError
+            The user's file is no Parquet, is damaged, or changed.
+        EngineError
+            The file in the work folder is damaged or gone.
+        """
+        path = storage_path(self.path)
+        with ExitStack() as stack:
+            if self.checksum is not None:
+                file = stack.enter_context(open_checked(path, self.checksum))
+                yield stack.enter_context(pq.ParquetFile(file, **options))
+                return
+            stack.enter_context(parquet_errors(self.path))
+            if self.identity:
+                now = identity(path)
+                if tuple(now) != self.identity:
+                    raise changed(self.path, self.identity, now)
+            if isinstance(path, Path):
+                # Not mapped: who writes into a mapped file can end this process.
+                file = stack.enter_context(pa.OSFile(str(path)))
+                options = {**options, "buffer_size": _BUFFER}
+            else:
+                file = stack.enter_context(open_input(path))
+                # What is wanted of a row group is asked for at once.
+                options = {**options, "pre_buffer": True}
+            yield stack.enter_context(
+                pq.ParquetFile(file, page_checksum_verification=True, **options)
+            )
+
+
+def changed(
+    path: str, before: Sequence[int | str] | None, now: Sequence[int | str] | None
+) -> InputError:
+    """Return the error for a file of the user's that changed since the run began."""
+    what = "was written anew"
+    if now is None:
+        what = "vanished"
+    elif before is None:
+        what = "appeared"
+    elif before[0] != now[0]:
+        what = f"had {before[0]:,} bytes and has {now[0]:,} now: it changed"
+    return InputError(
+        f"{path}: the file {what} while it was read; when nobody writes it, run again without "
+        "--resume"
+    )
 
 
 @dataclass(frozen=True)
@@ -30,21 +108,24 @@ class Split:
     Attributes
     ----------
     index : position among all splits
-    path : the Parquet file
-    origin : the file that the user gave, of which the Parquet file is a part or the whole
-    origin_row : position of the first example in that file
+    file : the Parquet file
+    origin_row : position of the first example in the file that the user gave
     row_groups : which of its row groups
     start_row : position of its first example among all examples
     rows : how many examples it has
     """
 
     index: int
-    path: str
-    origin: str
+    file: StoredFile
     origin_row: int
     row_groups: tuple[int, ...]
     start_row: int
     rows: int
+
+    @property
+    def origin(self) -> str:
+        """The file that the user gave."""
+        return self.file.origin
 
 
 @dataclass(frozen=True)
@@ -126,22 +207,6 @@ class Source:
         return self.schema.field(name).type
 
 
-@dataclass(frozen=True)
-class StoredFile:
-    """A Parquet file and what it is a part of.
-
-    Attributes
-    ----------
-    path : the Parquet file
-    origin : the user's file
-    origin_row : position of its first example in that file
-    """
-
-    path: str
-    origin: str
-    origin_row: int = 0
-
-
 def plan_splits(
     files: Sequence[tuple[StoredFile, pq.FileMetaData]], split_rows: int
 ) -> tuple[Split, ...]:
@@ -156,9 +221,7 @@ def plan_splits(
             rows += metadata.row_group(group).num_rows
             if rows >= split_rows or group == metadata.num_row_groups - 1:
                 if rows:
-                    splits.append(
-                        Split(len(splits), file.path, file.origin, row, tuple(groups), start, rows)
-                    )
+                    splits.append(Split(len(splits), file, row, tuple(groups), start, rows))
                 start, row = start + rows, row + rows
                 groups, rows = [], 0
     return tuple(splits)
@@ -179,7 +242,7 @@ def open_parquet(
     """
     footers, schemas = [], []
     for file in files:
-        with parquet_errors(file.path), pq.ParquetFile(file.path) as opened:
+        with file.opened() as opened:
             footers.append((file, opened.metadata))
             schemas.append((file.origin, opened.schema_arrow.remove_metadata()))
     schema = unify_schemas(schemas, allow_missing=allow_missing)
@@ -205,7 +268,7 @@ class parquet_errors:  # noqa: N801  (a context manager is used like a function)
             raise InputError(f"{self.path}: the file vanished while it was read") from error
         if isinstance(error, PermissionError):
             raise InputError(f"{self.path}: no permission to read it") from error
-        if isinstance(error, (pa.ArrowException, OSError)):
+        if isinstance(error, (pa.ArrowException, OSError, UnicodeDecodeError)):
             reason = str(error).splitlines()[0].rstrip(".")
             raise InputError(
                 f"{self.path}: no readable Parquet file ({reason}); write it again or give --format"
@@ -223,10 +286,7 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
     stored = pa.schema([source.stored_schema.field(name) for name in columns])
     texts = [field.name for field in stored if pa.types.is_string(field.type)]
     done = 0
-    with (
-        parquet_errors(split.path),
-        pq.ParquetFile(split.path, read_dictionary=texts, memory_map=True) as opened,
-    ):
+    with split.file.opened(read_dictionary=texts) as opened:
         present = set(opened.schema_arrow.names)
         stored_columns = [name for name in columns if name in present]
         batches = (

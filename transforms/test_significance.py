@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from slicebeam.metrics import base
 from slicebeam.metrics.count_reader import SumReader
+from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.registry import metric
-from slicebeam.transforms.files import storage_errors, written_whole
+from slicebeam.transforms.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.plans import read_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.lattice import Lattice
     from slicebeam.metrics.slice_test import SliceTest
     from slicebeam.metrics.statistic_space import StatisticSpace
+    from slicebeam.transforms.storage import StoragePath
 
 
 # Reasons that the margins of a slice give, whatever the outcome.
@@ -49,9 +50,9 @@ class BlockTest:
     is_first : whether replicates decide of some slices afterwards
     """
 
-    plan: Path
+    plan: StoragePath
     plan_digest: str
-    folder: Path
+    folder: StoragePath
     lattice: Lattice
     space: StatisticSpace
     tests: tuple[SliceTest, ...]
@@ -60,7 +61,7 @@ class BlockTest:
     is_first: bool = False
 
 
-def part_path(folder: Path, block: int) -> Path:
+def part_path(folder: StoragePath, block: int) -> StoragePath:
     """Return the file of a block's results."""
     return folder / f"{block:06d}.arrow"
 
@@ -129,17 +130,14 @@ def _spread(
     return spread
 
 
-def write_part(path: Path, batch: pa.RecordBatch) -> None:
+def write_part(path: StoragePath, batch: pa.RecordBatch) -> None:
     """Write the results of a block."""
-    with written_whole(path) as stream, pa.ipc.new_file(stream, batch.schema) as writer:
-        writer.write_batch(batch)
+    write_arrow(path, batch.schema, [batch])
 
 
-def read_part(path: Path) -> pa.RecordBatch:
+def read_part(path: StoragePath) -> pa.RecordBatch:
     """Return the results of a block."""
-    with storage_errors(path, "read"):
-        # Not mapped: the results outlive the work folder.
-        return pa.ipc.open_file(pa.BufferReader(path.read_bytes())).get_batch(0)
+    return open_arrow(path, is_unchanging=True).get_batch(0)
 
 
 def part_column(batch: pa.RecordBatch, name: str, number: int) -> NDArray[Any]:
@@ -152,22 +150,23 @@ def part_column(batch: pa.RecordBatch, name: str, number: int) -> NDArray[Any]:
     return column
 
 
-def read_facts(path: Path) -> dict[str, Any]:
-    """Return the facts of a block without its results."""
-    with storage_errors(path, "read"), pa.memory_map(str(path)) as source:
-        facts: dict[str, Any] = json.loads(pa.ipc.open_file(source).schema.metadata[b"facts"])
-        return facts
+def read_facts(path: StoragePath, *, is_finished: bool = True) -> dict[str, Any]:
+    """Return the facts of a block without its results; unless it is finished it may be replaced."""
+    opened = open_arrow(path, is_unchanging=is_finished)
+    facts: dict[str, Any] = json.loads(opened.schema.metadata[b"facts"])
+    return facts
 
 
-def finished_blocks(folder: Path, plan_digest: str, blocks: int) -> list[int]:
+def finished_blocks(folder: StoragePath, plan_digest: str, blocks: int) -> list[int]:
     """Return the blocks whose results for this very plan are written."""
     finished = []
     for block in range(blocks):
         path = part_path(folder, block)
         if path.exists():
             try:
-                facts = read_facts(path)
-            except pa.ArrowException:
+                facts = read_facts(path, is_finished=False)
+            except EngineError:
+                # What was damaged is counted again.
                 continue
             if facts["plan"] == plan_digest:
                 finished.append(block)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.transforms.raw_text import open_bytes, open_local
+from slicebeam.transforms.raw_text import open_bytes, open_stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -123,6 +123,15 @@ def _frame_length(header: bytes) -> int | None:
     return int(length) if masked_crc32c([header[:8]])[0] == checksum else None
 
 
+def _read(stream: BinaryIO, size: int) -> bytes:
+    """Return so many bytes, or those that are left: a wrong length takes no memory."""
+    parts = []
+    while size and (part := stream.read(min(size, _MOST_BYTES))):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
 def _record_blocks(
     stream: BinaryIO, path: str, block_rows: int
 ) -> Iterator[tuple[list[bytes], int]]:
@@ -138,7 +147,7 @@ def _record_blocks(
             raise InputError(f"{where}: the checksum of its length is wrong; {_FORMAT}")
         if length is not None and length > _LARGEST_RECORD:
             raise InputError(f"{where}: {length} bytes, more than the 2 GB of a message; {_FORMAT}")
-        data = b"" if length is None else stream.read(length + 4)
+        data = b"" if length is None else _read(stream, length + 4)
         if length is None or len(data) < length + 4:
             raise InputError(f"{where}: the file ends within it; copy or write the file again")
         records.append(data[:-4])
@@ -301,7 +310,7 @@ def read_tfrecord_blocks(
     path: str,
     *,
     block_rows: int = 16384,
-    open_file: Callable[[str], BinaryIO] = open_local,
+    open_file: Callable[[str], BinaryIO] = open_stored,
 ) -> Iterator[pa.Table]:
     """Read a TFRecord file of tf.Example messages as blocks of columns, in file order.
 

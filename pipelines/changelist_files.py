@@ -1,0 +1,132 @@
+"""Reads ChangeLists of earlier runs, and the tables of slices beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.changelist import SCHEMA_VERSION, ChangeList
+from slicebeam.pipelines.strict_text import parse_json
+from slicebeam.transforms.publish import sha256_of
+from slicebeam.transforms.storage import open_input, storage_errors, storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slicebeam.transforms.storage import StoragePath
+
+TABLE = "slices.parquet"
+
+
+def read_changelist(uri: str, option: str) -> ChangeList:
+    """Return the ChangeList in a file.
+
+    Parameters
+    ----------
+    uri : path of the document
+    option : that named it, for the errors
+
+    Raises
+    ------
+    InputError
+        There is no such file, or it holds no ChangeList that this version reads.
+    """
+    path = storage_path(uri, option)
+    try:
+        content = parse_json(_text(path))
+    except FileNotFoundError as error:
+        raise InputError(f"{option} {uri}: no such file") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{option} {uri} is a folder; name its changelist.json") from error
+    except ValueError as error:
+        raise InputError(f"{option} {uri}: no readable JSON ({error})") from error
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if not isinstance(version, str):
+        raise InputError(f"{option} {uri}: no ChangeList; name a changelist.json of an earlier run")
+    if version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
+        raise InputError(
+            f"{option} {uri}: a ChangeList of version {version}, but this program reads {SCHEMA_VERSION}"
+        )
+    try:
+        document = ChangeList.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(
+            f"{option} {uri}: no whole ChangeList ({place}: {first['msg']})"
+        ) from error
+    if wrong := _misunderstood(content, document.model_dump(mode="json", by_alias=True)):
+        raise InputError(f"{option} {uri}: no whole ChangeList ({wrong} has another type)")
+    _refuse_doubles(f"{option} {uri}", document)
+    return document
+
+
+def _refuse_doubles(where: str, document: ChangeList) -> None:
+    """Refuse a slice, a domain, or a metric of a slice, that the document tells twice."""
+    told = [
+        ("slice", [one.slice_id for one in document.slices]),
+        ("the domain of", [one.name for one in document.dataset.domains]),
+    ]
+    told += [
+        (f"slice {one.slice_id}, metric", [change.metric for change in one.changes])
+        for one in document.slices
+    ]
+    for what, names in told:
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"{where}: {what} {twice} occurs twice; keep one of the two")
+
+
+def _misunderstood(written: Any, read: Any, place: str = "") -> str | None:
+    """Return where a value was taken for one of another type, as true for 1 or "2" for 2."""
+    if isinstance(written, dict) and isinstance(read, dict):
+        parts = [(name, part, read[name]) for name, part in written.items() if name in read]
+    elif isinstance(written, list) and isinstance(read, list):
+        parts = [(at, *pair) for at, pair in enumerate(zip(written, read, strict=True))]
+    else:
+        return None if _kind(written) is _kind(read) else place
+    found = (
+        _misunderstood(one, other, f"{place}.{name}".lstrip(".")) for name, one, other in parts
+    )
+    return next(filter(None, found), None)
+
+
+def _kind(value: Any) -> type:
+    """Return the type of a JSON value; whole numbers and others are one."""
+    return float if type(value) is int else type(value)
+
+
+def _text(path: StoragePath) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (FileNotFoundError, IsADirectoryError):
+        raise
+    except OSError:
+        with storage_errors(path, "read"):
+            raise
+
+
+def read_table(
+    uri: str, document: ChangeList, metric: str, columns: Sequence[str]
+) -> pa.Table | None:
+    """Return a metric's rows of the table that a document names; None where it is not beside it.
+
+    Parameters
+    ----------
+    uri : of the document
+    """
+    path = storage_path(uri).parent / TABLE
+    if not path.is_file():
+        return None
+    with storage_errors(path, "read"), open_input(path) as stream:
+        # A later run may have replaced one of the two files.
+        if f"sha256:{sha256_of(stream)}" != document.search.slices_fingerprint:
+            return None
+        stream.seek(0)
+        table = pq.read_table(stream, columns=[*columns, "metric"])
+    return table.filter(pc.equal(table.column("metric"), metric)).select(list(columns))

@@ -1,0 +1,172 @@
+"""``slicebeam check``: known slices on new data, without a search."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from slicebeam.metrics.counting_plan import plan_listed
+from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.lattice import Lattice
+from slicebeam.metrics.registry import metric, statistic_space
+from slicebeam.pipelines.earlier_run import earlier_run
+from slicebeam.pipelines.given_slices import given_slices, read_given
+from slicebeam.pipelines.iterations import Iterations, Searched, parts_of
+from slicebeam.pipelines.preparation import (
+    choose_features,
+    chunk_rows,
+    encode,
+    model_columns,
+    read_source,
+    resolve_outcome,
+)
+from slicebeam.pipelines.results import collect_given
+from slicebeam.pipelines.search import Published, Steps, run_steps
+from slicebeam.pipelines.slices_table import SliceNames
+from slicebeam.pipelines.stage import Stage
+from slicebeam.transforms.extract_slice_keys import Encoding
+from slicebeam.transforms.test_significance import part_column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.check_config import CheckConfig
+    from slicebeam.pipelines.preparation import Prepared
+    from slicebeam.pipelines.results import Results
+    from slicebeam.pipelines.runner import Engine
+    from slicebeam.pipelines.terminal import Terminal
+    from slicebeam.pipelines.work_folder import WorkFolder
+    from slicebeam.transforms.conditions import Membership
+
+# Slices whose membership takes as much memory of a chunk as a column does.
+_SLICES_PER_COLUMN = 4
+
+
+def run_check(
+    config: CheckConfig,
+    engine: Engine,
+    terminal: Terminal,
+    *,
+    resume: bool = False,
+    asked: str | None = None,
+) -> Published:
+    """Test the given slices and publish what was found.
+
+    All of them are one family: the correction counts those that are large enough to be tested.
+
+    Raises
+    ------
+    InputError
+        The options, the slices or the data are wrong.
+    EngineError
+        The engine or the storage failed; what is finished stays in the work folder.
+    """
+    steps = Steps(prepare_check, GivenIterations, collect_given, given_names, check_order)
+    earlier = earlier_run(config)
+    return run_steps(config, steps, engine, terminal, earlier=earlier, resume=resume, asked=asked)
+
+
+def prepare_check(
+    config: CheckConfig,
+    files: Sequence[str],
+    work: WorkFolder,
+    engine: Engine,
+    on_stage: Callable[[Stage], None],
+) -> Prepared:
+    """Read the data and write encoded shards that say in which of the slices an example is.
+
+    The slices are one feature, of which an example may have many values; so each slice is a
+    singleton of a lattice with one level, and what counts and tests is that of a search.
+    """
+    wanted = read_given(config.changelist, config.slices)
+    on_stage(Stage("reading the data"))
+    source = read_source(config, files, work, engine)
+    if source.rows == 0:
+        raise InputError(f"--data {' '.join(config.data)}: there are no examples in it")
+    outcome = resolve_outcome(config, source)
+    given = given_slices(wanted, source.schema)
+    size = given.membership.size
+    columns = len(source.schema) + size // _SLICES_PER_COLUMN
+    source = source.in_chunks(chunk_rows(config, columns))
+    lattice = Lattice((size,), 1, (True,), (False,))
+    encoding = Encoding(
+        source,
+        (),
+        outcome,
+        statistic_space(config.metric, config.comparison, weighted=config.weight is not None),
+        work.folder("shards"),
+        config.group or config.example_id,
+        "--group" if config.group else "--example-id",
+        model_columns(config, source, choose_features(config, source, outcome)),
+        given.membership,
+    )
+    on_stage(Stage("looking up the slices of the examples"))
+    prepared = encode(config, encoding, lattice, (), work, engine)
+    return replace(prepared, given=given)
+
+
+class GivenIterations(Iterations):
+    """Counts and tests all given slices in one iteration, also those too small to be tested."""
+
+    def search(self) -> Searched:
+        """Count and test the slices."""
+        lattice = self.prepared.lattice
+        keys = lattice.singleton_keys()
+        none = np.zeros(keys.size, np.int64)
+        planned = plan_listed(keys, none, none, lattice, self.budget)
+        parts, record = self._count(planned, keys.size, None, 0)
+        tested = 0
+        for batch in parts_of(parts):
+            tested += int(np.count_nonzero(~np.isnan(part_column(batch, "p", 0))))
+        family = (tested,)
+        parts, record = self._resampled(parts, family, record)
+        self.parts += parts
+        called = self._called(parts, 0, family, 1.0) if parts else []
+        self._note(record, sum(keys.size for keys in called))
+        return self._searched("given", "exhausted", family, family)
+
+
+class GivenNames(SliceNames):
+    """The identity, the text and the predicate of given slices, as a search would call them.
+
+    Parameters
+    ----------
+    lattice : in which each slice is a singleton
+    membership : their conditions
+    """
+
+    def __init__(self, lattice: Lattice, membership: Membership) -> None:
+        super().__init__(lattice, ())
+        slices = membership.predicates
+        # Of a conjunction the sum of its conditions' identities is hashed.
+        sums = [sum(one.identity() for one in conditions) % 2**64 for conditions in slices]
+        texts = [" & ".join(map(str, conditions)) for conditions in slices]
+        json = [", ".join(one.json_text() for one in conditions) for conditions in slices]
+        self._hashes = np.array([0, *sums], np.uint64)
+        self._texts = pa.array([None, *texts], pa.string())
+        self._json = pa.array([None, *json], pa.string())
+
+
+def given_names(prepared: Prepared) -> SliceNames:
+    """Return the names of the slices of a check."""
+    if prepared.given is None:
+        raise TypeError("a check without slices")
+    return GivenNames(prepared.lattice, prepared.given.membership)
+
+
+def check_order(results: Results, config: CheckConfig) -> NDArray[np.int64]:
+    """Return all slices, the significant ones first, the worst of each kind first.
+
+    By the confidence bound of the delta that is nearer to no difference, those without one last.
+    """
+    first = results.metrics[0]
+    upward = first.delta > 0
+    worse = (upward != metric(config.metric[0]).higher_is_better) & (first.delta != 0)
+    harm = np.where(worse, 1, -1) * np.where(upward, first.low, -first.high)
+    harm = np.where(np.isnan(harm), -np.inf, harm)
+    return np.lexsort((results.keys, -harm, ~worse, ~first.significant))

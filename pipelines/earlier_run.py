@@ -1,0 +1,152 @@
+"""The run that ``--since`` names: its document, and the metric on its slices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines import changelist as doc
+from slicebeam.pipelines.changelist_files import read_changelist, read_table
+from slicebeam.pipelines.results import CONFIDENCE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.run_config import RunConfig
+
+# What must be the same for deltas, and for what is significant, to mean the same.
+_SAME = ("label", "compare", "alternative", "positive_class", "threshold", "weight")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The primary metric on the slices of a run; every array is [slices].
+
+    Attributes
+    ----------
+    ids : slice ids, each once
+    n : examples
+    value, delta, low, high, q : of the metric; NaN where undefined
+    significant : whether the slice was called
+    """
+
+    ids: NDArray[np.str_]
+    n: NDArray[np.int64]
+    value: NDArray[np.float64]
+    delta: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    q: NDArray[np.float64]
+    significant: NDArray[np.bool_]
+
+    def moment(self, at: int) -> doc.Moment:
+        """Return what stands in the document of one slice."""
+        estimate = doc.Estimate(
+            value=_finite(self.delta[at]),
+            lo=_finite(self.low[at]),
+            hi=_finite(self.high[at]),
+            confidence=CONFIDENCE,
+        )
+        return doc.Moment(
+            n=int(self.n[at]),
+            value=_finite(self.value[at]),
+            delta=estimate,
+            p_adjusted=_finite(self.q[at]),
+            significant=bool(self.significant[at]),
+        )
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """An earlier run.
+
+    Attributes
+    ----------
+    uri : of its document
+    document : the ChangeList
+    measured : all its tested slices, or those that it reports
+    has_all : which of the two
+    """
+
+    uri: str
+    document: doc.ChangeList
+    measured: Measured
+    has_all: bool
+
+
+def earlier_run(config: RunConfig) -> Earlier | None:
+    """Return the run that ``--since`` names, None without one.
+
+    Raises
+    ------
+    InputError
+        There is no such ChangeList, or the two runs measured different things.
+    """
+    if config.since is None:
+        return None
+    document = read_changelist(config.since, "--since")
+    primary = next(one.key for one in document.metrics if one.primary)
+    now = {"metric": config.metric[0], **_measures(config.options_used())}
+    then = {"metric": primary, **_measures(document.provenance.config)}
+    for key, before in then.items():
+        if now[key] != before:
+            raise InputError(
+                f"--since {config.since}: {key} was {_shown(before)} there and is {_shown(now[key])} "
+                "here, so that the runs can't be compared"
+            )
+    columns = ("slice_id", "n", "value", "delta", "ci_low", "ci_high", "q_value", "significant")
+    table = read_table(config.since, document, primary, columns)
+    measured = _of_document(document) if table is None else _of_table(table)
+    return Earlier(config.since, document, measured, table is not None)
+
+
+def _measures(options: dict[str, Any]) -> dict[str, Any]:
+    return {key: options.get(key) for key in _SAME}
+
+
+def _shown(value: Any) -> str:
+    return "not given" if value is None else repr(value)
+
+
+def _of_table(table: pa.Table) -> Measured:
+    def numbers(name: str) -> NDArray[Any]:
+        # A null is an undefined number.
+        return table.column(name).to_numpy(zero_copy_only=False)
+
+    return Measured(
+        numbers("slice_id").astype(str),
+        numbers("n"),
+        numbers("value"),
+        numbers("delta"),
+        numbers("ci_low"),
+        numbers("ci_high"),
+        numbers("q_value"),
+        numbers("significant").astype(bool),
+    )
+
+
+def _of_document(document: doc.ChangeList) -> Measured:
+    changes = [one.changes[0] for one in document.slices]
+    deltas = [change.delta or doc.Estimate() for change in changes]
+
+    def numbers(values: list[float | None]) -> NDArray[np.float64]:
+        return np.array([np.nan if value is None else value for value in values], np.float64)
+
+    return Measured(
+        np.array([one.slice_id for one in document.slices], str),
+        np.array([one.size.n for one in document.slices], np.int64),
+        numbers([change.after.value for change in changes]),
+        numbers([delta.value for delta in deltas]),
+        numbers([delta.lo for delta in deltas]),
+        numbers([delta.hi for delta in deltas]),
+        numbers([change.p_adjusted for change in changes]),
+        np.array([change.significant for change in changes], bool),
+    )
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

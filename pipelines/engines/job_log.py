@@ -1,0 +1,59 @@
+"""Where Beam's log goes while a job runs: to a file, never to the user's terminal."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class _LogFile(logging.FileHandler):
+    """A log that cannot be written, where the disk is full, is not what a user has to hear of."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Drop the record."""
+
+
+@contextmanager
+def logged_to(path: Path) -> Iterator[None]:
+    """Send what is logged, in other threads too, to a file.
+
+    A worker's traceback is logged before its exception arrives, which tells the same in a line.
+    """
+    root, hook = logging.getLogger(), threading.excepthook
+    handlers = root.handlers[:]
+    handler = _LogFile(path, delay=True, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root.handlers[:] = [handler]
+    threading.excepthook = _log_exception
+    try:
+        yield
+    except KeyboardInterrupt:
+        # Threads that wait for what was ended will still complain, and stay quiet.
+        raise
+    except BaseException:
+        _restore(root, handlers, handler)
+        threading.excepthook = hook
+        raise
+    _restore(root, handlers, handler)
+    threading.excepthook = hook
+
+
+def _restore(
+    root: logging.Logger, handlers: list[logging.Handler], handler: logging.Handler
+) -> None:
+    root.handlers[:] = handlers
+    handler.close()
+
+
+def _log_exception(details: threading.ExceptHookArgs) -> None:
+    if details.exc_value is not None:
+        logging.getLogger("apache_beam").error(
+            "a thread failed",
+            exc_info=(details.exc_type, details.exc_value, details.exc_traceback),
+        )

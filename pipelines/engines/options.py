@@ -1,0 +1,330 @@
+"""The options of each engine, as they stand in a file of ``runner_configs/``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+Environment = Literal["loopback", "external", "process", "docker"]
+# Where the engine lives in the process that submits: nothing is reachable over a network.
+EMBEDDED = ("[local]", "local")
+
+_ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:]+\]):(?P<port>\d{1,5})")
+_SPARK_LOCAL = re.compile(r"local(\[(\d+|\*)\])?")
+_LOOPBACK = re.compile(r"localhost|127\.\d+\.\d+\.\d+|\[?::1\]?")
+
+
+def _from_yaml(value: Any) -> Any:
+    """Read what a command line gives as text: ``{a: 1}``, ``[a, b]``."""
+    return yaml.safe_load(value) if isinstance(value, str) else value
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of ``host:port``, with or without a scheme before it.
+
+    Raises
+    ------
+    ValueError
+        It is no such address.
+    """
+    bare = re.sub(r"^[a-z]+://", "", address).rstrip("/")
+    found = _ADDRESS.fullmatch(bare)
+    if not found or not 0 < int(found["port"]) < 1 << 16:
+        raise ValueError(f"Input should be host:port, not {address!r}")
+    return found["host"].strip("[]"), int(found["port"])
+
+
+def is_this_machine(host: str) -> bool:
+    """Say whether a host name is a loopback address."""
+    return bool(_LOOPBACK.fullmatch(host))
+
+
+def _address(value: str) -> str:
+    split_address(value)
+    return value
+
+
+def _flink_master(value: str) -> str:
+    if value not in EMBEDDED:
+        split_address(value)
+    return "[local]" if value == "local" else value
+
+
+def _spark_master(value: str) -> str:
+    if _SPARK_LOCAL.fullmatch(value):
+        return value
+    if not value.startswith("spark://"):
+        raise ValueError("Input should be local[N] or spark://host:port")
+    split_address(value)
+    return value
+
+
+Seconds = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1, le=100_000)]
+Address = Annotated[str, AfterValidator(_address)]
+Mapping = Annotated[dict[str, Any], BeforeValidator(_from_yaml)]
+Texts = Annotated[dict[str, str], BeforeValidator(_from_yaml)]
+Listed = Annotated[tuple[str, ...], BeforeValidator(_from_yaml)]
+
+
+class EngineOptions(BaseModel):
+    """What every engine has.
+
+    Attributes
+    ----------
+    smallest_job_seconds : a job whose work is estimated to take less is done in the process of the
+        run, since starting it on the engine would take longer
+    job_timeout : seconds after which a job that is not finished is given up
+    beam_options : further options of Beam's, by name
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    counters: ClassVar[Literal["committed", "attempted"]] = "committed"
+
+    smallest_job_seconds: Seconds = 0.0
+    job_timeout: Annotated[float, Field(gt=0)] = 86400.0
+    beam_options: Mapping = {}
+
+
+class DirectOptions(BaseModel):
+    """Options of the in-process engine.
+
+    Attributes
+    ----------
+    workers : processes that count at once; 1 stays in this process
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    workers: Annotated[int, Field(ge=1, le=256)] = 1
+
+
+class _Portable(EngineOptions):
+    """What engines have that start workers by an environment.
+
+    Attributes
+    ----------
+    environment : what runs the Python of the workers: threads of this process (loopback), a worker
+        pool (external; of this run's own processes where no address is given), a command of each
+        node (process), or a container (docker)
+    environment_config : address of the worker pool, command, or image
+    """
+
+    environment: Environment = "loopback"
+    environment_config: str | None = None
+
+    @model_validator(mode="after")
+    def _configured(self) -> _Portable:
+        if self.environment == "docker" and not self.environment_config:
+            raise ValueError("environment docker needs an image in environment_config")
+        if self.environment == "loopback" and self.environment_config:
+            raise ValueError("environment loopback takes no environment_config")
+        if self.environment == "external" and self.environment_config:
+            split_address(self.environment_config)
+        return self
+
+
+class PrismOptions(_Portable):
+    """Options of Prism, Beam's portable runner for one machine.
+
+    Attributes
+    ----------
+    binary : the program; else $SLICEBEAM_PRISM, the cache folder or the PATH tells
+    workers : bundles that are worked on at once, in threads of one process
+    start_timeout : seconds that it may take to start
+    """
+
+    environment: Literal["loopback", "external"] = "loopback"
+    binary: Path | None = None
+    workers: Annotated[int, Field(ge=1, le=256)] = 2
+    start_timeout: Seconds = 60.0
+
+
+class ClusterOptions(_Portable):
+    """What Flink and Spark have in common.
+
+    Attributes
+    ----------
+    parallelism : how many bundles are worked on at once
+    worker_processes : Python workers that each node of the engine starts; None for as many as it
+        works on at once
+    job_server_jar : Beam's job server: a path, or ``download`` for the published one; else an
+        environment variable or the cache folder tells
+    job_endpoint : host:port of a job server that runs already
+    java : the program
+    java_options : for the job server
+    artifacts_dir : folder that job server and nodes share, for what is staged to workers
+    shared_folder : local paths are mounted at the same place on every node
+    start_timeout : seconds that master and job server may take to answer
+    """
+
+    parallelism: Count = 2
+    worker_processes: Annotated[int, Field(ge=1, le=256)] | None = None
+    job_server_jar: str | None = None
+    job_endpoint: Address | None = None
+    java: str = "java"
+    java_options: Listed = ("-Xmx1g",)
+    artifacts_dir: Path | None = None
+    shared_folder: bool = False
+    start_timeout: Seconds = 60.0
+
+    @property
+    def is_embedded(self) -> bool:
+        """Say whether the engine lives in the job server."""
+        raise NotImplementedError
+
+    @property
+    def host(self) -> str:
+        """The master's host."""
+        raise NotImplementedError
+
+    @property
+    def is_here(self) -> bool:
+        """Say whether all of the engine runs on this machine."""
+        return self.is_embedded or is_this_machine(self.host)
+
+    @model_validator(mode="after")
+    def _reachable(self) -> ClusterOptions:
+        if self.is_here:
+            return self
+        if self.environment == "loopback":
+            raise ValueError(
+                f"environment loopback works only with an engine on this machine, and the master is "
+                f"on {self.host}: use process, docker or external"
+            )
+        if self.environment in ("external", "process") and not self.environment_config:
+            raise ValueError(
+                f"environment {self.environment} needs environment_config where the master is on "
+                f"another machine ({self.host})"
+            )
+        return self
+
+
+class FlinkOptions(ClusterOptions):
+    """Options of Flink.
+
+    Attributes
+    ----------
+    master : ``[local]`` for one inside the job server, or host:port of the REST address
+    version : of the cluster, ``major.minor``; the job server must be of the same
+    restarts : how often a job is started again after a failure; None leaves it to the cluster
+    """
+
+    master: Annotated[str, AfterValidator(_flink_master)] = "[local]"
+    version: Annotated[str, Field(pattern=r"^\d+\.\d+$")] = "1.19"
+    restarts: Annotated[int, Field(ge=0, le=100)] | None = 2
+    smallest_job_seconds: Seconds = 10.0
+
+    @property
+    def is_embedded(self) -> bool:
+        """Say whether the engine lives in the job server."""
+        return self.master == "[local]"
+
+    @property
+    def host(self) -> str:
+        """The master's host."""
+        return split_address(self.master)[0]
+
+
+class SparkOptions(ClusterOptions):
+    """Options of Spark.
+
+    Attributes
+    ----------
+    master : ``local[N]`` for one inside the job server, or ``spark://host:port``
+    version : of the cluster, to the patch; None where the job server's is not to be compared
+    web_ui : host:port of the master's pages; None for port 8080 of its host
+    spark_conf : ``spark.…`` properties, such as ``spark.executor.memory``
+    """
+
+    counters: ClassVar[Literal["committed", "attempted"]] = "attempted"
+
+    master: Annotated[str, AfterValidator(_spark_master)] = "local[2]"
+    version: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+$")] | None = None
+    web_ui: Address | None = None
+    spark_conf: Texts = {}
+    smallest_job_seconds: Seconds = 10.0
+
+    @property
+    def is_embedded(self) -> bool:
+        """Say whether the engine lives in the job server."""
+        return self.master.startswith("local")
+
+    @property
+    def host(self) -> str:
+        """The master's host."""
+        return split_address(self.master)[0]
+
+    @model_validator(mode="after")
+    def _properties(self) -> SparkOptions:
+        for name in self.spark_conf:
+            if not name.startswith("spark."):
+                raise ValueError(f"spark_conf {name!r}: a property begins with 'spark.'")
+        return self
+
+
+class DataflowOptions(EngineOptions):
+    """Options of Google Cloud Dataflow.
+
+    Attributes
+    ----------
+    project, region : where the job runs
+    temp_location, staging_location : gs:// folders
+    num_workers, max_num_workers : machines at first, and at most
+    machine_type, disk_size_gb : of a worker
+    service_account : that workers act as
+    network, subnetwork : of the workers
+    use_public_ips : whether workers have addresses of their own on the internet
+    setup_file : setup.py that installs slicebeam on the workers
+    sdk_container_image : image with slicebeam in it
+    labels : of the job
+    experiments : of the service
+    endpoint : of another service than the public one
+    no_auth : send no credentials, for a stand-in of the service
+    poll_seconds : between two looks how a job goes
+    service_timeout : seconds that the service may fail to answer
+    """
+
+    project: Annotated[str, Field(min_length=1)]
+    region: Annotated[str, Field(min_length=1)]
+    temp_location: Annotated[str, Field(pattern=r"^gs://[^/]+")]
+    staging_location: Annotated[str, Field(pattern=r"^gs://[^/]+")] | None = None
+    num_workers: Count | None = None
+    max_num_workers: Count | None = None
+    machine_type: str | None = None
+    disk_size_gb: Count | None = None
+    service_account: str | None = None
+    network: str | None = None
+    subnetwork: str | None = None
+    use_public_ips: bool | None = None
+    setup_file: Path | None = None
+    sdk_container_image: str | None = None
+    labels: Texts = {}
+    experiments: Listed = ()
+    endpoint: str | None = None
+    no_auth: bool = False
+    poll_seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
+    service_timeout: Annotated[float, Field(gt=0)] = 300.0
+    smallest_job_seconds: Seconds = 300.0
+
+    @model_validator(mode="after")
+    def _workers(self) -> DataflowOptions:
+        few, many = self.num_workers, self.max_num_workers
+        if few is not None and many is not None and few > many:
+            raise ValueError(f"num_workers {few} is more than max_num_workers {many}")
+        return self
+
+
+Options = DirectOptions | PrismOptions | FlinkOptions | SparkOptions | DataflowOptions
+
+MODELS: dict[str, type[Options]] = {
+    "direct": DirectOptions,
+    "prism": PrismOptions,
+    "flink": FlinkOptions,
+    "spark": SparkOptions,
+    "dataflow": DataflowOptions,
+}

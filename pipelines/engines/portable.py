@@ -1,0 +1,349 @@
+"""Engines that are sent jobs through Beam's job service: Prism, Flink and Spark."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.engines.backend import Backend, run_aside
+from slicebeam.pipelines.engines.beam_options import check_beam_options, flags
+from slicebeam.pipelines.engines.guarded_process import GuardedProcess, wait_for
+from slicebeam.pipelines.engines.options import split_address
+from slicebeam.pipelines.worker_processes import WorkerProcesses, serve_pool, start_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from slicebeam.pipelines.engines.backend import Build
+    from slicebeam.pipelines.engines.options import ClusterOptions, PrismOptions
+
+# Seconds that an address may take to answer, and that a worker pool may be silent during a job.
+_ANSWER = 3.0
+_SILENCE = 20.0
+# Options that slicebeam sets itself.
+_OWN = frozenset(
+    {
+        "runner", "job_endpoint", "job_name", "environment_type", "environment_config",
+        "environment_options", "sdk_worker_parallelism", "parallelism", "flink_master",
+        "spark_master_url", "job_server_timeout", "number_of_execution_retries", "streaming",
+        "save_main_session",
+    }
+)  # fmt: skip
+
+
+def check_answers(address: str, what: str, remedy: str) -> None:
+    """Raise an EngineError where nothing answers at host:port."""
+    host, port = split_address(address)
+    try:
+        socket.create_connection((host, port), timeout=_ANSWER).close()
+    except OSError as error:
+        reason = error.strerror or str(error) or type(error).__name__
+        raise EngineError(f"{what} {host}:{port} does not answer ({reason}); {remedy}") from error
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+class PortableEngine(Backend):
+    """An engine behind Beam's job service, which a program of this run's own provides.
+
+    Parameters
+    ----------
+    options : of the engine
+    workers : how many can work at once
+    processes : of a worker pool of this run's own
+    """
+
+    def __init__(
+        self, options: PrismOptions | ClusterOptions, workers: int, processes: int
+    ) -> None:
+        self.environment, self.environment_config = options.environment, options.environment_config
+        self.beam_options, self.job_timeout = options.beam_options, options.job_timeout
+        self.start_timeout = options.start_timeout
+        self.smallest_job_seconds, self.counters = options.smallest_job_seconds, options.counters
+        self.workers = workers
+        self._pool_size = 0
+        if self.environment == "external" and not self.environment_config:
+            self._pool_size = processes
+        self._processes: WorkerProcesses | None = None
+        self._threads: tuple[str, Any] | None = None
+        self._server: GuardedProcess | None = None
+        self._endpoint = ""
+        self._folder: Path | None = None
+        self._last_answers: dict[str, float] = {}
+
+    # What differs between the engines.
+
+    def server_command(self, folder: Path, port: int) -> Sequence[str]:
+        """Return the command of the program that provides the job service."""
+        raise NotImplementedError
+
+    def server_environment(self, folder: Path) -> Mapping[str, str]:  # noqa: ARG002
+        """Return the variables that the program needs."""
+        return {}
+
+    def job_options(self) -> dict[str, Any]:
+        """Return Beam's options of every job of this engine; what must hold before it is checked."""
+        return {}
+
+    def cancel(self, name: str) -> None:
+        """End a job that was sent and outlives the job service, which is ended before.
+
+        Raises
+        ------
+        EngineError
+            It could not be ended.
+        """
+
+    def needed(self) -> dict[str, str]:
+        """Return the addresses, and what is there, that must answer while a job runs."""
+        if self.environment == "external" and self.environment_config:
+            return {self.environment_config: "the worker pool"}
+        return {}
+
+    def after(self, name: str) -> None:
+        """Look back at a job that is finished."""
+
+    # What is the same for all.
+
+    @property
+    def folder(self) -> Path:
+        """Temporary folder of the engine's program; it is removed with it."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="slicebeam-engine-"))
+        return self._folder
+
+    def sent_options(self, name: str) -> list[str]:
+        """Return the options of a job as flags, but for the address of the job service."""
+        given: dict[str, Any] = {
+            "job_name": name,
+            "environment_type": self.environment.upper(),
+            "environment_config": self.environment_config,
+            "parallelism": self.workers,
+            **self.beam_options,
+        }
+        return flags(given)
+
+    def run(self, build: Build, name: str) -> Any:
+        """Run a pipeline: start what it needs, send it, and wait."""
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        self._start()
+        options = {
+            "job_endpoint": self._endpoint,
+            "job_name": name,
+            # Beam ends the stream of a job's states after it, so that it bounds the whole job.
+            "job_server_timeout": math.ceil(self.job_timeout) + 60,
+            **self.job_options(),
+            **self.beam_options,
+        }
+        pipeline = beam.Pipeline(runner=self._runner(), options=PipelineOptions(flags(options)))
+        build(pipeline)
+        results: list[Any] = []
+
+        def submit() -> Any:
+            results.append(pipeline.run())
+            results[0].wait_until_finish()
+            return results[0]
+
+        self._last_answers = dict.fromkeys(self.needed(), time.monotonic())
+        try:
+            result = run_aside(submit, self._watch, self.job_timeout)
+        except BaseException:
+            self._end(name, results[0] if results else None)
+            raise
+        self.after(name)
+        return result
+
+    def _end(self, name: str, result: Any) -> None:
+        """End a job that failed, or that nobody waits for any more."""
+        if self._server is not None:
+            # First, so that nothing is sent to the engine after what is there was ended.
+            self._stop_server()
+        elif result is not None:
+            with suppress(Exception):
+                # A job service that is not ours: the user sees why the job failed, not this.
+                result.cancel()
+        try:
+            self.cancel(name)
+        except EngineError as error:
+            sys.stderr.write(f"slicebeam: {error}\n")
+
+    def _runner(self) -> Any:
+        from apache_beam.runners.portability.portable_runner import PortableRunner
+
+        environment = self._environment()
+
+        class Runner(PortableRunner):
+            """Names the environment itself: Beam would list and stage all installed packages."""
+
+            def default_environment(self, options: Any) -> Any:  # noqa: ARG002
+                return environment
+
+        return Runner()
+
+    def _environment(self) -> Any:
+        """Return what starts the Python of the workers."""
+        from apache_beam.transforms import environments
+
+        capabilities = environments.python_sdk_capabilities()
+        config = self.environment_config or ""
+        if self.environment == "docker":
+            return environments.DockerEnvironment(config, capabilities=capabilities)
+        if self.environment == "process":
+            command, variables = self._worker_command(config)
+            return environments.ProcessEnvironment(
+                command, env=variables, capabilities=capabilities
+            )
+        return environments.ExternalEnvironment(
+            self._pool_address(config), capabilities=capabilities
+        )
+
+    def _pool_address(self, given: str) -> str:
+        if given:
+            return given
+        if self._processes is not None:
+            return self._processes.address(self.log)
+        if self._threads is None:
+            self._threads = serve_pool(start_thread)
+        return self._threads[0]
+
+    def _worker_command(self, config: str) -> tuple[str, dict[str, str]]:
+        """Return program and variables of a worker that a node starts."""
+        if config.lstrip().startswith("{"):
+            shape = json.loads(config)
+            return shape["command"], shape.get("env", {})
+        if config:
+            return config, {}
+        # The same Python as here, by a file, since engines take no arguments with the command.
+        script = self.folder / "worker"
+        if not script.exists():
+            script.write_text(
+                f'#!/bin/sh\nexec "{sys.executable}" -m slicebeam.pipelines.engines.boot "$@"\n',
+                "utf-8",
+            )
+            script.chmod(0o755)
+        return str(script), {}
+
+    def check(self) -> None:
+        """Refuse what could not work, and what Beam would not tell."""
+        config = self.environment_config
+        if self.environment == "external" and config:
+            check_answers(config, "the worker pool", "start it, or leave environment_config out")
+        if self.environment == "process" and config and config.lstrip().startswith("{"):
+            try:
+                shape = json.loads(config)
+                is_right = isinstance(shape, dict) and isinstance(shape.get("command"), str)
+            except ValueError:
+                is_right = False
+            if not is_right:
+                raise InputError(
+                    f'environment_config {config}: write it as {{"command": "/path/of/worker"}}'
+                )
+        if not self._describes_options():
+            check_beam_options(self.beam_options, own=_OWN)
+
+    def _describes_options(self) -> bool:
+        """Say whether the job service itself tells which options it takes."""
+        return False
+
+    def _start(self) -> None:
+        """Start the job service and the workers, once."""
+        if self._pool_size and self._processes is None:
+            # They import for a second what they need, while the job service starts.
+            self._processes = WorkerProcesses(self._pool_size)
+        if self._endpoint:
+            if self._server is not None:
+                self._server.check()
+            return
+        port = free_port()
+        endpoint = f"127.0.0.1:{port}"
+        command = self.server_command(self.folder, port)
+        self._server = GuardedProcess(
+            command, self.log, self.folder, self.server_environment(self.folder)
+        )
+        self.await_service(endpoint)
+        self._endpoint = endpoint
+
+    def await_service(self, endpoint: str) -> None:
+        """Wait until the job service answers, and check Beam's options by what it knows."""
+        import grpc
+        from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+
+        with grpc.insecure_channel(endpoint) as channel:
+            ready = grpc.channel_ready_future(channel)
+            name = Path(self._server.name).name if self._server is not None else endpoint
+            wait_for(ready.done, f"the job server ({name})", self.start_timeout, self._server)
+            if self._describes_options() and self.beam_options:
+                service = beam_job_api_pb2_grpc.JobServiceStub(channel)
+                described = service.DescribePipelineOptions(
+                    beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=self.start_timeout
+                )
+                check_beam_options(
+                    self.beam_options,
+                    engine_options={option.name for option in described.options},
+                    own=_OWN,
+                )
+
+    def _watch(self) -> None:
+        """Raise where what a job needs is gone."""
+        if self._server is not None:
+            self._server.check()
+        if self._processes is not None:
+            self._processes.check()
+        now = time.monotonic()
+        for address, what in self.needed().items():
+            silent = now - self._last_answers[address]
+            if silent < _ANSWER:
+                continue
+            try:
+                check_answers(address, what, "the job was given up")
+                self._last_answers[address] = now
+            except EngineError:
+                if silent > _SILENCE:
+                    raise
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU seconds of the job server and of the worker processes."""
+        server = self._server.cpu_seconds() if self._server is not None else 0.0
+        workers = self._processes.cpu_seconds() if self._processes is not None else 0.0
+        return server + workers
+
+    def stop(self) -> None:
+        """End the job server and the workers, and remove their folder."""
+        self._stop_server()
+        if self._threads is not None:
+            self._threads[1].stop(0)
+            self._threads = None
+        if self._processes is not None:
+            self._processes.stop()
+            self._processes = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def _stop_server(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+            # The folder went with it.
+            self._server = self._folder = None
+        self._endpoint = ""
+
+
+def executable(path: Path) -> bool:
+    """Say whether a file can be run."""
+    return path.is_file() and os.access(path, os.X_OK)

@@ -1,0 +1,73 @@
+"""What an engine says of a failure, turned into a line for the user."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from slicebeam.metrics import errors
+from slicebeam.metrics.errors import EngineError, SlicebeamError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# An engine hands an exception of a worker on as text, with the step's name and a traceback. Some
+# put it through another language's quoting.
+_OURS = re.compile(
+    r"slicebeam\.metrics\.errors\.(InputError|EngineError): (.+?)(?= \[while running|\\n|\n|$)"
+)
+_STEP = re.compile(r" \[while running '.*?'\]", re.DOTALL)
+# The last line of a Python traceback, and of a chain of Java's causes.
+_PYTHON = re.compile(
+    r"^((?!java|org\.)(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)): (.+)$", re.MULTILINE
+)
+_JAVA = re.compile(r"Caused by: (?:[\w.$]+\.)?([\w$]+): (.+)")
+# What an error of gRPC says of itself.
+_CALL = re.compile(r'status = StatusCode\.(\w+)\s+details = "(.*)"')
+_LONGEST = 300
+
+
+def for_user(error: BaseException, log: Path | None = None) -> SlicebeamError:
+    """Return the error that a worker raised for the user, found in what the engine made of it.
+
+    Parameters
+    ----------
+    error : as it came from Beam
+    log : where the whole of it is; None if nowhere
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, SlicebeamError):
+            return type(cause)(_STEP.sub("", str(cause)))
+        cause = cause.__cause__
+    text = str(error)
+    ours = reported(text)
+    if ours is not None:
+        return ours
+    more = f"; more in {log}" if log is not None else ""
+    return EngineError(f"the engine failed: {_reason(error, text)}{more}")
+
+
+def reported(text: str) -> SlicebeamError | None:
+    """Return the error of ours that a text tells of, None where it tells of none."""
+    found = _OURS.search(text)
+    if found is None:
+        return None
+    kind: type[SlicebeamError] = getattr(errors, found.group(1))
+    return kind(found.group(2).strip())
+
+
+def _reason(error: BaseException, text: str) -> str:
+    """Return the one line that says most."""
+    bare = _STEP.sub("", text).replace("\\n", "\n")
+    for pattern in (_PYTHON, _JAVA, _CALL):
+        found = pattern.findall(bare)
+        if found:
+            kind, message = found[-1]
+            return _cut(f"{kind}: {message}")
+    lines = [line for line in bare.splitlines() if line.strip()]
+    return _cut(f"{type(error).__name__}: {lines[-1].strip() if lines else 'no message'}")
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"

@@ -1,0 +1,209 @@
+"""Feature domains that another run's ChangeList brings: checked, then held against this data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.changelist_files import read_changelist
+from slicebeam.transforms.domains import Domain, LeftOut, arrow_type, is_categorical, sortable
+from slicebeam.transforms.predicates import Singleton, arrow_values, shortened
+from slicebeam.transforms.schemas import unify_schemas
+from slicebeam.transforms.value_counts import unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from slicebeam.pipelines import changelist as doc
+    from slicebeam.transforms.sources import Source
+
+# The ops of each kind of domain, the order of bins aside.
+_OPS = {
+    "categorical": ("==", "not_in", "is_null"),
+    "numeric": ("<", ">=", "between", "==", "is_null"),
+    "list": ("contains", "is_null"),
+}
+
+
+def given_domains(
+    path: str, source: Source, features: Sequence[str]
+) -> tuple[tuple[Domain, ...], tuple[LeftOut, ...]]:
+    """Return the domains of an earlier run's ChangeList, for the same features of this data.
+
+    Raises
+    ------
+    InputError
+        The file is no ChangeList, its domains are none that a run writes, or a column can't be
+        held against those of its name.
+    """
+    known: dict[str, Domain] = {}
+    for shape in read_changelist(path, "--domains").dataset.domains:
+        if shape.name in known:
+            raise InputError(f"--domains {path}: two domains are named {shape.name!r}; keep one")
+        try:
+            known[shape.name] = checked_domain(shape)
+        except InputError as error:
+            raise InputError(f"--domains {path}: domain of {shape.name!r}: {error}") from error
+    domains = []
+    left_out = [
+        LeftOut(name, f"in {path} but not in this data")
+        for name in known
+        if name not in source.schema.names
+    ]
+    for name in features:
+        domain = known.get(name)
+        if domain is None:
+            left_out.append(LeftOut(name, f"it has no domain in {path}"))
+            continue
+        kind = source.schema.field(name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        is_list = pa.types.is_list(kind)
+        kind = kind.value_type if is_list else kind
+        common = compared_as(kind, arrow_type(domain.data_type))
+        if common is None or is_list != (domain.kind == "list"):
+            was = f"list<{domain.data_type}>" if domain.kind == "list" else domain.data_type
+            now = f"list<{kind}>" if is_list else kind
+            raise InputError(
+                f"--domains {path}: column {name!r} was {was} and is {now} now; cast it, or leave "
+                "it out with --exclude-features"
+            )
+        given = replace(domain, data_type=str(common), closed=False)
+        try:
+            # Values that do not fit are found here, where the file is known.
+            given.encode(pa.nulls(0, kind))
+        except InputError as error:
+            raise InputError(f"--domains {path}: column {name!r}: {error}") from error
+        domains.append(given)
+    return tuple(domains), tuple(left_out)
+
+
+def checked_domain(shape: doc.Domain) -> Domain:
+    """Return the domain of a document, whose predicates must divide the values as a run's do.
+
+    Raises
+    ------
+    InputError
+        No type of a column, an op that the kind has not, a predicate on another column, a value of
+        another type, a predicate that occurs twice, bins that overlap or are out of order.
+    """
+    try:
+        kind = arrow_type(shape.data_type)
+    except (pa.ArrowException, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise InputError(f"data_type {shortened(shape.data_type)!r} is no type") from error
+    column = pa.list_(kind) if shape.kind == "list" else kind
+    # A numeric column of few integers is numeric where another run saw more.
+    is_right = shape.kind == "list" or (shape.kind == "categorical") == is_categorical(kind, 0, 1)
+    if unsupported(column) or not (is_right or pa.types.is_integer(kind)):
+        raise InputError(f"a column of {column} has no {shape.kind} domain")
+    singletons = tuple(Singleton(one.field, one.op, one.value) for one in shape.singletons)
+    if not singletons:
+        raise InputError("it has no predicate")
+    at = 0
+    try:
+        for at, one in enumerate(singletons):  # noqa: B007  (the error tells it)
+            _check(one, shape.name, shape.kind, kind)
+    except InputError as error:
+        raise InputError(f"predicate {at + 1}: {error}") from error
+    nulls = [at for at, one in enumerate(singletons) if one.op == "is_null"]
+    if nulls not in ([], [len(singletons) - 1]):
+        raise InputError("'is_null' is not its last predicate, or occurs twice")
+    if shape.kind == "numeric":
+        _check_bins([one for one in singletons if one.op != "is_null"], kind)
+    else:
+        _check_values(singletons, kind)
+    return Domain(shape.name, shape.kind, shape.data_type, singletons, shape.error, shape.closed)
+
+
+def _check(one: Singleton, name: str, kind_of_domain: str, kind: pa.DataType) -> None:
+    if one.field != name:
+        raise InputError(f"it is about {one.field!r}")
+    if one.op not in _OPS[kind_of_domain]:
+        raise InputError(
+            f"op {one.op!r} is none of a {kind_of_domain} domain: {', '.join(_OPS[kind_of_domain])}"
+        )
+    listed = list(_constants(one))
+    for value in listed:
+        if not _is_value(value, kind):
+            raise InputError(f"{shortened(repr(value))} is no value of a column of {kind}")
+    arrow_values(listed, kind)
+
+
+def _constants(one: Singleton) -> Iterator[Any]:
+    """Yield the values of a predicate."""
+    if one.op == "is_null":
+        if one.value is not None:
+            raise InputError(f"op 'is_null' takes no value, not {shortened(repr(one.value))}")
+    elif one.op in ("not_in", "between"):
+        pair = one.op == "between"
+        if not isinstance(one.value, list) or (pair and len(one.value) != 2):
+            wanted = "[low, high]" if pair else "a list of values"
+            raise InputError(f"op {one.op!r} needs {wanted}, not {shortened(repr(one.value))}")
+        yield from one.value
+    else:
+        yield one.value
+
+
+def _is_value(value: Any, kind: pa.DataType) -> bool:
+    """Whether a JSON value has the type in which a document writes the values of a column."""
+    if pa.types.is_boolean(kind):
+        return isinstance(value, bool)
+    if isinstance(value, bool):
+        return False
+    if pa.types.is_integer(kind):
+        return isinstance(value, int)
+    if pa.types.is_floating(kind):
+        return isinstance(value, (int, float)) or value in ("Infinity", "-Infinity")
+    return isinstance(value, str)
+
+
+def _check_values(singletons: Sequence[Singleton], kind: pa.DataType) -> None:
+    """Refuse values that have two predicates, and an *other* of other values."""
+    values = [one.value for one in singletons if one.op in ("==", "contains")]
+    if len(arrow_values(values, kind).unique()) < len(values):
+        raise InputError("two of its predicates have the same value")
+    others = [one.value for one in singletons if one.op == "not_in"]
+    if others and (len(others) > 1 or others[0] != values):
+        raise InputError("'not_in' does not list the values that have predicates of their own")
+
+
+def _check_bins(bins: Sequence[Singleton], kind: pa.DataType) -> None:
+    """Refuse bins that overlap or are not in the order of their values."""
+    last = len(bins) - 1
+    for at, one in enumerate(bins):
+        if (one.op == "<" and at) or (one.op == ">=" and at != last):
+            raise InputError(f"op {one.op!r} is not at its end of the bins")
+    pairs = [one.value if one.op == "between" else [one.value, one.value] for one in bins]
+    low, high = (sortable(arrow_values([pair[i] for pair in pairs], kind)) for i in (0, 1))
+    empty = np.array([one.op == "between" for one in bins]) & (low >= high)
+    point = np.array([one.op == "==" for one in bins])
+    meets = np.where(point[:-1], high[:-1] >= low[1:], high[:-1] > low[1:])
+    wrong = np.flatnonzero(empty | np.append(meets, False))
+    if wrong.size:
+        raise InputError(f"bin {wrong[0] + 1} is empty, overlaps the next one, or is out of order")
+
+
+def compared_as(now: pa.DataType, before: pa.DataType) -> pa.DataType | None:
+    """Return the type in which pandas compares a column with values of another type.
+
+    None for types of which no value equals one of the other.
+    """
+    types = pa.types
+    numbers = all(types.is_integer(kind) or types.is_floating(kind) for kind in (now, before))
+    if now == before or (numbers and types.is_floating(now)):
+        return now
+    if numbers and types.is_floating(before):
+        return pa.float64()
+    if numbers:
+        return now if now == pa.uint64() else pa.int64()
+    alike = (types.is_decimal, types.is_timestamp, types.is_date, types.is_time)
+    if not any(is_kind(now) and is_kind(before) for is_kind in alike):
+        return None
+    schemas = [(name, pa.schema([(name, kind)])) for name, kind in (("x", now), ("x", before))]
+    try:
+        return unify_schemas(schemas).field(0).type
+    except InputError:
+        return None

@@ -1,0 +1,218 @@
+"""The options of the commands, each declared once; nothing of weight is imported here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Data = Annotated[
+    list[str],
+    typer.Option(
+        metavar="<path>",
+        help="Files or globs: Parquet, CSV (.gz), JSON Lines, TFRecord. Repeatable.",
+    ),
+]
+Output = Annotated[str, typer.Option(help="Folder for changelist.json and slices.parquet.")]
+Label = Annotated[str, typer.Option(help="Column of the true classes.")]
+LabelOfCheck = Annotated[
+    str | None,
+    typer.Option(help="Column of the true classes.  [default: as in --changelist]"),
+]
+Prediction = Annotated[
+    str | None, typer.Option(help="Column of predicted classes, of the label's type.")
+]
+Score = Annotated[
+    str | None,
+    typer.Option(
+        help="Column with the probability of --positive-class. Beside --prediction it is only "
+        "kept out of the features."
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="scikit-learn model (pickle, joblib) to predict with. Loading one runs the code in "
+        "it: name only files that you trust."
+    ),
+]
+BaselinePrediction = Annotated[
+    str | None, typer.Option(help="The same of the old model, to compare two models.")
+]
+BaselineScore = Annotated[str | None, typer.Option(help="Score of the old model.")]
+BaselineModel = Annotated[str | None, typer.Option(help="File of the old model.")]
+PositiveClass = Annotated[
+    str | None, typer.Option(help="The class that a score speaks of.  [default: 1 or true]")
+]
+Threshold = Annotated[
+    float, typer.Option(help="A score of at least this predicts the positive class.")
+]
+Format = Annotated[
+    str | None, typer.Option(help="parquet, csv, jsonl or tfrecord.  [default: by the name]")
+]
+ColumnNames = Annotated[
+    list[str] | None,
+    typer.Option(metavar="<names>", help="Columns of a CSV file without a header, by commas."),
+]
+SkipRows = Annotated[int, typer.Option(help="Lines before the header of a CSV file.")]
+Features = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="<names>",
+        help="Columns to slice by; repeatable or by commas.  [default: all others]",
+    ),
+]
+FeaturesOfModel = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="<names>",
+        help="What a --model that does not know its columns' names reads.  [default: all others]",
+    ),
+]
+ExcludeFeatures = Annotated[
+    list[str] | None,
+    typer.Option(metavar="<names>", help="Columns not to slice by; repeatable or by commas."),
+]
+ExcludeFeaturesOfModel = Annotated[
+    list[str] | None,
+    typer.Option(metavar="<names>", help="What such a --model does not read."),
+]
+ExampleId = Annotated[
+    str | None, typer.Option(help="Column that identifies an example when it is resampled.")
+]
+Weight = Annotated[str | None, typer.Option(help="Column of sampling weights, at least 0.")]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        help="Column of groups of examples that go together, such as a user; groups are resampled."
+    ),
+]
+Changelist = Annotated[
+    str | None, typer.Option(help="ChangeList of an earlier run, whose slices are checked.")
+]
+Slices = Annotated[
+    str | None,
+    typer.Option(help="YAML file of predicates to check, such as '- age < 25 & sex = Female'."),
+]
+Bins = Annotated[int, typer.Option(help="Quantile bins of a numeric column.")]
+TopValues = Annotated[
+    int, typer.Option(help="Values of a categorical column with a predicate of their own.")
+]
+Domains = Annotated[
+    str | None, typer.Option(help="ChangeList of an earlier run whose bins and values to use.")
+]
+Metric = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="<names>",
+        help="accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, "
+        "balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, "
+        "mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro); repeatable, the first "
+        "steers.  [default: accuracy]",
+    ),
+]
+Compare = Annotated[
+    str | None,
+    typer.Option(help="overall or baseline.  [default: baseline if an old model is given]"),
+]
+Alternative = Annotated[str, typer.Option(help="worse, better or both.")]
+Test = Annotated[
+    str,
+    typer.Option(
+        help="auto: the metric's own, calibrated, also for small slices. bootstrap-rows, "
+        "bootstrap-cells: t over Poisson replicates of examples, or of counts. permutation: random "
+        "subsets. paper, paper-cells: AutoSlicer's t over 20 replicates, with its settings (alpha "
+        "0.01, no correction, size 1)."
+    ),
+]
+Replicates = Annotated[
+    int | None,
+    typer.Option(help="Bootstrap replicates.  [default: 200 of rows, 1000 of cells, 20 for paper]"),
+]
+Correction = Annotated[
+    str | None,
+    typer.Option(help="fdr-level, fwer-level, fwer-tarone, bh, by, none.  [default: fdr-level]"),
+]
+Alpha = Annotated[float | None, typer.Option(help="Level.  [default: 0.05]")]
+MinSliceSize = Annotated[
+    int | None, typer.Option(help="Smallest slice that is tested.  [default: 20, 50 for means]")
+]
+MaxCrossSize = Annotated[int, typer.Option(help="Most predicates of a slice.")]
+Strategy = Annotated[
+    str | None,
+    typer.Option(
+        help="batch, iterative or priority.  [default: batch, priority above 10 million "
+        "conjunctions]"
+    ),
+]
+Iterations = Annotated[int, typer.Option(help="Iterations of --strategy priority.")]
+MaxCandidates = Annotated[
+    int, typer.Option(help="Candidates of an iteration of --strategy priority.")
+]
+KeepRefining = Annotated[
+    bool, typer.Option("--keep-refining", help="Also visit slices below significant ones.")
+]
+SaveSlices = Annotated[
+    str | None,
+    typer.Option(help="tested or significant.  [default: tested up to a million slices]"),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        help="ChangeList of an earlier run: what is new, gone, worse or better since. Its bins and "
+        "values are used, unless others are asked for."
+    ),
+]
+SinceIfExists = Annotated[
+    str | None,
+    typer.Option(help="The same, but the first run, without an earlier one, is no error."),
+]
+FailOn = Annotated[
+    str | None, typer.Option(help="worse: exit with 1 if a significant worse slice is found.")
+]
+Explain = Annotated[
+    str | None,
+    typer.Option(
+        metavar="<slice>", help="Say how this slice (id or text) was tested, with all numbers."
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Of the bootstrap.")]
+WorkDir = Annotated[
+    str | None, typer.Option(help="Folder for what is unfinished.  [default: OUTPUT/_work]")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on where a stopped run was.")]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Send nothing: print the jobs, their options and what they would cost.",
+    ),
+]
+SingleJob = Annotated[
+    bool,
+    typer.Option(
+        "--single-job",
+        help="Send the search as one job, which publishes even if this command ends (batch only).",
+    ),
+]
+Template = Annotated[
+    str | None,
+    typer.Option(
+        metavar="<folder>",
+        help="Write a classic Dataflow template of the search (batch only) to a gs:// folder, or to a "
+        "local one to look at it, and do not run it.",
+    ),
+]
+MemoryBudget = Annotated[str, typer.Option(help="Memory that a worker may use for tables.")]
+ChunkRows = Annotated[int, typer.Option(help="Most examples that are read at a time.")]
+RunnerConfig = Annotated[str, typer.Option(help="Engine: direct, direct_multi, or a YAML file.")]
+RunnerOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="<key=value>", help="Option of the engine. Repeatable."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+LogFormat = Annotated[
+    str,
+    typer.Option(help="text, or json: a JSON object a line on stderr, for schedulers."),
+]

@@ -1,0 +1,357 @@
+"""What every run has in common: its data, its models, its metrics, its tests and its engine."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from slicebeam.metrics.base import ALTERNATIVES, COMPARISONS, Alternative, Comparison
+from slicebeam.metrics.errors import InputError, nearest_hint, unknown_name
+from slicebeam.metrics.multiplicity import CORRECTIONS, Correction
+from slicebeam.metrics.registry import metric, needs_of, statistic_space
+from slicebeam.metrics.slice_test import (
+    OF_ROWS,
+    PAPER,
+    REPLICATES,
+    TESTS,
+    Test,
+    check_test,
+    needs_rows,
+)
+from slicebeam.transforms.files import FORMATS
+from slicebeam.transforms.sources import CHUNK_ROWS
+
+_UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+}
+_SMALLEST_BUDGET = 16 * 10**6
+
+
+def memory_bytes(text: str) -> int:
+    """Return the number of bytes of a size such as ``512MB``.
+
+    >>> memory_bytes("512MB")
+    512000000
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    unit = found.group(2).upper() if found else "?"
+    if found is None or unit not in _UNITS:
+        raise InputError(f"--memory-budget {text!r} is no size; write it as 512MB or 2GB")
+    # No machine has more bytes than 64 bits count.
+    size = int(min(float(found.group(1)) * _UNITS[unit], 2.0**63))
+    if size < _SMALLEST_BUDGET:
+        raise InputError(f"--memory-budget {text!r} is less than 16MB, the smallest that works")
+    return size
+
+
+class RunConfig(BaseModel):
+    """Options of every command that tests slices; the names are those of the flags, ``_`` for ``-``.
+
+    Attributes
+    ----------
+    command : the command
+    choices : the options that take one of some words, with these
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    command: ClassVar[Literal["search", "check"]]
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "format": FORMATS,
+        "compare": COMPARISONS,
+        "alternative": ALTERNATIVES,
+        "test": TESTS,
+        "correction": CORRECTIONS,
+    }
+
+    data: tuple[str, ...]
+    output: str
+    label: str
+    prediction: str | None = None
+    score: str | None = None
+    model: str | None = None
+    baseline_prediction: str | None = None
+    baseline_score: str | None = None
+    baseline_model: str | None = None
+    positive_class: str | None = None
+    threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
+    format: str | None = None
+    column_names: tuple[str, ...] = ()
+    skip_rows: Annotated[int, Field(ge=0)] = 0
+    features: tuple[str, ...] = ()
+    exclude_features: tuple[str, ...] = ()
+    example_id: str | None = None
+    weight: str | None = None
+    group: str | None = None
+    metric: tuple[str, ...] = ("accuracy",)
+    compare: str | None = None
+    alternative: Alternative = "worse"
+    test: Test = "auto"
+    replicates: Annotated[int, Field(ge=2, le=10_000)] | None = None
+    correction: str | None = None
+    alpha: Annotated[float, Field(gt=0, lt=1)] | None = None
+    min_slice_size: Annotated[int, Field(ge=1)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    since: str | None = None
+    work_dir: str | None = None
+    memory_budget: str = "512MB"
+    chunk_rows: Annotated[int, Field(ge=1)] = CHUNK_ROWS
+    runner_config: str = "direct"
+    runner_option: tuple[str, ...] = ()
+
+    @field_validator("*")
+    @classmethod
+    def _not_empty(cls, value: Any, info: Any) -> Any:
+        if value == "" or (isinstance(value, tuple) and "" in value):
+            raise InputError(
+                f"{flag(info.field_name)} holds an empty name; give one or leave it out"
+            )
+        return value
+
+    # Before pydantic compares with the type, whose message has no nearest name.
+    @field_validator("*", mode="before")
+    @classmethod
+    def _known(cls, value: Any, info: Any) -> Any:
+        known = cls.choices.get(info.field_name)
+        if known is not None and value is not None and value not in known:
+            hint = nearest_hint(str(value), known)
+            raise InputError(
+                f"{flag(info.field_name)} {value!r}{hint} choose from {', '.join(known)}"
+            )
+        return value
+
+    @field_validator("metric")
+    @classmethod
+    def _known_metrics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(metric(name).name for name in names))
+
+    @field_validator("memory_budget")
+    @classmethod
+    def _known_size(cls, value: str) -> str:
+        memory_bytes(value)
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> RunConfig:
+        sides = {
+            "prediction": (self.prediction, self.score, self.model),
+            "baseline": (self.baseline_prediction, self.baseline_score, self.baseline_model),
+        }
+        if not any(sides["prediction"]) and needs_of(self.metric).predictions:
+            raise InputError("no predictions: give --prediction, --score or --model")
+        for name in (
+            *("prediction", "score", "baseline_prediction", "baseline_score"),
+            *("weight", "group", "example_id"),
+        ):
+            if getattr(self, name) == self.label:
+                raise InputError(f"{flag(name)} {self.label!r} is the label; name another column")
+        for side, (column, _, model) in sides.items():
+            prefix = "" if side == "prediction" else "baseline-"
+            if column and model:
+                raise InputError(
+                    f"--{prefix}prediction and --{prefix}model both give predictions; choose one"
+                )
+        if self.compare == "baseline" and not any(sides["baseline"]):
+            raise InputError(
+                "--compare baseline needs the old model: give --baseline-prediction, "
+                "--baseline-score or --baseline-model"
+            )
+        if self.positive_class is not None and not self._sets_a_class_apart():
+            raise InputError(
+                "--positive-class is for scores and for metrics of one class, but the predictions are "
+                f"classes and the metric is {', '.join(self.metric)}; leave it out"
+            )
+        if self.threshold != 0.5 and not self.uses_threshold:
+            raise InputError("--threshold is for scores, but the predictions are classes")
+        self._check_scores()
+        self._check_test()
+        if self.compare == "overall" and self.baseline_model:
+            raise InputError("--baseline-model is for --compare baseline, not overall")
+        return self
+
+    def _sets_a_class_apart(self) -> bool:
+        return self.uses_threshold or needs_of(self.metric).one_class
+
+    def _check_scores(self) -> None:
+        for name in self.metric:
+            if not metric(name).needs.scores:
+                continue
+            if not (self.score or self.model):
+                raise InputError(f"--metric {name} needs scores: give --score, or --model")
+            if self.comparison == "baseline" and not (self.baseline_score or self.baseline_model):
+                raise InputError(
+                    f"--metric {name} needs scores of both models: give --baseline-score, or "
+                    "--baseline-model"
+                )
+
+    def _check_test(self) -> None:
+        for name in self.metric:
+            check_test(self.test, name, self.comparison, weighted=self.weight is not None)
+        if self.group and self.test not in ("auto", *OF_ROWS):
+            raise InputError(
+                f"--test {self.test} takes examples for independent, but --group is given; use auto or "
+                "bootstrap-rows, which resample whole groups"
+            )
+        if self.group and self.example_id:
+            raise InputError(
+                "--example-id has no effect beside --group, whose examples are resampled together"
+            )
+        if self.replicates is not None and not self.draws_replicates:
+            raise InputError(
+                f"--replicates is for a bootstrap, and --test {self.test} of {self.metric[0]} draws "
+                "none; use bootstrap-rows or bootstrap-cells"
+            )
+
+    @property
+    def uses_threshold(self) -> bool:
+        """Whether scores are what predicts the classes."""
+        new = self.score is not None and self.prediction is None and self.model is None
+        old = (
+            self.baseline_score is not None
+            and self.baseline_prediction is None
+            and self.baseline_model is None
+        )
+        return new or old
+
+    @property
+    def used_test(self) -> Test:
+        """The test, which for groups is the bootstrap of examples."""
+        return "bootstrap-rows" if self.group and self.test == "auto" else self.test
+
+    @property
+    def resamples_examples(self) -> bool:
+        """Whether examples are resampled: all of them, or those of promising slices."""
+        space = statistic_space(self.metric, self.comparison, weighted=self.weight is not None)
+        return any(needs_rows(self.used_test, name, space) for name in self.metric)
+
+    @property
+    def draws_replicates(self) -> bool:
+        """Whether there are replicates, of examples or of counts."""
+        return self.resamples_examples or self.used_test not in ("auto", "permutation")
+
+    @property
+    def has_baseline(self) -> bool:
+        """Whether an old model is given."""
+        return bool(self.baseline_prediction or self.baseline_score or self.baseline_model)
+
+    @property
+    def comparison(self) -> Comparison:
+        """What a slice is compared with."""
+        if self.compare is None:
+            return "baseline" if self.has_baseline else "overall"
+        return "baseline" if self.compare == "baseline" else "overall"
+
+    @property
+    def is_paper(self) -> bool:
+        """Whether the published test is used, whose other settings then are the published ones."""
+        return self.test in PAPER
+
+    @property
+    def used_alpha(self) -> float:
+        """Level of significance."""
+        return self.alpha if self.alpha is not None else (0.01 if self.is_paper else 0.05)
+
+    @property
+    def used_correction(self) -> Correction:
+        """Correction for multiplicity."""
+        chosen = self.correction or ("none" if self.is_paper else "fdr-level")
+        return next(name for name in CORRECTIONS if name == chosen)
+
+    @property
+    def used_min_slice_size(self) -> int:
+        """Smallest slice that is tested."""
+        if self.min_slice_size is not None:
+            return self.min_slice_size
+        return 1 if self.is_paper else min(metric(name).min_slice_size for name in self.metric)
+
+    def smallest_slice_of(self, name: str) -> int:
+        """Return the smallest slice that is tested for a metric."""
+        if self.min_slice_size is not None or self.is_paper:
+            return self.used_min_slice_size
+        return metric(name).min_slice_size
+
+    @property
+    def used_replicates(self) -> int:
+        """Bootstrap replicates."""
+        return self.replicates or REPLICATES.get(self.used_test, 0)
+
+    @property
+    def files_read(self) -> tuple[str, ...]:
+        """The files that decide what is found, besides the data."""
+        return tuple(filter(None, (self.model, self.baseline_model, self.since)))
+
+    def resolved(self, strategy: str) -> dict[str, Any]:  # noqa: ARG002  (a search has several)
+        """Return every option that had an effect on a run, defaults too: what repeats it."""
+        return self.options_used()
+
+    def options_used(self) -> dict[str, Any]:
+        """Return every option that has an effect whatever is searched, defaults too."""
+        options = self.model_dump(mode="json", exclude_none=True)
+        options |= {
+            "alpha": self.used_alpha,
+            "compare": self.comparison,
+            "correction": self.used_correction,
+            "min_slice_size": self.used_min_slice_size,
+        }
+        if self.draws_replicates:
+            options["replicates"] = self.used_replicates
+        unused = {
+            "positive_class": not self._sets_a_class_apart(),
+            "threshold": not self.uses_threshold,
+        }
+        return {
+            name: value
+            for name, value in options.items()
+            if not unused.get(name, False) and value != []
+        }
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a worker may use for tables."""
+        return memory_bytes(self.memory_budget)
+
+
+Config = TypeVar("Config", bound=RunConfig)
+
+# Options that do not change what is found, so a run may resume with others.
+PRESENTATION = frozenset({"work_dir", "output", "runner_config", "runner_option", "save_slices"})
+
+
+def flag(name: str) -> str:
+    """Return the flag of an option.
+
+    >>> flag("max_cross_size")
+    '--max-cross-size'
+    """
+    return "--" + name.replace("_", "-")
+
+
+def validated(kind: type[Config], options: dict[str, Any]) -> Config:
+    """Return the validated configuration of a command.
+
+    Raises
+    ------
+    InputError
+        One line: the first option that is wrong, its value and the remedy.
+    """
+    known = kind.model_fields
+    for name in options:
+        if name not in known:
+            raise unknown_name("option", name, known)
+    try:
+        return kind(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        if first["type"] == "missing":
+            raise InputError(f"{flag(str(first['loc'][0]))} is missing") from error
+        reason = first["msg"].replace("Input should be", "it must be")
+        raise InputError(f"{flag(str(first['loc'][0]))} {first['input']!r}: {reason}") from error

@@ -1,0 +1,228 @@
+"""``slicebeam run FILE``: a command from a file, the form that a scheduler starts."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.pipelines.changelist_files import read_changelist
+from slicebeam.pipelines.check_config import CheckConfig
+from slicebeam.pipelines.config import SearchConfig
+from slicebeam.pipelines.launch import ASKED, LISTS, Asked, listed
+from slicebeam.pipelines.strict_text import parse_json, parse_yaml
+from slicebeam.transforms.storage import storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from slicebeam.pipelines.launch import Command
+    from slicebeam.pipelines.run_config import RunConfig
+
+_COMMANDS: dict[Command, type[RunConfig]] = {"search": SearchConfig, "check": CheckConfig}
+# Keys in whose texts placeholders stand for a date or for something of the environment.
+_FILLED = frozenset(
+    {"data", "output", "work_dir", "model", "baseline_model", "domains", "changelist", "slices"}
+    | {"since", "since_if_exists", "runner_config", "runner_option"}
+)
+_PLACEHOLDER = re.compile(
+    r"\$\{(?P<variable>[^}]*)\}|(?P<doubled>\{\{|\}\})|\{(?P<name>[^{}]*)\}|(?P<brace>[{}])"
+)
+_VARIABLE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?")
+_DATE = re.compile(r"date(?P<days>[+-]\d{1,5})?(?::(?P<format>.+))?")
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a file says.
+
+    Attributes
+    ----------
+    command : to run
+    options : of its configuration
+    asked : what is no part of the configuration, by the names of `Asked`
+    """
+
+    command: Command
+    options: dict[str, Any]
+    asked: dict[str, Any]
+
+
+def read_run(file: str, date: str | None, environment: Mapping[str, str]) -> Described:
+    """Return what a configuration file, or the document of an earlier run, tells to run.
+
+    Parameters
+    ----------
+    file : YAML or JSON
+    date : what ``{date}`` stands for, as an ISO date; None for today in UTC
+    environment : the variables that ``${NAME}`` stands for
+
+    Raises
+    ------
+    InputError
+        The file is missing or unreadable, a key is unknown, a value has the wrong type, or a
+        placeholder stands for nothing.
+    """
+    content = _content(file)
+    if "schema_version" in content and "provenance" in content:
+        if date is not None:
+            raise InputError(
+                f"--date {date}: {file} is the document of a run, whose paths are spelt out"
+            )
+        made_by = read_changelist(file, "run").provenance
+        fields = _COMMANDS[made_by.command].model_fields
+        # Unknown keys are refused with the other options.
+        return Described(
+            made_by.command,
+            {
+                key: _typed(file, key, value, fields[key].annotation) if key in fields else value
+                for key, value in made_by.config.items()
+            },
+            {},
+        )
+    filling = _Filling(file, _day(date), environment)
+    command = _command(file, content)
+    fields = _COMMANDS[command].model_fields
+    known = ["command", *fields, "since_if_exists", *ASKED]
+    options: dict[str, Any] = {}
+    asked: dict[str, Any] = {}
+    for key, value in content.items():
+        if key not in known:
+            raise InputError(f"{file}: {unknown_name('key', str(key), known)}")
+        if key in ASKED:
+            kind = Asked.__annotations__[ASKED[key]]
+            asked[ASKED[key]] = _typed(file, key, value, bool if kind == "bool" else str)
+        elif key != "command":
+            kind = fields[key].annotation if key in fields else str
+            typed = _typed(file, key, value, kind)
+            options[key] = filling.filled(key, typed) if key in _FILLED else typed
+    return Described(command, options, asked)
+
+
+def _content(file: str) -> dict[Any, Any]:
+    path = storage_path(file)
+    try:
+        text = path.read_text("utf-8")
+        content = parse_json(text) if file.endswith(".json") else parse_yaml(text)[0]
+    except FileNotFoundError as error:
+        raise InputError(f"{file}: no such file") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{file} is a folder; name a file") from error
+    except ValueError as error:
+        raise InputError(f"{file}: it can't be read ({' '.join(str(error).split())})") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{file}: 'command: search' or 'check' is expected, and the options")
+    return content
+
+
+def _command(file: str, content: Mapping[Any, Any]) -> Command:
+    name = content.get("command")
+    if name is None:
+        raise InputError(f"{file}: key 'command' is missing; add 'command: search' or 'check'")
+    for command in _COMMANDS:
+        if name == command:
+            return command
+    raise InputError(f"{file}: {unknown_name('command', str(name), _COMMANDS)}")
+
+
+def _day(date: str | None) -> dt.date:
+    if date is None:
+        return dt.datetime.now(dt.timezone.utc).date()
+    try:
+        return dt.date.fromisoformat(date)
+    except ValueError as error:
+        raise InputError(f"--date {date!r} is no date; write it as 2026-11-20") from error
+
+
+def _typed(file: str, key: str, value: Any, kind: Any) -> Any:
+    """Return a value as the flag would have it, which YAML may have taken for something else."""
+    where = f"{file}, {key}"
+    if value is None:
+        raise InputError(f"{where}: it has no value; give one or leave the key out")
+    if key == "runner_option" and isinstance(value, dict):
+        return tuple(f"{name}={_scalar(one)}" for name, one in value.items())
+    if get_origin(kind) is tuple:
+        if key in LISTS and isinstance(value, str):
+            return listed([value])
+        several = value if isinstance(value, list) else [value]
+        return tuple(_text(where, one) for one in several)
+    kinds = {kind, *get_args(kind)}
+    if key == "positive_class" and isinstance(value, (bool, int, float)):
+        return _scalar(value)
+    if bool in kinds:
+        if not isinstance(value, bool):
+            raise InputError(f"{where}: {value!r} is neither true nor false")
+        return value
+    if str in kinds or get_origin(kind) is Literal:
+        return _text(where, value)
+    if isinstance(value, (bool, list, dict)):
+        raise InputError(f"{where}: {value!r} is no number")
+    return value
+
+
+def _scalar(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _text(where: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"{where}: {value!r} is no text; put it in quotes")
+    return value
+
+
+@dataclass(frozen=True)
+class _Filling:
+    """What the placeholders of a file stand for."""
+
+    file: str
+    day: dt.date
+    environment: Mapping[str, str]
+
+    def filled(self, key: str, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        """Return a value with what its placeholders stand for."""
+        if isinstance(value, tuple):
+            return tuple(self._text(key, one) for one in value)
+        return self._text(key, value)
+
+    def _text(self, key: str, text: str) -> str:
+        def fill(match: re.Match[str]) -> str:
+            if match["doubled"]:
+                return match["doubled"][0]
+            if match["variable"] is not None:
+                return self._variable(key, match["variable"])
+            return self._named(key, match[0], match["name"])
+
+        return _PLACEHOLDER.sub(fill, text)
+
+    def _variable(self, key: str, text: str) -> str:
+        found = _VARIABLE.fullmatch(text)
+        if found is None:
+            raise InputError(
+                f"{self.file}, {key}: ${{{text}}} names no environment variable; write ${{NAME}} or "
+                "${NAME:-default}"
+            )
+        value = self.environment.get(found["name"]) or found["default"]
+        if value is None:
+            raise InputError(
+                f"{self.file}, {key}: the environment variable {found['name']} is not set"
+            )
+        return value
+
+    def _named(self, key: str, written: str, name: str | None) -> str:
+        found = _DATE.fullmatch(name or "")
+        if name == "here":
+            return str(storage_path(self.file).parent)
+        if found is None:
+            raise InputError(
+                f"{self.file}, {key}: {written} stands for nothing; write {{date}}, {{date-1}}, "
+                "{date:%Y%m%d} or {here}, and {{ for a brace"
+            )
+        try:
+            day = self.day + dt.timedelta(days=int(found["days"] or 0))
+        except OverflowError as error:
+            raise InputError(
+                f"{self.file}, {key}: {written} of {self.day} is no date of the years 1 to 9999"
+            ) from error
+        return day.strftime(found["format"]) if found["format"] else day.isoformat()

@@ -1,0 +1,30 @@
+"""Runs a command that ends when this process's standard input does, thus with whoever started it.
+
+``{folder}`` in the command is a new folder, which is removed afterwards.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+
+
+def main(command: list[str]) -> int:
+    with tempfile.TemporaryDirectory(
+        prefix="slicebeam-test-", ignore_cleanup_errors=True
+    ) as folder:
+        arguments = [part.replace("{folder}", folder) for part in command]
+        process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL)
+
+        def watch() -> None:
+            sys.stdin.buffer.read()
+            process.kill()
+
+        threading.Thread(target=watch, daemon=True).start()
+        return process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,309 @@
+"""Object storage for the tests: servers of this machine, each ended with the test run.
+
+The tests look into the stores by clients of their own, past the code that they test and past the
+proxy that makes faults.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from slicebeam.metrics.errors import SlicebeamError
+
+ROOT = Path(__file__).parent.parent
+ACCESS_KEY, SECRET_KEY, REGION = "slicebeam-tests", "slicebeam-tests-secret", "us-east-1"
+# Where the real servers come from when they are not there: the variable that names the binary,
+# and the Go package.
+_BINARIES = {
+    "minio": ("SLICEBEAM_MINIO", "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"),
+    "fake-gcs-server": (
+        "SLICEBEAM_FAKE_GCS_SERVER",
+        "github.com/fsouza/fake-gcs-server@v1.56.1",
+    ),
+}
+_STARTS_WITHIN = 60.0
+
+
+@dataclass(frozen=True)
+class TestStore:
+    """A server of object storage, and a client that looks into it.
+
+    Attributes
+    ----------
+    name : of the server
+    scheme : ``s3`` or ``gs``
+    endpoint : ``http://host:port``
+    """
+
+    __test__ = False
+
+    name: str
+    scheme: str
+    endpoint: str
+
+    def environment(self, endpoint: str | None = None) -> dict[str, str]:
+        """The variables by which a process finds the server, or a proxy before it."""
+        address = endpoint or self.endpoint
+        if self.scheme == "gs":
+            return {"STORAGE_EMULATOR_HOST": address, "NO_GCE_CHECK": "true"}
+        return {
+            "AWS_ENDPOINT_URL": address,
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_REGION": REGION,
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    @property
+    def client(self) -> Any:
+        """A client of the provider's library, straight to the server."""
+        return _client(self.scheme, self.endpoint)
+
+    def new_bucket(self) -> Bucket:
+        """Make a bucket of a name that was never used."""
+        bucket = Bucket(self, f"tests-{uuid.uuid4().hex[:20]}")
+        if self.scheme == "gs":
+            self.client.create_bucket(bucket.name)
+        else:
+            self.client.create_bucket(Bucket=bucket.name)
+        return bucket
+
+
+@lru_cache(maxsize=16)
+def _client(scheme: str, endpoint: str) -> Any:
+    if scheme == "gs":
+        from google.auth.credentials import AnonymousCredentials
+        from google.cloud import storage
+
+        return storage.Client(
+            project="tests",
+            credentials=AnonymousCredentials(),
+            client_options={"api_endpoint": endpoint},
+        )
+    import boto3
+
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+        region_name=REGION,
+    )
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket of a store; keys are names of objects in it."""
+
+    store: TestStore
+    name: str
+
+    @property
+    def uri(self) -> str:
+        return f"{self.store.scheme}://{self.name}"
+
+    def write(self, key: str, data: bytes) -> None:
+        if self.store.scheme == "gs":
+            self.store.client.bucket(self.name).blob(key).upload_from_string(data)
+        else:
+            self.store.client.put_object(Bucket=self.name, Key=key, Body=data)
+
+    def upload(self, file: Path, key: str | None = None) -> str:
+        """Copy a file and return its URI."""
+        self.write(key or file.name, file.read_bytes())
+        return f"{self.uri}/{key or file.name}"
+
+    def read(self, key: str) -> bytes:
+        if self.store.scheme == "gs":
+            return bytes(self.store.client.bucket(self.name).blob(key).download_as_bytes())
+        return bytes(self.store.client.get_object(Bucket=self.name, Key=key)["Body"].read())
+
+    def delete(self, key: str) -> None:
+        if self.store.scheme == "gs":
+            self.store.client.bucket(self.name).blob(key).delete()
+        else:
+            self.store.client.delete_object(Bucket=self.name, Key=key)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """The names of all objects, sorted."""
+        if self.store.scheme == "gs":
+            return sorted(
+                blob.name for blob in self.store.client.list_blobs(self.name, prefix=prefix)
+            )
+        pages = self.store.client.get_paginator("list_objects_v2").paginate(
+            Bucket=self.name, Prefix=prefix
+        )
+        return sorted(one["Key"] for page in pages for one in page.get("Contents", ()))
+
+
+@contextmanager
+def gcs_store() -> Iterator[TestStore]:
+    """The tests' own server of the JSON API."""
+    with _python_server("tests.gcs_server") as endpoint:
+        yield TestStore("gcs_server", "gs", endpoint)
+
+
+@contextmanager
+def moto_store() -> Iterator[TestStore]:
+    """Moto, which is quick to start, and forgives what MinIO does not."""
+    with _python_server("tests.moto_server") as endpoint:
+        yield TestStore("moto", "s3", endpoint)
+
+
+@contextmanager
+def minio_store() -> Iterator[TestStore]:
+    """MinIO: a real server of S3, with credentials, and atomic in all races."""
+    environment = {"MINIO_ROOT_USER": ACCESS_KEY, "MINIO_ROOT_PASSWORD": SECRET_KEY}
+    with _binary_server(
+        [
+            str(binary("minio")),
+            "server",
+            "--quiet",
+            "--address=127.0.0.1:{port}",
+            "--console-address=127.0.0.1:{other_port}",
+            "{folder}",
+        ],
+        "/minio/health/live",
+        environment,
+    ) as endpoint:
+        yield TestStore("minio", "s3", endpoint)
+
+
+@contextmanager
+def fake_gcs_store() -> Iterator[TestStore]:
+    """fake-gcs-server, with which the tests' own server is compared."""
+    with _binary_server(
+        [
+            str(binary("fake-gcs-server")),
+            "-scheme=http",
+            "-host=127.0.0.1",
+            "-port={port}",
+            "-backend=memory",
+            "-log-level=error",
+            "-external-url=http://127.0.0.1:{port}",
+        ],
+        "/_internal/healthcheck",
+        {},
+    ) as endpoint:
+        yield TestStore("fake-gcs-server", "gs", endpoint)
+
+
+def binary(name: str) -> Path:
+    """Return a server's binary: the one that a variable names, or one that Go builds, once.
+
+    Without either the test is skipped, and says how to get it.
+    """
+    variable, package = _BINARIES[name]
+    if os.environ.get(variable):
+        return Path(os.environ[variable])
+    folder = Path(os.environ.get("SLICEBEAM_CACHE") or Path.home() / ".cache" / "slicebeam") / "bin"
+    path = folder / name
+    if not path.exists() and not shutil.which("go"):
+        pytest.skip(f"no {name}: name the binary by {variable}, or install Go, which builds it")
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"{name}.lock").open("w") as lock:
+            # Test processes that run at once build it once.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                environment = {**os.environ, "GOBIN": str(folder), "GOFLAGS": "-p=2"}
+                subprocess.run(["go", "install", package], env=environment, check=True)
+    return path
+
+
+@contextmanager
+def _python_server(module: str) -> Iterator[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    )
+    with _ended(process):
+        assert process.stdout is not None
+        endpoint = process.stdout.readline().decode().strip()
+        assert endpoint, f"{module} did not start"
+        yield endpoint
+
+
+@contextmanager
+def _binary_server(command: list[str], health: str, environment: dict[str, str]) -> Iterator[str]:
+    """Start a server that is told its port, which somebody else may have taken meanwhile."""
+    for attempt in range(5):
+        port, other_port = free_port(), free_port()
+        filled = [
+            part.replace("{port}", str(port)).replace("{other_port}", str(other_port))
+            for part in command
+        ]
+        process = subprocess.Popen(
+            [sys.executable, str(ROOT / "tests" / "ends_with_parent.py"), *filled],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, **environment},
+        )
+        with _ended(process):
+            endpoint = f"http://127.0.0.1:{port}"
+            if _healthy(process, endpoint + health):
+                yield endpoint
+                return
+        assert attempt < 4, f"{command[0]} did not start"
+
+
+@contextmanager
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """End a server by closing what it reads from, as the end of this process would."""
+    try:
+        yield
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _healthy(process: subprocess.Popen[bytes], address: str) -> bool:
+    until = time.monotonic() + _STARTS_WITHIN
+    while time.monotonic() < until and process.poll() is None:
+        with suppress(URLError, HTTPError, ConnectionError), urlopen(address, timeout=5) as answer:
+            if answer.status == 200:
+                return True
+        time.sleep(0.05)
+    return False
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def one_line(error: pytest.ExceptionInfo[SlicebeamError], *parts: str) -> None:
+    """The message is a line that a user can act on."""
+    message = str(error.value)
+    assert "\n" not in message
+    assert len(message) < 400
+    for part in parts:
+        assert part in message

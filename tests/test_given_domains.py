@@ -1,0 +1,111 @@
+"""Domains that a ChangeList brings are those of a run, or the run is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines import changelist as doc
+from slicebeam.pipelines.given_domains import checked_domain
+
+
+def shape(kind: str, data_type: str, *conditions: tuple[str, Any], **more: Any) -> doc.Domain:
+    singletons = [{"field": "x", "op": op, "value": value} for op, value in conditions]
+    return doc.Domain.model_validate(
+        {"name": "x", "kind": kind, "data_type": data_type, "singletons": singletons}
+        | {"error": 0.0, "closed": True}
+        | more
+    )
+
+
+NULL = ("is_null", None)
+GOOD = {
+    "bins": ("numeric", "double", ("<", 1), ("between", [1, 2.5]), ("==", 3.0), (">=", 4), NULL),
+    "infinite": ("numeric", "double", ("<", "-Infinity"), ("==", "Infinity")),
+    "one bin": ("numeric", "int64", (">=", 5)),
+    "days": ("numeric", "date32[day]", ("<", "2024-01-03"), (">=", "2024-01-03")),
+    "decimals": ("numeric", "decimal128(9, 2)", ("<", "1.50"), (">=", "10.00")),
+    "words": ("categorical", "string", ("==", "a"), ("==", "b"), ("not_in", ["a", "b"]), NULL),
+    "truth": ("categorical", "bool", ("==", False), ("==", True)),
+    "tags": ("list", "string", ("contains", "a"), ("contains", "b"), NULL),
+}
+BAD: dict[str, tuple[doc.Domain, str]] = {
+    "no type": (shape("numeric", "int65", ("<", 1)), "data_type 'int65' is no type"),
+    "no digits": (shape("numeric", "decimal128(x)", ("<", "1")), "is no type"),
+    "binary": (shape("categorical", "binary", ("==", "a")), "has no categorical domain"),
+    "bins of text": (shape("numeric", "string", ("<", "a")), "has no numeric domain"),
+    "words of numbers": (shape("categorical", "double", ("==", 1.5)), "has no categorical domain"),
+    "list of dates": (
+        shape("list", "date32[day]", ("contains", "2024-01-01")),
+        "has no list domain",
+    ),
+    "nothing": (shape("numeric", "double"), "it has no predicate"),
+    "op": (shape("numeric", "double", ("not_in", [1])), "op 'not_in' is none of a numeric domain"),
+    "text": (shape("numeric", "double", ("<", "1")), "predicate 1: '1' is no value of a column"),
+    "truth as number": (shape("numeric", "double", ("<", True)), "True is no value of a column"),
+    "truth as integer": (shape("categorical", "int64", ("==", True)), "True is no value"),
+    "fraction": (
+        shape("categorical", "int64", ("==", 1.5)),
+        "1.5 is no value of a column of int64",
+    ),
+    "null": (shape("categorical", "string", ("==", None)), "None is no value of a column"),
+    "out of range": (shape("categorical", "int8", ("==", 300)), "do not fit a column of int8"),
+    "no day": (
+        shape("numeric", "date32[day]", ("<", "2024-13-01")),
+        "do not fit a column of date32",
+    ),
+    "pair": (shape("numeric", "double", ("between", [1])), "op 'between' needs [low, high]"),
+    "is_null of": (shape("numeric", "double", ("is_null", 1)), "op 'is_null' takes no value"),
+    "null first": (
+        shape("numeric", "double", NULL, ("<", 1), (">=", 1)),
+        "'is_null' is not its last",
+    ),
+    "nulls": (shape("categorical", "string", ("==", "a"), NULL, NULL), "or occurs twice"),
+    "twice": (shape("categorical", "string", ("==", "a"), ("==", "a")), "have the same value"),
+    "other others": (
+        shape("categorical", "string", ("==", "a"), ("not_in", ["b"])),
+        "'not_in' does not list the values",
+    ),
+    "order": (
+        shape("numeric", "double", ("between", [3, 4]), ("between", [1, 2])),
+        "bin 1 is empty",
+    ),
+    "overlap": (
+        shape("numeric", "double", ("<", 2), (">=", 1)),
+        "bin 1 is empty, overlaps the next",
+    ),
+    "point in range": (
+        shape("numeric", "double", ("==", 1), ("between", [1, 2])),
+        "bin 1 is empty, overlaps the next one, or is out of order",
+    ),
+    "empty bin": (shape("numeric", "double", ("between", [2, 2])), "bin 1 is empty"),
+    "end in the middle": (
+        shape("numeric", "double", (">=", 1), ("between", [2, 3])),
+        "op '>=' is not at its end of the bins",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_domains_that_a_run_writes(name: str) -> None:
+    kind, data_type, *conditions = GOOD[name]
+    given = shape(kind, data_type, *conditions)  # type: ignore[arg-type]
+    domain = checked_domain(given)
+    assert [(one.op, one.value) for one in domain.singletons] == conditions
+    assert (domain.name, domain.kind, domain.data_type) == ("x", kind, data_type)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_domains_that_no_run_writes(name: str) -> None:
+    given, message = BAD[name]
+    with pytest.raises(InputError) as caught:
+        checked_domain(given)
+    assert message in str(caught.value)
+
+
+def test_a_predicate_on_another_column() -> None:
+    given = shape("numeric", "double", ("<", 1), name="y")
+    with pytest.raises(InputError, match=r"predicate 1: it is about 'x'"):
+        checked_domain(given)

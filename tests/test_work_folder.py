@@ -1,0 +1,134 @@
+"""A work folder that a run was killed in tells of nothing that is not there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines import work_folder
+from slicebeam.pipelines.config import search_config
+from slicebeam.pipelines.work_folder import WorkFolder
+
+if TYPE_CHECKING:
+    from slicebeam.pipelines.config import SearchConfig
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "eval.parquet"
+    path.write_bytes(b"twelve bytes")
+    return path
+
+
+@pytest.fixture
+def config(tmp_path: Path, data: Path) -> SearchConfig:
+    options = {"output": str(tmp_path), "label": "y", "prediction": "p"}
+    return search_config({"data": (str(data),), **options})
+
+
+def begun(folder: Path, config: SearchConfig, *, resume: bool = False) -> WorkFolder:
+    work = WorkFolder(folder)
+    work.begin(config, list(config.data), resume=resume)
+    return work
+
+
+def test_clearing_that_is_cut_short_leaves_no_stage_that_is_done(
+    tmp_path: Path, config: SearchConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "_work"
+    with begun(folder, config) as work:
+        for stage in ("encoded", "hashes/hashed", "iteration-1/cost"):
+            (work.path / stage).parent.mkdir(exist_ok=True)
+            work.finish(stage, {})
+        (work.path / "hashes" / "000000.arrow").touch()
+        (work.path / "hashes" / "000001.arrow").touch()
+
+    def killed(path: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(work_folder, "remove_folder", killed)
+    with pytest.raises(KeyboardInterrupt):
+        begun(folder, config)
+    with begun(folder, config, resume=True) as work:
+        for stage in ("encoded", "hashes/hashed", "iteration-1/cost"):
+            assert work.done(stage) is None
+
+
+def test_what_a_killed_run_was_writing_is_no_foreign_file(
+    tmp_path: Path, config: SearchConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "_work"
+    folder.mkdir()
+    left = [folder / name for name in (".run.json.abcd_123", ".lock.0a1b2c3d", "lock")]
+    for path in left:
+        path.touch()
+        os.utime(path, (1, 1))
+    # Nobody says whose lock it is, and it is old enough to be watched.
+    monkeypatch.setattr(work_folder.RunLock, "_is_dead", lambda *_: True)
+    begun(folder, config).remove()
+    assert not folder.exists()
+    folder.mkdir()
+    (folder / ".run.json.backup").touch()
+    with pytest.raises(InputError, match="holds files that no run put there"):
+        begun(folder, config)
+
+
+def test_a_damaged_note_is_no_note(tmp_path: Path, config: SearchConfig) -> None:
+    with begun(tmp_path / "_work", config) as work:
+        work.finish("domains", {"learned": [1]})
+        assert work.done("domains") == {"learned": [1]}
+        note = work.path / "domains.json"
+        note.write_bytes(note.read_bytes().replace(b"[1]", b"[2]"))
+        assert work.done("domains") is None
+        assert work.done("never") is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda path: path.write_bytes(b"thirteen byte"),
+            "had 12 bytes and has 13 now: it changed",
+        ),
+        (lambda path: os.utime(path, (1, 1)), "was written anew"),
+        (lambda path: path.unlink(), "vanished"),
+    ],
+)
+def test_data_that_changes_is_noticed(
+    tmp_path: Path, data: Path, config: SearchConfig, change: Any, said: str
+) -> None:
+    with begun(tmp_path / "_work", config) as work:
+        work.check_data()
+        change(data)
+        with pytest.raises(InputError) as error:
+            work.check_data()
+    assert str(error.value) == (
+        f"{data}: the file {said} while it was read; when nobody writes it, run again without --resume"
+    )
+
+
+def test_a_folder_that_was_removed_takes_no_note(tmp_path: Path, config: SearchConfig) -> None:
+    with begun(tmp_path / "_work", config) as work:
+        for path in work.path.iterdir():
+            path.unlink()
+        work.path.rmdir()
+        with pytest.raises(EngineError, match="was removed while a run used it"):
+            work.check(at_once=True)
+        with pytest.raises(EngineError, match="was removed while a run used it"):
+            work.finish("domains", {})
+    assert not (tmp_path / "_work").exists()
+
+
+def test_a_stage_whose_files_are_gone_is_not_finished(tmp_path: Path, config: SearchConfig) -> None:
+    with begun(tmp_path / "_work", config) as work:
+        for stage, folder in (("encoded", "shards"), ("hashes/hashed", "hashes")):
+            for number in range(3):
+                (work.folder(folder) / f"{number:06d}.arrow").touch()
+            work.finish(stage, {"more": 1})
+            assert work.done(stage) == {"more": 1}
+            (work.path / folder / "000001.arrow").unlink()
+            assert work.done(stage) is None
