@@ -1,0 +1,89 @@
+"""What the tests of Dataflow share: a stand-in of the service and a bucket, and commands for them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from slicebeam.pipelines.cli import run
+from slicebeam.transforms import object_stores
+from tests.dataflow_service import DataflowService, dataflow_service
+from tests.object_stores import Bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.object_stores import TestStore
+
+SEARCH = ["--label=income", "--prediction=prediction", "--features=age,education,occupation,sex"]
+# Every job goes to the service, however small.
+ALL_JOBS = "smallest_job_seconds=0"
+
+
+@pytest.fixture
+def bucket(gcs_server: TestStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """A bucket of the stand-in of Cloud Storage, which the environment leads to."""
+    for name, value in gcs_server.environment().items():
+        monkeypatch.setenv(name, value)
+    object_stores._store.cache_clear()
+    yield gcs_server.new_bucket()
+    object_stores._store.cache_clear()
+
+
+@pytest.fixture
+def service(gcs_server: TestStore, bucket: Bucket) -> Iterator[DataflowService]:
+    with dataflow_service(gcs_server.environment()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory, adult_path: Path) -> bytes:
+    """What the same search publishes in process."""
+    output = tmp_path_factory.mktemp("direct")
+    assert run(["search", f"--data={adult_path}", f"--output={output}", *SEARCH, "--quiet"]) == 0
+    return (output / "slices.parquet").read_bytes()
+
+
+def engine_options(bucket: Bucket, service: DataflowService, *more: str) -> list[str]:
+    """The engine's options, of which a later one replaces an earlier one."""
+    given = [
+        "project=tests-project",
+        "region=europe-west1",
+        f"temp_location={bucket.uri}/temp",
+        "sdk_container_image=example.org/slicebeam:1",
+        f"endpoint={service.endpoint}",
+        "no_auth=true",
+        "poll_seconds=0.05",
+        "num_workers=2",
+        *more,
+    ]
+    return ["--runner-config=dataflow", *(f"--runner-option={one}" for one in given)]
+
+
+def command(bucket: Bucket, service: DataflowService, data: str, *more: str) -> list[str]:
+    """A search whose data and results are in a bucket."""
+    arguments = ["search", f"--data={data}", f"--output={bucket.uri}/out", *SEARCH, "--quiet"]
+    return [*arguments, *engine_options(bucket, service, *more)]
+
+
+def driver(arguments: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "slicebeam.pipelines.cli", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(service: DataflowService, stage: str, process: subprocess.Popen[str]) -> Any:
+    """Wait until a job of a stage runs, and return it."""
+    while True:
+        found = [job for job in service.named(stage) if job.state == "JOB_STATE_RUNNING"]
+        if found:
+            return found[-1]
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.02)
