@@ -1,0 +1,118 @@
+"""CSV as Python's csv module reads it, with what it does not tell: which fields had quotes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import zlib
+
+import pandas as pd
+
+from tests.fuzzing import text_types
+from tests.fuzzing.case import Reading, UnreadableError
+
+
+def unpacked(data: bytes) -> bytes:
+    """Return the content of a gzip file of one or many members."""
+    out = b""
+    while data:
+        member = zlib.decompressobj(wbits=31)
+        try:
+            out += member.decompress(data)
+        except zlib.error as error:
+            # What follows the last member may be zeros, as on a tape.
+            if out and not data.strip(b"\0"):
+                return out
+            raise UnreadableError(f"gzip: {error}") from error
+        if not member.eof:
+            raise UnreadableError("gzip: the end is missing")
+        data = member.unused_data
+        if data and not data.strip(b"\0"):
+            break
+    return out
+
+
+def _fields(text: str) -> list[list[tuple[str, bool]]]:
+    """Return for each row that is not empty its fields, and whether they begin with a quote.
+
+    Raises
+    ------
+    UnreadableError
+        A quote is not closed.
+    """
+    found: list[list[tuple[str, bool]]] = []
+    row: list[tuple[str, bool]] = []
+    field: list[str] = []
+    state, quoted = "begins", False
+    for sign in text:
+        if state == "quoted" and sign != '"':
+            field.append(sign)
+        elif state == "quoted":
+            state = "after a quote"
+        elif state == "after a quote" and sign == '"':
+            field.append(sign)
+            state = "quoted"
+        elif state == "begins" and sign == '"':
+            state, quoted = "quoted", True
+        elif sign == ",":
+            row.append(("".join(field), quoted))
+            field, state, quoted = [], "begins", False
+        elif sign in "\r\n":
+            if row or state != "begins":
+                found.append([*row, ("".join(field), quoted)])
+            row, field, state, quoted = [], [], "begins", False
+        else:
+            field.append(sign)
+            state = "plain"
+    if state == "quoted":
+        raise UnreadableError("a quote is not closed")
+    if row or state != "begins":
+        found.append([*row, ("".join(field), quoted)])
+    return found
+
+
+def rows(
+    data: bytes, *, names: list[str] | None = None, skip_rows: int = 0
+) -> tuple[list[str], list[list[str | None]]]:
+    """Return the names and rows of a CSV file; an unquoted empty field is None.
+
+    Raises
+    ------
+    UnreadableError
+        No UTF-8, rows of another length, a quote that is not closed, names that are empty or
+        occur twice, no header.
+    """
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UnreadableError(str(error)) from error
+    lines = io.StringIO(text, newline="").readlines()
+    text = "".join(lines[skip_rows:])
+    before = csv.field_size_limit(1 << 30)
+    try:
+        read_rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    finally:
+        csv.field_size_limit(before)
+    fields = _fields(text)
+    if [[value for value, _ in row] for row in fields] != read_rows:
+        raise AssertionError("csv and this module do not read the same")
+    found = [[value if value or quoted else None for value, quoted in row] for row in fields]
+    if names is None:
+        if not found:
+            raise UnreadableError("no header")
+        names = [field or "" for field in found.pop(0)]
+    if len(set(names)) < len(names) or not all(name.strip() for name in names):
+        raise UnreadableError("names that are empty or occur twice")
+    if any(len(row) != len(names) for row in found):
+        raise UnreadableError("rows of different lengths")
+    return names, found
+
+
+def read(data: bytes, *, names: list[str] | None = None, skip_rows: int = 0) -> Reading:
+    """Return the examples of a CSV file in the types of its columns."""
+    header, found = rows(data, names=names, skip_rows=skip_rows)
+    columns, types = {}, {}
+    for place, name in enumerate(header):
+        types[name], values = text_types.infer([row[place] for row in found])
+        columns[name] = pd.Series(values, dtype=object)
+    return Reading(pd.DataFrame(columns), types)
