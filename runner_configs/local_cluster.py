@@ -13,6 +13,7 @@ the job server. ``prism build`` builds Prism with Go.
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +33,8 @@ _FLINK_PORT, _SPARK_PORT, _SPARK_PAGES = 8081, 7077, 8080
 
 def main(given: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; an error is a line on stderr."""
+    # Beam warns on import of client libraries that only other engines need.
+    logging.getLogger().setLevel(logging.ERROR)
     asked = _arguments(given)
     try:
         if asked.engine == "prism":

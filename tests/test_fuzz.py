@@ -13,6 +13,7 @@ import random
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -364,6 +365,14 @@ def test_damage_that_only_checksums_tell(tmp_path: Path) -> None:
     source = open_parquet([StoredFile(str(path), str(path))])
     with pytest.raises(InputError, match="CRC checksum verification failed"):
         list(read_split(source, source.splits[0], ["a"]))
+
+
+def test_a_footer_that_tells_more_rows_than_there_are(tmp_path: Path) -> None:
+    path = str(parquet(tmp_path / "x.parquet", a=[1, 2, 3]))
+    source = open_parquet([StoredFile(path, path)])
+    told = replace(source.splits[0], rows=4)
+    with pytest.raises(InputError, match="3 rows were read where its footer tells 4"):
+        list(read_split(source, told, ["a"]))
 
 
 def earlier(folder: Path) -> dict[str, Any]:

@@ -297,6 +297,8 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
             )
         )
         for index, batch in enumerate(batches):
+            # A damaged footer can give a column fewer values than the others.
+            batch.validate()
             table = pa.Table.from_batches([batch])
             if columns:
                 table = _typed(table, stored, wanted, source.text_types)
@@ -309,6 +311,11 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
                 table,
             )
             done += batch.num_rows
+    if done != split.rows:
+        raise InputError(
+            f"{split.file.path}: {done:,} rows were read where its footer tells {split.rows:,}; the file is "
+            "damaged, write it again"
+        )
 
 
 def _read_together(
