@@ -405,3 +405,13 @@ def test_dates_among_strings():
         "none": pa.null(),
         "word": pa.string(),
     }
+
+
+def test_a_short_row_that_is_no_text_is_told_without_noise(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"a,b\nc,d\n\xa9\n")
+    with pytest.raises(InputError, match=r"x\.csv, line 3: not UTF-8"):
+        list(read_csv_blocks(str(path)))
+    assert capfd.readouterr().err == ""

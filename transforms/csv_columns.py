@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from itertools import islice
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 80
+# What Arrow says of a row whose length is wrong, and the beginning of its text.
+_WRONG_LENGTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
+
+
+class _Row(NamedTuple):
+    """A row whose length is wrong: its number in the data, its fields, and how its text begins."""
+
+    number: int
+    expected: int
+    found: int
+    text: str
 
 
 class _Body:
@@ -177,8 +189,7 @@ def read_csv_blocks(
                 names, body = _begin(stream, path, column_names, skip_rows)
                 if column_names is None:
                     _require_names(path, names)
-                short: list[Any] = []
-                for table in _arrow_blocks(body, names, block_bytes, short):
+                for table in _arrow_blocks(body, names, block_bytes):
                     # After a retry with larger blocks, the rows already given are left out.
                     fresh = table.slice(rows_before) if rows_before else table
                     rows_before -= table.num_rows - fresh.num_rows
@@ -200,27 +211,23 @@ def read_csv_blocks(
                 block_bytes = min(block_bytes * 4, LARGEST_BLOCK)
                 continue
             require_whole_gzip(path, open_file)
-            if short:
-                given = column_names is not None
-                raise _length_error(path, short[0], given, skip_rows, open_file) from error
+            # Arrow looks at the lengths of rows before it looks at their text.
+            require_text_file(path, open_file)
+            found = _WRONG_LENGTH.search(str(error))
+            if found:
+                row = _Row(*map(int, found.groups()[:3]), found.group(4))
+                named = column_names is not None
+                raise _length_error(path, row, named, skip_rows, open_file) from error
             if "straddl" in str(error):
                 raise InputError(
                     f"{path}: the row after {finished} rows of data is longer than 256 MB; "
                     "is a quote opened and never closed?"
                 ) from error
-            if "UTF8" in str(error):
-                require_text_file(path, open_file)
             raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
 
 
-def _arrow_blocks(
-    body: _Body, names: list[str], block_bytes: int, short: list[Any]
-) -> Iterator[pa.Table]:
+def _arrow_blocks(body: _Body, names: list[str], block_bytes: int) -> Iterator[pa.Table]:
     from pyarrow import csv as arrow_csv
-
-    def keep(row: Any) -> str:
-        short.append(row)
-        return "error"
 
     reader = arrow_csv.open_csv(
         body,
@@ -228,7 +235,7 @@ def _arrow_blocks(
         read_options=arrow_csv.ReadOptions(
             column_names=names, block_size=block_bytes, use_threads=False
         ),
-        parse_options=arrow_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=keep),
+        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
         convert_options=arrow_csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),
             null_values=[""],
@@ -242,9 +249,9 @@ def _arrow_blocks(
 
 
 def _length_error(
-    path: str, row: Any, named: bool, skip_rows: int, open_file: Callable[[str], BinaryIO]
+    path: str, row: _Row, named: bool, skip_rows: int, open_file: Callable[[str], BinaryIO]
 ) -> InputError:
-    expected, found = row.expected_columns, row.actual_columns
+    expected, found = row.expected, row.found
     line = _line_of(path, expected, skip_rows, open_file)
     where = f"{path}, line {line}" if line else f"{path}, row {row.number} of the data"
     source = "--column-names" if named else "the header"
