@@ -415,3 +415,15 @@ def test_a_short_row_that_is_no_text_is_told_without_noise(
     with pytest.raises(InputError, match=r"x\.csv, line 3: not UTF-8"):
         list(read_csv_blocks(str(path)))
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("data", [b'a\n"', b'a\n"\n', b'a\n1\n"\n', b'a\r\n1\r\n"\r\n'])
+def test_a_lone_quote_at_the_end_is_never_closed(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(InputError, match="a quote opens here and is never closed"):
+        list(read_csv_blocks(write(tmp_path / "x.csv", data)))
+
+
+@pytest.mark.parametrize("data", [b'a\n"\n"\n', b'a\n1\n"\n"', b'a\n"x"\n"\n"\n'])
+def test_a_line_end_in_quotes_is_a_value(tmp_path: Path, data: bytes) -> None:
+    tables = list(read_csv_blocks(write(tmp_path / "x.csv", data)))
+    assert tables[-1].to_pydict()["a"][-1] == "\n"

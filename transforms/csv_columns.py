@@ -49,6 +49,7 @@ class _Body:
         self._stream = stream
         self.lines = lines
         self.tail = b""
+        self._quotes = 0
 
     def read(self, size: int = -1) -> bytes:
         if self._head:
@@ -59,6 +60,7 @@ class _Body:
         if not data and not self.tail.endswith(b"\n"):
             data = b"\n"
         self.lines += data.count(b"\n")
+        self._quotes += data.count(b'"')
         self.tail = (self.tail + data[-_SHOWN:])[-_SHOWN:]
         return data
 
@@ -73,9 +75,16 @@ class _Body:
         if last is None or not last.endswith(("\n", "\r")):
             return False
         written = last.replace('"', '""').encode()
-        written = written[-_SHOWN:] if written.strip(b"\r\n") else b',"' + written
+        if written.strip(b"\r\n"):
+            begins = [written[-_SHOWN:]]
+        else:
+            begins = [b',"' + written]
+            # Alone on its line, a quote that opens looks like one that closes, which has a partner.
+            if self._quotes % 2:
+                begins += [b'\n"' + written, b'\r"' + written]
         # Of a carriage return and the line end that was added, Arrow leaves the first only.
-        return self.tail.endswith((written, (written + b"\n")[-_SHOWN:]))
+        ends = tuple((one + added)[-_SHOWN:] for one in begins for added in (b"", b"\n"))
+        return (b"\n" + self.tail).endswith(ends)
 
 
 def _begin(
