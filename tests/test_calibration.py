@@ -6,16 +6,12 @@ The draws are fewer and the tolerances wider by about four standard errors. The 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pytest
 
 from slicebeam.metrics.significance import hypergeometric
 from tests.benchmarks import calibration
 from tests.benchmarks import calibration_designs as designs
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_mid_p_against_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +41,7 @@ def test_power() -> None:
     assert designs.power(draws=10_000).passed
 
 
+@pytest.mark.slow
 def test_cells_against_rows() -> None:
     # A ratio of two sds of 2,500 draws each varies by .02.
     assert designs.cells_against_rows(draws=2500, slack=0.06).passed
@@ -56,11 +53,13 @@ def test_paper_mode() -> None:
     assert not designs.paper_mode(draws=20_000, slack=0.003, sizes=(50,)).passed
 
 
+@pytest.mark.slow
 def test_paired_models() -> None:
     assert designs.paired_models(draws=30_000).passed
     assert not designs.paired_models(draws=30_000, exact=True).passed
 
 
+@pytest.mark.slow
 def test_mean_losses() -> None:
     assert designs.mean_losses(draws=3000, sizes=(50, 400), slack=0.004).passed
     wrong = designs.mean_losses(draws=3000, sizes=(50, 400), slack=0.004, corrected=False)
@@ -72,6 +71,7 @@ def test_ranking() -> None:
     assert not designs.ranking(draws=2000, step=3, slack=0.006, conditional=False).passed
 
 
+@pytest.mark.slow
 def test_permuted_adult() -> None:
     # The rate of a single permutation varies by .004.
     found = calibration.permuted_adult(permutations=6, two_sided=2, slack=0.006)
@@ -88,6 +88,7 @@ def test_planted_slices() -> None:
     assert not calibration.planted_slices(data_sets=1, slack=0.1, correction="none").passed
 
 
+@pytest.mark.slow
 def test_priority_selection() -> None:
     assert calibration.priority_selection(permutations=200, slack=0.03).passed
     wrong = calibration.priority_selection(permutations=200, slack=0.03, within_batch=True)
@@ -99,6 +100,7 @@ def test_inherited_children() -> None:
     assert not designs.inherited_children(data_sets=40, slack=0.003, against_all=True).passed
 
 
+@pytest.mark.slow
 def test_group_bootstrap() -> None:
     assert calibration.group_bootstrap(draws=300, slack=0.015).passed
     assert not calibration.group_bootstrap(draws=60, slack=0.015, by_group=False).passed

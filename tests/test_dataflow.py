@@ -72,6 +72,7 @@ def test_search_is_the_same(
         assert job.told["labels"] == {"team": "quality"}
 
 
+@pytest.mark.slow
 def test_a_service_that_is_overloaded_is_asked_again(
     bucket: Bucket, service: DataflowService, adult_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +216,7 @@ def test_a_job_of_another_plan_is_ended_first(
     assert other[0].name[:-8] == job.name[:-8]
 
 
+@pytest.mark.slow
 def test_interrupt_cancels_the_job(
     bucket: Bucket, service: DataflowService, adult_path: Path
 ) -> None:

@@ -224,7 +224,8 @@ def read_csv_blocks(
             require_text_file(path, open_file)
             found = _WRONG_LENGTH.search(str(error))
             if found:
-                row = _Row(*map(int, found.groups()[:3]), found.group(4))
+                number, expected, actual, text = found.groups()
+                row = _Row(int(number), int(expected), int(actual), text)
                 named = column_names is not None
                 raise _length_error(path, row, named, skip_rows, open_file) from error
             if "straddl" in str(error):
