@@ -39,9 +39,18 @@ def finished(work: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
+def _is_over(work: Path) -> bool:
+    """Whether a run has published, and removes or has removed its work folder."""
+    begun, document = work / "run.json", work.parent / "changelist.json"
+    try:
+        return document.stat().st_mtime_ns >= begun.stat().st_mtime_ns
+    except FileNotFoundError:
+        return not begun.exists()
+
+
 def done_again(before: dict[str, tuple[int, int]], work: Path) -> str:
     """Return whether what was finished before is still that, unless the run is over."""
-    now = finished(work) if (work / "run.json").exists() else before
+    now = before if _is_over(work) else finished(work)
     again = sorted(name for name, what in before.items() if now.get(name) != what)
     return f"done again: {again}" if again else EQUAL
 
