@@ -569,9 +569,10 @@ def test_lasting_faults_are_an_error(
     "bucket", ["gcs_server", pytest.param("minio", marks=pytest.mark.engine)], indirect=True
 )
 def test_what_is_damaged_on_its_way_is_fetched_again_or_refused(
-    bucket: Bucket, proxy: Proxy
+    bucket: Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both libraries compare the store's checksum of a whole object."""
+    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "3")
     path = ObjectPath(f"{bucket.uri}/file")
     write(path, b"content" * 1000)
     once = proxy.add(Fault("damage", method="GET", path="file", times=1))
