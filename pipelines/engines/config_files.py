@@ -106,7 +106,8 @@ def _validated(
             except ValueError as error:
                 raise InputError(f"--runner-option {override!r}: no YAML ({error})") from error
         else:
-            options[key] = value
+            # As in a file. All else is text, which the option reads as what it needs.
+            options[key] = None if value == "null" else value
         given[name] = f"--runner-option {override}"
     for key in options:
         if key not in model.model_fields:

@@ -6,10 +6,11 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import EngineError
+from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.engines.cluster import ClusterEngine, ask
 from slicebeam.pipelines.engines.guarded_process import wait_for
 from slicebeam.pipelines.engines.portable import check_answers
+from slicebeam.pipelines.engines.reported_errors import reported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,6 +22,8 @@ JAR_VARIABLE = "SLICEBEAM_FLINK_JOB_SERVER_JAR"
 # Seconds that the slots of the last job may take to be free again, and a cancelled job to end.
 _RELEASE = 20.0
 _CANCEL = 20.0
+# Seconds between looks at what a running job failed by.
+_LOOK = 2.0
 _ENDED = ("FINISHED", "CANCELED", "FAILED")
 # Java keeps these closed to libraries that look into its classes, as Flink's serializers do.
 _OPENS = (
@@ -50,6 +53,7 @@ class Flink(ClusterEngine):
         self.gradle_target = f":runners:flink:{options.version}:job-server:shadowJar"
         master = options.master if "://" in options.master else f"http://{options.master}"
         self.rest = "" if options.is_embedded else master.rstrip("/")
+        self._next_look = 0.0
 
     def version(self) -> str | None:
         """Return the version that the job server must be of."""
@@ -111,17 +115,34 @@ class Flink(ClusterEngine):
 
     def job_options(self) -> dict[str, Any]:
         """Return the options of every job."""
-        options = super().job_options()
         if self.rest:
             self._check_slots()
-        if self.options.restarts is not None:
-            options["number_of_execution_retries"] = self.options.restarts
-        return options
+        return super().job_options()
 
     def needed(self) -> dict[str, str]:
         """Return the addresses that must answer while a job runs."""
         master = {self.options.master: "the Flink master"} if self.rest else {}
         return super().needed() | master
+
+    def watch(self, name: str) -> None:
+        """Raise where what the job needs is gone, or a worker told of an error that will come again."""
+        super().watch(name)
+        now = time.monotonic()
+        if not self.rest or now < self._next_look:
+            return
+        self._next_look = now + _LOOK
+        try:
+            # Jobs of earlier runs, which may have failed by what is mended now, have the same name.
+            running = [job for job in self._jobs(name) if job["state"] not in _ENDED]
+            failures = [failure for job in running for failure in self._failures(job)]
+        except EngineError as error:
+            # A master that stays silent is noticed by what watches over all addresses.
+            logging.getLogger("slicebeam").info("job %s: %s", name, error)
+            return
+        for failure in failures:
+            ours = reported(failure.get("stacktrace", ""))
+            if isinstance(ours, InputError):
+                raise ours
 
     def cancel(self, name: str) -> None:
         """End the job on the cluster, where it would go on without a job service."""
@@ -158,13 +179,18 @@ class Flink(ClusterEngine):
         log = logging.getLogger("slicebeam")
         try:
             for job in self._jobs(name):
-                told = ask(f"{self.rest}/jobs/{job['jid']}/exceptions")
-                for failure in told.get("exceptionHistory", {}).get("entries", []):
+                for failure in self._failures(job):
                     why = failure.get("exceptionName")
                     log.warning("job %s was begun again after %s", name, why)
         except EngineError as error:
             # The job is done: only what it went through is not known.
             log.warning("job %s: %s", name, error)
+
+    def _failures(self, job: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return what a job failed by so far, whether or not it was begun again."""
+        told = ask(f"{self.rest}/jobs/{job['jid']}/exceptions")
+        failures: list[dict[str, Any]] = told.get("exceptionHistory", {}).get("entries", [])
+        return failures
 
     def _jobs(self, name: str, prefix: str | None = None) -> list[dict[str, Any]]:
         """Return the jobs of a name, or of names that begin alike."""

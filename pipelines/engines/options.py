@@ -211,12 +211,10 @@ class FlinkOptions(ClusterOptions):
     ----------
     master : ``[local]`` for one inside the job server, or host:port of the REST address
     version : of the cluster, ``major.minor``; the job server must be of the same
-    restarts : how often a job is started again after a failure; None leaves it to the cluster
     """
 
     master: Annotated[str, AfterValidator(_flink_master)] = "[local]"
     version: Annotated[str, Field(pattern=r"^\d+\.\d+$")] = "1.19"
-    restarts: Annotated[int, Field(ge=0, le=100)] | None = 2
     smallest_job_seconds: Seconds = 10.0
 
     @property

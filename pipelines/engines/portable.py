@@ -35,8 +35,7 @@ _OWN = frozenset(
     {
         "runner", "job_endpoint", "job_name", "environment_type", "environment_config",
         "environment_options", "sdk_worker_parallelism", "parallelism", "flink_master",
-        "spark_master_url", "job_server_timeout", "number_of_execution_retries", "streaming",
-        "save_main_session",
+        "spark_master_url", "job_server_timeout", "streaming", "save_main_session",
     }
 )  # fmt: skip
 
@@ -162,7 +161,7 @@ class PortableEngine(Backend):
 
         self._last_answers = dict.fromkeys(self.needed(), time.monotonic())
         try:
-            result = run_aside(submit, self._watch, self.job_timeout)
+            result = run_aside(submit, lambda: self.watch(name), self.job_timeout)
         except BaseException:
             self._end(name, results[0] if results else None)
             raise
@@ -299,8 +298,8 @@ class PortableEngine(Backend):
                     own=_OWN,
                 )
 
-    def _watch(self) -> None:
-        """Raise where what a job needs is gone."""
+    def watch(self, name: str) -> None:  # noqa: ARG002
+        """Raise where what a job needs is gone, or waiting for it is in vain."""
         if self._server is not None:
             self._server.check()
         if self._processes is not None:

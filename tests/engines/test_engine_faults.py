@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +19,7 @@ import pytest
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.engines import portable
+from slicebeam.pipelines.engines.cluster import ask
 from slicebeam.pipelines.runner import Engine, runner_config
 from slicebeam.runner_configs import flink_cluster
 from tests.running import refused
@@ -52,7 +51,9 @@ def no_folder_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     assert not list(folder.glob("slicebeam-engine-*"))
 
 
-@pytest.mark.parametrize("engine", ["prism", "flink-embedded", "spark-embedded"])
+@pytest.mark.parametrize(
+    "engine", ["prism", "flink-embedded", "flink-cluster-loopback", "spark-embedded"]
+)
 def test_what_a_worker_finds_wrong_is_told_in_its_words(
     tmp_path: Path,
     adult_path: Path,
@@ -67,10 +68,9 @@ def test_what_a_worker_finds_wrong_is_told_in_its_words(
     at = table.schema.get_field_index("row_id")
     data = tmp_path / "x.parquet"
     pq.write_table(table.set_column(at, "row_id", pa.array(ids)), data)
-    more = ("restarts=0",) if engine.startswith("flink") else ()
     given = ["search", f"--data={data}", f"--output={tmp_path / 'out'}", *COMMON]
     given += ["--features=sex", "--example-id=row_id", "--test=paper"]
-    message = refused([*given, *engines.arguments(engine, *more)], capfd, folder=tmp_path)
+    message = refused([*given, *engines.arguments(engine)], capfd, folder=tmp_path)
     assert message == "--example-id has no value in row 6 of DIR/x.parquet"
 
 
@@ -89,8 +89,7 @@ def started(given: list[str], is_time: Callable[[], bool]) -> tuple[Any, list[ps
 
 
 def jobs(address: str) -> list[dict[str, Any]]:
-    with urllib.request.urlopen(f"http://{address}/jobs/overview", timeout=10) as answer:
-        found: list[dict[str, Any]] = json.load(answer)["jobs"]
+    found: list[dict[str, Any]] = ask(f"http://{address}/jobs/overview")["jobs"]
     return sorted(found, key=lambda job: job["start-time"])
 
 
@@ -236,9 +235,8 @@ def test_a_task_manager_that_dies_changes_nothing(
         job for job in jobs(address) if job["jid"] not in known and "-iteration-1" in job["name"]
     ]
     assert [job["state"] for job in history] == ["FINISHED"]
-    url = f"http://{address}/jobs/{history[0]['jid']}/exceptions"
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        assert json.load(answer)["exceptionHistory"]["entries"]
+    told = ask(f"http://{address}/jobs/{history[0]['jid']}/exceptions")
+    assert told["exceptionHistory"]["entries"]
     subprocess.run(command(adult_path, tmp_path / "plain"), check=True)
     one, two = (path / "slices.parquet" for path in (tmp_path, tmp_path / "plain"))
     assert one.read_bytes() == two.read_bytes()
