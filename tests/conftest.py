@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,14 @@ STORES = [
     pytest.param("fake_gcs_server", marks=pytest.mark.engine),
     pytest.param("minio", marks=pytest.mark.engine),
 ]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals() -> None:
+    """Let the programs that tests start be interrupted, also under nohup or behind an ampersand."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

@@ -374,16 +374,16 @@ FAULTS = [
         _EACH,
         partial(damaged, False),
         _EITHER,
-        # A bit of a shard between iterations, a part that vanished, a plan that was cut.
-        (15, 23, 26),
+        # A bit of a shard between iterations, a part that vanished.
+        (15, 23),
     ),
     Fault(
         "a file of the work folder damaged, then resumed",
         _EACH,
         partial(damaged, True),
         _EITHER,
-        # A bit of the domains, and of data that was converted.
-        (0, 40),
+        # A bit of data that was converted.
+        (40,),
     ),
     Fault(
         "the data changed while it is read",

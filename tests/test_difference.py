@@ -107,7 +107,15 @@ def runs(
     return delta, low, high
 
 
-@pytest.mark.parametrize(("n", "rate"), [(50, 0.1), (50, 0.4), (300, 0.1), (3000, 0.25)])
+@pytest.mark.parametrize(
+    ("n", "rate"),
+    [
+        (50, 0.4),
+        (3000, 0.25),
+        pytest.param(50, 0.1, marks=pytest.mark.slow),
+        pytest.param(300, 0.1, marks=pytest.mark.slow),
+    ],
+)
 def test_error_rate_and_coverage_on_the_intervals_of_searches(n: int, rate: float) -> None:
     rng = np.random.default_rng(n)
     now, then = runs(n, rate, rng, 4000), runs(n, rate, rng, 4000)

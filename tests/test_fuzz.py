@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 # No part of a run finds a kind of input out of order.
-COUNT = 100
+COUNT = 50
 TOLD = 5
 
 

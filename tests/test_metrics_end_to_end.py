@@ -534,7 +534,7 @@ def averages(p: str) -> Callable[[pd.DataFrame], dict[str, float]]:
     return of
 
 
-@pytest.mark.parametrize("compared", ["overall", "baseline"])
+@pytest.mark.parametrize("compared", ["overall", pytest.param("baseline", marks=pytest.mark.slow)])
 def test_many_classes(tmp_path: Path, four: tuple[Path, pd.DataFrame], compared: str) -> None:
     path, frame = four
     old = {"baseline_prediction": "old"} if compared == "baseline" else {}

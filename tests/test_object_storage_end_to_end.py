@@ -159,12 +159,16 @@ def written(few: pd.DataFrame, path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "pattern"),
     [
-        (["a.parquet", "b.parquet"], "*.parquet"),
-        (["day=1/a b.csv", "day=2/50%+ö#?.csv"], "**/*.csv"),
-        (["a.csv.gz", "b.csv.gz"], "?.csv.gz"),
+        pytest.param(["a.parquet", "b.parquet"], "*.parquet", marks=SLOW),
+        pytest.param(["day=1/a b.csv", "day=2/50%+ö#?.csv"], "**/*.csv", marks=SLOW),
+        pytest.param(["a.csv.gz", "b.csv.gz"], "?.csv.gz", marks=SLOW),
         (["a.jsonl", "b.jsonl.gz"], "*.jsonl*"),
-        (["x.tfrecord-00000-of-00002", "x.tfrecord-00001-of-00002"], "x.tfrecord-*-of-00002"),
-        (["x.tfrecord.gz"], "x.tfrecord.gz"),
+        pytest.param(
+            ["x.tfrecord-00000-of-00002", "x.tfrecord-00001-of-00002"],
+            "x.tfrecord-*-of-00002",
+            marks=SLOW,
+        ),
+        pytest.param(["x.tfrecord.gz"], "x.tfrecord.gz", marks=SLOW),
     ],
     ids=["parquet", "csv", "csv.gz", "jsonl", "tfrecord", "tfrecord.gz"],
 )
@@ -269,7 +273,7 @@ def test_a_work_folder_with_other_objects_is_refused(
     assert "is the output" in refused(same, capsys, folder=tmp_path)
 
 
-@OWN
+@S3_FIRST
 @pytest.mark.usefixtures("short_waits")
 def test_faults_of_storage_change_nothing(
     bucket: Bucket, data: str, proxy: Proxy, reference: Found, tmp_path: Path
@@ -380,7 +384,8 @@ def test_a_run_killed_while_it_publishes_leaves_what_was_there(
     equal(published(bucket, tmp_path / "found"), reference)
 
 
-@S3_FIRST
+@SLOW
+@OWN
 def test_storage_that_goes_down_and_comes_up_again(
     bucket: Bucket,
     data: str,

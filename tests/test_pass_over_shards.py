@@ -24,7 +24,9 @@ OPTIONS: dict[str, Any] = {
     "options",
     [
         {"metric": ("auc",)},
-        {"metric": ("log_loss", "accuracy"), "weight": "fnlwgt"},
+        pytest.param(
+            {"metric": ("log_loss", "accuracy"), "weight": "fnlwgt"}, marks=pytest.mark.slow
+        ),
     ],
     ids=["auc", "weighted loss"],
 )

@@ -256,7 +256,13 @@ def test_a_busy_store_is_asked_again(path: ObjectPath, proxy: Proxy, status: int
 
 
 @own_stores
-@pytest.mark.parametrize("kind", ["silence", "status", "drop", "cut request"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "silence",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("status", "drop", "cut request")),
+    ],
+)
 def test_a_store_that_never_answers(
     path: ObjectPath, proxy: Proxy, bucket: Bucket, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

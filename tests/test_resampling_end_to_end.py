@@ -396,7 +396,8 @@ def _command(data: Path, output: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "slicebeam.pipelines.cli", "search", *flags, *more]
 
 
-@pytest.mark.parametrize("moment", [pytest.param("plan", marks=pytest.mark.slow), "000000.arrow"])
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["plan", "000000.arrow"])
 def test_killed_in_the_second_stage_and_resumed(
     tmp_path: Path, adult_path: Path, of_rows: Found, moment: str
 ) -> None:

@@ -149,11 +149,11 @@ def _kill_when(command: list[str], condition: Callable[[], bool]) -> bool:
 @pytest.mark.parametrize(
     ("way", "moment"),
     [
-        ("batch", "shards/000000-000002.arrow"),
-        ("wide", "iteration-1/000001.arrow"),
-        ("iterative", "encoded.json"),
         ("priority", "iteration-2/plan"),
-        ("priority", "iteration-3/cost.json"),
+        pytest.param("batch", "shards/000000-000002.arrow", marks=pytest.mark.slow),
+        pytest.param("wide", "iteration-1/000001.arrow", marks=pytest.mark.slow),
+        pytest.param("iterative", "encoded.json", marks=pytest.mark.slow),
+        pytest.param("priority", "iteration-3/cost.json", marks=pytest.mark.slow),
     ],
 )
 def test_killed_and_resumed(

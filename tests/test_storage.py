@@ -546,10 +546,15 @@ def test_passing_faults_go_unnoticed(bucket: Bucket, proxy: Proxy, use: str, nam
 
 
 @own_stores
-@pytest.mark.parametrize("kind", ["silence", "drop", "status", "cut answer", "lose answer"])
 @pytest.mark.parametrize(
-    "use",
-    [pytest.param(use, marks=() if use == "read" else pytest.mark.slow) for use in FAULTY_USES],
+    ("use", "kind"),
+    [
+        pytest.param(
+            use, kind, marks=() if (use, kind) == ("read", "silence") else pytest.mark.slow
+        )
+        for use in FAULTY_USES
+        for kind in ("silence", "drop", "status", "cut answer", "lose answer")
+    ],
 )
 def test_lasting_faults_are_an_error(
     bucket: Bucket, proxy: Proxy, use: str, kind: Any, monkeypatch: pytest.MonkeyPatch

@@ -53,6 +53,7 @@ def started_search(output: Path, data: Path, moment: str) -> tuple[Any, list[psu
     command = [sys.executable, "-m", "slicebeam.pipelines.cli", "search", f"--data={data}"]
     command += [f"--output={output}", "--label=income", "--prediction=prediction", "--quiet"]
     command += ["--memory-budget=16MB", "--runner-config=direct_multi", "--test=paper"]
+    command += ["--features=age,education,fnlwgt,hours-per-week,marital-status,occupation"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     while not (output / "_work" / moment).exists():
         assert process.poll() is None
