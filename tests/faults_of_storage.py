@@ -396,10 +396,12 @@ FAULTS = [
     Fault("the data damaged, missing or forbidden", 8, input_damaged, {CLEAR}, (0, 3)),
     Fault("a file too large for its quota, then resumed", 12, file_too_large, _EITHER, (0,)),
     *(
-        Fault(f"{which} under a run", 12, partial(folder_struck, which), _EITHER, (number,))
-        for number, which in enumerate(
-            ("work folder deleted", "output deleted", "work folder made read-only")
-        )
+        Fault(f"{which} under a run", 12, partial(folder_struck, which), _EITHER, tries)
+        for which, tries in {
+            "work folder deleted": (0,),
+            "output deleted": (),
+            "work folder made read-only": (),
+        }.items()
     ),
 ]
 if may_mount():

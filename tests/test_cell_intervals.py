@@ -38,7 +38,16 @@ def coverage(ends, truth: float, counted) -> float:
     return float(inside[counted].mean()) if counted.mean() > 0.5 else 0.95
 
 
-@pytest.mark.parametrize("n", [20, 30, 50, 200, 2000])
+@pytest.mark.parametrize(
+    "n",
+    [
+        20,
+        pytest.param(30, marks=pytest.mark.slow),
+        50,
+        pytest.param(200, marks=pytest.mark.slow),
+        2000,
+    ],
+)
 def test_coverage(n):
     rng = np.random.default_rng(n)
     for case in CASES:

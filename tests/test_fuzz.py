@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 # No part of a run finds a kind of input out of order.
-COUNT = 50
+COUNT = 40
 TOLD = 5
 
 

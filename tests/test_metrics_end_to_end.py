@@ -180,6 +180,7 @@ def test_auc_to_the_error_that_is_stated(
             assert value == pytest.approx(expected, abs=2 * error + few / 20)
 
 
+@pytest.mark.slow
 def test_auc_of_few_distinct_scores_is_exact(tmp_path: Path, adult: pd.DataFrame) -> None:
     frame = adult.assign(score=adult["score"].round(2), score_old=adult["score_old"].round(2))
     frame.to_parquet(tmp_path / "data.parquet")

@@ -365,7 +365,8 @@ def test_a_killed_run_goes_on(
     assert (shards == []) == is_encoded
 
 
-@S3_FIRST
+@SLOW
+@OWN
 def test_a_run_killed_while_it_publishes_leaves_what_was_there(
     bucket: Bucket, data: str, proxy: Proxy, reference: Found, tmp_path: Path
 ) -> None:
@@ -424,7 +425,7 @@ def test_storage_that_goes_down_and_comes_up_again(
 @pytest.mark.parametrize(
     "bucket",
     [
-        "gcs_server",
+        pytest.param("gcs_server", marks=SLOW),
         pytest.param("minio", marks=pytest.mark.engine),
         pytest.param("fake_gcs_server", marks=pytest.mark.engine),
     ],

@@ -44,6 +44,16 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+# Some in the default run, all in the longer one.
+EVERY_WAY = pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(way, marks=() if way in ("wide", "priority", "baseline") else pytest.mark.slow)
+        for way in WAYS
+    ],
+)
+
+
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory, adult_path: Path) -> Callable[[str], Found]:
     """The undisturbed result of each way."""
@@ -63,7 +73,7 @@ def _same(one: Found, other: Found) -> None:
     assert one.timeless() == other.timeless()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@EVERY_WAY
 def test_chunk_size_shards_and_memory(
     tmp_path: Path, adult_path: Path, plain: Callable[[str], Found], way: str
 ) -> None:
@@ -73,7 +83,7 @@ def test_chunk_size_shards_and_memory(
     assert found.document["testing"]["significant"] > 5
 
 
-@pytest.mark.parametrize("way", WAYS)
+@EVERY_WAY
 def test_order_of_examples_files_and_row_groups(
     tmp_path: Path, adult: pd.DataFrame, plain: Callable[[str], Found], way: str
 ) -> None:
@@ -149,7 +159,7 @@ def _kill_when(command: list[str], condition: Callable[[], bool]) -> bool:
 @pytest.mark.parametrize(
     ("way", "moment"),
     [
-        ("priority", "iteration-2/plan"),
+        pytest.param("priority", "iteration-2/plan", marks=pytest.mark.slow),
         pytest.param("batch", "shards/000000-000002.arrow", marks=pytest.mark.slow),
         pytest.param("wide", "iteration-1/000001.arrow", marks=pytest.mark.slow),
         pytest.param("iterative", "encoded.json", marks=pytest.mark.slow),

@@ -62,6 +62,7 @@ def started_search(output: Path, data: Path, moment: str) -> tuple[Any, list[psu
     return process, psutil.Process(process.pid).children(recursive=True)
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_worker(tmp_path: Path, adult_path: Path) -> None:
     process, workers = started_search(tmp_path / "out", adult_path, "iteration-1/plan")
     assert len(workers) == 3

@@ -28,9 +28,9 @@ from tests import (
     faults_of_storage,
     faults_of_surroundings,
 )
-from tests.faults import CLEAR, EQUAL, Fault, bench
+from tests.faults import ABORTED, CLEAR, EQUAL, Fault, bench
 
-_HEADER = f"{'fault':<52} {'tried':>6} {'equal':>6} {'error':>6} {'other':>6} {'seconds':>8}"
+_HEADER = f"{'fault':<52} {'tried':>6} {'equal':>6} {'error':>6} {'aborted':>7} {'other':>6} {'seconds':>8}"
 
 
 def main() -> int:
@@ -65,7 +65,7 @@ def main() -> int:
                 other = tally.other(fault.may)
                 print(
                     f"{fault.name:<52} {tally.tried:>6} {tally.found[EQUAL]:>6} "
-                    f"{tally.found[CLEAR]:>6} {sum(other.values()):>6} "
+                    f"{tally.found[CLEAR]:>6} {tally.found[ABORTED]:>7} {sum(other.values()):>6} "
                     f"{time.monotonic() - begun:>8.1f}",
                     flush=True,
                 )

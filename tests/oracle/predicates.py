@@ -55,17 +55,37 @@ def _condition(frame: pd.DataFrame, condition: dict[str, Any]) -> np.ndarray:
     if field not in frame.columns:
         raise ValueError(f"unknown field {field!r}; columns: {list(frame.columns)}")
     column = frame[field]
-    elements = [plain(element) for element in column.tolist()]
+    elements = column.tolist()
 
     if op == "is_null":
         if value not in (None, True):
             raise ValueError(f"is_null takes no value, not {value!r}")
-        return np.array([is_missing(element) for element in elements], dtype=bool)
+        return _each(elements, is_missing)
 
     holds = _holds(op, value, _float_type(column.dtype))
-    return np.array(
-        [not is_missing(element) and holds(element) for element in elements], dtype=bool
-    )
+    return _each(elements, lambda element: not is_missing(element) and holds(element))
+
+
+class _Tested(dict[tuple[type, Any], bool]):
+    """Whether each value passes a test; values that are the same are tested once."""
+
+    def __init__(self, test: Callable[[Any], bool]) -> None:
+        self.test = test
+
+    def __missing__(self, key: tuple[type, Any]) -> bool:
+        found = self[key] = self.test(plain(key[1]))
+        return found
+
+
+def _each(elements: list[Any], test: Callable[[Any], bool]) -> np.ndarray:
+    """Apply a test to each value of a column."""
+    # 1, 1.0 and True are one key of a dict, and not the same value.
+    tested = _Tested(test)
+    try:
+        return np.array([tested[type(element), element] for element in elements], dtype=bool)
+    except TypeError:
+        # Lists are no keys; and an error of the test's own comes again.
+        return np.array([test(plain(element)) for element in elements], dtype=bool)
 
 
 def _holds(op: str, value: Any, float_type: type) -> Callable[[Any], bool]:
