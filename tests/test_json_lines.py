@@ -147,6 +147,12 @@ def test_not_utf8(tmp_path, block):
     assert "line 21: not UTF-8" in error_of(path, block_bytes=block)
 
 
+def test_what_looks_like_another_encoding_is_utf8(tmp_path):
+    """Zero bytes are text, and no sign of UTF-16."""
+    path = write(tmp_path / "a.jsonl", b'e\0e\0{\0"')
+    assert "line 1: not JSON" in error_of(path)
+
+
 def test_pretty_printed_json(tmp_path):
     path = write(tmp_path / "a.jsonl", json.dumps([{"a": 1}, {"a": 2}], indent=1))
     assert "line 1: not JSON" in error_of(path)

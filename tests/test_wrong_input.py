@@ -258,6 +258,20 @@ def test_damaged_parquet(folder: Path, refuse: Refuse) -> None:
     assert "it begins like Parquet: give --format parquet" in refuse(format="csv")
 
 
+@pytest.mark.parametrize("kind", ["plain", "dictionary", "list"])
+def test_parquet_with_text_that_is_not_utf8(folder: Path, refuse: Refuse, kind: str) -> None:
+    table = pq.read_table(folder / "eval.parquet")
+    codes = pa.array([b"a", b"\xc0\xff"]).take(np.arange(table.num_rows) % 2)
+    column = pa.StringArray.from_buffers(table.num_rows, *codes.buffers()[1:])
+    if kind == "list":
+        column = pa.ListArray.from_arrays(np.arange(table.num_rows + 1, dtype=np.int32), column)
+    table = table.append_column("f", column)
+    pq.write_table(table, folder / "x.parquet", use_dictionary=kind == "dictionary")
+    message = refuse(data="x.parquet")
+    assert message.startswith("DIR/x.parquet: column 'f' cannot be read (Invalid UTF8 sequence")
+    assert message.endswith("write it again, text as UTF-8")
+
+
 def test_csv(folder: Path, refuse: Refuse) -> None:
     for text, message in {
         "": "DIR/x.csv: the file is empty; a CSV file begins with a header",

@@ -207,7 +207,7 @@ def _count_objects(data: bytes) -> int | None:
             return None
         if _AFTER_AN_OBJECT.search(line):
             try:
-                json.loads(line, parse_int=_integer)
+                _loads(line)
             except ValueError:
                 return None
     return count
@@ -265,7 +265,7 @@ def _require_exact(data: bytes, table: pa.Table, path: str, first_line: int) -> 
         if not line.strip():
             continue
         try:
-            row = json.loads(line, parse_int=_integer)
+            row = _loads(line)
         except json.JSONDecodeError:
             continue
         for name in names:
@@ -287,6 +287,11 @@ def _flat(value: Any) -> Iterator[Any]:
             yield from _flat(part)
     else:
         yield value
+
+
+def _loads(line: bytes, **hooks: Any) -> Any:
+    """Return what a line says: as UTF-8, since from bytes Python's reader guesses the encoding."""
+    return json.loads(line.decode("utf-8-sig", "replace"), parse_int=_integer, **hooks)
 
 
 def _integer(digits: str) -> int:
@@ -311,7 +316,7 @@ def _explain(
         where = f"{path}, line {number}"
         shown = _short(line.decode("utf-8", "replace").strip())
         try:
-            row = json.loads(line, object_pairs_hook=_Pairs, parse_int=_integer)
+            row = _loads(line, object_pairs_hook=_Pairs)
         except (json.JSONDecodeError, RecursionError) as error:
             why = error.msg if isinstance(error, json.JSONDecodeError) else "too deep"
             raise InputError(

@@ -275,6 +275,20 @@ class parquet_errors:  # noqa: N801  (a context manager is used like a function)
             ) from error
 
 
+def _require_text(batch: pa.RecordBatch, path: str) -> None:
+    """Raise an InputError where text is not UTF-8, which neither Parquet nor Arrow looks at."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if pa.types.is_primitive(column.type):
+            continue
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            reason = str(error).rpartition("Invalid: ")[2]
+            raise InputError(
+                f"{path}: column {name!r} cannot be read ({reason}); write it again, text as UTF-8"
+            ) from error
+
+
 def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator[Chunk]:
     """Yield the chunks of a split with the given columns, in order.
 
@@ -299,6 +313,8 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
         for index, batch in enumerate(batches):
             # A damaged footer can give a column fewer values than the others.
             batch.validate()
+            if split.file.checksum is None:
+                _require_text(batch, split.file.path)
             table = pa.Table.from_batches([batch])
             if columns:
                 table = _typed(table, stored, wanted, source.text_types)
