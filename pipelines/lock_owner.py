@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
+from slicebeam.pipelines import process_stat
+
 
 @dataclass(frozen=True)
 class Owner:
@@ -47,7 +49,7 @@ class Owner:
             datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"),
             _machine(),
             _process_numbers(),
-            _begun(pid) or "",
+            process_stat.started(pid) or "",
             uuid.uuid4().hex,
         )
 
@@ -75,7 +77,7 @@ class Owner:
         """Return whether the process lives, None where that can't be known from here."""
         if not self.is_here() or self.processes != _process_numbers():
             return None
-        now = _begun(self.pid)
+        now = process_stat.started(self.pid)
         return now is not None and (now == self.begun or "" in (now, self.begun))
 
     def __str__(self) -> str:
@@ -103,16 +105,4 @@ def _process_numbers() -> str:
     try:
         return os.readlink("/proc/self/ns/pid")  # noqa: PTH115  (no path)
     except OSError:
-        return ""
-
-
-def _begun(pid: int) -> str | None:
-    """Return when a process was started, None if it is gone, '' where the system does not say."""
-    try:
-        os.kill(pid, 0)
-        # The 22nd field, counted from behind the name, which may hold blanks.
-        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
-    except ProcessLookupError:
-        return None
-    except (PermissionError, FileNotFoundError, IndexError):
         return ""

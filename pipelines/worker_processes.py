@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError
-from slicebeam.pipelines.engines.guarded_process import process_cpu_seconds
+from slicebeam.pipelines import process_stat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,7 @@ class WorkerProcesses:
 
     def cpu_seconds(self) -> float:
         """Return the CPU seconds of the workers so far, where the system tells them by /proc."""
-        return sum(map(process_cpu_seconds, self._workers))
+        return sum(map(process_stat.cpu_seconds, self._workers))
 
     def address(self, log: Path) -> str:
         """Return where Beam asks for workers, when all processes are ready.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines import process_stat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -162,12 +163,4 @@ def _started(pid: int) -> str | None:
     # One of our own that has ended is there until it is asked for.
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
-    try:
-        os.kill(pid, 0)
-        # The 22nd field, counted from behind the name, which may hold blanks.
-        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
-    except ProcessLookupError:
-        return None
-    except (PermissionError, FileNotFoundError, IndexError):
-        # A system without /proc: the process lives, and nothing more is known.
-        return ""
+    return process_stat.started(pid)

@@ -20,10 +20,11 @@ import psutil
 import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines import process_stat
 from slicebeam.pipelines.engines.artifacts import jar_version
 from slicebeam.pipelines.engines.backend import run_aside
 from slicebeam.pipelines.engines.beam_options import check_beam_options, flags
-from slicebeam.pipelines.engines.guarded_process import GuardedProcess, process_cpu_seconds
+from slicebeam.pipelines.engines.guarded_process import GuardedProcess
 from slicebeam.pipelines.engines.portable import free_port
 from slicebeam.pipelines.engines.reported_errors import for_user
 from slicebeam.pipelines.runner import Engine, runner_config
@@ -401,7 +402,7 @@ def test_a_guarded_program_ends_with_its_children_and_its_folder(tmp_path: Path)
     process.stop()
     assert _gone(process.pid, child)
     assert not folder.exists()
-    assert process_cpu_seconds(child) == 0.0
+    assert process_stat.cpu_seconds(child) == 0.0
     with pytest.raises(EngineError, match="sh ended"):
         process.check()
 

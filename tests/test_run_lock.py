@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slicebeam.metrics.errors import EngineError
-from slicebeam.pipelines import lock_files, lock_owner
+from slicebeam.pipelines import lock_files, process_stat
 from slicebeam.pipelines.lock_files import LocalLock, LostLockError, lock_file
 from slicebeam.pipelines.lock_owner import Owner
 from slicebeam.pipelines.run_lock import RunLock
@@ -265,7 +265,7 @@ def test_without_links_and_system_locks_the_process_number_decides(
     monkeypatch.setattr(lock_files.os, "link", refuse)
     monkeypatch.setattr(storage.fcntl, "flock", refuse)
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    begun = lock_owner._begun(other.pid)
+    begun = process_stat.started(other.pid)
     assert begun is not None
     living = replace(Owner.this_process(), pid=other.pid, begun=begun)
     put(tmp_path, living, age=1e6)

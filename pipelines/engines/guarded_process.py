@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import EngineError
+from slicebeam.pipelines import process_stat
 from slicebeam.pipelines.engines import guardian
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class GuardedProcess:
 
     def cpu_seconds(self) -> float:
         """Return the CPU seconds of the program so far, where the system tells them by /proc."""
-        return process_cpu_seconds(self.pid)
+        return process_stat.cpu_seconds(self.pid)
 
     def stop(self) -> None:
         """End the program, and wait until it and its folder are gone."""
@@ -95,15 +96,6 @@ class GuardedProcess:
                 os.killpg(self.pid, signal.SIGKILL)
             self._guardian.kill()
             self._guardian.wait()
-
-
-def process_cpu_seconds(pid: int) -> float:
-    """Return the CPU seconds of a process so far; 0 where it is gone or there is no /proc."""
-    try:
-        after_name = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2]
-    except OSError:
-        return 0.0
-    return sum(map(int, after_name.split()[11:13])) / float(os.sysconf("SC_CLK_TCK"))
 
 
 def wait_for(

@@ -1,0 +1,34 @@
+"""What the system tells of a process by its number."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def started(pid: int) -> str | None:
+    """Return when a process was started, None if it is gone, '' where the system does not say.
+
+    Numbers are used again: number and start together are a process's own.
+    """
+    try:
+        os.kill(pid, 0)
+        return _fields(pid)[19]
+    except ProcessLookupError:
+        return None
+    except (OSError, IndexError):
+        # A process of another user lives; a system without /proc tells no more.
+        return ""
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process so far; 0 where it is gone or there is no /proc."""
+    try:
+        return sum(map(int, _fields(pid)[11:13])) / float(os.sysconf("SC_CLK_TCK"))
+    except OSError:
+        return 0.0
+
+
+def _fields(pid: int) -> list[str]:
+    """Return the fields from the third on: the second is the name, which may hold blanks."""
+    return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
