@@ -72,6 +72,7 @@ def test_a_killed_run_leaves_no_worker(tmp_path: Path, adult_path: Path) -> None
     assert not alive
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_a_line_and_the_run_can_be_resumed(
     tmp_path: Path, adult_path: Path
 ) -> None:
