@@ -237,10 +237,18 @@ def make(rng: random.Random) -> Case:
         mutations,
         reading,
         None if name != "data.parquet" else direct,
-        whole=pq.read_table(whole).to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
-        if len(set(data.column_names)) == data.num_columns
-        else None,
+        whole=_frame(whole) if len(set(data.column_names)) == data.num_columns else None,
     )
+
+
+def _frame(whole: io.BytesIO) -> pd.DataFrame | None:
+    """Return what the undamaged file holds; None where Arrow cannot read what it wrote."""
+    try:
+        table = pq.read_table(whole)
+    except pa.ArrowInvalid:
+        # Lists of a fixed size of which some are missing.
+        return None
+    return table.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
 
 
 # ------------------------------------------------------------------------------------ mutations
