@@ -243,6 +243,7 @@ def test_wrong_checksum(tmp_path, place, part, block_rows):
         (b"\xff\xff\xff", "not a tf.Example"),
         (b"hello, world", "not a tf.Example"),
         (varint(5 << 3) + b"\x01", "not a tf.Example"),
+        (field(1, field(1, field(3, b"x") + field(2, b""))), "a feature without a name"),
         (RECORDS[0] + field(2, b""), None),
         (RECORDS[0] + field(2, field(1, b"")), "a SequenceExample"),
         (example({"x": [1.5]}), "feature 'x' is a float_list, but a int64_list in record 1"),

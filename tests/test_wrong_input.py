@@ -258,6 +258,20 @@ def test_damaged_parquet(folder: Path, refuse: Refuse) -> None:
     assert "it begins like Parquet: give --format parquet" in refuse(format="csv")
 
 
+def test_parquet_whose_footer_contradicts_itself(folder: Path, refuse: Refuse) -> None:
+    table = pq.read_table(folder / "eval.parquet").slice(0, 100)
+    pq.write_table(table, folder / "x.parquet")
+    content = (folder / "x.parquet").read_bytes()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    # The first number of rows is that of the file; Thrift writes 100 as c8 01, and 88 as b0 01.
+    changed = content[footer:].replace(b"\x16\xc8\x01", b"\x16\xb0\x01", 1)
+    (folder / "x.parquet").write_bytes(content[:footer] + changed)
+    assert refuse(data="x.parquet") == (
+        "DIR/x.parquet: damaged Parquet file (88 rows in all, and 100 in its row groups); "
+        "write it again"
+    )
+
+
 @pytest.mark.parametrize("kind", ["plain", "dictionary", "list"])
 def test_parquet_with_text_that_is_not_utf8(folder: Path, refuse: Refuse, kind: str) -> None:
     table = pq.read_table(folder / "eval.parquet")

@@ -214,11 +214,17 @@ def plan_splits(
     splits: list[Split] = []
     start = 0
     for file, metadata in files:
+        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        if sum(sizes) != metadata.num_rows:
+            raise InputError(
+                f"{file.path}: damaged Parquet file ({metadata.num_rows} rows in all, and "
+                f"{sum(sizes)} in its row groups); write it again"
+            )
         groups: list[int] = []
         rows, row = 0, file.origin_row
-        for group in range(metadata.num_row_groups):
+        for group, size in enumerate(sizes):
             groups.append(group)
-            rows += metadata.row_group(group).num_rows
+            rows += size
             if rows >= split_rows or group == metadata.num_row_groups - 1:
                 if rows:
                     splits.append(Split(len(splits), file, row, tuple(groups), start, rows))

@@ -255,6 +255,7 @@ class _Feature:
 
 def _parse(records: list[bytes], path: str, before: int) -> dict[str, _Feature]:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
 
     parse = _example_class().FromString
     found: dict[str, _Feature] = {}
@@ -267,6 +268,11 @@ def _parse(records: list[bytes], path: str, before: int) -> dict[str, _Feature]:
         if example.feature_lists or (record and not example.HasField("features")):
             what = "a SequenceExample" if example.feature_lists else "not a tf.Example"
             raise InputError(f"{path}, record {before + row + 1}: {what}; {_FORMAT}")
+        # Protobuf puts an entry that holds something else besides among what it does not know.
+        if any(unknown.field_number == 1 for unknown in UnknownFieldSet(example.features)):
+            raise InputError(
+                f"{path}, record {before + row + 1}: a feature without a name, or damaged; {_FORMAT}"
+            )
         for name, value in example.features.feature.items():
             kind = value.WhichOneof("kind")
             if kind is None:
