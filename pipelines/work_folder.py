@@ -260,7 +260,8 @@ class WorkFolder:
         """Return a folder in it, which exists."""
         path = self.path / name
         with storage_errors(path, "make"):
-            make_folder(path)
+            # A work folder that was deleted under the run stays deleted.
+            make_folder(path, within=self.path)
         return path
 
     def empty_folder(self, name: str) -> StoragePath:

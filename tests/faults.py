@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 ADULT = ROOT / "pipelines" / "demo_data" / "adult_scored.parquet"
 EQUAL, CLEAR = "equal result", "clear error"
-# By a library, past Python: the run can only be resumed, as one that was killed.
-ABORTED = "aborted by a library"
+# By a library or by Python itself, which may also wait for ever: the run can only be killed where
+# it is not dead, and resumed.
+ABORTED = "aborted"
 # A run takes about a second.
 _MOST_SECONDS = 90.0
 NOBODY = 65534
@@ -339,6 +340,14 @@ def resumed(
     if ended.code != 0:
         return f"resuming: exit code {ended.code}; {ended.said!r}"
     return same(output, undisturbed)
+
+
+def shown(output: Path) -> set[str]:
+    """Return the names of what is published; what was being written when a run ended has others.
+
+    That is removed by the next run.
+    """
+    return {name for name in published(output) if not name.startswith(".")}
 
 
 def published(output: Path) -> dict[str, bytes]:

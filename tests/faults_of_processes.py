@@ -17,10 +17,10 @@ from tests.faults import (
     EQUAL,
     WAYS,
     Fault,
-    published,
     quick,
     resumed,
     same,
+    shown,
     verdict,
 )
 
@@ -68,8 +68,7 @@ def done_again(before: dict[str, tuple[int, int]], work: Path) -> str:
 
 def nothing_half(output: Path, bench: Bench, *flags: str) -> str:
     """Return whether a killed run published nothing, or all."""
-    # What was being written has another name, and is removed by the next run.
-    names = {name for name in published(output) if not name.startswith(".")}
+    names = shown(output)
     if "changelist.json" in names:
         found = same(output, bench.undisturbed(*flags))
         return EQUAL if found == "left behind: ['_work']" else found
@@ -176,9 +175,11 @@ def out_of_memory(bench: Bench, number: int) -> Iterator[str]:
     with suppress(ProcessLookupError):
         has = psutil.Process(running.pid).memory_info().vms if running.runs() else 0
         resource.prlimit(running.pid, resource.RLIMIT_AS, (has + (1 << 20), -1))
-    ended = running.ended()
-    if ended.code == -signal.SIGABRT and ended.said.startswith("terminate called"):
+    ended = running.ended(30.0)
+    is_aborted = ended.code == -signal.SIGABRT and ended.said.startswith("terminate called")
+    if is_aborted or ended.code is None:
         # Arrow and gRPC have threads of their own, and end the process where they get no more.
+        # Python waits for ever for a thread of its own that got no memory to begin.
         yield ABORTED
     else:
         yield verdict(ended, output, bench.undisturbed(*flags), codes=(3,))
@@ -204,7 +205,5 @@ FAULTS = [
     ),
     Fault("a worker process killed, then resumed", 6, worker_killed, {EQUAL, CLEAR}),
     Fault("a run with worker processes killed or ended", 4, several_ended, {EQUAL, CLEAR}),
-    Fault(
-        "the system refuses memory, then resumed", 8, out_of_memory, {EQUAL, CLEAR, ABORTED}, (0,)
-    ),
+    Fault("the system refuses memory, then resumed", 8, out_of_memory, {EQUAL, CLEAR, ABORTED}),
 ]

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,6 +128,8 @@ def streams(bench: Bench, number: int) -> Iterator[str]:
         os.mkfifo(pipe)
         reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
         running = bench.commands.start(command, **{kind.removesuffix(" pipe"): str(pipe)})
+        while running.runs() and not _has_open(running.pid, pipe):
+            time.sleep(0.001)
         time.sleep(bench.moment() if number % 4 < 2 else 0.0)
         os.close(reader)
         ended = running.ended()
@@ -135,6 +138,13 @@ def streams(bench: Bench, number: int) -> Iterator[str]:
         ended = bench.commands.run(command, **dict.fromkeys(names, ""))
     found = verdict(ended, output, bench.undisturbed(), codes=())
     yield found if found == EQUAL else f"{kind}: {found}"
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    """Say whether a process has opened a pipe, for which it would wait where nobody reads."""
+    with suppress(OSError):
+        return any(link.readlink() == path for link in Path(f"/proc/{pid}/fd").iterdir())
+    return False
 
 
 def few_files(bench: Bench, number: int) -> Iterator[str]:

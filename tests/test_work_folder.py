@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,3 +133,14 @@ def test_a_stage_whose_files_are_gone_is_not_finished(tmp_path: Path, config: Se
             assert work.done(stage) == {"more": 1}
             (work.path / folder / "000001.arrow").unlink()
             assert work.done(stage) is None
+
+
+def test_a_folder_that_is_deleted_stays_so(tmp_path: Path, config: SearchConfig) -> None:
+    """Else the next run would find files that no run put there."""
+    folder = tmp_path / "work"
+    with begun(folder, config) as work:
+        work.folder("one")
+        shutil.rmtree(folder)
+        with pytest.raises(EngineError, match=r"cannot make .*work/one: No such file"):
+            work.folder("one")
+        assert not folder.exists()

@@ -262,9 +262,11 @@ def storage_errors(path: StoragePath | str, what: str) -> Iterator[None]:
         raise EngineError(f"cannot {what} {path}: {reason}{remedy}") from error
 
 
-def make_folder(path: StoragePath) -> None:
-    """Make a folder and those above it; object storage has none to make."""
+def make_folder(path: StoragePath, *, within: StoragePath | None = None) -> None:
+    """Make a folder and those above it, up to one that must be there; object storage has none."""
     if isinstance(path, Path):
+        if isinstance(within, Path):
+            within.stat()
         path.mkdir(parents=True, exist_ok=True)
 
 
