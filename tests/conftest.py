@@ -24,6 +24,7 @@ ADULT = Path(__file__).parent.parent / "pipelines" / "demo_data" / "adult_scored
 ADULT_ROLES = ("row_id", "income", "prediction", "score", "prediction_old", "score_old")
 # Servers that start from what `pip install` brings, and those that Go has to build.
 OWN_STORES = ["gcs_server", "moto"]
+own_stores = pytest.mark.parametrize("bucket", OWN_STORES, indirect=True)
 STORES = [
     *OWN_STORES,
     pytest.param("fake_gcs_server", marks=pytest.mark.engine),

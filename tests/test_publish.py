@@ -18,7 +18,7 @@ import pytest
 from slicebeam.metrics.errors import EngineError
 from slicebeam.transforms.publish import Version, publish, published_together, version_of
 from slicebeam.transforms.storage import ObjectPath
-from tests.conftest import OWN_STORES
+from tests.conftest import own_stores
 from tests.object_stores import ROOT, one_line
 from tests.storage_faults import OBJECTS, Fault, Proxy, within
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 WRITERS, ROUNDS = 8, 25
 TOLD = re.compile(r"was published by (.+) at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC)")
-own_stores = pytest.mark.parametrize("bucket", OWN_STORES, indirect=True)
 # Moto looks at a condition and writes in two steps, so two writers may win there.
 atomic_stores = pytest.mark.parametrize(
     "bucket",
