@@ -434,7 +434,7 @@ def tables(draw: st.DrawFn) -> pa.Table:
 
 
 @settings(
-    max_examples=15,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

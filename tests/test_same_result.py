@@ -156,14 +156,15 @@ def _kill_when(command: list[str], condition: Callable[[], bool]) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "moment"),
     [
-        pytest.param("priority", "iteration-2/plan", marks=pytest.mark.slow),
-        pytest.param("batch", "shards/000000-000002.arrow", marks=pytest.mark.slow),
-        pytest.param("wide", "iteration-1/000001.arrow", marks=pytest.mark.slow),
-        pytest.param("iterative", "encoded.json", marks=pytest.mark.slow),
-        pytest.param("priority", "iteration-3/cost.json", marks=pytest.mark.slow),
+        ("batch", "shards/000000-000002.arrow"),
+        ("wide", "iteration-1/000001.arrow"),
+        ("iterative", "encoded.json"),
+        ("priority", "iteration-2/plan"),
+        ("priority", "iteration-3/cost.json"),
     ],
 )
 def test_killed_and_resumed(

@@ -264,7 +264,7 @@ def test_labels_follow_their_definition(overall: Found, adult: pd.DataFrame) -> 
     by_slice = dict(zip(conjunctions, rows.itertuples(), strict=True))
     called = {one for one, row in by_slice.items() if row.significant}
     seen = set()
-    sample = [one for one in conjunctions if one in called][::10]
+    sample = [one for one in conjunctions if one in called][::5]
     for one in sample:
         row = by_slice[one]
         parents = [one - {name} for name in one if len(one) > 1]
