@@ -325,6 +325,10 @@ def test_a_wrong_length_in_a_tfrecord_takes_no_memory(tmp_path: Path) -> None:
 
 CSV = {
     "a quote in the header": (b'a,"b\n', "a quote opens in the header and is never closed"),
+    "a quote in the header, after one that closes in the middle of a value": (
+        b'a,"b\n1,2,"x",3,"y,z\n',
+        "a quote opens in the header and is never closed",
+    ),
     "a quote before a carriage return": (b'a,b\r1,"x\r', "a quote opens here and is never closed"),
 }
 
