@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import model_validator
 
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.pipelines.changelist_files import read_changelist
-from slicebeam.pipelines.run_config import RunConfig, flag, validated
+from slicebeam.pipelines.data_config import Command, flag, validated
+from slicebeam.pipelines.run_config import RunConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +50,7 @@ _BESIDE = {
 class CheckConfig(RunConfig):
     """Options of ``slicebeam check``."""
 
-    command: ClassVar[Literal["search", "check"]] = "check"
+    command: ClassVar[Command] = "check"
 
     changelist: str | None = None
     slices: str | None = None

@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.run_config import RunConfig, flag, validated
+from slicebeam.pipelines.data_config import Command, flag, validated
+from slicebeam.pipelines.run_config import RunConfig
 
 STRATEGIES = ("batch", "iterative", "priority")
 # Options that have an effect on some strategies only.
@@ -24,7 +25,7 @@ LARGEST_BATCH = 10_000_000
 class SearchConfig(RunConfig):
     """Options of ``slicebeam search``."""
 
-    command: ClassVar[Literal["search", "check"]] = "search"
+    command: ClassVar[Command] = "search"
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         **RunConfig.choices,
         "strategy": STRATEGIES,

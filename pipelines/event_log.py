@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from slicebeam.pipelines.data_config import DataConfig
     from slicebeam.pipelines.iterations import IterationRecord, Progress
     from slicebeam.pipelines.preparation import Prepared
-    from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.search import Published
 
 _MOST_FILES = 100
@@ -44,7 +44,7 @@ class EventLog:
         # What follows the log sees a line when it is written, not when a buffer is full.
         sys.stderr.flush()
 
-    def begin(self, config: RunConfig, files: Sequence[str], engine: str) -> None:
+    def begin(self, config: DataConfig, files: Sequence[str], engine: str) -> None:
         """Tell what runs: the command, a hash of its configuration, and the data."""
         options = json.dumps(config.model_dump(mode="json"), sort_keys=True)
         self._write(

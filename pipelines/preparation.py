@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.base import Needs
     from slicebeam.metrics.statistic_space import StatisticSpace
     from slicebeam.pipelines.config import SearchConfig
+    from slicebeam.pipelines.data_config import DataConfig
     from slicebeam.pipelines.given_slices import GivenSlices
     from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.runner import Engine
@@ -178,7 +179,7 @@ def _files(work: WorkFolder, pattern: str) -> Callable[[], int]:
 
 
 def read_source(
-    config: RunConfig, files: Sequence[str], work: WorkFolder, engine: Engine
+    config: DataConfig, files: Sequence[str], work: WorkFolder, engine: Engine
 ) -> Source:
     """Return the source of the data; files that are no Parquet are converted first."""
     kinds = [file_format(path, config.format) for path in files]
@@ -207,12 +208,12 @@ def read_source(
     return source.in_chunks(chunk_rows(config, len(source.schema)))
 
 
-def _refuse_csv_options(config: RunConfig, kinds: Sequence[str]) -> None:
+def _refuse_csv_options(config: DataConfig, kinds: Sequence[str]) -> None:
     if "csv" not in kinds and (config.column_names or config.skip_rows):
         raise InputError(f"--column-names and --skip-rows are for CSV, but the data is {kinds[0]}")
 
 
-def chunk_rows(config: RunConfig, columns: int) -> int:
+def chunk_rows(config: DataConfig, columns: int) -> int:
     """Return how many examples are read at a time: fewer where there are many columns."""
     fits = config.memory // 2 // (columns * _CELL_BYTES)
     return max(min(config.chunk_rows, fits), min(config.chunk_rows, _SMALLEST_CHUNK))

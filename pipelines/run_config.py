@@ -1,14 +1,13 @@
-"""What every run has in common: its data, its models, its metrics, its tests and its engine."""
+"""What commands that test slices have in common: their models, their metrics and their tests."""
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from slicebeam.metrics.base import ALTERNATIVES, COMPARISONS, Alternative, Comparison
-from slicebeam.metrics.errors import InputError, nearest_hint, unknown_name
+from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.multiplicity import CORRECTIONS, Correction
 from slicebeam.metrics.registry import metric, needs_of, statistic_space
 from slicebeam.metrics.slice_test import (
@@ -20,40 +19,10 @@ from slicebeam.metrics.slice_test import (
     check_test,
     needs_rows,
 )
-from slicebeam.transforms.files import FORMATS
-from slicebeam.transforms.sources import CHUNK_ROWS
-
-_UNITS = {
-    "": 1,
-    "B": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "KIB": 2**10,
-    "MIB": 2**20,
-    "GIB": 2**30,
-}
-_SMALLEST_BUDGET = 16 * 10**6
+from slicebeam.pipelines.data_config import DataConfig, flag
 
 
-def memory_bytes(text: str) -> int:
-    """Return the number of bytes of a size such as ``512MB``.
-
-    >>> memory_bytes("512MB")
-    512000000
-    """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    unit = found.group(2).upper() if found else "?"
-    if found is None or unit not in _UNITS:
-        raise InputError(f"--memory-budget {text!r} is no size; write it as 512MB or 2GB")
-    # No machine has more bytes than 64 bits count.
-    size = int(min(float(found.group(1)) * _UNITS[unit], 2.0**63))
-    if size < _SMALLEST_BUDGET:
-        raise InputError(f"--memory-budget {text!r} is less than 16MB, the smallest that works")
-    return size
-
-
-class RunConfig(BaseModel):
+class RunConfig(DataConfig):
     """Options of every command that tests slices; the names are those of the flags, ``_`` for ``-``.
 
     Attributes
@@ -62,20 +31,14 @@ class RunConfig(BaseModel):
     choices : the options that take one of some words, with these
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    command: ClassVar[Literal["search", "check"]]
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        "format": FORMATS,
+        **DataConfig.choices,
         "compare": COMPARISONS,
         "alternative": ALTERNATIVES,
         "test": TESTS,
         "correction": CORRECTIONS,
     }
 
-    data: tuple[str, ...]
-    output: str
-    label: str
     prediction: str | None = None
     score: str | None = None
     model: str | None = None
@@ -84,12 +47,8 @@ class RunConfig(BaseModel):
     baseline_model: str | None = None
     positive_class: str | None = None
     threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
-    format: str | None = None
-    column_names: tuple[str, ...] = ()
-    skip_rows: Annotated[int, Field(ge=0)] = 0
     features: tuple[str, ...] = ()
     exclude_features: tuple[str, ...] = ()
-    example_id: str | None = None
     weight: str | None = None
     group: str | None = None
     metric: tuple[str, ...] = ("accuracy",)
@@ -100,45 +59,12 @@ class RunConfig(BaseModel):
     correction: str | None = None
     alpha: Annotated[float, Field(gt=0, lt=1)] | None = None
     min_slice_size: Annotated[int, Field(ge=1)] | None = None
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     since: str | None = None
-    work_dir: str | None = None
-    memory_budget: str = "512MB"
-    chunk_rows: Annotated[int, Field(ge=1)] = CHUNK_ROWS
-    runner_config: str = "direct"
-    runner_option: tuple[str, ...] = ()
-
-    @field_validator("*")
-    @classmethod
-    def _not_empty(cls, value: Any, info: Any) -> Any:
-        if value == "" or (isinstance(value, tuple) and "" in value):
-            raise InputError(
-                f"{flag(info.field_name)} holds an empty name; give one or leave it out"
-            )
-        return value
-
-    # Before pydantic compares with the type, whose message has no nearest name.
-    @field_validator("*", mode="before")
-    @classmethod
-    def _known(cls, value: Any, info: Any) -> Any:
-        known = cls.choices.get(info.field_name)
-        if known is not None and value is not None and value not in known:
-            hint = nearest_hint(str(value), known)
-            raise InputError(
-                f"{flag(info.field_name)} {value!r}{hint} choose from {', '.join(known)}"
-            )
-        return value
 
     @field_validator("metric")
     @classmethod
     def _known_metrics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(metric(name).name for name in names))
-
-    @field_validator("memory_budget")
-    @classmethod
-    def _known_size(cls, value: str) -> str:
-        memory_bytes(value)
-        return value
 
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
@@ -314,44 +240,5 @@ class RunConfig(BaseModel):
             if not unused.get(name, False) and value != []
         }
 
-    @property
-    def memory(self) -> int:
-        """Bytes that a worker may use for tables."""
-        return memory_bytes(self.memory_budget)
-
 
 Config = TypeVar("Config", bound=RunConfig)
-
-# Options that do not change what is found, so a run may resume with others.
-PRESENTATION = frozenset({"work_dir", "output", "runner_config", "runner_option", "save_slices"})
-
-
-def flag(name: str) -> str:
-    """Return the flag of an option.
-
-    >>> flag("max_cross_size")
-    '--max-cross-size'
-    """
-    return "--" + name.replace("_", "-")
-
-
-def validated(kind: type[Config], options: dict[str, Any]) -> Config:
-    """Return the validated configuration of a command.
-
-    Raises
-    ------
-    InputError
-        One line: the first option that is wrong, its value and the remedy.
-    """
-    known = kind.model_fields
-    for name in options:
-        if name not in known:
-            raise unknown_name("option", name, known)
-    try:
-        return kind(**options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        if first["type"] == "missing":
-            raise InputError(f"{flag(str(first['loc'][0]))} is missing") from error
-        reason = first["msg"].replace("Input should be", "it must be")
-        raise InputError(f"{flag(str(first['loc'][0]))} {first['input']!r}: {reason}") from error

@@ -19,7 +19,7 @@ from slicebeam.pipelines.iterations import Iterations
 from slicebeam.pipelines.lock_files import LostLockError
 from slicebeam.pipelines.preparation import prepare
 from slicebeam.pipelines.results import collect, report_order
-from slicebeam.pipelines.run_config import Config, RunConfig
+from slicebeam.pipelines.run_config import Config
 from slicebeam.pipelines.since import compare_runs
 from slicebeam.pipelines.slices_table import SliceNames, write_slices
 from slicebeam.pipelines.stage import Stage
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist import ChangeList
     from slicebeam.pipelines.config import SearchConfig
+    from slicebeam.pipelines.data_config import DataConfig
     from slicebeam.pipelines.iterations import Searched
     from slicebeam.pipelines.preparation import Prepared
     from slicebeam.pipelines.results import Results
@@ -144,7 +145,7 @@ class Places:
         return self.output / "slices.parquet", self.output / "changelist.json"
 
 
-def places_of(config: RunConfig) -> Places:
+def places_of(config: DataConfig) -> Places:
     """Return where a run reads and writes, after making the output folder.
 
     Raises

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from slicebeam.pipelines.changelist import Change, ChangeList, Since, Slice
+    from slicebeam.pipelines.data_config import DataConfig
     from slicebeam.pipelines.event_log import EventLog
     from slicebeam.pipelines.iterations import IterationRecord, Progress
     from slicebeam.pipelines.preparation import Prepared
-    from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.search import Published
 
 MOST_ROWS = 12
@@ -64,7 +64,7 @@ class Terminal:
             seconds = time.monotonic() - self._begun
             self._stderr().print(f"[{seconds:6.1f} s] {text}", markup=False)
 
-    def begin(self, config: RunConfig, files: Sequence[str], engine: str) -> None:
+    def begin(self, config: DataConfig, files: Sequence[str], engine: str) -> None:
         """Take note of what runs."""
         if self.events is not None:
             self.events.begin(config, files, engine)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.data_config import PRESENTATION, flag
 from slicebeam.pipelines.lock_files import LOCK, lock_file
-from slicebeam.pipelines.run_config import PRESENTATION, flag
 from slicebeam.pipelines.run_lock import RunLock
 from slicebeam.transforms.checked_files import DamagedFileError, read_facts, write_facts
 from slicebeam.transforms.sources import changed
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from slicebeam.pipelines.run_config import RunConfig
+    from slicebeam.pipelines.data_config import DataConfig
 
 _MARKER = "run.json"
 _LAYOUT = 3
 # What a run puts into its work folder besides these and the lock.
 _FOLDERS = re.compile(
-    r"parquet|domains|shards|parents|(first-)?hashes|overlaps|sizes|scores|buckets|totals|iteration-\d+(-resampled(-parts|-groups)?)?"
+    r"parquet|domains|pool-values|pool-items|shards|parents|(first-)?hashes|overlaps|sizes|scores|buckets|totals|iteration-\d+(-resampled(-parts|-groups)?)?"
 )
 _FILES = {
     "converted.json",
@@ -93,7 +93,7 @@ class WorkFolder:
             if error is None:
                 raise
 
-    def begin(self, config: RunConfig, files: Sequence[str], *, resume: bool) -> None:
+    def begin(self, config: DataConfig, files: Sequence[str], *, resume: bool) -> None:
         """Make the folder ready for a run, anew or to go on, and keep others out until released.
 
         Raises
@@ -122,7 +122,7 @@ class WorkFolder:
             self.release()
             raise
 
-    def join(self, config: RunConfig, files: Sequence[str]) -> None:
+    def join(self, config: DataConfig, files: Sequence[str]) -> None:
         """Take part in a run whose parts are done in several processes, any of them more than once.
 
         The first one marks the folder as this run's. Nobody is kept out: whoever joins does the
@@ -150,7 +150,7 @@ class WorkFolder:
         with written_whole(marker) as stream:
             stream.write(json.dumps({"id": self.run_id, **run}, indent=1).encode())
 
-    def _described(self, config: RunConfig, files: Sequence[str]) -> dict[str, Any]:
+    def _described(self, config: DataConfig, files: Sequence[str]) -> dict[str, Any]:
         """Return what tells a run from others."""
         # What is missing among these is said where it is read.
         others = config.files_read

@@ -24,7 +24,7 @@ import pytest
 
 from slicebeam.metrics.errors import InputError, printable
 from slicebeam.pipelines.changelist_files import read_changelist
-from slicebeam.pipelines.run_config import memory_bytes
+from slicebeam.pipelines.data_config import memory_bytes
 from slicebeam.pipelines.runner import runner_config
 from slicebeam.transforms.csv_columns import read_csv_blocks
 from slicebeam.transforms.json_lines import read_json_blocks

@@ -1,0 +1,137 @@
+"""Where to ask next: MASA's adaptive rule, and orders that are known before anything is asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from slicebeam.metrics.shift.strata import FloatArray, IntArray, Sample, Strata
+
+Method = Literal["plus", "masa", "proportional", "uniform"]
+METHODS: tuple[Method, ...] = get_args(Method)
+
+# Items of each stratum that are asked before any rule counts: a variance needs two.
+_AT_FIRST = 2
+# MASA's parameter a, which weighs exploration.
+_EXPLORATION = 1.0
+_SMALLEST_BATCH, _LARGEST_BATCH = 16, 256
+# Of the calls so far, what is asked before the answers are looked at again.
+_BATCH_SHARE = 16
+
+
+def batch_size(calls: int) -> int:
+    """Return how many calls are made before their answers are looked at, after so many calls.
+
+    A sixteenth of what was asked, 16 to 256: small enough that a rule that adapts or stops loses
+    little by it, large enough that calls are made side by side. It depends on nothing else, so
+    that neither timing nor concurrency changes what is asked.
+    """
+    return min(_LARGEST_BATCH, max(_SMALLEST_BATCH, calls // _BATCH_SHARE))
+
+
+def smallest_budget(strata: Strata) -> int:
+    """Return how many calls an estimate needs at least: two a stratum, one where it has but one."""
+    return int(np.minimum(strata.sizes, _AT_FIRST).sum())
+
+
+def static_weights(method: Method, strata: Strata) -> FloatArray:
+    """Return g_s, in proportion to which the strata are asked: float64 [S].
+
+    ``proportional``: p_s. ``plus``: p_s·√(½σ²_old,s + ½Σ p σ²_old), where σ²_old,s = 1 − Σ_j Ō²_sj is
+    the variance of the old predictions: strata in which they varied change more often, and the half
+    that all share keeps the others from starving.
+
+    Raises
+    ------
+    ValueError
+        The method has no weights, or needs old predictions that are not known.
+    """
+    if method == "proportional":
+        return strata.share
+    if method != "plus":
+        raise ValueError(f"method {method!r} has no static weights")
+    variance = 1 - np.square(strata.old_shares).sum(axis=1)
+    # Rounding leaves a little below zero where all predictions are the same.
+    mean = float(strata.share @ variance)
+    weights: FloatArray = strata.share * np.sqrt(np.maximum(0.5 * variance + 0.5 * mean, 0.0))
+    return weights if mean > 0 else strata.share
+
+
+def static_order(weights: FloatArray, sizes: IntArray, calls: int) -> IntArray:
+    """Return the strata of the first calls, in order: each is argmax g_s/N_s, without replacement.
+
+    Before that every stratum is asked twice, or once where it has one item.
+
+    Parameters
+    ----------
+    weights : float64 [S]
+        g_s > 0.
+    sizes : int64 [S]
+        M_s, which no stratum is asked beyond.
+    calls : int
+        How many; fewer are returned where the pool has fewer items.
+
+    Returns
+    -------
+    int64 [min(calls, Σ M_s)]
+        It does not depend on any answer; a shorter order is the beginning of a longer one.
+    """
+    draws = np.minimum(sizes, calls)
+    stratum = np.repeat(np.arange(sizes.size), draws)
+    # N_s before each draw.
+    before = np.arange(stratum.size) - np.repeat(np.cumsum(draws) - draws, draws)
+    priority = weights[stratum] / np.maximum(before, 1)
+    priority[before < _AT_FIRST] = np.inf
+    order = np.lexsort((stratum, before, -priority))
+    return stratum[order[:calls]]
+
+
+def masa_order(
+    strata: Strata, sample: Sample, calls: int, *, replacement: bool = False
+) -> IntArray:
+    """Return the strata of the next calls by MASA's rule (Algorithm 1): int64 [R, calls].
+
+    Any stratum with N_s < min(2, M_s) first; else argmax p_s/N_s·(σ̂_s + (a/N_s)^¼) with a = 1 and
+    σ̂²_s = (N_s − ‖H_s‖²/N_s)/(N_s − 1). Inside a batch the answers are not known yet: N_s is counted
+    up, σ̂_s stays.
+
+    Parameters
+    ----------
+    strata, sample : the pool and what was counted
+    calls : int
+        1 is the published algorithm.
+    replacement : bool
+        Whether an item may be asked again; else a stratum that is used up is passed over, and −1 is
+        returned where all are.
+    """
+    share, sizes = strata.share, strata.sizes
+    asked = sample.asked.astype(np.float64)
+    known = np.maximum(asked, 1)
+    variance = (known - sample.squares / known) / np.maximum(asked - 1, 1)
+    spread = np.sqrt(np.maximum(np.where(asked > 1, variance, 0), 0))
+    first = np.minimum(sizes, _AT_FIRST)
+    limit = np.inf if replacement else sizes
+    runs = np.arange(asked.shape[0])
+
+    def score(at: FloatArray, count: FloatArray, width: FloatArray) -> FloatArray:
+        counted = np.maximum(count, 1)
+        with_bonus: FloatArray = at / counted * (width + (_EXPLORATION / counted) ** 0.25)
+        return with_bonus
+
+    scores = score(np.broadcast_to(share, asked.shape), asked, spread)
+    scores[asked < first] = np.inf
+    scores[asked >= limit] = -np.inf
+    chosen = np.empty((asked.shape[0], calls), np.int64)
+    most = np.broadcast_to(limit, sizes.shape)
+    for call in range(calls):
+        stratum = scores.argmax(axis=1)
+        chosen[:, call] = np.where(scores[runs, stratum] == -np.inf, -1, stratum)
+        asked[runs, stratum] += 1
+        count = asked[runs, stratum]
+        fresh = score(share[stratum], count, spread[runs, stratum])
+        fresh[count < first[stratum]] = np.inf
+        fresh[count >= most[stratum]] = -np.inf
+        scores[runs, stratum] = fresh
+    return chosen

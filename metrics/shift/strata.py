@@ -1,0 +1,192 @@
+"""The pool in strata, and what was counted of the items that were asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    FloatArray = NDArray[np.float64]
+    IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Strata:
+    """A labelled pool of M items in S strata, for a confusion matrix of L labels by P predictions.
+
+    Attributes
+    ----------
+    row : int64 [S]
+        Label (row of the matrix) of each stratum.
+    sizes : int64 [S]
+        M_s, items of each stratum, at least 1.
+    shape : (L, P)
+    old : int64 [S, P] or None
+        How often the old predictions were each class, where they are known item by item.
+    right : int64 [L]
+        The prediction (column) that is right for each label; −1 where there is none.
+    """
+
+    row: IntArray
+    sizes: IntArray
+    shape: tuple[int, int]
+    right: IntArray
+    old: IntArray | None = None
+
+    @property
+    def count(self) -> int:
+        """S, the number of strata."""
+        return int(self.sizes.size)
+
+    @cached_property
+    def share(self) -> FloatArray:
+        """p_s, the share of each stratum: float64 [S]."""
+        share: FloatArray = self.sizes / self.sizes.sum()
+        return share
+
+    @cached_property
+    def label_share(self) -> FloatArray:
+        """p_i, the share of each label: float64 [L]."""
+        return self.members @ self.share
+
+    @cached_property
+    def members(self) -> FloatArray:
+        """Float64 [L, S]: 1 where a stratum belongs to a label."""
+        members: FloatArray = (self.row == np.arange(self.shape[0])[:, None]).astype(np.float64)
+        return members
+
+    @cached_property
+    def old_shares(self) -> FloatArray:
+        """Ō_s, shares of the old predictions within each stratum: float64 [S, P].
+
+        Raises
+        ------
+        ValueError
+            The old predictions are not known.
+        """
+        if self.old is None:
+            raise ValueError("the old predictions are not known item by item")
+        shares: FloatArray = self.old / self.sizes[:, None]
+        return shares
+
+    @cached_property
+    def old_matrix(self) -> FloatArray:
+        """C°, Pr(label = i, old prediction = j): float64 [L, P]."""
+        return self.members @ (self.share[:, None] * self.old_shares)
+
+    def by_label(self) -> Strata:
+        """Return the same pool with one stratum a label."""
+        old = None if self.old is None else (self.members @ self.old).astype(np.int64)
+        sizes = (self.members @ self.sizes).astype(np.int64)
+        return Strata(np.arange(self.shape[0]), sizes, self.shape, self.right, old)
+
+
+@dataclass
+class Sample:
+    """What was counted of the items that were asked, in R independent runs.
+
+    Attributes
+    ----------
+    asked : int64 [R, S]
+        N_s, items of each stratum that were asked.
+    new : int64 [R, S, P]
+        H, how often the new prediction was each class.
+    old : int64 [R, S, P]
+        O, how often the old prediction was; 0 where these are not known.
+    both : int64 [R, S, P]
+        How often both were.
+    squares : int64 [R, S]
+        ‖H‖², the sum of the squares of the new predictions' counts.
+    """
+
+    asked: IntArray
+    new: IntArray
+    old: IntArray
+    both: IntArray
+    squares: IntArray
+
+    @classmethod
+    def empty(cls, runs: int, strata: int, predictions: int) -> Sample:
+        """Return the counts before anything was asked."""
+        cells = (runs, strata, predictions)
+        return cls._counted(
+            np.zeros((runs, strata), np.int64), *(np.zeros(cells, np.int64) for _ in range(3))
+        )
+
+    @classmethod
+    def _counted(cls, asked: IntArray, new: IntArray, old: IntArray, both: IntArray) -> Sample:
+        return cls(asked, new, old, both, np.square(new).sum(axis=2))
+
+    @property
+    def calls(self) -> IntArray:
+        """Items that were asked in each run: int64 [R]."""
+        calls: IntArray = self.asked.sum(axis=1)
+        return calls
+
+    def add(self, stratum: IntArray, new: IntArray, old: IntArray | None = None) -> None:
+        """Count answers.
+
+        Parameters
+        ----------
+        stratum : int64 [R, calls]
+            Where each was asked; a negative number is no call.
+        new, old : int64 [R, calls]
+            The predictions.
+        """
+        runs, strata, predictions = self.new.shape
+        made = stratum >= 0
+        place = (np.arange(runs)[:, None] * strata + stratum)[made]
+        answers = new[made]
+        np.add.at(self.asked.reshape(-1), place, 1)
+        np.add.at(self.new.reshape(-1), place * predictions + answers, 1)
+        # A pool may have so many cells that only those of the calls can be looked at each time.
+        self.squares.reshape(-1)[place] = np.square(self.new.reshape(-1, predictions)[place]).sum(
+            axis=1
+        )
+        if old is not None:
+            before = old[made]
+            same = before == answers
+            np.add.at(self.old.reshape(-1), place * predictions + before, 1)
+            np.add.at(self.both.reshape(-1), (place * predictions + answers)[same], 1)
+
+    def by_label(self, strata: Strata) -> Sample:
+        """Return the counts in one stratum a label."""
+        members = strata.members.astype(np.int64)
+        return Sample._counted(
+            self.asked @ members.T,
+            *(
+                np.einsum("ls,rsp->rlp", members, counts)
+                for counts in (self.new, self.old, self.both)
+            ),
+        )
+
+    def of_cells(self, strata: Strata) -> tuple[Strata, Sample]:
+        """Return the pool as a single stratum whose classes are the cells of the matrix.
+
+        This is how a sample that was drawn from the whole pool alike is summed up.
+        """
+        labels, predictions = strata.shape
+        runs = self.asked.shape[0]
+        grouped = self.by_label(strata)
+        counts = (
+            each.reshape(runs, 1, labels * predictions)
+            for each in (grouped.new, grouped.old, grouped.both)
+        )
+        whole = Sample._counted(grouped.asked.sum(axis=1, keepdims=True), *counts)
+        old = strata.by_label().old
+        right = np.where(strata.right >= 0, np.arange(labels) * predictions + strata.right, -1)
+        return (
+            Strata(
+                np.zeros(1, np.int64),
+                strata.sizes.sum(keepdims=True),
+                (1, labels * predictions),
+                right,
+                None if old is None else old.reshape(1, -1),
+            ),
+            whole,
+        )
