@@ -5,49 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
+
+from slicebeam.pipelines.changelist_parts import Condition, Estimate, Part, Predicate
+from slicebeam.pipelines.changelist_shift import Shift
 
 SCHEMA_VERSION = "1.0"
 
 Sha256 = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
-class _Part(BaseModel):
-    # Keys that begin with x_ are notes of other tools: allowed in every object, and passed over.
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        json_schema_extra={"patternProperties": {"^x_": {}}},
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_notes(cls, content: Any) -> Any:
-        if isinstance(content, dict):
-            return {k: v for k, v in content.items() if not str(k).startswith("x_")}
-        return content
-
-
-class Condition(_Part):
-    """A singleton predicate: a condition on one field."""
-
-    field: str
-    op: Literal["==", "in", "not_in", "<", ">=", "between", "is_null", "contains"]
-    value: Any = Field(
-        None,
-        description="of the column's own JSON type; a list for in, not_in and between (half-open); "
-        "absent for is_null; dates and times as ISO strings, decimals as strings, infinities as "
-        "'Infinity' and '-Infinity'",
-    )
-
-
-class Predicate(_Part):
-    """A conjunction of conditions on different fields."""
-
-    all: tuple[Condition, ...]
-
-
-class Domain(_Part):
+class Domain(Part):
     """The singleton predicates of a feature; ``search --domains`` takes them over."""
 
     name: str
@@ -58,14 +26,14 @@ class Domain(_Part):
     closed: bool = Field(description="whether every value of this data satisfies one of them")
 
 
-class LeftOut(_Part):
+class LeftOut(Part):
     """A column that is no feature, and why."""
 
     name: str
     reason: str
 
 
-class Dataset(_Part):
+class Dataset(Part):
     """The examples."""
 
     name: str
@@ -84,7 +52,7 @@ class Dataset(_Part):
     left_out: tuple[LeftOut, ...]
 
 
-class Model(_Part):
+class Model(Part):
     """A model: the one that is tested (after), or the one that it is compared with (before)."""
 
     key: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
@@ -95,7 +63,7 @@ class Model(_Part):
     model_uri: str | None = None
 
 
-class Comparison(_Part):
+class Comparison(Part):
     """What a slice is compared with."""
 
     kind: Literal["overall", "baseline"] = Field(
@@ -106,7 +74,7 @@ class Comparison(_Part):
     after: str
 
 
-class Metric(_Part):
+class Metric(Part):
     """A metric; the primary one steered the search."""
 
     key: str
@@ -119,16 +87,7 @@ class Metric(_Part):
     primary: bool
 
 
-class Estimate(_Part):
-    """A value with its confidence interval."""
-
-    value: float | None = None
-    lo: float | None = None
-    hi: float | None = None
-    confidence: float | None = None
-
-
-class Change(_Part):
+class Change(Part):
     """One metric on a slice (or on all examples) and how it differs from what it is compared with."""
 
     metric: str
@@ -157,7 +116,7 @@ class Change(_Part):
     )
 
 
-class Origin(_Part):
+class Origin(Part):
     """How a slice came into the document."""
 
     method: Literal["metadata_search", "manual", "imported"] = Field(
@@ -170,21 +129,21 @@ class Origin(_Part):
     )
 
 
-class Definition(_Part):
+class Definition(Part):
     """What a slice is."""
 
     kind: Literal["predicate"] = "predicate"
     predicate: Predicate
 
 
-class Size(_Part):
+class Size(Part):
     """How large a slice is."""
 
     n: int
     share: float
 
 
-class Refinement(_Part):
+class Refinement(Part):
     """Whether a slice says more than the slices above it."""
 
     label: Literal["new", "refines", "inherited"]
@@ -194,7 +153,7 @@ class Refinement(_Part):
     )
 
 
-class Slice(_Part):
+class Slice(Part):
     """A significant slice of a search, or any slice of a check."""
 
     slice_id: str
@@ -220,10 +179,10 @@ class Slice(_Part):
     same_examples_as: tuple[str, ...] = Field(
         (), description="longer predicates that hold of the very same examples"
     )
-    changes: tuple[Change, ...]
+    changes: Annotated[tuple[Change, ...], Field(min_length=1)]
 
 
-class Bootstrap(_Part):
+class Bootstrap(Part):
     """How replicates were drawn."""
 
     replicates: int
@@ -232,7 +191,7 @@ class Bootstrap(_Part):
     seed: int
 
 
-class Testing(_Part):
+class Testing(Part):
     """What was tested and how."""
 
     test: str
@@ -254,7 +213,7 @@ class Testing(_Part):
     warnings: tuple[str, ...] = Field((), description="what to be careful about")
 
 
-class Iteration(_Part):
+class Iteration(Part):
     """What one iteration of the search did and cost."""
 
     iteration: int
@@ -268,7 +227,7 @@ class Iteration(_Part):
     shuffled_bytes: int
 
 
-class Search(_Part):
+class Search(Part):
     """How the lattice was searched, or that the slices were given."""
 
     strategy: Literal["batch", "iterative", "priority", "given"]
@@ -289,7 +248,7 @@ class Search(_Part):
     slices_fingerprint: Sha256 = Field(description="of the slices.parquet of this very run")
 
 
-class Check(_Part):
+class Check(Part):
     """Which slices were checked again."""
 
     source: Literal["changelist", "file"] = Field(description="what the slices were read from")
@@ -300,7 +259,7 @@ class Check(_Part):
     empty: int = Field(description="those without any example in this data")
 
 
-class Moment(_Part):
+class Moment(Part):
     """The primary metric on a slice in one of two runs."""
 
     n: int
@@ -310,7 +269,7 @@ class Moment(_Part):
     significant: bool
 
 
-class SinceSlice(_Part):
+class SinceSlice(Part):
     """A slice in this run and in an earlier one."""
 
     slice_id: str
@@ -334,7 +293,7 @@ class SinceSlice(_Part):
     )
 
 
-class Since(_Part):
+class Since(Part):
     """What changed since an earlier run, by the primary metric; slices are matched by slice_id."""
 
     uri: str
@@ -359,12 +318,12 @@ class Since(_Part):
     )
 
 
-class Provenance(_Part):
+class Provenance(Part):
     """What made the document."""
 
     tool: Literal["slicebeam"] = "slicebeam"
     tool_version: str
-    command: Literal["search", "check"] = "search"
+    command: Literal["search", "check", "shift"] = "search"
     runner: str
     seed: int
     config: dict[str, Any] = Field(
@@ -372,7 +331,7 @@ class Provenance(_Part):
     )
 
 
-class ChangeList(_Part):
+class ChangeList(Part):
     """The document of a run; keys that begin with ``x_`` are passed over."""
 
     model_config = ConfigDict(validate_by_name=True)
@@ -387,10 +346,11 @@ class ChangeList(_Part):
     models: Annotated[tuple[Model, ...], Field(min_length=1)]
     comparison: Comparison
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)]
-    global_: tuple[Change, ...] = Field(alias="global")
-    testing: Testing
-    search: Search
+    global_: Annotated[tuple[Change, ...], Field(alias="global", min_length=1)]
+    testing: Testing | None = Field(None, description="of a search or check: present")
+    search: Search | None = Field(None, description="of a search or check: present")
     check: Check | None = None
+    shift: Shift | None = Field(None, description="of the command shift: present")
     since: Since | None = None
     slices: tuple[Slice, ...]
     provenance: Provenance
@@ -398,6 +358,19 @@ class ChangeList(_Part):
     def to_json(self) -> str:
         """Return the document as it is published."""
         return self.model_dump_json(by_alias=True, indent=1, exclude_none=True) + "\n"
+
+
+class SearchChangeList(ChangeList):
+    """The document of a search or check."""
+
+    testing: Testing
+    search: Search
+
+
+class ShiftChangeList(ChangeList):
+    """The document of the command shift."""
+
+    shift: Shift
 
 
 def json_schema() -> dict[str, Any]:

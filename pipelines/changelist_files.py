@@ -10,7 +10,12 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.changelist import SCHEMA_VERSION, ChangeList
+from slicebeam.pipelines.changelist import (
+    SCHEMA_VERSION,
+    ChangeList,
+    SearchChangeList,
+    ShiftChangeList,
+)
 from slicebeam.pipelines.strict_text import parse_json
 from slicebeam.transforms.publish import sha256_of
 from slicebeam.transforms.storage import open_input, storage_errors, storage_path
@@ -52,8 +57,9 @@ def read_changelist(uri: str, option: str) -> ChangeList:
         raise InputError(
             f"{option} {uri}: a ChangeList of version {version}, but this program reads {SCHEMA_VERSION}"
         )
+    kind = ShiftChangeList if _command(content) == "shift" else SearchChangeList
     try:
-        document = ChangeList.model_validate(content)
+        document = kind.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
@@ -63,6 +69,29 @@ def read_changelist(uri: str, option: str) -> ChangeList:
     if wrong := _misunderstood(content, document.model_dump(mode="json", by_alias=True)):
         raise InputError(f"{option} {uri}: no whole ChangeList ({wrong} has another type)")
     _refuse_doubles(f"{option} {uri}", document)
+    return document
+
+
+def _command(content: dict[str, Any]) -> Any:
+    provenance = content.get("provenance")
+    return provenance.get("command") if isinstance(provenance, dict) else None
+
+
+def read_search(uri: str, option: str) -> SearchChangeList:
+    """Return the ChangeList of a search or check; parameters and errors as of `read_changelist`."""
+    document = read_changelist(uri, option)
+    if not isinstance(document, SearchChangeList):
+        raise InputError(
+            f"{option} {uri} is the document of a shift; name that of a search or a check"
+        )
+    return document
+
+
+def read_shift(uri: str, option: str) -> ShiftChangeList:
+    """Return the ChangeList of a shift; parameters and errors as of `read_changelist`."""
+    document = read_changelist(uri, option)
+    if not isinstance(document, ShiftChangeList):
+        raise InputError(f"{option} {uri} is not the document of a shift; name one")
     return document
 
 
@@ -112,7 +141,7 @@ def _text(path: StoragePath) -> str:
 
 
 def read_table(
-    uri: str, document: ChangeList, metric: str, columns: Sequence[str]
+    uri: str, document: SearchChangeList, metric: str, columns: Sequence[str]
 ) -> pa.Table | None:
     """Return a metric's rows of the table that a document names; None where it is not beside it.
 

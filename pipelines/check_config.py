@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import model_validator
 
 from slicebeam.metrics.errors import InputError, unknown_name
-from slicebeam.pipelines.changelist_files import read_changelist
+from slicebeam.pipelines.changelist_files import read_search
 from slicebeam.pipelines.data_config import Command, flag, validated
 from slicebeam.pipelines.run_config import RunConfig
 
@@ -91,7 +91,7 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
             raise unknown_name("option", name, CheckConfig.model_fields)
     changelist = options.get("changelist")
     if isinstance(changelist, str) and changelist and not options.get("slices"):
-        document = read_changelist(changelist, "--changelist")
+        document = read_search(changelist, "--changelist")
         options = {**taken_over(document.provenance.config, options), **options}
     return validated(CheckConfig, options)
 

@@ -30,7 +30,7 @@ from slicebeam.pipelines.launch import (
 )
 
 if TYPE_CHECKING:
-    from slicebeam.pipelines.launch import Command
+    from slicebeam.pipelines.data_config import Command
 
 INTERRUPTED = 130
 _JSON_LOG = "--log-format=json"
@@ -162,6 +162,54 @@ def check(
     With --changelist what is left out is as in that run: label, prediction, metric, test and so on.
     """
     _launch("check", context)
+
+
+@app.command()
+def shift(
+    context: typer.Context,
+    data: opt.Data,
+    label: opt.Label,
+    output: opt.Output,
+    old_prediction: opt.OldPrediction = None,
+    old_matrix: opt.OldMatrix = None,
+    difficulty: opt.Difficulty = None,
+    bins: opt.DifficultyBins = 3,
+    api: opt.Api = None,
+    model: opt.ModelOfShift = None,
+    features: opt.FeaturesOfShift = None,
+    replay_prediction: opt.ReplayPrediction = None,
+    method: opt.Method = None,
+    budget: opt.Budget = None,
+    target_error: opt.TargetError = None,
+    confidence: opt.Confidence = 0.95,
+    price: opt.Price = None,
+    by: opt.By = None,
+    changelist: opt.SlicesOfShift = None,
+    ledger: opt.LedgerFolder = None,
+    plan: opt.Plan = False,
+    repeat: opt.Repeat = None,
+    replacement: opt.Replacement = False,
+    format: opt.Format = None,  # noqa: A002  (the flag's name)
+    column_names: opt.ColumnNames = None,
+    skip_rows: opt.SkipRows = 0,
+    example_id: opt.ExampleId = None,
+    fail_on: opt.FailOnShift = None,
+    seed: opt.Seed = 0,
+    work_dir: opt.WorkDir = None,
+    resume: opt.Resume = False,
+    memory_budget: opt.MemoryBudget = "512MB",
+    chunk_rows: opt.ChunkRows = 1 << 18,
+    runner_config: opt.RunnerConfig = "direct",
+    runner_option: opt.RunnerOption = None,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
+    log_format: opt.LogFormat = "text",
+) -> None:
+    """Tell how a paid prediction API changed, for as few calls as possible.
+
+    Every answer is in the ledger before it is used: begun again, the command pays for none twice.
+    """
+    _launch("shift", context)
 
 
 def _launch(command: Command, context: typer.Context) -> None:

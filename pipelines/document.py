@@ -15,6 +15,7 @@ import numpy as np
 from slicebeam.metrics.base import METHODS, NO_EXAMPLES, REASONS, SMALL_SLICE
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines import changelist as doc
+from slicebeam.pipelines.changelist_parts import Estimate, Predicate
 from slicebeam.pipelines.results import CONFIDENCE, INHERITED, LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.testing_section import testing
 from slicebeam.transforms.learn_domains import domain_to_json
@@ -45,7 +46,7 @@ def build(
     cover: Cover,
     runner: str,
     slices_fingerprint: str,
-) -> doc.ChangeList:
+) -> doc.SearchChangeList:
     """Return the document of a search, whose reported slices are in the given order."""
     slices = _slices(prepared, results, names, order[:MOST_REPORTED], cover)
     is_check = prepared.given is not None
@@ -54,7 +55,7 @@ def build(
     identity = json.dumps([fingerprint, _what_is_found(options)], sort_keys=True).encode()
     first = results.metrics[0]
     changes = tuple(_global(name, prepared, grouped=bool(config.group)) for name in config.metric)
-    return doc.ChangeList(
+    return doc.SearchChangeList(
         changelist_id=hashlib.sha256(identity).hexdigest()[:16],
         title=_title(config),
         summary=summary(config, prepared, results, changes[0], len(order)),
@@ -251,7 +252,7 @@ def _global(name: str, prepared: Prepared, *, grouped: bool) -> doc.Change:
             n=prepared.rows,
             after=after,
             before=before,
-            delta=doc.Estimate(value=_finite(delta)),
+            delta=Estimate(value=_finite(delta)),
             direction=direction,
         )
     tested = own.test(sums, of_all, space, "both")
@@ -277,7 +278,7 @@ def _values(
     stretch: NDArray[np.float64],
     *,
     old: bool = False,
-) -> list[doc.Estimate]:
+) -> list[Estimate]:
     """Return a model's metric on each slice (sums [slices, columns])."""
     space = prepared.space
     value = own.value(sums, space, old=old)
@@ -297,10 +298,8 @@ def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _estimate(value: float, low: float, high: float) -> doc.Estimate:
-    return doc.Estimate(
-        value=_finite(value), lo=_finite(low), hi=_finite(high), confidence=CONFIDENCE
-    )
+def _estimate(value: float, low: float, high: float) -> Estimate:
+    return Estimate(value=_finite(value), lo=_finite(low), hi=_finite(high), confidence=CONFIDENCE)
 
 
 def _slices(
@@ -334,9 +333,7 @@ def _slices(
             rank=places[place] + 1 if place in places else None,
             explained=float(cover.explained[places[place]]) if place in places else None,
             origin=origin,
-            definition=doc.Definition(
-                predicate=doc.Predicate.model_validate_json(predicates[place])
-            ),
+            definition=doc.Definition(predicate=Predicate.model_validate_json(predicates[place])),
             cross_size=int(results.levels[at]),
             size=doc.Size(n=int(sizes[at]), share=float(sizes[at] / prepared.rows)),
             impact=_finite(sizes[at] * first.delta[at]),

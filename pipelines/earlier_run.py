@@ -9,7 +9,8 @@ import numpy as np
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines import changelist as doc
-from slicebeam.pipelines.changelist_files import read_changelist, read_table
+from slicebeam.pipelines.changelist_files import read_search, read_table
+from slicebeam.pipelines.changelist_parts import Estimate
 from slicebeam.pipelines.results import CONFIDENCE
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Measured:
 
     def moment(self, at: int) -> doc.Moment:
         """Return what stands in the document of one slice."""
-        estimate = doc.Estimate(
+        estimate = Estimate(
             value=_finite(self.delta[at]),
             lo=_finite(self.low[at]),
             hi=_finite(self.high[at]),
@@ -73,7 +74,7 @@ class Earlier:
     """
 
     uri: str
-    document: doc.ChangeList
+    document: doc.SearchChangeList
     measured: Measured
     has_all: bool
 
@@ -88,7 +89,7 @@ def earlier_run(config: RunConfig) -> Earlier | None:
     """
     if config.since is None:
         return None
-    document = read_changelist(config.since, "--since")
+    document = read_search(config.since, "--since")
     primary = next(one.key for one in document.metrics if one.primary)
     now = {"metric": config.metric[0], **_measures(config.options_used())}
     then = {"metric": primary, **_measures(document.provenance.config)}
@@ -129,9 +130,9 @@ def _of_table(table: pa.Table) -> Measured:
     )
 
 
-def _of_document(document: doc.ChangeList) -> Measured:
+def _of_document(document: doc.SearchChangeList) -> Measured:
     changes = [one.changes[0] for one in document.slices]
-    deltas = [change.delta or doc.Estimate() for change in changes]
+    deltas = [change.delta or Estimate() for change in changes]
 
     def numbers(values: list[float | None]) -> NDArray[np.float64]:
         return np.array([np.nan if value is None else value for value in values], np.float64)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.iterations import IterationRecord, Progress
     from slicebeam.pipelines.preparation import Prepared
     from slicebeam.pipelines.search import Published
+    from slicebeam.pipelines.shift.run import PublishedShift
 
 _MOST_FILES = 100
 
@@ -114,6 +115,30 @@ class EventLog:
             reported=document.search.reported,
             exit_code=exit_code,
             **facts,
+        )
+
+    def published_shift(self, published: PublishedShift, exit_code: int) -> None:
+        """Tell what to be careful about, and what a shift published where."""
+        document = published.changelist
+        shift, change = document.shift, document.global_[0]
+        for warning in shift.warnings:
+            self._write("warning", text=warning)
+        content = hashlib.sha256(document.to_json().encode()).hexdigest()
+        self._write(
+            "published",
+            changelist=str(published.changelist_path),
+            changelist_id=document.changelist_id,
+            changelist_hash=f"sha256:{content}",
+            summary=document.summary,
+            calls=shift.cost.calls,
+            replayed=shift.cost.replayed,
+            unaccounted=shift.cost.unaccounted,
+            spent=shift.cost.spent,
+            stopped=shift.stopped,
+            accuracy_shift=None if change.delta is None else change.delta.value,
+            significant=change.significant,
+            changed_cells=len(shift.changed),
+            exit_code=exit_code,
         )
 
     def error(self, message: str, code: int) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.changelist_files import read_changelist
+from slicebeam.pipelines.changelist_files import read_search
 from slicebeam.transforms.domains import Domain, LeftOut, arrow_type, is_categorical, sortable
 from slicebeam.transforms.predicates import Singleton, arrow_values, shortened
 from slicebeam.transforms.schemas import unify_schemas
@@ -41,7 +41,7 @@ def given_domains(
         held against those of its name.
     """
     known: dict[str, Domain] = {}
-    for shape in read_changelist(path, "--domains").dataset.domains:
+    for shape in read_search(path, "--domains").dataset.domains:
         if shape.name in known:
             raise InputError(f"--domains {path}: two domains are named {shape.name!r}; keep one")
         try:

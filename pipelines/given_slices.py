@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import InputError, unknown_name
-from slicebeam.pipelines.changelist_files import read_changelist
+from slicebeam.pipelines.changelist_files import read_search
 from slicebeam.pipelines.strict_text import parse_yaml
 from slicebeam.transforms.conditions import Membership, holds
 from slicebeam.transforms.predicate_text import parse_predicate
@@ -27,7 +27,7 @@ from slicebeam.transforms.storage import storage_path
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from slicebeam.pipelines.changelist import ChangeList
+    from slicebeam.pipelines.changelist import SearchChangeList
 
 _KEYS = ("name", "predicate")
 _CONDITION_KEYS = ("field", "op", "value")
@@ -85,7 +85,7 @@ class GivenSlices:
         return tuple(one.name for one in self.wanted.slices)
 
 
-def slices_of_changelist(uri: str, document: ChangeList) -> WantedSlices:
+def slices_of_changelist(uri: str, document: SearchChangeList) -> WantedSlices:
     """Return the slices that a document reports.
 
     Raises
@@ -111,7 +111,7 @@ def slices_of_changelist(uri: str, document: ChangeList) -> WantedSlices:
 def read_given(changelist: str | None, slices: str | None) -> WantedSlices:
     """Return the slices of a ChangeList or of a YAML file, whichever is given."""
     if changelist is not None:
-        return slices_of_changelist(changelist, read_changelist(changelist, "--changelist"))
+        return slices_of_changelist(changelist, read_search(changelist, "--changelist"))
     if slices is None:
         raise TypeError("a check without slices")
     return read_slices(slices)

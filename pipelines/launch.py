@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError, nearest_hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from slicebeam.pipelines.data_config import Command
     from slicebeam.pipelines.event_log import EventLog
     from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.search import Published
 
-Command = Literal["search", "check"]
 LOG_FORMATS = ("text", "json")
 
 
@@ -130,6 +130,10 @@ def launch(
     events = invocation.log(asked)
     if asked.fail_on not in (None, "worse"):
         raise InputError(f"--fail-on {asked.fail_on!r}: only 'worse' is known")
+    if command == "shift":
+        from slicebeam.pipelines.shift.launch import launch_shift
+
+        return launch_shift(options, asked, events)
     with start_engine(
         options.get("runner_config", "direct"), options.get("runner_option", ())
     ) as engine:

@@ -94,6 +94,92 @@ Slices = Annotated[
     str | None,
     typer.Option(help="YAML file of predicates to check, such as '- age < 25 & sex = Female'."),
 ]
+OldPrediction = Annotated[
+    str | None, typer.Option(help="Column of what the API predicted before, item by item.")
+]
+OldMatrix = Annotated[
+    str | None,
+    typer.Option(
+        help="ChangeList of an earlier shift, whose new confusion matrix is the old one now; where "
+        "there is no --old-prediction."
+    ),
+]
+Difficulty = Annotated[
+    str | None,
+    typer.Option(
+        help="Column of a confidence, of the API or a cheap model, which strata are cut by."
+    ),
+]
+DifficultyBins = Annotated[int, typer.Option(help="Quantile bins of the difficulty.")]
+Api = Annotated[
+    str | None,
+    typer.Option(metavar="<file>", help="YAML file that tells how the HTTP API is asked."),
+]
+ModelOfShift = Annotated[
+    str | None,
+    typer.Option(
+        help="scikit-learn model to ask instead, or module:function that returns a model handler of "
+        "Beam's. Loading one runs the code in it: name only what you trust."
+    ),
+]
+FeaturesOfShift = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="<names>", help="What --model reads, if it does not say; repeatable or by commas."
+    ),
+]
+ReplayPrediction = Annotated[
+    str | None, typer.Option(help="Column of recorded answers to use instead of calls.")
+]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        help="plus: the old predictions tell most of it. masa: adaptive. proportional, uniform: by "
+        "size.  [default: plus with --old-prediction, else proportional]"
+    ),
+]
+Budget = Annotated[
+    str | None, typer.Option(help="Most calls, such as 2000, or money, such as 5USD.")
+]
+TargetError = Annotated[
+    float | None,
+    typer.Option(help="Stop when the Frobenius error of the matrix is below this."),
+]
+Confidence = Annotated[float, typer.Option(help="Of the intervals and of the target error.")]
+Price = Annotated[
+    float | None, typer.Option(help="Of a call.  [default: 'price' of the --api file]")
+]
+By = Annotated[
+    str | None, typer.Option(help="Column for each of whose values the shift is also told.")
+]
+SlicesOfShift = Annotated[
+    str | None, typer.Option(help="ChangeList for each of whose slices the shift is also told.")
+]
+LedgerFolder = Annotated[
+    str | None,
+    typer.Option(
+        help="Folder that keeps every paid answer; what is in it is not asked again.  "
+        "[default: OUTPUT/ledger]"
+    ),
+]
+Plan = Annotated[
+    bool,
+    typer.Option("--plan", help="Ask nothing: say what each budget and method would give."),
+]
+Repeat = Annotated[
+    int | None,
+    typer.Option(help="Measure the method on --replay-prediction over so many seeds."),
+]
+Replacement = Annotated[
+    bool,
+    typer.Option(
+        "--replacement", help="Draw items with replacement, as in MASA's paper (with --repeat)."
+    ),
+]
+FailOnShift = Annotated[
+    str | None,
+    typer.Option(help="worse: exit with 1 if the accuracy fell significantly, on a slice too."),
+]
 Bins = Annotated[int, typer.Option(help="Quantile bins of a numeric column.")]
 TopValues = Annotated[
     int, typer.Option(help="Values of a categorical column with a predicate of their own.")

@@ -12,20 +12,25 @@ from slicebeam.pipelines.changelist_files import read_changelist
 from slicebeam.pipelines.check_config import CheckConfig
 from slicebeam.pipelines.config import SearchConfig
 from slicebeam.pipelines.launch import ASKED, LISTS, Asked, listed
+from slicebeam.pipelines.shift.config import ShiftConfig
 from slicebeam.pipelines.strict_text import parse_json, parse_yaml
 from slicebeam.transforms.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from slicebeam.pipelines.launch import Command
-    from slicebeam.pipelines.run_config import RunConfig
+    from slicebeam.pipelines.data_config import Command, DataConfig
 
-_COMMANDS: dict[Command, type[RunConfig]] = {"search": SearchConfig, "check": CheckConfig}
+_COMMANDS: dict[Command, type[DataConfig]] = {
+    "search": SearchConfig,
+    "check": CheckConfig,
+    "shift": ShiftConfig,
+}
 # Keys in whose texts placeholders stand for a date or for something of the environment.
 _FILLED = frozenset(
     {"data", "output", "work_dir", "model", "baseline_model", "domains", "changelist", "slices"}
     | {"since", "since_if_exists", "runner_config", "runner_option"}
+    | {"old_matrix", "api", "ledger"}
 )
 _PLACEHOLDER = re.compile(
     r"\$\{(?P<variable>[^}]*)\}|(?P<doubled>\{\{|\}\})|\{(?P<name>[^{}]*)\}|(?P<brace>[{}])"
@@ -113,14 +118,18 @@ def _content(file: str) -> dict[Any, Any]:
     except ValueError as error:
         raise InputError(f"{file}: it can't be read ({' '.join(str(error).split())})") from error
     if not isinstance(content, dict):
-        raise InputError(f"{file}: 'command: search' or 'check' is expected, and the options")
+        raise InputError(
+            f"{file}: 'command: search', 'check' or 'shift' is expected, and the options"
+        )
     return content
 
 
 def _command(file: str, content: Mapping[Any, Any]) -> Command:
     name = content.get("command")
     if name is None:
-        raise InputError(f"{file}: key 'command' is missing; add 'command: search' or 'check'")
+        raise InputError(
+            f"{file}: key 'command' is missing; add 'command: search', 'check' or 'shift'"
+        )
     for command in _COMMANDS:
         if name == command:
             return command

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.changelist import ChangeList
+    from slicebeam.pipelines.changelist import SearchChangeList
     from slicebeam.pipelines.config import SearchConfig
     from slicebeam.pipelines.data_config import DataConfig
     from slicebeam.pipelines.iterations import Searched
@@ -56,7 +56,7 @@ class Published:
     explanation : how the slice that was asked for got its p-value, line by line
     """
 
-    changelist: ChangeList
+    changelist: SearchChangeList
     changelist_path: StoragePath
     slices_path: StoragePath
     explanation: tuple[str, ...] = ()
@@ -200,7 +200,7 @@ def run_steps(
 class Described:
     """What was found, as it was published, and how a slice of it was tested."""
 
-    changelist: ChangeList
+    changelist: SearchChangeList
     explanation: Callable[[str], tuple[str, ...]]
 
 
@@ -232,7 +232,7 @@ def find_and_publish(
     order = steps.order(results, config)
     called = order[results.metrics[0].significant[order]]
     # Both are complete before either appears, and the document names its table's hash.
-    with published_together(places.published, before, _writer()) as (table, document):
+    with published_together(places.published, before, writer()) as (table, document):
         with ThreadPoolExecutor(1) as aside:
             # The engine has examples to count, the table none to wait for.
             writing = aside.submit(write_slices, table, results, names, prepared.rows)
@@ -265,7 +265,7 @@ def _same(one: StoragePath, other: StoragePath) -> bool:
     return one == other
 
 
-def _writer() -> str:
+def writer() -> str:
     """Return what another run is told of this one."""
     return f"the run of process {os.getpid()} on {socket.gethostname()}"
 

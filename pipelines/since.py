@@ -12,6 +12,7 @@ from slicebeam.metrics.multiplicity import adjusted
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines import changelist as doc
 from slicebeam.pipelines.changelist_files import TABLE
+from slicebeam.pipelines.changelist_parts import Estimate, Predicate
 from slicebeam.pipelines.earlier_run import Measured
 from slicebeam.pipelines.results import CONFIDENCE
 
@@ -66,7 +67,7 @@ class _Compared:
 def compare_runs(
     config: RunConfig,
     earlier: Earlier,
-    document: doc.ChangeList,
+    document: doc.SearchChangeList,
     results: Results,
     names: SliceNames,
 ) -> doc.Since:
@@ -158,7 +159,7 @@ class _Listing:
         self,
         config: RunConfig,
         earlier: Earlier,
-        document: doc.ChangeList,
+        document: doc.SearchChangeList,
         now: Measured,
         compared: _Compared,
         worse: NDArray[np.bool_],
@@ -221,7 +222,7 @@ class _Listing:
     ) -> doc.SinceSlice:
         if slice_id in named:
             name, text = named[slice_id]
-            predicate = doc.Predicate.model_validate_json(text)
+            predicate = Predicate.model_validate_json(text)
         else:
             known = self.reported_now.get(slice_id) or self.reported_then[slice_id]
             name, predicate = known.name, known.definition.predicate
@@ -232,7 +233,7 @@ class _Listing:
             changed = bool(self.compared.significant[place])
             direction = "degraded" if self.worse[place] else "improved"
             facts = {
-                "difference": doc.Estimate(value=value, lo=low, hi=high, confidence=CONFIDENCE),
+                "difference": Estimate(value=value, lo=low, hi=high, confidence=CONFIDENCE),
                 "p_value": p,
                 "p_adjusted": float(self.compared.q[place]),
                 "significant": changed,
@@ -249,9 +250,7 @@ class _Listing:
             **facts,
         )
 
-    def _missing(
-        self, predicate: doc.Predicate, at_now: int | None, at_then: int | None
-    ) -> str | None:
+    def _missing(self, predicate: Predicate, at_now: int | None, at_then: int | None) -> str | None:
         """Return why a slice is in one of the runs only."""
         if at_now is not None and at_then is not None:
             return None
@@ -284,7 +283,7 @@ def _positions(ids: NDArray[np.str_], wanted: list[str]) -> dict[str, int]:
 
 
 def _warnings(
-    config: RunConfig, earlier: Earlier, document: doc.ChangeList, listing: _Listing
+    config: RunConfig, earlier: Earlier, document: doc.SearchChangeList, listing: _Listing
 ) -> Iterator[str]:
     then = earlier.document
     if then.dataset.fingerprint == document.dataset.fingerprint:

@@ -354,7 +354,7 @@ def run_single_job(
     EngineError
         The engine or the storage failed.
     """
-    from slicebeam.pipelines.changelist import ChangeList
+    from slicebeam.pipelines.changelist import SearchChangeList
 
     config = check_single_job(config)
     compared_config, _ = compared(config)
@@ -376,6 +376,6 @@ def run_single_job(
         )
         if not document.is_file():
             raise EngineError(f"the job ended, but {document} is not there (was {before})")
-        changelist = ChangeList.model_validate_json(document.read_text("utf-8"))
+        changelist = SearchChangeList.model_validate_json(document.read_text("utf-8"))
         work.remove()
     return Published(changelist, document, table)

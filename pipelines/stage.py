@@ -19,9 +19,11 @@ class Stage:
     done : says how many of its units are finished; None where there is nothing to count
     unit : what is counted
     total : how many there are; None where that is not known
+    besides : says what else changes meanwhile, such as the money spent
     """
 
     text: str
     done: Callable[[], int] | None = None
     unit: str = ""
     total: int | None = None
+    besides: Callable[[], str] | None = None

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.pipelines.changelist import Estimate
+from slicebeam.pipelines.changelist_parts import Estimate
 from slicebeam.pipelines.stage import Stage
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from slicebeam.pipelines.changelist import Change, ChangeList, Since, Slice
+    from slicebeam.pipelines.changelist import Change, SearchChangeList, Since, Slice
     from slicebeam.pipelines.data_config import DataConfig
     from slicebeam.pipelines.event_log import EventLog
     from slicebeam.pipelines.iterations import IterationRecord, Progress
@@ -155,6 +155,9 @@ class _Watch:
     def _done(self) -> int:
         return self.stage.done() if self.stage.done is not None else 0
 
+    def _besides(self) -> str:
+        return self.stage.besides() if self.stage.besides is not None else ""
+
     def _bar(self) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
@@ -162,19 +165,20 @@ class _Watch:
         columns = (
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn(self.stage.unit),
+            TextColumn(self.stage.unit + "{task.fields[besides]}"),
             TimeElapsedColumn(),
         )
         with Bar(*columns, console=self.console, transient=True) as bar:
-            task = bar.add_task("", total=self.stage.total)
+            task = bar.add_task("", total=self.stage.total, besides="")
             while not self._ended.wait(_POLL_SECONDS):
-                bar.update(task, completed=self._done())
+                bar.update(task, completed=self._done(), besides=self._besides())
 
     def _lines(self) -> None:
         total = "" if self.stage.total is None else f" of {self.stage.total:,}"
         while not self._ended.wait(_LINE_SECONDS):
             self.console.print(
-                f"           {self._done():,}{total} {self.stage.unit}", markup=False
+                f"           {self._done():,}{total} {self.stage.unit}{self._besides()}",
+                markup=False,
             )
 
 
@@ -281,7 +285,7 @@ def show(published: Published) -> None:
         console.out(str(path), highlight=False)
 
 
-def _table(document: ChangeList, *, wide: bool) -> Any:
+def _table(document: SearchChangeList, *, wide: bool) -> Any:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -316,7 +320,7 @@ def _signed(value: float | None) -> str:
     return "" if value is None else f"{value:+.3f}"
 
 
-def since_lines(document: ChangeList) -> list[str]:
+def since_lines(document: SearchChangeList) -> list[str]:
     """Return what changed since an earlier run: a line for each slice, the worst first."""
     since = document.since
     if since is None:
@@ -335,7 +339,7 @@ def since_lines(document: ChangeList) -> list[str]:
     return [*lines, *since.warnings, ""]
 
 
-def notes(document: ChangeList) -> list[str]:
+def notes(document: SearchChangeList) -> list[str]:
     """Return the lines about what stands behind the table, and what was left out."""
     testing, search = document.testing, document.search
     tested = sum(testing.tested_per_level)
@@ -369,7 +373,7 @@ def notes(document: ChangeList) -> list[str]:
     return lines
 
 
-def _untested(document: ChangeList) -> Iterator[str]:
+def _untested(document: SearchChangeList) -> Iterator[str]:
     """Yield what was not tested of the slices that a check was given."""
     check = document.check
     if check is not None and check.too_small:

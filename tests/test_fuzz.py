@@ -418,6 +418,13 @@ def test_a_gap_after_the_first_bin_holds_nobody(tmp_path: Path) -> None:
     assert row["n"] == (read["hours"] < edge).sum()
 
 
+def with_first_slice(text: str, **changed: Any) -> str:
+    """Return the text of a document whose first slice has other content."""
+    told = json.loads(text)
+    told["slices"][0] |= changed
+    return json.dumps(told)
+
+
 DOCUMENTS: dict[str, tuple[Callable[[str], str], str]] = {
     "a key twice": (lambda text: text.replace('"n": 60', '"n": 60, "n": 61', 1), "occurs twice"),
     "truth for a number": (lambda text: text.replace('"n": 60', '"n": true', 1), "dataset.n has"),
@@ -439,6 +446,10 @@ DOCUMENTS: dict[str, tuple[Callable[[str], str], str]] = {
         ),
         "metric accuracy occurs twice",
     ),
+    "a slice without a change": (
+        lambda text: with_first_slice(text, changes=[]),
+        "no whole ChangeList (slices.0.changes",
+    ),
     "no domains": (lambda text: '{"schema_version": "1.0"}', "no whole ChangeList"),
 }
 
@@ -459,6 +470,7 @@ ENGINES = {
     "a key twice": ("runner: direct\nrunner: prism\n", "the key 'runner' occurs twice"),
     "a list for a name": ("runner: [direct]\n", "unknown runner \"['direct']\""),
     "nothing for options": ("runner: direct\noptions: 0\n", "options 0 are no mapping"),
+    "true for a number": ("runner: direct\noptions:\n  workers: true\n", "not true or false"),
     "itself": ("runner: direct\noptions: &a {workers: *a}\n", "holds itself by an alias"),
     "month 13": ("runner: direct\noptions: 2024-13-01\n", "no readable YAML"),
 }

@@ -143,15 +143,18 @@ def test_every_flag_has_a_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 WRONG: dict[str, tuple[Any, str]] = {
-    "no mapping": ("- a\n", "DIR/run.yaml: 'command: search' or 'check' is expected"),
-    "empty": ("", "DIR/run.yaml: 'command: search' or 'check' is expected"),
+    "no mapping": ("- a\n", "DIR/run.yaml: 'command: search', 'check' or 'shift' is expected"),
+    "empty": ("", "DIR/run.yaml: 'command: search', 'check' or 'shift' is expected"),
     "no yaml": ("a: [", "DIR/run.yaml: it can't be read (while parsing"),
     "no text": ("\x00", "DIR/run.yaml: it can't be read"),
     "twice": (
         "command: search\nlabel: a\nlabel: b\n",
         "the key 'label' occurs twice, again in line 3",
     ),
-    "no command": ({"data": "x"}, "key 'command' is missing; add 'command: search' or 'check'"),
+    "no command": (
+        {"data": "x"},
+        "key 'command' is missing; add 'command: search', 'check' or 'shift'",
+    ),
     "command": ({**GOOD, "command": "serach"}, "unknown command 'serach'; did you mean 'search'?"),
     "key": ({**GOOD, "lable": "x"}, "DIR/run.yaml: unknown key 'lable'; did you mean 'label'?"),
     "dashes": ({**GOOD, "max-cross-size": 2}, "unknown key 'max-cross-size'; did you mean 'max_cr"),

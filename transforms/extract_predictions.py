@@ -13,6 +13,7 @@ from slicebeam.metrics.base import Needs
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.registry import averaged_column
 from slicebeam.transforms.domains import missing_mask
+from slicebeam.transforms.predicates import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -442,4 +443,4 @@ def _is_score(values: set[Any] | None) -> bool:
 
 def _some(values: set[Any]) -> str:
     shown = sorted(values)[:5]
-    return ", ".join(map(repr, shown)) + (", …" if len(values) > len(shown) else "")
+    return ", ".join(shortened(repr(value)) for value in shown) + (", …" if len(values) > len(shown) else "")

@@ -39,7 +39,7 @@ def churned(
     """
     generator = np.random.default_rng([seed, 0x5F1])
     new = np.empty((runs, old.size), np.int16)
-    cumulative = np.cumsum(_spread(shares), axis=1)
+    cumulative = np.cumsum(shares if churn is None else _spread(shares), axis=1)
     for own in new:
         own[:] = old
         if churn is None:

@@ -11,6 +11,8 @@ from scipy import stats
 if TYPE_CHECKING:
     from slicebeam.metrics.shift.strata import FloatArray, Sample, Strata
 
+# Sums of the same shares in different orders differ by less.
+_ROUNDING = 1e-12
 # What one item that was not seen could add to a cell, as the rule of three has it.
 _UNSEEN = 3.0
 
@@ -28,7 +30,7 @@ class Estimate:
     unseen : float64 [R, L]
         c_i = Σ_{s∈i} w_s/p_i, by which a cell's interval is widened: its sample variance may be 0 by
         chance.
-    label_share : float64 [L]
+    label_share : float64 [R, L]
         p_i, which no cell of the row exceeds.
     accuracy, accuracy_variance : float64 [R]
     reliance : float64 [R]
@@ -59,7 +61,7 @@ class Estimate:
         widening covers cells of which few or no examples were seen.
         """
         half = stats.norm.isf((1 - confidence) / 2) * self.cell_errors()
-        most = self.label_share[:, None]
+        most = self.label_share[:, :, None]
         low = np.clip(self.matrix - half, 0, most)
         high = np.clip(self.matrix + half, 0, most)
         return low, high
@@ -88,11 +90,12 @@ def cell_p_values(shift: FloatArray, errors: FloatArray) -> FloatArray:
     Returns
     -------
     float64 of that shape
-        2·Φ̄(|ΔĈ|/√(V + 3c²)); 1 where both are 0, as where every item was asked and none changed.
+        2·Φ̄(|ΔĈ|/√(V + 3c²)); 1 where ΔĈ is 0 but for rounding, as where every item was asked and
+        none changed.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.abs(shift) / errors
-    p: FloatArray = 2 * stats.norm.sf(np.where(shift == 0, 0.0, z))
+    p: FloatArray = 2 * stats.norm.sf(np.where(np.abs(shift) < _ROUNDING, 0.0, z))
     return p
 
 
@@ -109,7 +112,7 @@ def reliance(strata: Strata, sample: Sample) -> FloatArray:
     old = sample.old.astype(np.float64)
     degrees = np.maximum(asked - 1, 1)
     covariance = (sample.both.sum(axis=2) - (sample.new * old).sum(axis=2) / asked) / degrees
-    variance = (asked - np.square(old).sum(axis=2) / asked) / degrees
+    variance = (old.sum(axis=2) - np.square(old).sum(axis=2) / asked) / degrees
     told = np.where(asked > 1, weights * covariance, 0).sum(axis=1)
     spread = np.where(asked > 1, weights * variance, 0).sum(axis=1)
     ratio = np.divide(told, spread, out=np.zeros_like(told), where=spread > 0)
@@ -133,12 +136,32 @@ def _asked(strata: Strata, sample: Sample) -> tuple[FloatArray, FloatArray]:
     return asked, np.square(strata.share) / asked
 
 
+@dataclass(frozen=True)
+class Slices:
+    """G slices of the pool, whose items are asked with all others.
+
+    Attributes
+    ----------
+    share : float64 [G]
+        Of the pool.
+    labels : float64 [G, L]
+        Shares of the labels within each slice.
+    old : float64 [G, L, P] or None
+        Old confusion matrix of each slice, which sums to 1.
+    """
+
+    share: FloatArray
+    labels: FloatArray
+    old: FloatArray | None
+
+
 def estimate(
     strata: Strata,
     sample: Sample,
     *,
     control: bool = True,
     replacement: bool = False,
+    slices: Slices | None = None,
 ) -> Estimate:
     """Return the new confusion matrix, its variances, and what the stopping rule needs.
 
@@ -156,6 +179,9 @@ def estimate(
         Whether the old predictions are used, where they are known; else λ = 0.
     replacement : bool
         Whether items were drawn with replacement, so that there is no finite population correction.
+    slices : Slices, optional
+        The matrices of these are estimated instead: `sample` then has N_s of the whole pool and, in
+        place of runs, the counts of each slice's items alone. See Notes.
 
     Notes
     -----
@@ -163,43 +189,86 @@ def estimate(
     the answers (so not of MASA, whose estimate is biased where a stratum without an error is
     starved). λ is estimated from the sample, which biases Ĉ by O(1/N).
 
+    A slice g is a domain of the pool (Cochran 1977, "Sampling techniques", sections 5A.14 and 6.11).
+    Within a label its share p_gi is known, so that Ĉ_gij = p_gi·r_gij + λC°_gij, where r_gij is the
+    ratio Σ_{s∈i} (p_s/N_s)(H − λO)_gsj / Σ_{s∈i} (p_s/N_s)n_gs, with n_gs the slice's items in the
+    sample; V_gij = Σ_{s∈i} w_s·(sample variance over all N_s of 1[in g]·(x_j − r_gij))/q_g², with
+    x_j = 1[new = j] − λ·1[old = j] and q_g the share of the slice. A label of which no item of the
+    slice was asked is taken as unchanged; the widening by c then covers it. Of the whole pool this is
+    the estimate above.
+
     Raises
     ------
     ValueError
         A stratum was not asked at all.
     """
     asked, weights = _asked(strata, sample)
+    # What is subtracted of old predictions is added again as the slices' own.
+    control = control and (slices is None or slices.old is not None)
     used = reliance(strata, sample) if control else np.zeros(asked.shape[0])
     factor = used[:, None, None]
     counted = sample.new - factor * sample.old
-    mean = counted / asked[:, :, None]
-    centre = mean
-    if control and strata.old is not None:
-        centre = mean + factor * strata.old_shares
-    matrix = np.einsum("ls,rsp->rlp", strata.members * strata.share, centre)
+    if slices is None:
+        slices = _whole(strata)
+    # Items of the slice in the sample, which of the whole pool are all.
+    inside = sample.new.sum(axis=2)
+    summed = np.einsum("ls,rsp->rlp", strata.members, counted * (strata.share / asked)[:, :, None])
+    seen = (inside * strata.share / asked) @ strata.members.T
+    ratio = np.divide(
+        summed, seen[:, :, None], out=np.zeros_like(summed), where=seen[:, :, None] > 0
+    )
+    matrix = ratio * slices.labels[:, :, None]
+    if slices.old is not None:
+        matrix += np.where(seen[:, :, None] > 0, factor, 1.0) * slices.old
     if not replacement:
         weights = weights * (1 - asked / strata.sizes)
     squares = sample.new - 2 * factor * sample.both + np.square(factor) * sample.old
-    spread = _sample_variance(squares, mean, asked[:, :, None])
+    centre = ratio[:, strata.row]
+    members = inside[:, :, None]
+    spread = _sample_variance(
+        squares - 2 * centre * counted + np.square(centre) * members,
+        (counted - centre * members) / asked[:, :, None],
+        asked[:, :, None],
+    )
+    part = slices.share
+    unseen = weights @ strata.members.T / strata.label_share / part[:, None]
+    weights = weights / np.square(part)[:, None]
     variance = np.einsum("ls,rsp->rlp", strata.members, weights[:, :, None] * spread)
     total = spread.sum(axis=2)
-    rows = weights @ strata.members.T
-    unseen = rows / strata.label_share
     right = _right(strata)
-    accuracy = (centre * right).sum(axis=2) @ strata.share
-    of_right = _sample_variance((squares * right).sum(axis=2), (mean * right).sum(axis=2), asked)
+    # One cell of a label is right, but of a whole matrix in one row several are.
+    mean = (centre * right).sum(axis=2)
+    of_right = _sample_variance(
+        ((squares - 2 * mean[:, :, None] * counted) * right).sum(axis=2) + np.square(mean) * inside,
+        ((counted * right).sum(axis=2) - mean * inside) / asked,
+        asked,
+    )
     return Estimate(
         matrix,
         variance,
         unseen,
-        strata.label_share,
-        accuracy,
+        np.broadcast_to(slices.labels, unseen.shape),
+        (matrix * _right_cells(strata)).sum(axis=(1, 2)),
         (weights * of_right).sum(axis=1),
         used,
         (weights * total).sum(axis=1),
         np.sqrt((2 * np.square(weights) * total / asked).sum(axis=1)),
         (2 * strata.share * weights / asked).sum(axis=1),
     )
+
+
+def _whole(strata: Strata) -> Slices:
+    """Return the pool as the one slice that all runs are about."""
+    old = None if strata.old is None else strata.old_matrix[None]
+    return Slices(np.ones(1), strata.label_share[None], old)
+
+
+def _right_cells(strata: Strata) -> FloatArray:
+    """Return 1 for the cells of right predictions: float64 [L, P]."""
+    cells = np.zeros(strata.shape)
+    # A stratum's label, which where the classes are cells of a matrix is the only one.
+    np.maximum.at(cells, strata.row, _right(strata))
+    return cells
 
 
 def _right(strata: Strata) -> FloatArray:

@@ -161,11 +161,19 @@ class _Course:
                 begin = check
                 yield check
             return
+        planned = np.empty((len(self.seeds), 0), np.int64)
         calls = 0
         for check in checks:
             while calls < check:
-                size = min(batch or batch_size(calls), check - calls)
-                self._ask(masa_order(self.strata, self.sample, size, replacement=self.replacement))
+                # A look in between does not change what a batch asks.
+                if planned.shape[1] == 0:
+                    size = min(batch or batch_size(calls), last - calls)
+                    planned = masa_order(
+                        self.strata, self.sample, size, replacement=self.replacement
+                    )
+                size = min(planned.shape[1], check - calls)
+                self._ask(planned[:, :size])
+                planned = planned[:, size:]
                 calls += size
             yield check
 
@@ -253,7 +261,7 @@ def summarise(method: Method, strata: Strata, sample: Sample, *, replacement: bo
         found.matrix.reshape(cells),
         found.variance.reshape(cells),
         np.broadcast_to(found.unseen, cells[:2]),
-        strata.label_share,
+        np.broadcast_to(strata.label_share, cells[:2]),
         found.accuracy,
         found.accuracy_variance,
         found.reliance,

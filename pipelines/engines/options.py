@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 Environment = Literal["loopback", "external", "process", "docker"]
 # Where the engine lives in the process that submits: nothing is reachable over a network.
@@ -71,7 +80,21 @@ Texts = Annotated[dict[str, str], BeforeValidator(_from_yaml)]
 Listed = Annotated[tuple[str, ...], BeforeValidator(_from_yaml)]
 
 
-class EngineOptions(BaseModel):
+class _Options(BaseModel):
+    """Options by name, in which true is no 1."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and bool not in {kind, *get_args(kind)}:
+            raise ValueError("Input should be a value, not true or false")
+        return value
+
+
+class EngineOptions(_Options):
     """What every engine has.
 
     Attributes
@@ -82,7 +105,6 @@ class EngineOptions(BaseModel):
     beam_options : further options of Beam's, by name
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     counters: ClassVar[Literal["committed", "attempted"]] = "committed"
 
     smallest_job_seconds: Seconds = 0.0
@@ -90,15 +112,13 @@ class EngineOptions(BaseModel):
     beam_options: Mapping = {}
 
 
-class DirectOptions(BaseModel):
+class DirectOptions(_Options):
     """Options of the in-process engine.
 
     Attributes
     ----------
     workers : processes that count at once; 1 stays in this process
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     workers: Annotated[int, Field(ge=1, le=256)] = 1
 

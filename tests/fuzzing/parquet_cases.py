@@ -109,9 +109,14 @@ def written(rng: random.Random, data: pa.Table, *, checksums: bool) -> bytes:
     try:
         pq.write_table(data, stream, **options)
     except (pa.ArrowException, OSError):
-        # Some types go with few of the options.
+        # Some types go with few of the options, and a dictionary that holds a null with none.
         stream = io.BytesIO()
-        pq.write_table(data, stream, write_page_checksum=checksums)
+        plain = [
+            column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+            for column in data.columns
+        ]
+        stored = pa.Table.from_arrays(plain, names=data.column_names)
+        pq.write_table(stored, stream, write_page_checksum=checksums)
     return stream.getvalue()
 
 

@@ -1,0 +1,53 @@
+"""What the parts of a ChangeList are made of."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Part(BaseModel):
+    """A part of the document."""
+
+    # Keys that begin with x_ are notes of other tools: allowed in every object, and passed over.
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={"patternProperties": {"^x_": {}}},
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_notes(cls, content: Any) -> Any:
+        if isinstance(content, dict):
+            return {k: v for k, v in content.items() if not str(k).startswith("x_")}
+        return content
+
+
+class Condition(Part):
+    """A singleton predicate: a condition on one field."""
+
+    field: str
+    op: Literal["==", "in", "not_in", "<", ">=", "between", "is_null", "contains"]
+    value: Any = Field(
+        None,
+        description="of the column's own JSON type; a list for in, not_in and between (half-open); "
+        "absent for is_null; dates and times as ISO strings, decimals as strings, infinities as "
+        "'Infinity' and '-Infinity'",
+    )
+
+
+class Predicate(Part):
+    """A conjunction of conditions on different fields."""
+
+    all: tuple[Condition, ...]
+
+
+class Estimate(Part):
+    """A value with its confidence interval."""
+
+    value: float | None = None
+    lo: float | None = None
+    hi: float | None = None
+    confidence: float | None = None

@@ -1,0 +1,1 @@
+"""The command `slicebeam shift`: how a paid API changed, within a budget of calls."""

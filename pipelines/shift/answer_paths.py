@@ -1,0 +1,123 @@
+"""What a body answers: where the answer stands in it, and which class it is."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from slicebeam.metrics.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_LARGEST = 2**63
+# No class has a longer name: it is some text of the answer that the path leads to.
+_LONGEST_CLASS = 1000
+
+
+class AnswerPath:
+    """Where the answer stands in a body.
+
+    Parameters
+    ----------
+    expression : JMESPath
+    wrong : returns the error of a key of the file
+
+    Raises
+    ------
+    InputError
+        It is no expression, or the library is missing.
+    """
+
+    def __init__(self, expression: str, wrong: Callable[[str, str], InputError]) -> None:
+        try:
+            import jmespath
+        except ImportError as error:
+            raise InputError(
+                "--api needs jmespath: install it with pip install 'slicebeam[api]'"
+            ) from error
+        self._expression = expression
+        try:
+            self._found = jmespath.compile(expression)
+        except jmespath.exceptions.JMESPathError as error:
+            reason = " ".join(str(error).split())
+            raise wrong("answer", f"{expression!r} is no JMESPath expression ({reason})") from None
+
+    def answer_in(self, body: bytes | str, redact: Callable[[str], str]) -> tuple[Any, str | None]:
+        """Return the answer that a body holds, and None; or None, and why it holds none."""
+        import jmespath
+
+        try:
+            content = json.loads(body, parse_constant=_no_number)
+        except (ValueError, RecursionError):
+            return None, "no JSON"
+        where = repr(self._expression)
+        try:
+            value = self._found.search(content)
+        except (jmespath.exceptions.JMESPathError, ArithmeticError, TypeError, ValueError) as error:
+            reason = redact(" ".join(str(error).split()))
+            return None, f"{where} fails: {reason[:100]}"
+        unusable = _unusable(value)
+        return (value, None) if unusable is None else (None, f"{unusable} at {where}")
+
+
+def classes_by_answer(
+    labels: Mapping[Any, Any] | None,
+    written: Sequence[str],
+    wrong: Callable[[str, str], InputError],
+) -> dict[tuple[str, Any], Any]:
+    """Return the class by kind and value of the answer.
+
+    Parameters
+    ----------
+    labels : the class of each answer
+    written : the answers as they stand in the file, where NO is no boolean
+    wrong : returns the error of a key of the file
+    """
+
+    if labels is None:
+        return {}
+    if not labels:
+        raise wrong("labels", "it is empty; give classes, or leave the key out")
+    classes = {}
+    for answer, label in labels.items():
+        if not isinstance(answer, (str, bool, int, float)):
+            raise wrong("labels", f"the answer {answer!r} is neither text nor a number")
+        if label is not None and not isinstance(label, (str, bool, int, float)):
+            raise wrong(f"labels.{answer}", f"{label!r} is no class")
+        classes[kind(answer)] = label
+    if len(written) == len(labels):
+        for text, label in zip(written, labels.values(), strict=True):
+            classes.setdefault(("text", text), label)
+    return classes
+
+
+def kind(value: Any) -> tuple[str, Any]:
+    """Return a value with its kind: for Python true is 1."""
+    if isinstance(value, bool):
+        return "boolean", value
+    return ("text" if isinstance(value, str) else "number"), value
+
+
+def _no_number(written: str) -> NoReturn:
+    raise ValueError(f"{written} is no number in JSON")
+
+
+def _unusable(value: Any) -> str | None:
+    """Return what a value is that can't be a class, None for one that can."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, (list, dict)):
+        return "a list" if isinstance(value, list) else "an object"
+    if isinstance(value, str):
+        if len(value) > _LONGEST_CLASS:
+            return f"a text of {len(value):,} characters"
+        if any("\ud800" <= sign <= "\udfff" for sign in value):
+            return "half of a character"
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        return "an infinite number"
+    if not isinstance(value, float) and abs(value) >= _LARGEST:
+        return "a number beyond 64 bits"
+    return None

@@ -1,0 +1,144 @@
+"""Where the new predictions of items come from: recorded, bought from an API, or from a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from slicebeam.pipelines.shift.calls import Item
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.shift.calls import Answer
+    from slicebeam.pipelines.shift.http_api import HttpApi
+    from slicebeam.pipelines.shift.ledger import Ledger
+    from slicebeam.pipelines.shift.pool import Items
+
+# Codes of an answer that is no class, and of a call that was paid perhaps and never answered.
+NO_RESULT, LOST = -1, -2
+
+
+class Answers(Protocol):
+    """What is asked."""
+
+    def codes(self, items: NDArray[np.int64], most_calls: int | None) -> NDArray[np.int64]:
+        """Return the code of the class of each item's answer, `NO_RESULT` or `LOST`.
+
+        Parameters
+        ----------
+        items : int64 [calls] positions among the candidates
+        most_calls : calls that may still be paid, of items asked before too
+        """
+
+
+@dataclass(frozen=True)
+class RecordedAnswers:
+    """Answers that a column of the pool holds."""
+
+    recorded: NDArray[np.int32]
+
+    def codes(self, items: NDArray[np.int64], most_calls: int | None) -> NDArray[np.int64]:  # noqa: ARG002
+        """Return what was recorded."""
+        return self.recorded[items].astype(np.int64)
+
+
+class Classes:
+    """Tells the class of an answer.
+
+    Parameters
+    ----------
+    classes : of the pool; the position of one is its code
+    class_type : Arrow type text in which classes are compared
+    """
+
+    def __init__(self, classes: Sequence[Any], class_type: str) -> None:
+        self._codes = {value: code for code, value in enumerate(classes)}
+        self._is_text = class_type == "string"
+
+    def code(self, value: Any) -> int:
+        """Return the code of a class, `NO_RESULT` where it is none of those of the pool.
+
+        An answer that spells a number as text is that number.
+        """
+        if self._is_text:
+            return self._codes.get(value, NO_RESULT) if isinstance(value, str) else NO_RESULT
+        if isinstance(value, str):
+            try:
+                value = float(value)
+            except ValueError:
+                return NO_RESULT
+        # true is 1, and 1.0 is 1.
+        return self._codes.get(value, NO_RESULT) if isinstance(value, (int, float)) else NO_RESULT
+
+
+@dataclass
+class LedgerAnswers:
+    """Answers that are bought, or that the ledger has.
+
+    Attributes
+    ----------
+    items : the candidates
+    classes : tell the class of an answer
+    ledger : of what was bought
+    buy : makes the calls that the ledger has no answer of: items, and how many calls it may hold in
+        the end
+    class_of : returns the class that an answer stands for, None for none
+    replayed : answers that the ledger had before this run
+    """
+
+    items: Items
+    classes: Classes
+    ledger: Ledger
+    buy: Callable[[Sequence[Item], int | None], None]
+    class_of: Callable[[Any], Any]
+    replayed: int = 0
+
+    def codes(self, items: NDArray[np.int64], most_calls: int | None) -> NDArray[np.int64]:
+        """Return the answers after buying those that the ledger does not have."""
+        keys = self.items.keys.take(items).to_pylist()
+        had = [key in self.ledger.answers for key in keys]
+        lost = set(self.ledger.lost) if self.ledger.count_lost else set()
+        gone = sum(key in lost for key in keys)
+        self.replayed += sum(had)
+        missing = items[~np.array(had, bool)]
+        if missing.size > gone:
+            limit = None
+            if most_calls is not None:
+                # Of those that may be paid some are in the ledger already.
+                limit = self.ledger.calls + most_calls - sum(had) - gone
+            self.buy(self._described(missing), limit)
+        answers, lost = self.ledger.answers, set(self.ledger.lost)
+        return np.array([self._code(answers.get(key)) for key in keys], np.int64)
+
+    def _described(self, items: NDArray[np.int64]) -> list[Item]:
+        keys = self.items.keys.take(items).to_pylist()
+        fields = self.items.fields
+        rows = fields.take(items).to_pylist() if fields.num_columns else [{}] * items.size
+        return [Item(key, row) for key, row in zip(keys, rows, strict=True)]
+
+    def _code(self, answer: Answer | None) -> int:
+        if answer is None:
+            return LOST
+        if answer.problem is not None:
+            return NO_RESULT
+        return self.classes.code(self.class_of(answer.value))
+
+
+def api_answers(
+    items: Items,
+    classes: Classes,
+    ledger: Ledger,
+    http: HttpApi,
+    on_answer: Callable[[], None],
+) -> LedgerAnswers:
+    """Return the answers of an API."""
+
+    def buy(wanted: Sequence[Item], most_calls: int | None) -> None:
+        http.buy(wanted, ledger, most_calls, lambda _: on_answer())
+
+    return LedgerAnswers(items, classes, ledger, buy, http.api.class_of)

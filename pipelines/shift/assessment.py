@@ -1,0 +1,258 @@
+"""The driver loop of a shift: where to ask next, the answers, and when it is enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.shift.allocation import (
+    batch_size,
+    masa_order,
+    smallest_budget,
+    static_order,
+    static_weights,
+)
+from slicebeam.metrics.shift.simulation import summarise, uniform_order
+from slicebeam.metrics.shift.stopping import error_bound, first_check
+from slicebeam.metrics.shift.strata import Sample, Strata
+from slicebeam.pipelines.shift.answers import LOST, NO_RESULT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.shift.allocation import Method
+    from slicebeam.pipelines.shift.answers import Answers
+    from slicebeam.pipelines.shift.pool import Pool
+
+Stopped = Literal["budget", "target_error", "pool"]
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When no more is asked.
+
+    Attributes
+    ----------
+    calls : budget; None for no limit
+    target_error : of the Frobenius norm; None for none
+    confidence : with which it is held
+    """
+
+    calls: int | None
+    target_error: float | None
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What was asked and counted.
+
+    Attributes
+    ----------
+    strata : of the pool; the last class of the matrix is "no result"
+    sample : counts of one run
+    items : int64 [calls] positions of the candidates that were asked
+    codes : int64 [calls] columns of their answers
+    stopped : why no more was asked
+    lost : calls that count as paid and were never answered
+    """
+
+    strata: Strata
+    sample: Sample
+    items: NDArray[np.int64]
+    codes: NDArray[np.int64]
+    stopped: Stopped
+    lost: int
+
+
+def strata_of(pool: Pool) -> Strata:
+    """Return the strata of a pool, with a column of the matrix for answers that are no class."""
+    classes = len(pool.classes) + 1
+    old = None
+    if pool.old is not None:
+        old = np.concatenate([pool.old, np.zeros((pool.sizes.size, 1), np.int64)], axis=1)
+    # A label is a class, and its own right prediction.
+    return Strata(pool.stratum_row, pool.sizes, (pool.labels.size, classes), pool.labels, old)
+
+
+def check_budget(strata: Strata, method: Method, calls: int | None) -> None:
+    """Raise an InputError where a budget does not suffice for an estimate at all."""
+    least = min(2, int(strata.sizes.sum())) if method == "uniform" else smallest_budget(strata)
+    if calls is not None and calls < least:
+        raise InputError(
+            f"--budget buys {calls:,} calls, but --method {method} needs {least:,} at least: two for each "
+            f"of the {strata.count} strata; raise it, or lower --bins"
+        )
+
+
+def assess(
+    pool: Pool,
+    method: Method,
+    answers: Answers,
+    stopping: Stopping,
+    seed: int,
+    on_calls: Callable[[int], None] = lambda _: None,
+) -> Assessment:
+    """Ask items of a pool until it is enough.
+
+    What is asked depends on the pool, the seed and earlier answers only, so that a run which is
+    begun again asks the same.
+
+    Parameters
+    ----------
+    answers : are asked
+    stopping : when it is enough
+    on_calls : is told the number of answers after each batch
+
+    Raises
+    ------
+    InputError
+        The budget is too small for an estimate.
+    """
+    course = _Course(pool, method, seed, stopping)
+    check_budget(course.strata, method, stopping.calls)
+    stopped: Stopped | None = None
+    while stopped is None:
+        items = course.next_items()
+        if items.size == 0:
+            stopped = "pool" if course.used_up else "budget"
+            break
+        left = None if stopping.calls is None else stopping.calls - course.paid
+        course.add(items, answers.codes(items, left))
+        on_calls(course.calls)
+        if course.is_close_enough():
+            stopped = "target_error"
+    return course.result(stopped)
+
+
+class _Course:
+    """Where an assessment is."""
+
+    def __init__(self, pool: Pool, method: Method, seed: int, stopping: Stopping) -> None:
+        self.pool, self.method, self.stopping = pool, method, stopping
+        self.strata = strata_of(pool)
+        self.sample = Sample.empty(1, self.strata.count, self.strata.shape[1])
+        self.lost = 0
+        self._asked: list[NDArray[np.int64]] = []
+        self._codes: list[NDArray[np.int64]] = []
+        # Candidates of each stratum that were asked, those without an answer too.
+        self._taken = np.zeros(self.strata.count, np.int64)
+        total = int(self.strata.sizes.sum())
+        self._limit = total if stopping.calls is None else min(stopping.calls, total)
+        # Strata of calls that were lost, which are asked again for another item.
+        self._again: list[int] = []
+        self._position = 0
+        self._order = self._static(method, seed)
+
+    def _static(self, method: Method, seed: int) -> NDArray[np.int64] | None:
+        """Return what is known before anything is asked: strata, or of ``uniform`` items."""
+        if method == "masa":
+            return None
+        if method == "uniform":
+            return uniform_order(seed, self.pool.items.identity)[: self._limit]
+        return static_order(static_weights(method, self.strata), self.strata.sizes, self._limit)
+
+    @property
+    def calls(self) -> int:
+        """Answers."""
+        return int(self.sample.calls[0])
+
+    @property
+    def paid(self) -> int:
+        """Calls that count against the budget."""
+        return self.calls + self.lost
+
+    @property
+    def used_up(self) -> bool:
+        """Whether every item of the pool was asked."""
+        return int(self._taken.sum()) == int(self.strata.sizes.sum())
+
+    def next_items(self) -> NDArray[np.int64]:
+        """Return the positions of the candidates that are asked next, none where it is enough."""
+        left = self._limit - self.paid
+        if left <= 0:
+            return np.zeros(0, np.int64)
+        # What is known beforehand need not wait for answers, unless these can end it.
+        waits = self._order is None or self.stopping.target_error is not None
+        size = min(left, batch_size(self.calls)) if waits else left
+        if self.method == "uniform":
+            return self._next_uniform(size)
+        stratum = self._next_strata(size)
+        items = np.empty(stratum.size, np.int64)
+        for one in np.unique(stratum):
+            mine = np.flatnonzero(stratum == one)
+            begin = self.pool.starts[one] + self._taken[one]
+            items[mine] = begin + np.arange(mine.size)
+            self._taken[one] += mine.size
+        return items
+
+    def _next_strata(self, size: int) -> NDArray[np.int64]:
+        if self._order is None:
+            # A lost call takes an item away that MASA, which looks at answers, does not know of.
+            chosen = masa_order(self.strata, self.sample, size)[0]
+            return self._within(chosen[chosen >= 0])
+        again, self._again = np.array(self._again, np.int64), []
+        begin = self._position
+        self._position = min(begin + size - min(again.size, size), self._order.size)
+        fresh = self._order[begin : self._position]
+        return self._within(np.concatenate([again[:size], fresh]))
+
+    def _within(self, stratum: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the calls for which their stratum still has candidates."""
+        if self.lost == 0:
+            return stratum
+        keep = np.zeros(stratum.size, bool)
+        for one in np.unique(stratum):
+            mine = np.flatnonzero(stratum == one)
+            room = self.pool.starts[one + 1] - self.pool.starts[one] - self._taken[one]
+            keep[mine[: max(room, 0)]] = True
+        return stratum[keep]
+
+    def _next_uniform(self, size: int) -> NDArray[np.int64]:
+        if self._order is None:
+            raise TypeError("uniform has an order")
+        begin = self._position
+        items = self._order[begin : begin + size]
+        self._position = begin + items.size
+        np.add.at(self._taken, self.pool.items.stratum[items], 1)
+        return items
+
+    def add(self, items: NDArray[np.int64], codes: NDArray[np.int64]) -> None:
+        """Count the answers to items."""
+        answered = codes != LOST
+        self.lost += int(np.count_nonzero(~answered))
+        stratum = self.pool.items.stratum[items].astype(np.int64)
+        self._again += stratum[~answered].tolist()
+        columns = np.where(codes == NO_RESULT, self.strata.shape[1] - 1, codes)[answered]
+        kept = items[answered]
+        old = self.pool.items.old
+        before = None if old is None else old[kept].astype(np.int64)[None]
+        self.sample.add(stratum[answered][None], columns[None], before)
+        self._asked.append(kept)
+        self._codes.append(columns)
+
+    def is_close_enough(self) -> bool:
+        """Say whether the target error is reached."""
+        target = self.stopping.target_error
+        if target is None or self.calls < first_check(self.strata.count):
+            return False
+        if self.method != "uniform" and (self.sample.asked == 0).any():
+            return False
+        found = summarise(self.method, self.strata, self.sample, replacement=False)
+        return bool(error_bound(found, self.stopping.confidence)[0] <= target)
+
+    def result(self, stopped: Stopped) -> Assessment:
+        """Return what was counted."""
+        return Assessment(
+            self.strata,
+            self.sample,
+            np.concatenate([np.zeros(0, np.int64), *self._asked]),
+            np.concatenate([np.zeros(0, np.int64), *self._codes]),
+            stopped,
+            self.lost,
+        )

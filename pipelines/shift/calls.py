@@ -1,0 +1,39 @@
+"""What is bought: the answer of an API to an item of the pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class Item:
+    """An item of the pool, of which a call can be made.
+
+    Attributes
+    ----------
+    key : its identity in the ledger
+    fields : the columns that the request is made of
+    """
+
+    key: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a call that was made, and paid.
+
+    Attributes
+    ----------
+    key : of the item
+    value : the JSON scalar at the place of the answer, None where there is none
+    problem : why there is none, such as ``no JSON`` or ``HTTP 422``; None where there is one
+    """
+
+    key: str
+    value: Any
+    problem: str | None = None

@@ -1,0 +1,366 @@
+"""Puts the ChangeList of a shift together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from slicebeam.metrics.multiplicity import bh_adjusted
+from slicebeam.pipelines import changelist as doc
+from slicebeam.pipelines import changelist_shift as told
+from slicebeam.pipelines.changelist_parts import Condition, Estimate, Predicate
+from slicebeam.transforms.predicates import slice_hashes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.shift.assessment import Assessment
+    from slicebeam.pipelines.shift.config import ShiftConfig
+    from slicebeam.pipelines.shift.findings import Change, Findings, SliceFindings
+    from slicebeam.pipelines.shift.pool import Pool
+    from slicebeam.transforms.predicates import Singleton
+
+# From so many labels on MASA's estimate of the accuracy is too high by more than its error.
+_MANY_LABELS = 10
+_FEW_CALLS = 20
+_PRESENTATION = {"data", "output", "work_dir", "runner_config", "runner_option", "chunk_rows"}
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What was asked and what it cost.
+
+    Attributes
+    ----------
+    limit : calls that the budget buys; None without one
+    price, currency : of a call
+    replayed : answers that an earlier run had paid
+    unaccounted : calls whose answers were lost
+    source : what answered: the file of the API, of the model, or a column
+    """
+
+    limit: int | None
+    price: float | None
+    currency: str | None
+    replayed: int
+    unaccounted: int
+    source: str
+
+
+def build(
+    config: ShiftConfig,
+    pool: Pool,
+    assessed: Assessment,
+    found: Findings,
+    slices: Sequence[SliceFindings],
+    predicates: Sequence[Sequence[Singleton]],
+    bill: Bill,
+    runner: str,
+    warnings: Sequence[str] = (),
+) -> doc.ShiftChangeList:
+    """Return the document of a shift."""
+    fingerprint = _fingerprint(pool)
+    options = config.resolved()
+    shown = {k: v for k, v in options.items() if k not in _PRESENTATION | {"memory_budget"}}
+    identity = json.dumps([fingerprint, shown], sort_keys=True).encode()
+    change = _accuracy(found.accuracy, pool.rows, config.confidence, found.accuracy.p, None)
+    labels, predictions, columns = _classes(pool, assessed, found)
+    described, matrices = _slices(config, slices, predicates, pool, columns)
+    section = _section(
+        config, pool, assessed, found, bill, (labels, predictions, columns), matrices, warnings
+    )
+    return doc.ShiftChangeList(
+        changelist_id=hashlib.sha256(identity).hexdigest()[:16],
+        title=f"Shift of {bill.source}",
+        summary=_summary(section, change),
+        created_at=datetime.now(timezone.utc),
+        dataset=doc.Dataset(
+            name=Path(config.data[0]).name,
+            uri=config.data,
+            fingerprint=fingerprint,
+            n=pool.rows,
+            id_field=config.example_id,
+            label_field=config.label,
+            classes=pool.classes,
+            domains=(),
+            left_out=(),
+        ),
+        models=(
+            doc.Model(
+                key="before",
+                role="before",
+                name=config.old_prediction or Path(config.old_matrix or "").name,
+                prediction_field=config.old_prediction,
+            ),
+            doc.Model(
+                key="after",
+                role="after",
+                name=bill.source,
+                prediction_field=config.replay_prediction,
+                model_uri=config.api or config.model,
+            ),
+        ),
+        comparison=doc.Comparison(kind="baseline", before="before", after="after"),
+        metrics=(
+            doc.Metric(
+                key="accuracy",
+                name="Accuracy",
+                kind="pointwise",
+                range=(0.0, 1.0),
+                higher_is_better=True,
+                primary=True,
+            ),
+        ),
+        global_=(change,),
+        shift=section,
+        slices=described,
+        provenance=doc.Provenance(
+            tool_version=version("slicebeam"),
+            command="shift",
+            runner=runner,
+            seed=config.seed,
+            config=options,
+        ),
+    )
+
+
+def _fingerprint(pool: Pool) -> str:
+    content = json.dumps([pool.rows, pool.fingerprint, list(pool.classes)], sort_keys=True)
+    return "sha256:" + hashlib.sha256(content.encode()).hexdigest()
+
+
+def _classes(
+    pool: Pool, assessed: Assessment, found: Findings
+) -> tuple[list[Any], list[Any], NDArray[np.int64]]:
+    """Return the labels, the predictions, and the columns of the matrices that are told."""
+    labels = [pool.classes[code] for code in pool.labels.tolist()]
+    none = len(pool.classes)
+    has_none = bool((assessed.codes == none).any() or found.old[:, none].any())
+    columns = np.arange(none + 1 if has_none else none)
+    predictions = [*pool.classes, None]
+    return labels, [predictions[column] for column in columns.tolist()], columns
+
+
+def _section(
+    config: ShiftConfig,
+    pool: Pool,
+    assessed: Assessment,
+    found: Findings,
+    bill: Bill,
+    classes: tuple[list[Any], list[Any], NDArray[np.int64]],
+    slices: tuple[told.SliceShift, ...],
+    warnings: Sequence[str],
+) -> told.Shift:
+    labels, predictions, columns = classes
+    alpha = 1 - config.confidence
+    cells = np.argwhere(found.q[:, columns] <= alpha)
+    order = np.argsort([-abs(found.shift[row, columns[column]]) for row, column in cells])
+    calls = int(assessed.items.size)
+    return told.Shift(
+        method=config.used_method,
+        labels=tuple(labels),
+        predictions=tuple(predictions),
+        old_matrix=_matrix(found.old, columns),
+        new_matrix=_matrix(found.new, columns),
+        new_errors=_matrix(found.errors, columns),
+        shift=_matrix(found.shift, columns),
+        shift_lo=_matrix(found.low, columns),
+        shift_hi=_matrix(found.high, columns),
+        confidence=config.confidence,
+        corrected_for=(
+            f"Of the cells that are called changed about {alpha:.0%} are expected not to be "
+            f"(Benjamini and Hochberg over {found.q.size:,} cells)."
+        ),
+        changed=tuple(
+            told.ChangedCell(
+                label=labels[row],
+                prediction=predictions[column],
+                shift=_estimate(
+                    found.shift[row, columns[column]],
+                    found.low[row, columns[column]],
+                    found.high[row, columns[column]],
+                    config.confidence,
+                ),
+                p_value=float(found.p[row, columns[column]]),
+                p_adjusted=float(found.q[row, columns[column]]),
+            )
+            for row, column in cells[order].tolist()
+        ),
+        frobenius_bound=found.bound,
+        stopped=assessed.stopped,
+        budget=bill.limit,
+        target_error=config.target_error,
+        reliance=found.reliance,
+        old_from="predictions" if config.old_prediction else "document",
+        cost=told.ShiftCost(
+            calls=calls,
+            replayed=bill.replayed,
+            no_result=int(np.count_nonzero(assessed.codes == len(pool.classes))),
+            unaccounted=bill.unaccounted,
+            price=bill.price,
+            currency=None if bill.price is None else bill.currency,
+            spent=None if bill.price is None else round((calls + assessed.lost) * bill.price, 9),
+        ),
+        strata=_strata(config, pool, assessed),
+        slices=slices,
+        warnings=(*warnings, *_warnings(config, assessed, found, bill)),
+    )
+
+
+def _matrix(values: NDArray[np.float64], columns: NDArray[np.int64]) -> told.Matrix:
+    return tuple(tuple(row) for row in values[:, columns].tolist())
+
+
+def _estimate(value: float, low: float, high: float, confidence: float) -> Estimate:
+    return Estimate(value=float(value), lo=float(low), hi=float(high), confidence=confidence)
+
+
+def _accuracy(
+    change: Change, rows: int, confidence: float, p: float, adjusted: float | None
+) -> doc.Change:
+    significant = (p if adjusted is None else adjusted) <= 1 - confidence
+    direction: Literal["improved", "degraded", "none"] = "none"
+    if change.shift != 0:
+        direction = "improved" if change.shift > 0 else "degraded"
+    return doc.Change(
+        metric="accuracy",
+        n=rows,
+        after=_estimate(change.new, change.new_low, change.new_high, confidence),
+        before=Estimate(value=change.old),
+        delta=_estimate(change.shift, change.low, change.high, confidence),
+        p_value=p,
+        p_adjusted=adjusted,
+        test="normal",
+        significant=significant,
+        direction=direction,
+    )
+
+
+def _strata(config: ShiftConfig, pool: Pool, assessed: Assessment) -> tuple[told.ShiftStratum, ...]:
+    edges: list[float | None] = [None, *pool.edges.tolist(), None]
+    strata = []
+    for row, place, size, calls in zip(
+        pool.stratum_row.tolist(),
+        pool.stratum_bin.tolist(),
+        pool.sizes.tolist(),
+        assessed.sample.asked[0].tolist(),
+        strict=True,
+    ):
+        strata.append(
+            told.ShiftStratum(
+                label=pool.classes[int(pool.labels[row])],
+                low=edges[place] if place >= 0 else None,
+                high=edges[place + 1] if place >= 0 else None,
+                missing=place < 0 and config.difficulty is not None,
+                size=size,
+                calls=calls,
+            )
+        )
+    return tuple(strata)
+
+
+def _slices(
+    config: ShiftConfig,
+    slices: Sequence[SliceFindings],
+    predicates: Sequence[Sequence[Singleton]],
+    pool: Pool,
+    columns: NDArray[np.int64],
+) -> tuple[tuple[doc.Slice, ...], tuple[told.SliceShift, ...]]:
+    """Return the slices with their accuracies, the worst first, and with their matrices."""
+    changes = [one.found.accuracy for one in slices]
+    adjusted = bh_adjusted([change.p for change in changes], len(changes))
+    order = np.lexsort((np.array([change.shift for change in changes]), adjusted))
+    hashes = slice_hashes([predicates[one.number] for one in slices])
+    described, matrices = [], []
+    for at in order.tolist():
+        one, change = slices[at], changes[at]
+        conditions = predicates[one.number]
+        slice_id = f"{int(hashes[at]):016x}"
+        described.append(
+            doc.Slice(
+                slice_id=slice_id,
+                name=" & ".join(map(str, conditions)),
+                origin=doc.Origin(method="manual" if config.by else "imported"),
+                definition=doc.Definition(
+                    predicate=Predicate(
+                        all=tuple(Condition(**part.to_json()) for part in conditions)
+                    )
+                ),
+                cross_size=len(conditions),
+                size=doc.Size(n=one.size, share=one.size / pool.rows),
+                impact=one.size * change.shift,
+                changes=(
+                    _accuracy(change, one.size, config.confidence, change.p, float(adjusted[at])),
+                ),
+            )
+        )
+        found = one.found
+        matrices.append(
+            told.SliceShift(
+                slice_id=slice_id,
+                calls=one.calls,
+                old_matrix=_matrix(found.old, columns),
+                new_matrix=_matrix(found.new, columns),
+                shift=_matrix(found.shift, columns),
+                shift_lo=_matrix(found.low, columns),
+                shift_hi=_matrix(found.high, columns),
+            )
+        )
+    return tuple(described), tuple(matrices)
+
+
+def _warnings(config: ShiftConfig, assessed: Assessment, found: Findings, bill: Bill) -> list[str]:
+    warnings = []
+    labels, calls = assessed.strata.shape[0], int(assessed.items.size)
+    if config.used_method == "masa":
+        warnings.append(
+            "MASA chooses by the answers, so that its intervals are not exact"
+            + (
+                f"; with {labels} labels its estimate of the accuracy is too high where a stratum "
+                "without an error yet is asked too seldom. --method plus or proportional is unbiased."
+                if labels >= _MANY_LABELS
+                else "."
+            )
+        )
+    none = int(np.count_nonzero(assessed.codes == assessed.strata.shape[1] - 1))
+    if none:
+        warnings.append(f"{none:,} of {calls:,} answers are no class; they count as 'no result'.")
+    if bill.unaccounted:
+        warnings.append(
+            f"{bill.unaccounted:,} calls were sent whose answers were lost; they may have been charged "
+            "besides."
+        )
+    if assessed.lost:
+        warnings.append(
+            f"{assessed.lost:,} calls that were lost count as paid; other items took their place."
+        )
+    if config.target_error is not None and assessed.stopped == "budget":
+        warnings.append(
+            f"The budget ended before the target error: the error is below {found.bound:.4f} with "
+            f"{config.confidence:.0%} confidence, not {config.target_error:g}."
+        )
+    return warnings
+
+
+def _summary(section: told.Shift, change: doc.Change) -> str:
+    delta, calls = change.delta or Estimate(), section.cost.calls
+    before = change.before.value if change.before else None
+    text = (
+        f"Accuracy is {change.after.value or 0:.1%}, was {before or 0:.1%}: "
+        f"{100 * (delta.value or 0):+.1f} points ({section.confidence:.0%} interval "
+        f"{100 * (delta.lo or 0):+.1f} to {100 * (delta.hi or 0):+.1f}), from {calls:,} calls"
+    )
+    if section.cost.spent is not None:
+        text += f" for {section.cost.spent:,.2f} {section.cost.currency}"
+    number = len(section.changed)
+    cells = f"{number:,} cell{'s' if number > 1 else ''}" if number else "No cell"
+    return f"{text}. {cells} of the confusion matrix changed significantly."

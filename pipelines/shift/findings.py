@@ -1,0 +1,338 @@
+"""What an assessment tells: the matrices, their intervals, and which cells changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import stats
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.multiplicity import bh_adjusted
+from slicebeam.metrics.shift.estimates import Slices, cell_p_values, estimate
+from slicebeam.metrics.shift.simulation import summarise
+from slicebeam.metrics.shift.stopping import error_bound
+from slicebeam.metrics.shift.strata import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.shift.allocation import Method
+    from slicebeam.metrics.shift.estimates import Estimate
+    from slicebeam.metrics.shift.strata import Strata
+    from slicebeam.pipelines.changelist import ShiftChangeList
+    from slicebeam.pipelines.shift.assessment import Assessment
+    from slicebeam.pipelines.shift.pool import Pool
+
+    FloatArray = NDArray[np.float64]
+
+# Where one may be surer than sure: a share that differs only by how it was summed.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Old:
+    """The old confusion matrix.
+
+    Attributes
+    ----------
+    matrix : float64 [L, P]
+    errors : float64 [L, P] its standard errors; 0 where it is known
+    accuracy, accuracy_error : of it
+    warnings : what to be careful about
+    """
+
+    matrix: FloatArray
+    errors: FloatArray
+    accuracy: float
+    accuracy_error: float
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """An accuracy, how it differs from before, and how sure that is.
+
+    Attributes
+    ----------
+    old, new, new_low, new_high : accuracies
+    shift, low, high : new minus old
+    p : two-sided
+    """
+
+    old: float
+    new: float
+    new_low: float
+    new_high: float
+    shift: float
+    low: float
+    high: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The confusion matrix before and after: [L, P] each.
+
+    Attributes
+    ----------
+    old, new, errors : old matrix, new matrix, and standard errors of the new one
+    shift, low, high : new minus old
+    p, q : of each cell, and corrected for the number of cells
+    accuracy : how it changed
+    bound : what the Frobenius error of the new matrix is below
+    reliance : weight of the old predictions; None where they are not used
+    """
+
+    old: FloatArray
+    new: FloatArray
+    errors: FloatArray
+    shift: FloatArray
+    low: FloatArray
+    high: FloatArray
+    p: FloatArray
+    q: FloatArray
+    accuracy: Change
+    bound: float
+    reliance: float | None
+
+
+def old_of_pool(strata: Strata) -> Old:
+    """Return the old matrix that the old predictions of the pool tell."""
+    matrix = strata.old_matrix
+    return Old(matrix, np.zeros(matrix.shape), _accuracy(strata, matrix), 0.0)
+
+
+def old_of_document(strata: Strata, pool: Pool, document: ShiftChangeList, uri: str) -> Old:
+    """Return the old matrix that an earlier document tells, for the labels of this pool.
+
+    Its rows are scaled to the pool's shares of the labels, which are known.
+
+    Raises
+    ------
+    InputError
+        It lacks a label of the pool, or has a prediction that is no class of it.
+    """
+    told = document.shift
+    named = dict(zip(told.labels, told.new_matrix, strict=True))
+    errors_of = dict(zip(told.labels, told.new_errors, strict=True))
+    classes: list[Any] = [*pool.classes, None]
+    unknown = [one for one in told.predictions if one not in classes]
+    labels = [pool.classes[code] for code in pool.labels.tolist()]
+    missing = [one for one in labels if one not in named]
+    if missing or unknown:
+        which = f"label {missing[0]!r}" if missing else f"prediction {unknown[0]!r}"
+        where = "is not in it" if missing else "is in it only"
+        raise InputError(
+            f"--old-matrix {uri}: {which} {where}; give the document of a shift with these classes"
+        )
+    place = [classes.index(one) for one in told.predictions]
+    matrix, errors = np.zeros(strata.shape), np.zeros(strata.shape)
+    for row, label in enumerate(labels):
+        matrix[row, place] = named[label]
+        errors[row, place] = errors_of[label]
+    sums = matrix.sum(axis=1)
+    if (sums <= 0).any():
+        raise InputError(
+            f"--old-matrix {uri}: label {labels[int(sums.argmin())]!r} has no examples"
+        )
+    scale = strata.label_share / sums
+    warnings: tuple[str, ...] = ()
+    if np.abs(scale - 1).max() > 1e-6:
+        warnings = (
+            "The shares of the labels differ from those of --old-matrix, whose rows were scaled to them.",
+        )
+    overall = document.global_[0].after
+    middle = overall.value or 0.0
+    # The wider half, since the other may end at 0 or 1.
+    half = max((overall.hi or 0.0) - middle, middle - (overall.lo or 0.0))
+    error = half / stats.norm.isf((1 - told.confidence) / 2)
+    scaled = matrix * scale[:, None]
+    return Old(scaled, errors * scale[:, None], _accuracy(strata, scaled), float(error), warnings)
+
+
+def _accuracy(strata: Strata, matrix: FloatArray) -> float:
+    known = np.flatnonzero(strata.right >= 0)
+    return float(matrix[known, strata.right[known]].sum())
+
+
+def find(assessed: Assessment, method: Method, old: Old, confidence: float) -> Findings:
+    """Return what an assessment tells of the whole pool.
+
+    The p-values of cells are those that the intervals stand for, and are corrected by Benjamini and
+    Hochberg over all cells that either matrix could fill.
+    """
+    found = summarise(method, assessed.strata, assessed.sample, replacement=False)
+    accuracy_error = np.hypot(np.sqrt(found.accuracy_variance[0]), old.accuracy_error)
+    low, high = found.accuracies(confidence)
+    change = _change(
+        old.accuracy,
+        float(found.accuracy[0]),
+        float(accuracy_error),
+        (float(low[0]), float(high[0])),
+        confidence,
+        is_old_estimated=old.accuracy_error > 0,
+    )
+    bound = float(error_bound(found, confidence)[0])
+    reliance = float(found.reliance[0]) if method == "plus" else None
+    return _findings(found, old.matrix, old.errors, 0, change, bound, reliance, confidence)
+
+
+def _findings(
+    found: Estimate,
+    old: FloatArray,
+    old_errors: FloatArray,
+    run: int,
+    change: Change,
+    bound: float,
+    reliance: float | None,
+    confidence: float,
+) -> Findings:
+    # A control variate can lead beyond what a share can be.
+    new = np.clip(found.matrix[run], 0, found.label_share[run][:, None])
+    errors = found.cell_errors()[run]
+    together = np.hypot(errors, old_errors)
+    shift = new - old
+    share = found.label_share[run][:, None]
+    half = stats.norm.isf((1 - confidence) / 2) * together
+    # No cell is below 0 or above its label's share, neither before nor now.
+    least, most = (-share, share) if old_errors.any() else (-old, share - old)
+    low, high = np.maximum(shift - half, least), np.minimum(shift + half, most)
+    p = cell_p_values(np.where(np.abs(shift) < _ROUNDING, 0.0, shift), together)
+    q = bh_adjusted(p.ravel(), p.size).reshape(p.shape)
+    return Findings(old, new, errors, shift, low, high, p, q, change, bound, reliance)
+
+
+def _change(
+    old: float,
+    new: float,
+    error: float,
+    interval: tuple[float, float],
+    confidence: float,
+    *,
+    is_old_estimated: bool = False,
+) -> Change:
+    new = min(max(new, 0.0), 1.0)
+    shift = new - old
+    half = float(stats.norm.isf((1 - confidence) / 2)) * error
+    if abs(shift) < _ROUNDING:
+        p = 1.0
+    else:
+        p = 2 * float(stats.norm.sf(abs(shift) / error)) if error > 0 else 0.0
+    least, most = (-1.0, 1.0) if is_old_estimated else (-old, 1 - old)
+    low, high = max(shift - half, least), min(shift + half, most)
+    return Change(old, new, *interval, shift, low, high, p)
+
+
+@dataclass(frozen=True)
+class SliceFindings:
+    """What the calls tell of a slice.
+
+    Attributes
+    ----------
+    number : of the slice, in the order in which they were given
+    size, calls : its examples, and how many of them were asked
+    found : the matrices, which sum to 1, and the accuracy
+    """
+
+    number: int
+    size: int
+    calls: int
+    found: Findings
+
+
+def find_slices(
+    assessed: Assessment, pool: Pool, method: Method, confidence: float
+) -> list[SliceFindings]:
+    """Return what the calls tell of each slice that has examples.
+
+    All slices share the calls: an item outside of a slice counts as 0 in all its cells
+    (`slicebeam.metrics.shift.estimates.estimate`). The error of an accuracy is widened by what was
+    not seen, as those of the cells are, since a slice may have few calls or none.
+    """
+    counts, slices_of = pool.slices, pool.items.slices
+    if counts is None or slices_of is None:
+        return []
+    strata = assessed.strata
+    used = np.flatnonzero(counts.sizes > 0)
+    sizes = counts.sizes[used].astype(np.float64)
+    old = None
+    if counts.old is not None:
+        old = np.concatenate(
+            [counts.old[used], np.zeros((used.size, strata.shape[0], 1), np.int64)], axis=2
+        )
+    told = Slices(
+        sizes / pool.rows,
+        counts.labels[used] / sizes[:, None],
+        None if old is None else old / sizes[:, None, None],
+    )
+    if told.old is None:
+        return []
+    sample, calls = _counted(assessed, pool, used)
+    found = estimate(strata, sample, control=method == "plus", slices=told)
+    right = np.zeros(strata.shape)
+    known = np.flatnonzero(strata.right >= 0)
+    right[known, strata.right[known]] = 1
+    errors = np.sqrt(found.accuracy_variance + 3 * np.square(found.unseen).sum(axis=1))
+    half = float(stats.norm.isf((1 - confidence) / 2))
+    results = []
+    for run, number in enumerate(used.tolist()):
+        new, error = float(found.accuracy[run]), float(errors[run])
+        interval = (max(0.0, new - half * error), min(1.0, new + half * error))
+        change = _change(float((told.old[run] * right).sum()), new, error, interval, confidence)
+        reliance = float(found.reliance[run]) if method == "plus" else None
+        results.append(
+            SliceFindings(
+                number,
+                int(counts.sizes[number]),
+                int(calls[run]),
+                _findings(
+                    found,
+                    told.old[run],
+                    np.zeros(strata.shape),
+                    run,
+                    change,
+                    float("nan"),
+                    reliance,
+                    confidence,
+                ),
+            )
+        )
+    return results
+
+
+def _counted(
+    assessed: Assessment, pool: Pool, used: Sequence[int] | NDArray[np.int64]
+) -> tuple[Sample, NDArray[np.int64]]:
+    """Return the counts of each slice's items in place of runs, and how many of them were asked."""
+    ragged = pool.items.slices
+    if ragged is None:
+        raise TypeError("a pool without slices")
+    place = np.full(int(np.max(used, initial=-1)) + 1, -1)
+    place[used] = np.arange(len(used))
+    begin, end = ragged.offsets[assessed.items], ragged.offsets[assessed.items + 1]
+    call = np.repeat(np.arange(assessed.items.size), end - begin)
+    first = np.repeat(begin - np.concatenate([[0], np.cumsum(end - begin)[:-1]]), end - begin)
+    code = ragged.codes[first + np.arange(call.size)]
+    run = place[code]
+    item = assessed.items[call]
+    stratum = pool.items.stratum[item].astype(np.int64)
+    new = assessed.codes[call]
+    cells = (len(used), *assessed.sample.new.shape[1:])
+
+    def counted(codes: NDArray[np.int64], keep: NDArray[np.bool_]) -> NDArray[np.int64]:
+        at = (run * cells[1] + stratum) * cells[2] + codes
+        return np.bincount(at[keep], minlength=int(np.prod(cells))).reshape(cells)
+
+    everything = np.ones(call.size, bool)
+    sample = Sample.empty(*cells)
+    sample.asked[:] = assessed.sample.asked
+    sample.new[:] = counted(new, everything)
+    if pool.items.old is not None:
+        old = pool.items.old[item].astype(np.int64)
+        sample.old[:] = counted(old, everything)
+        sample.both[:] = counted(new, old == new)
+    return sample, np.bincount(run, minlength=len(used))

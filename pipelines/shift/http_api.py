@@ -1,0 +1,484 @@
+"""Buys answers from an HTTP API: many calls at once, each noted before it leaves and after it came.
+
+What a failure means for the money decides what follows: a call that cost nothing is made again; of
+one whose outcome is unknown the file says whether it is repeated or counted as paid; an answer
+without a class is paid like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import threading
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.shift.calls import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import aiohttp
+
+    from slicebeam.pipelines.shift.api_file import ApiFile, Request
+    from slicebeam.pipelines.shift.calls import Item
+    from slicebeam.pipelines.shift.ledger import Ledger
+
+# Seconds before the first call that is made again, doubled each time up to the longest.
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
+# An API that asks to wait for longer than this is asked again by another run.
+_MOST_PATIENCE = 3600.0
+# Seconds that a run which is told to end gives the calls in flight, which are paid.
+_GRACE = 5.0
+# Servers close connections that nobody uses for a while, and what is sent just then is lost.
+_KEPT_ALIVE = 4.0
+_CONNECTS_WITHIN = 10.0
+_LARGEST_BODY = 16 << 20
+_SHOWN = 200
+_WRONG_REQUEST = frozenset({401, 403, 404, 405})
+_PASSING = frozenset({408, 429})
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class _Response:
+    """What came back of a call, whatever it says."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class _FreeFailureError(Exception):
+    """A call did not reach the API."""
+
+
+class _UnknownOutcomeError(Exception):
+    """A call was sent, and nobody knows whether it was served."""
+
+
+class HttpApi:
+    """An API that is asked over HTTP.
+
+    Parameters
+    ----------
+    api : what its file says
+    """
+
+    def __init__(self, api: ApiFile) -> None:
+        try:
+            import aiohttp  # noqa: F401
+        except ImportError as error:
+            raise InputError(
+                "--api needs aiohttp: install it with pip install 'slicebeam[api]'"
+            ) from error
+        self.api = api
+
+    def buy(
+        self,
+        items: Sequence[Item],
+        ledger: Ledger,
+        most_calls: int | None = None,
+        on_answer: Callable[[Answer], None] | None = None,
+    ) -> None:
+        """Buy the answers to items that the ledger has none of, in their order.
+
+        It returns when each has one, or is lost for good, or the budget is spent. The bodies that
+        the ledger keeps are read again first.
+
+        Parameters
+        ----------
+        items : those of a key that occurred before are left out
+        ledger : what was bought before, and what is bought now
+        most_calls : the budget of the ledger as a whole, earlier runs too; None for any number
+        on_answer : is told each new answer when it is durable
+
+        Raises
+        ------
+        InputError
+            The API refuses the requests, none of the first answers gives a class, or an item lacks
+            a column. What is answered by then is in the ledger.
+        EngineError
+            An item got no answer however often it was asked, or the ledger can't be written.
+        KeyboardInterrupt
+            The run was told to end; calls in flight got some seconds to be answered.
+        """
+        api = self.api
+        if ledger.count_lost != (api.lost_calls == "count"):
+            raise ValueError(f"lost_calls is {api.lost_calls!r}, but the ledger counts otherwise")
+        ledger.reread(api.answer_in)
+        purchase = _Purchase(api, items, ledger, most_calls, on_answer)
+        if purchase.is_needed:
+            _run(purchase)
+
+
+def _run(purchase: _Purchase) -> None:
+    """Run it in an event loop of its own, which signals end in order."""
+    loop = asyncio.new_event_loop()
+    try:
+        with _signals(loop, purchase.end):
+            try:
+                loop.run_until_complete(purchase.make())
+            finally:
+                loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+
+
+@contextmanager
+def _signals(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> Iterator[None]:
+    """Let signals that would raise in the midst of the loop end it first, and raise afterwards."""
+    before: dict[int, Any] = {}
+    received: list[int] = []
+
+    def note(number: int) -> None:
+        received.append(number)
+        end()
+
+    if threading.current_thread() is threading.main_thread():
+        # Those that end the process at once, or are ignored, go on doing so.
+        before = {one: now for one in _SIGNALS if callable(now := signal.getsignal(one))}
+    for number in before:
+        loop.add_signal_handler(number, note, number)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+        if received:
+            before[received[0]](received[0], None)
+
+
+class _Purchase:
+    """One purchase: its workers, and what they share.
+
+    Parameters
+    ----------
+    as for `HttpApi.buy`
+    """
+
+    def __init__(
+        self,
+        api: ApiFile,
+        items: Iterable[Item],
+        ledger: Ledger,
+        most_calls: int | None,
+        on_answer: Callable[[Answer], None] | None,
+    ) -> None:
+        self.api, self.ledger, self.on_answer = api, ledger, on_answer
+        lost = ledger.lost if ledger.count_lost else {}
+        wanted: dict[str, Item] = {}
+        for item in items:
+            wanted.setdefault(item.key, item)
+        self._wanted = [
+            item for key, item in wanted.items() if key not in ledger.answers and key not in lost
+        ]
+        self._next = 0
+        # What is taken out of the budget before a call stays out, whatever becomes of it.
+        self._left = len(self._wanted) if most_calls is None else most_calls - ledger.calls
+        self._paused_until = self._slot = 0.0
+        self._answered = 0
+        self._ended = asyncio.Event()
+        self._failure: Exception | None = None
+        self._workers: list[asyncio.Task[None]] = []
+        self._working = 0
+        first = list(islice(ledger.answers.values(), api.stop_after))
+        # Until an answer gives a class, no more calls are made than may be in vain.
+        self._unproven = not any(self._has_class(answer) for answer in first) and api.stop_after > 0
+        self._in_vain = len(first)
+        self._shown = next((ledger.bodies.get(answer.key, "") for answer in first), "")
+        self._reason = first[-1].problem if first else None
+        self._may_go_on = asyncio.Event()
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is a call to make."""
+        return bool(self._wanted) and self._left > 0
+
+    def _has_class(self, answer: Answer) -> bool:
+        return answer.problem is None and self.api.class_of(answer.value) is not None
+
+    def end(self) -> None:
+        """Make no further call; a second time, wait for none either."""
+        if self._ended.is_set():
+            for worker in self._workers:
+                worker.cancel()
+        self._ended.set()
+        self._may_go_on.set()
+
+    async def make(self) -> None:
+        """Make the calls."""
+        import aiohttp
+
+        api = self.api
+        self._check_first()
+        connector = aiohttp.TCPConnector(limit=api.concurrency, keepalive_timeout=_KEPT_ALIVE)
+        session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(
+                total=api.timeout, sock_connect=min(_CONNECTS_WITHIN, 0.8 * api.timeout)
+            ),
+            headers={"User-Agent": "slicebeam"},
+        )
+        # Requests of methods that change nothing would be sent again behind the ledger's back.
+        session._retry_connection = False  # noqa: SLF001
+        async with session:
+            number = min(api.concurrency, len(self._wanted), self._left)
+            self._working = number
+            self._workers += [asyncio.create_task(self._work(session)) for _ in range(number)]
+            await self._all_ended()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _all_ended(self) -> None:
+        """Wait for the workers, which after a failure or a signal end with the call they are at."""
+        await self._ended.wait()
+        grace = _GRACE if self._failure is None else self.api.timeout
+        await asyncio.wait(self._workers, timeout=grace)
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+
+    async def _work(self, session: aiohttp.ClientSession) -> None:
+        try:
+            while (item := await self._taken()) is not None:
+                await self._buy(session, item)
+        except Exception as error:  # noqa: BLE001  (raised when the others have ended)
+            self._failure = self._failure or error
+            self._ended.set()
+            self._may_go_on.set()
+        finally:
+            self._working -= 1
+            if not self._working:
+                self._ended.set()
+
+    async def _taken(self) -> Item | None:
+        """Return the next item, with its call taken out of the budget; None where there is none."""
+        while not self._ended.is_set() and self._next < len(self._wanted) and self._left > 0:
+            if not self._unproven or self._in_vain < self.api.stop_after:
+                self._in_vain += 1
+                self._left -= 1
+                self._next += 1
+                return self._wanted[self._next - 1]
+            self._may_go_on.clear()
+            await self._may_go_on.wait()
+        # Others may wait for what only those could tell that have ended.
+        self._may_go_on.set()
+        return None
+
+    async def _buy(self, session: aiohttp.ClientSession, item: Item) -> None:
+        """Ask until there is an answer, or nothing more to hope for."""
+        api, ledger = self.api, self.ledger
+        request = api.request(item)
+        if api.idempotency_header is not None:
+            request.headers[api.idempotency_header] = ledger.idempotency_key(item.key)
+        failures, progress = 0, self._answered
+        while await self._turn():
+            await ledger.sent(item.key)
+            wait = None
+            try:
+                response = await self._call(session, request)
+                if not (response.status in _PASSING or response.status >= 500):
+                    await self._note(item, response)
+                    return
+                reason = f"HTTP {response.status}"
+                await ledger.failed(item.key, reason)
+                wait = self._asked_to_wait(response)
+                # An API that is busy with the other calls has nothing against this one.
+                if response.status == 429 and self._answered > progress:
+                    failures, progress = 0, self._answered
+            except _FreeFailureError as error:
+                reason = str(error)
+                await ledger.failed(item.key, reason)
+            except _UnknownOutcomeError as error:
+                reason = str(error)
+                ledger.lose(item.key)
+                if ledger.count_lost:
+                    self._give_up()
+                    return
+            except asyncio.CancelledError:
+                ledger.lose(item.key)
+                raise
+            failures += 1
+            if failures > api.retries:
+                raise self._exhausted(item, reason, failures)
+            if wait is None:
+                await self._rest(_backoff(failures))
+
+    async def _call(self, session: aiohttp.ClientSession, request: Request) -> _Response:
+        import aiohttp
+        from yarl import URL
+
+        try:
+            async with session.request(
+                self.api.method,
+                URL(request.address, encoded=True),
+                data=request.body,
+                headers=request.headers,
+                allow_redirects=False,
+            ) as response:
+                body = await _body(response)
+                return _Response(response.status, response.headers, body)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise _FreeFailureError(f"no connection ({self._told(error)})") from None
+        except asyncio.TimeoutError:
+            raise _UnknownOutcomeError(f"no answer within {self.api.timeout:g} s") from None
+        except (aiohttp.InvalidURL, ValueError) as error:
+            raise InputError(
+                f"{self.api.path}, url: no request can be made of it ({self._told(error)})"
+            ) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _UnknownOutcomeError(f"a dropped connection ({self._told(error)})") from None
+
+    async def _note(self, item: Item, response: _Response) -> None:
+        """Note what is answered, where the request as such is not refused."""
+        api, status = self.api, response.status
+        if status in _WRONG_REQUEST or status < 200 or 300 <= status < 400:
+            await self.ledger.failed(item.key, f"HTTP {status}")
+            raise self._refused(response)
+        value, problem = (None, f"HTTP {status}") if status >= 400 else api.answer_in(response.body)
+        answer = Answer(item.key, value, problem)
+        has_class = self._has_class(answer)
+        text = "" if has_class else response.body.decode("utf-8", "replace")
+        await self.ledger.answered(answer, text, mendable=status < 300)
+        self._answered += 1
+        if has_class:
+            self._unproven = False
+            self._may_go_on.set()
+        elif self._unproven:
+            self._shown, self._reason = text, problem
+            self._check_first()
+        if self.on_answer is not None:
+            self.on_answer(self.ledger.answers[item.key])
+
+    def _give_up(self) -> None:
+        """Let another item take the place of one that is lost."""
+        self._in_vain -= 1
+        self._may_go_on.set()
+
+    def _check_first(self) -> None:
+        """Raise where the first answers all give no class."""
+        number = self.api.stop_after
+        # Answers are in the ledger a moment before those who asked for them go on.
+        first = list(islice(self.ledger.answers.values(), number))
+        if any(self._has_class(answer) for answer in first):
+            self._unproven = False
+            self._may_go_on.set()
+        if not self._unproven or len(first) < number:
+            return
+        why = self._reason or "no key of labels is among them"
+        keys = "'answer'" if self._reason else "'answer' or 'labels'"
+        if why.startswith("HTTP"):
+            keys = "'json', 'params' or 'url', with another --ledger"
+        raise InputError(
+            f"{self.api.path}: none of the first {number} answers gives a class "
+            f"({self.api.redact(why)}); one is {self._excerpt(self._shown) or 'empty'}\n"
+            f"mend {keys}, or set stop_after: 0; the answers are kept in {self.ledger.folder}, and "
+            "are read again without a call"
+        )
+
+    def _refused(self, response: _Response) -> InputError:
+        status = response.status
+        text = self._excerpt(response.body.decode("utf-8", "replace"))
+        if 300 <= status < 400:
+            place = self.api.redact(response.headers.get("Location", "nowhere"))[:_SHOWN]
+            return InputError(
+                f"{self.api.path}, url: HTTP {status}: it redirects to {place}, where no headers are "
+                "sent; if you trust that address, write it into the file"
+            )
+        remedy = {
+            401: "check the secrets in the environment, and 'headers'",
+            403: "check what the secrets in the environment permit",
+            405: "mend 'method'",
+        }.get(status, "mend 'url'")
+        return InputError(f"{self.api.path}: HTTP {status}: {text or 'no text'}\n{remedy}")
+
+    def _exhausted(self, item: Item, reason: str, times: int) -> EngineError:
+        often = "once" if times == 1 else f"{times} times"
+        return EngineError(
+            f"{self.api.path}: {reason} {often} for item {item.key!r}; the answers so far are in "
+            f"{self.ledger.folder}; go on with the same command"
+        )
+
+    def _excerpt(self, text: str) -> str:
+        return " ".join(self.api.redact(text).split())[:_SHOWN]
+
+    def _told(self, error: Exception) -> str:
+        return self._excerpt(str(error) or type(error).__name__)
+
+    async def _turn(self) -> bool:
+        """Wait until a call may leave; False where none may any more."""
+        while not self._ended.is_set():
+            now = time.monotonic()
+            if self._paused_until > now:
+                await self._rest(self._paused_until - now)
+                continue
+            if self.api.rate_limit is None:
+                return True
+            slot = max(now, self._slot)
+            self._slot = slot + 1 / self.api.rate_limit
+            if slot > now:
+                await self._rest(slot - now)
+            if self._paused_until <= time.monotonic():
+                return not self._ended.is_set()
+        return False
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait, unless the run ends."""
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), seconds)
+
+    def _asked_to_wait(self, response: _Response) -> float | None:
+        """Let all calls wait for as long as the API asks, and return how long, None if it does not."""
+        seconds = _retry_after(response.headers)
+        if seconds is None:
+            return None
+        if seconds > _MOST_PATIENCE:
+            raise EngineError(
+                f"{self.api.path}: HTTP {response.status}: the API asks to wait for "
+                f"{seconds / 3600:.1f} hours; the answers so far are in {self.ledger.folder}; go on "
+                "with the same command then"
+            )
+        self._paused_until = max(self._paused_until, time.monotonic() + seconds)
+        return seconds
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body, of one beyond measure the beginning."""
+    blocks, size = [], 0
+    async for block in response.content.iter_any():
+        blocks.append(block)
+        size += len(block)
+        if size > _LARGEST_BODY:
+            response.close()
+            break
+    return b"".join(blocks)
+
+
+def _backoff(failures: int) -> float:
+    """Return the seconds to wait after so many failures, so that not all come back at once."""
+    longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (failures - 1))
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311  (no secret)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds of a Retry-After header, None where there is none that can be read."""
+    text = headers.get("Retry-After", "").strip()
+    if text.isdecimal():
+        return float(text[:9])
+    try:
+        until = parsedate_to_datetime(text)
+        # By the clock that the date is of, where it is told.
+        told = headers.get("Date")
+        now = parsedate_to_datetime(told).timestamp() if told else time.time()
+        return max(0.0, until.timestamp() - now)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None

@@ -1,0 +1,219 @@
+"""Answers of a model by Beam's RunInference: a file, or a handler of the user's own."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+from apache_beam.ml.inference.base import (
+    KeyedModelHandler,
+    ModelHandler,
+    PredictionResult,
+    RunInference,
+)
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.shift.calls import Answer
+from slicebeam.transforms.checked_files import read_facts, write_facts
+from slicebeam.transforms.models import load_model, model_features, predict
+from slicebeam.transforms.storage import matching
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from slicebeam.pipelines.runner import Engine
+    from slicebeam.pipelines.shift.calls import Item
+    from slicebeam.pipelines.shift.ledger import Ledger
+    from slicebeam.pipelines.work_folder import WorkFolder
+    from slicebeam.transforms.storage import StoragePath
+
+# Items that go to a worker together, so that many share a call of the model.
+_TOGETHER = 512
+_ANSWERS = "answers"
+
+
+@dataclass(frozen=True)
+class Model:
+    """What answers, and what it reads.
+
+    Attributes
+    ----------
+    name : as the user gave it
+    columns : that it reads; empty for all
+    handler : makes the handler of Beam's, whose examples are dictionaries
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    handler: Callable[[], Any]
+
+
+class _FileHandler(ModelHandler):
+    """Runs a scikit-learn model on dictionaries of columns."""
+
+    def __init__(self, path: str, columns: Sequence[str]) -> None:
+        super().__init__()
+        self.path, self.columns = path, list(columns)
+
+    def load_model(self) -> Any:
+        return load_model(self.path)
+
+    def run_inference(
+        self,
+        batch: Sequence[dict[str, Any]],
+        model: Any,
+        inference_args: dict[str, Any] | None = None,  # noqa: ARG002  (Beam passes it)
+    ) -> Iterable[PredictionResult]:
+        import pyarrow as pa
+
+        table = pa.Table.from_pylist(list(batch))
+        predicted = predict(model, table, self.columns, self.path).to_pylist()
+        for row, value in zip(batch, predicted, strict=True):
+            yield PredictionResult(row, value)
+
+
+def open_model(name: str, features: Sequence[str], columns: Sequence[str]) -> Model:
+    """Return the model that ``--model`` names.
+
+    Parameters
+    ----------
+    name : file of a scikit-learn model, or ``module:factory`` of a function that returns a model
+        handler of Beam's, remote ones too
+    features : what it reads, where it does not say itself
+    columns : of the data
+
+    Raises
+    ------
+    InputError
+        There is no such model, or it needs a column that is not there.
+    """
+    module, colon, factory = name.partition(":")
+    if colon and "://" not in name:
+        handler = _factory(name, module, factory)
+        read = tuple(features)
+        made: Callable[[], Any] = handler
+    else:
+        read = tuple(model_features(load_model(name), features))
+        if not read:
+            raise InputError(
+                f"--model {name} does not say which columns it reads; name them by --features"
+            )
+        made = _FileModel(name, read)
+    for column in read:
+        if column not in columns:
+            raise InputError(
+                f"--model {name} reads column {column!r}, which the data does not have"
+            )
+    return Model(name, read, made)
+
+
+@dataclass(frozen=True)
+class _FileModel:
+    path: str
+    columns: tuple[str, ...]
+
+    def __call__(self) -> Any:
+        return _FileHandler(self.path, self.columns)
+
+
+def _factory(name: str, module: str, factory: str) -> Callable[[], Any]:
+    try:
+        found = getattr(importlib.import_module(module), factory)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"--model {name}: {error}; write module:function, of a module that can be imported"
+        ) from error
+    if not callable(found):
+        raise InputError(f"--model {name}: {factory} is no function that returns a model handler")
+    handler = found()
+    if not isinstance(handler, ModelHandler):
+        raise InputError(
+            f"--model {name}: {factory}() returns a {type(handler).__name__}, not a ModelHandler of "
+            "apache_beam.ml.inference"
+        )
+    return found
+
+
+@dataclass
+class ModelCalls:
+    """Asks a model for batches of items, one job each.
+
+    Attributes
+    ----------
+    model : is asked
+    ledger : gets the answers
+    work : keeps the answers of a job until they are in the ledger
+    engine : runs the jobs
+    on_answer : is told each new answer
+    """
+
+    model: Model
+    ledger: Ledger
+    work: WorkFolder
+    engine: Engine
+    on_answer: Callable[[], None]
+    _jobs: int = 0
+
+    def buy(self, items: Sequence[Item], most_calls: int | None) -> None:  # noqa: ARG002
+        """Note the answers of items that the ledger has none of.
+
+        What a job has answered stays in the work folder, so that one which is killed loses nothing.
+        """
+        folder = self.work.folder(_ANSWERS)
+        self._collect(folder, items)
+        missing = [item for item in items if item.key not in self.ledger.answers]
+        if missing:
+            self.ledger.sent_all([item.key for item in missing])
+            self._jobs += 1
+            elements = [(item.key, dict(item.fields)) for item in missing]
+            handler = KeyedModelHandler(self.model.handler())
+            self.engine.run(
+                lambda pipeline: (
+                    pipeline
+                    | "Items" >> beam.Create(elements)
+                    | "Spread" >> beam.Reshuffle()
+                    | "Ask" >> RunInference(handler)
+                    | "Batch" >> beam.BatchElements(min_batch_size=1, max_batch_size=_TOGETHER)
+                    | "Keep" >> beam.ParDo(_Keep(folder))
+                ),
+                f"answers-{self._jobs}",
+            )
+            self._collect(folder, missing)
+
+    def _collect(self, folder: StoragePath, items: Sequence[Item]) -> None:
+        wanted = {item.key for item in items} - set(self.ledger.answers)
+        found: dict[str, Any] = {}
+        for path in matching(folder, "*.json"):
+            found |= {key: value for key, value in read_facts(path).items() if key in wanted}
+        answers = [
+            Answer(key, value, None if value is not None else "no prediction")
+            for key, value in found.items()
+        ]
+        if answers:
+            self.ledger.answered_all(answers)
+        for _ in answers:
+            self.on_answer()
+
+
+class _Keep(beam.DoFn):
+    """Writes the predictions of a batch to a file that is named by what it holds."""
+
+    def __init__(self, folder: StoragePath) -> None:
+        self.folder = folder
+
+    def process(self, batch: Sequence[tuple[str, Any]]) -> Iterator[int]:
+        facts = {key: _scalar(result) for key, result in batch}
+        name = hashlib.sha256(json.dumps(sorted(facts)).encode()).hexdigest()[:24]
+        write_facts(self.folder / f"{name}.json", facts)
+        yield len(facts)
+
+
+def _scalar(result: Any) -> Any:
+    """Return a prediction as JSON has it; None where it is no single value."""
+    value = result.inference if isinstance(result, PredictionResult) else result
+    value = getattr(value, "item", lambda: value)() if getattr(value, "size", 1) == 1 else None
+    return value if isinstance(value, (str, bool, int, float)) else None

@@ -1,0 +1,62 @@
+"""Keeps secrets out of what is written and said, in whatever form they come back."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import quote, quote_plus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# A word as short as this may be part of others that are no secret.
+_SHORT = 6
+
+
+def hiding(secrets: Iterable[str]) -> re.Pattern[str] | None:
+    """Return the expression of all that gives a secret away, None where nothing does."""
+    forms: set[str] = set()
+    for secret in secrets:
+        forms |= {form for form in _forms(secret) if form.strip()}
+    if not forms:
+        return None
+    longest_first = sorted(forms, key=lambda form: (-len(form), form))
+    return re.compile("|".join(map(_expression, longest_first)))
+
+
+def _expression(form: str) -> str:
+    escaped = re.escape(form)
+    if len(form) >= _SHORT:
+        return escaped
+    return rf"(?<![A-Za-z0-9]){escaped}(?![A-Za-z0-9])"
+
+
+def _forms(secret: str) -> set[str]:
+    quotings = {quote(secret, safe=""), quote(secret), quote_plus(secret)}
+    escaped = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    return {
+        secret,
+        secret.strip(),
+        *quotings,
+        *(re.sub("%..", lambda found: found[0].lower(), one) for one in quotings),
+        *escaped,
+        *(one.replace("/", "\\/") for one in escaped),
+        repr(secret)[1:-1],
+        html.escape(secret),
+        *_base64_forms(secret.encode()),
+    }
+
+
+def _base64_forms(secret: bytes) -> Iterator[str]:
+    """Yield the secret in base64, also where it stands behind others, as in ``user:password``."""
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        yield encode(secret).decode().rstrip("=")
+        if len(secret) < _SHORT:
+            continue
+        for before in range(3):
+            # Only the signs that the bytes before and after it have no part in.
+            first, last = -(-before * 8 // 6), (before + len(secret)) * 8 // 6
+            yield encode(bytes(before) + secret).decode()[first:last]

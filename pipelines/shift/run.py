@@ -1,0 +1,350 @@
+"""``slicebeam shift``: from a labelled pool to the document that tells how an API changed."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.changelist_files import read_shift
+from slicebeam.pipelines.given_slices import given_slices, read_given
+from slicebeam.pipelines.preparation import read_source
+from slicebeam.pipelines.search import places_of, resumable, writer
+from slicebeam.pipelines.shift.answers import Classes, LedgerAnswers, RecordedAnswers, api_answers
+from slicebeam.pipelines.shift.assessment import Stopping, assess, check_budget, strata_of
+from slicebeam.pipelines.shift.config import parse_budget
+from slicebeam.pipelines.shift.document import Bill, build
+from slicebeam.pipelines.shift.findings import find, find_slices, old_of_document, old_of_pool
+from slicebeam.pipelines.shift.pool import PoolColumns, by_values, read_pool
+from slicebeam.pipelines.stage import Stage
+from slicebeam.pipelines.work_folder import WorkFolder
+from slicebeam.transforms.extract_predictions import class_type
+from slicebeam.transforms.publish import published_together, version_of
+from slicebeam.transforms.storage import storage_path
+
+if TYPE_CHECKING:
+    from slicebeam.metrics.shift.strata import Strata
+    from slicebeam.pipelines.changelist import ShiftChangeList
+    from slicebeam.pipelines.runner import Engine
+    from slicebeam.pipelines.search import Places
+    from slicebeam.pipelines.shift.answers import Answers
+    from slicebeam.pipelines.shift.api_file import ApiFile
+    from slicebeam.pipelines.shift.config import ShiftConfig
+    from slicebeam.pipelines.shift.findings import Old
+    from slicebeam.pipelines.shift.ledger import Ledger
+    from slicebeam.pipelines.shift.pool import Pool
+    from slicebeam.pipelines.terminal import Terminal
+    from slicebeam.transforms.conditions import Membership
+    from slicebeam.transforms.sources import Source
+    from slicebeam.transforms.storage import StoragePath
+
+
+@dataclass(frozen=True)
+class PublishedShift:
+    """What a shift published.
+
+    Attributes
+    ----------
+    changelist : the document
+    changelist_path : where it is
+    """
+
+    changelist: ShiftChangeList
+    changelist_path: StoragePath
+
+
+def run_shift(
+    config: ShiftConfig, engine: Engine, terminal: Terminal, *, resume: bool = False
+) -> PublishedShift:
+    """Ask as few items as it takes, and publish how the confusion matrix shifted.
+
+    Raises
+    ------
+    InputError
+        The options or the data are wrong, or the API refuses the requests.
+    EngineError
+        The engine, the API or the storage failed; every answer is in the ledger.
+    """
+    api = _api(config)
+    price, currency = _price(config, api)
+    limit = None if config.budget is None else parse_budget(config.budget).calls(price, currency)
+    places = places_of(config)
+    document = places.output / "changelist.json"
+    before = [version_of(document)]
+    told = None if config.old_matrix is None else read_shift(config.old_matrix, "--old-matrix")
+    work = begin(config, places, engine, terminal, resume=resume)
+    with work, resumable(work), ExitStack() as stack:
+        sliced = read_sliced_pool(config, places, work, engine, terminal, api, limit, told)
+        pool = sliced.pool
+        strata = strata_of(pool)
+        check_budget(strata, config.used_method, limit)
+        # What is wrong with it is said before anything is paid.
+        old = _old(config, strata, pool, told)
+        asking = _Asking(config, sliced, api, places, work, engine)
+        answers, ledger = asking.open(stack)
+        stopping = Stopping(limit, config.target_error, config.confidence)
+        terminal.stage(_asked(asking, stopping, pool.rows, price, currency))
+        assessed = assess(pool, config.used_method, answers, stopping, config.seed, asking.count)
+        terminal.stage(Stage("describing what was found"))
+        bill = Bill(
+            limit,
+            price,
+            currency,
+            answers.replayed if isinstance(answers, LedgerAnswers) else 0,
+            0 if ledger is None else ledger.unaccounted,
+            config.replay_prediction or config.api or config.model or "",
+        )
+        changelist = build(
+            config,
+            pool,
+            assessed,
+            find(assessed, config.used_method, old, config.confidence),
+            find_slices(assessed, pool, config.used_method, config.confidence),
+            () if sliced.by is None else sliced.by.predicates,
+            bill,
+            engine.name,
+            old.warnings,
+        )
+        with published_together([document], before, writer()) as (stream,):
+            stream.write(changelist.to_json().encode("utf-8"))
+            work.check(at_once=True)
+        try:
+            work.remove()
+        except EngineError as error:
+            # What was found is published, which is what counts.
+            terminal.note(str(error))
+    return PublishedShift(changelist, document)
+
+
+def begin(
+    config: ShiftConfig, places: Places, engine: Engine, terminal: Terminal, *, resume: bool
+) -> WorkFolder:
+    """Return the work folder of a run, which is this run's from now on."""
+    engine.check_storage([*places.files, places.work])
+    work = WorkFolder(places.work)
+    terminal.begin(config, places.files, engine.name)
+    work.begin(config, places.files, resume=resume)
+    engine.log_to(work.path / "workers.log", work.run_id, resumes=resume)
+    return work
+
+
+def _api(config: ShiftConfig) -> ApiFile | None:
+    if config.api is None:
+        return None
+    from slicebeam.pipelines.shift.api_file import ApiFile
+
+    return ApiFile.read(config.api, os.environ)
+
+
+def priced(config: ShiftConfig) -> tuple[float | None, str | None]:
+    """Return the price of a call and its currency, as the options or the --api file tell them."""
+    return _price(config, _api(config))
+
+
+def _price(config: ShiftConfig, api: ApiFile | None) -> tuple[float | None, str | None]:
+    """Return the price of a call and its currency."""
+    currency = None if api is None else api.currency
+    if config.price is not None:
+        wanted = None if config.budget is None else parse_budget(config.budget).currency
+        return config.price, currency or wanted or "USD"
+    return (None, None) if api is None or api.price is None else (api.price, api.currency)
+
+
+def _old(config: ShiftConfig, strata: Strata, pool: Pool, told: ShiftChangeList | None) -> Old:
+    if told is None:
+        return old_of_pool(strata)
+    return old_of_document(strata, pool, told, config.old_matrix or "")
+
+
+@dataclass(frozen=True)
+class SlicedPool:
+    """The pool, and what it was read by.
+
+    Attributes
+    ----------
+    pool : in strata
+    source : of its examples
+    class_type : in which classes are compared
+    by : slices for which the shift is wanted too
+    model : what answers, where a model does
+    """
+
+    pool: Pool
+    source: Source
+    class_type: str
+    by: Membership | None
+    model: Any = None
+
+
+def read_sliced_pool(
+    config: ShiftConfig,
+    places: Places,
+    work: WorkFolder,
+    engine: Engine,
+    terminal: Terminal,
+    api: ApiFile | None,
+    limit: int | None,
+    told: ShiftChangeList | None = None,
+) -> SlicedPool:
+    """Read the pool with the columns that the options name.
+
+    Parameters
+    ----------
+    limit : items of a stratum that may be asked; None for all
+    told : the document of --old-matrix, whose classes are classes of the pool
+    """
+    terminal.stage(Stage("reading the pool"))
+    source = read_source(config, places.files, work, engine)
+    if source.rows == 0:
+        raise InputError(f"--data {' '.join(config.data)}: there are no examples in it")
+    label_type = source.column_type(config.label, "--label")
+    common = class_type(config.label, label_type, config.label, label_type)
+    for option, name in (
+        ("--old-prediction", config.old_prediction),
+        ("--replay-prediction", config.replay_prediction),
+    ):
+        if name is not None:
+            kind = class_type(config.label, label_type, name, source.column_type(name, option))
+            common = "double" if "double" in (common, kind) else common
+    for option, name in (("--difficulty", config.difficulty), ("--example-id", config.example_id)):
+        if name is not None:
+            source.column_type(name, option)
+    by = None
+    if config.by is not None:
+        by = by_values(source, config.by)
+    elif config.changelist is not None:
+        by = given_slices(read_given(config.changelist, None), source.schema).membership
+    model = None
+    fields: tuple[str, ...] = ()
+    if api is not None:
+        fields = api.columns
+        for name in fields:
+            source.column_type(name, f"--api {config.api}")
+    elif config.model is not None:
+        from slicebeam.pipelines.shift.model_answers import open_model
+
+        model = open_model(config.model, config.features, source.schema.names)
+        fields = model.columns or tuple(
+            name
+            for name in source.schema.names
+            if name not in (config.label, config.old_prediction)
+        )
+    columns = PoolColumns(
+        config.label,
+        config.old_prediction,
+        config.difficulty,
+        config.replay_prediction,
+        config.example_id,
+        tuple(fields),
+        by,
+        common,
+    )
+    labels = () if api is None or api.labels is None else tuple(dict.fromkeys(api.labels.values()))
+    if told is not None:
+        kinds = (str,) if common == "string" else (bool, int, float)
+        # One of another kind is refused where the matrix is read.
+        labels += tuple(one for one in told.shift.predictions if isinstance(one, kinds))
+    pool = read_pool(
+        columns,
+        source,
+        bins=config.bins,
+        signed=config.used_method == "plus",
+        seed=config.seed,
+        most=limit,
+        work=work,
+        engine=engine,
+        extra_classes=labels,
+    )
+    return SlicedPool(pool, source, common, by, model)
+
+
+class _Asking:
+    """Opens what answers, and counts the answers."""
+
+    def __init__(
+        self,
+        config: ShiftConfig,
+        sliced: SlicedPool,
+        api: ApiFile | None,
+        places: Places,
+        work: WorkFolder,
+        engine: Engine,
+    ) -> None:
+        self.config, self.sliced, self.api = config, sliced, api
+        self.places, self.work, self.engine = places, work, engine
+        self.answered = 0
+        self._bought = 0
+
+    def count(self, answers: int) -> None:
+        """Take note of the answers of the batches that are finished."""
+        self.answered, self._bought = answers, 0
+
+    def _one(self) -> None:
+        self._bought += 1
+
+    def done(self) -> int:
+        """Return the answers so far."""
+        return self.answered + self._bought
+
+    def open(self, stack: ExitStack) -> tuple[Answers, Ledger | None]:
+        """Return what answers, and the ledger that the stack closes."""
+        items = self.sliced.pool.items
+        if items.recorded is not None:
+            return RecordedAnswers(items.recorded), None
+        from slicebeam.pipelines.shift.ledger import Ledger
+
+        config, api = self.config, self.api
+        folder = (
+            storage_path(config.ledger, "--ledger")
+            if config.ledger
+            else self.places.output / "ledger"
+        )
+        classes = Classes(self.sliced.pool.classes, self.sliced.class_type)
+        ledger = stack.enter_context(
+            Ledger.open(
+                folder,
+                self._identity(),
+                count_lost=api is not None and api.lost_calls == "count",
+                redact=str if api is None else api.redact,
+            )
+        )
+        if api is not None:
+            from slicebeam.pipelines.shift.http_api import HttpApi
+
+            return api_answers(items, classes, ledger, HttpApi(api), self._one), ledger
+        from slicebeam.pipelines.shift.model_answers import ModelCalls
+
+        calls = ModelCalls(self.sliced.model, ledger, self.work, self.engine, self._one)
+        return LedgerAnswers(items, classes, ledger, calls.buy, lambda value: value), ledger
+
+    def _identity(self) -> dict[str, str]:
+        """Return what the answers of the ledger are answers to."""
+        identity = {"model": self.config.model or ""}
+        if self.api is not None:
+            identity = {"api": self.api.identity}
+        if self.config.example_id is None:
+            # A row's position says which item it is as long as the data stays the same.
+            identity["data"] = (
+                f"{self.sliced.pool.rows} examples, {self.sliced.pool.fingerprint:016x}"
+            )
+        else:
+            identity["example_id"] = self.config.example_id
+        return identity
+
+
+def _asked(
+    asking: _Asking, stopping: Stopping, rows: int, price: float | None, currency: str | None
+) -> Stage:
+    total = rows if stopping.calls is None else min(stopping.calls, rows)
+    most = f"asking up to {total:,} of {rows:,} items"
+    if price is not None:
+        most += f" for at most {total * price:,.2f} {currency}"
+    if stopping.target_error is not None:
+        most += f", until the error is below {stopping.target_error:g}"
+
+    def spent() -> str:
+        return "" if price is None else f", {asking.done() * price:,.2f} {currency}"
+
+    return Stage(most, asking.done, "answers", total, spent)

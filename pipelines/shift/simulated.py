@@ -1,0 +1,274 @@
+"""``--plan`` and ``--repeat``: what a method would find, without asking anybody."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.shift.allocation import batch_size, smallest_budget
+from slicebeam.metrics.shift.churn import churned
+from slicebeam.metrics.shift.quality import calls_for_target, qualities
+from slicebeam.metrics.shift.simulation import Items
+from slicebeam.metrics.shift.strata import Strata
+from slicebeam.pipelines.search import places_of, resumable
+from slicebeam.pipelines.shift.assessment import check_budget
+from slicebeam.pipelines.shift.config import parse_budget
+from slicebeam.pipelines.shift.run import begin, priced, read_sliced_pool
+from slicebeam.pipelines.stage import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.shift.allocation import Method
+    from slicebeam.pipelines.runner import Engine
+    from slicebeam.pipelines.shift.config import ShiftConfig
+    from slicebeam.pipelines.shift.pool import Pool
+    from slicebeam.pipelines.terminal import Terminal
+
+# What an update may change: shares of the predictions, and a whole new API.
+CHURNS: tuple[float | None, ...] = (0.02, 0.05, 0.10, None)
+_BUDGETS = (250, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000)
+# Methods that a plan holds against each other.
+_PLANNED: tuple[Method, ...] = ("plus", "masa", "proportional", "uniform")
+_RUNS = 100
+# Items that are simulated at most: a larger pool is no harder, and its sample no smaller.
+_MOST_ITEMS = 1_000_000
+_DEFAULT_TARGET = 0.01
+# Numbers of calls at which the error is measured on the way to the target.
+_CHECKS = 60
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How good a method was on recorded answers, over R runs; what ``--repeat --json`` prints.
+
+    Attributes
+    ----------
+    method, budget, repeat : as asked
+    mse_frobenius : mean squared Frobenius error of the new matrix after the budget
+    q95_frobenius : error below which 95 % of the runs are
+    accuracy_bias : mean estimated accuracy minus the true one
+    accuracy_coverage : share of runs whose interval of the accuracy holds the true one
+    cell_coverage : mean share of runs whose interval of a cell does, of cells that were predicted
+    calls_for_target : calls from which 95 % of the runs have at most the target error; None where the
+        budget does not suffice
+    """
+
+    method: Method
+    budget: int
+    repeat: int
+    mse_frobenius: float
+    q95_frobenius: float
+    accuracy_bias: float
+    accuracy_coverage: float
+    cell_coverage: float
+    calls_for_target: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a budget would give.
+
+    Attributes
+    ----------
+    method, churn, budget : the plan; a churn of None is a whole new API
+    cost : of the calls; None without a price
+    q95_frobenius : error below which 95 % of the runs are
+    accuracy_width, cell_width : mean widths of the intervals
+    """
+
+    method: Method
+    churn: float | None
+    budget: int
+    cost: float | None
+    q95_frobenius: float
+    accuracy_width: float
+    cell_width: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+
+def measure(config: ShiftConfig, engine: Engine, terminal: Terminal, *, resume: bool) -> Measured:
+    """Return how good the method is on recorded answers."""
+    runs = config.repeat or 1
+    (pool,) = _read(config, engine, terminal, resume=resume, methods=[config.used_method])
+    strata, items = _simulated(pool)
+    budget = _budget(config, strata, priced(config)[0])
+    check_budget(strata, config.used_method, budget)
+    terminal.stage(Stage(f"running --method {config.used_method} {runs:,} times"))
+    found = qualities(
+        strata,
+        items,
+        config.used_method,
+        _checks(config.used_method, strata, budget),
+        runs,
+        config.seed,
+        confidence=config.confidence,
+        replacement=config.replacement,
+    )
+    last = found[-1]
+    return Measured(
+        config.used_method,
+        budget,
+        runs,
+        last.mean_squared,
+        last.quantile(),
+        last.accuracy_bias,
+        last.accuracy_coverage,
+        last.cell_coverage,
+        calls_for_target(found, config.target_error or _DEFAULT_TARGET),
+    )
+
+
+def plan(config: ShiftConfig, engine: Engine, terminal: Terminal, *, resume: bool) -> list[Planned]:
+    """Return what each budget would give, by method and by how much an update changes."""
+    price, _ = priced(config)
+    runs = config.repeat or _RUNS
+    methods = _PLANNED if config.method is None else (config.method,)
+    # Of the methods, only plus has a signed difficulty.
+    ways: list[Method] = [
+        "plus" if signed else "masa" for signed in sorted({one == "plus" for one in methods})
+    ]
+    read = _read(config, engine, terminal, resume=resume, methods=ways)
+    pools = dict(zip([way == "plus" for way in ways], read, strict=True))
+    planned = []
+    for method in methods:
+        strata, items = _simulated(pools[method == "plus"])
+        budgets = _budgets(config, strata, method, price)
+        if items.old is None:
+            raise TypeError("a plan without old predictions")
+        label = np.repeat(strata.row, strata.sizes)
+        for churn in CHURNS:
+            what = "a whole new API" if churn is None else f"{churn:.0%} of the predictions changed"
+            terminal.stage(Stage(f"simulating --method {method}, {what}"))
+            new = churned(items.old, label, strata.old_matrix, churn, runs, config.seed)
+            found = qualities(
+                strata,
+                Items(items.identity, new, items.old),
+                method,
+                budgets,
+                runs,
+                config.seed,
+                confidence=config.confidence,
+            )
+            planned += [
+                Planned(
+                    method,
+                    churn,
+                    each.calls,
+                    None if price is None else each.calls * price,
+                    each.quantile(),
+                    each.accuracy_width,
+                    each.cell_width,
+                )
+                for each in found
+            ]
+    return planned
+
+
+def _read(
+    config: ShiftConfig,
+    engine: Engine,
+    terminal: Terminal,
+    *,
+    resume: bool,
+    methods: Sequence[Method],
+) -> list[Pool]:
+    """Return all items of the pool, or as many as are simulated, stratified as each method wants."""
+    places = places_of(config)
+    work = begin(config, places, engine, terminal, resume=resume)
+    with work, resumable(work):
+        pools = []
+        for method in methods:
+            own = config.model_copy(update={"method": method, "api": None})
+            sliced = read_sliced_pool(own, places, work, engine, terminal, None, _MOST_ITEMS)
+            pools.append(sliced.pool)
+        try:
+            work.remove()
+        except EngineError as error:
+            terminal.note(str(error))
+    return pools
+
+
+def _checks(method: Method, strata: Strata, budget: int) -> list[int]:
+    """Return the numbers of calls at which the error is measured; the budget is the last."""
+    least = min(smallest_budget(strata), budget)
+    checks = np.unique(np.geomspace(max(least, budget // 200), budget, _CHECKS).astype(np.int64))
+    checks = checks[checks >= least]
+    if method == "masa":
+        # It looks at the answers where a batch ends: measured elsewhere, it would ask other items
+        # than an assessment does.
+        ends = [0]
+        while ends[-1] < budget:
+            ends.append(min(ends[-1] + batch_size(ends[-1]), budget))
+        checks = np.unique(np.array(ends)[np.searchsorted(ends, checks)])
+    return [int(check) for check in checks]
+
+
+def _simulated(pool: Pool) -> tuple[Strata, Items]:
+    """Return the pool that is simulated: all of it, or of each stratum as large a share.
+
+    The last column of its matrices is "no result".
+    """
+    items = pool.items
+    share = min(1.0, _MOST_ITEMS / pool.rows)
+    sizes = np.minimum(
+        np.maximum(np.rint(pool.sizes * share).astype(np.int64), np.minimum(pool.sizes, 2)),
+        np.diff(pool.starts),
+    )
+    begins = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    kept = np.repeat(pool.starts[:-1] - begins, sizes) + np.arange(int(sizes.sum()))
+    classes = len(pool.classes) + 1
+    old: NDArray[np.int32] | None = None
+    counts = None
+    if items.old is not None:
+        old = items.old[kept]
+        stratum = np.repeat(np.arange(sizes.size), sizes)
+        counts = np.bincount(stratum * classes + old, minlength=sizes.size * classes)
+        counts = counts.reshape(sizes.size, classes)
+    if items.recorded is not None:
+        recorded = items.recorded[kept]
+        new = np.where(recorded < 0, classes - 1, recorded)
+    elif old is not None:
+        new = old
+    else:
+        raise TypeError("a pool without answers and without old predictions")
+    strata = Strata(pool.stratum_row, sizes, (pool.labels.size, classes), pool.labels, counts)
+    return strata, Items(items.identity[kept], new, old)
+
+
+def _budget(config: ShiftConfig, strata: Strata, price: float | None) -> int:
+    total = int(strata.sizes.sum())
+    if config.budget is None:
+        return total
+    calls = parse_budget(config.budget).calls(price, priced(config)[1])
+    return calls if config.replacement else min(calls, total)
+
+
+def _budgets(
+    config: ShiftConfig, strata: Strata, method: Method, price: float | None
+) -> Sequence[int]:
+    """Return the numbers of calls that a plan shows."""
+    total = int(strata.sizes.sum())
+    least = 2 if method == "uniform" else smallest_budget(strata)
+    most = total if config.budget is None else _budget(config, strata, price)
+    budgets = [budget for budget in _BUDGETS if least <= budget < most]
+    if config.budget is not None or not budgets:
+        budgets.append(most)
+    if budgets[-1] < least:
+        raise InputError(
+            f"--budget buys {most:,} calls, but --method {method} needs {least:,} at least: two for "
+            f"each of the {strata.count} strata; raise it, or lower --bins"
+        )
+    return budgets

@@ -1,0 +1,272 @@
+"""What a user sees of a shift: the heat map of what changed, plans, and measurements."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from slicebeam.pipelines.changelist import ShiftChangeList
+    from slicebeam.pipelines.changelist_shift import Shift
+    from slicebeam.pipelines.shift.run import PublishedShift
+    from slicebeam.pipelines.shift.simulated import Measured, Planned
+
+# A matrix of more classes than this is told by its cells that changed.
+_MOST_CLASSES = 12
+_MOST_CELLS = 12
+_MOST_SLICES = 12
+_PIPED_WIDTH = 120
+_NO_RESULT = "no result"
+
+
+def summary_json(published: PublishedShift) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
+    document = published.changelist
+    change, shift = document.global_[0], document.shift
+    delta = change.delta
+    return {
+        "summary": document.summary,
+        "changelist": str(published.changelist_path),
+        "examples": document.dataset.n,
+        "method": shift.method,
+        "calls": shift.cost.calls,
+        "replayed": shift.cost.replayed,
+        "no_result": shift.cost.no_result,
+        "unaccounted": shift.cost.unaccounted,
+        "spent": shift.cost.spent,
+        "currency": shift.cost.currency,
+        "stopped": shift.stopped,
+        "frobenius_bound": shift.frobenius_bound,
+        "accuracy": change.after.value,
+        "accuracy_was": None if change.before is None else change.before.value,
+        "accuracy_shift": None if delta is None else [delta.value, delta.lo, delta.hi],
+        "significant": change.significant,
+        "labels": list(shift.labels),
+        "predictions": list(shift.predictions),
+        "shift": [list(row) for row in shift.shift],
+        "changed": [
+            {
+                "label": cell.label,
+                "prediction": cell.prediction,
+                "shift": cell.shift.value,
+                "lo": cell.shift.lo,
+                "hi": cell.shift.hi,
+                "q_value": cell.p_adjusted,
+            }
+            for cell in shift.changed
+        ],
+        "slices": [
+            {
+                "slice_id": one.slice_id,
+                "slice": one.name,
+                "n": one.size.n,
+                "accuracy": one.changes[0].after.value,
+                "shift": None if one.changes[0].delta is None else one.changes[0].delta.value,
+                "q_value": one.changes[0].p_adjusted,
+                "significant": one.changes[0].significant,
+            }
+            for one in document.slices[:_MOST_SLICES]
+        ],
+        "warnings": list(shift.warnings),
+    }
+
+
+def print_json(content: Any) -> None:
+    """Write a JSON line to stdout."""
+    sys.stdout.write(json.dumps(content, ensure_ascii=False) + "\n")
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _PIPED_WIDTH
+    return console
+
+
+def show(published: PublishedShift) -> None:
+    """Print what changed and where the document is."""
+    console = _console()
+    document = published.changelist
+    shift = document.shift
+    console.print()
+    console.print(document.summary, markup=False)
+    console.print()
+    if len(shift.labels) <= _MOST_CLASSES and len(shift.predictions) <= _MOST_CLASSES:
+        console.print("New minus old share of all examples, in points (* changed):", markup=False)
+        console.print(_heat_map(shift))
+    elif shift.changed:
+        console.print(_cells(shift))
+    if document.slices:
+        console.print(_slices(document))
+    for line in _notes(document):
+        console.print(line, markup=False, style="dim")
+    console.print()
+    # Paths are printed raw, so that no terminal width breaks them.
+    console.out(str(published.changelist_path), highlight=False)
+
+
+def _name(value: Any) -> str:
+    return _NO_RESULT if value is None else str(value)
+
+
+def _heat_map(shift: Shift) -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("label", justify="right")
+    for prediction in shift.predictions:
+        table.add_column(Text(_name(prediction)), justify="right")
+    changed = {(cell.label, cell.prediction) for cell in shift.changed}
+    largest = max((abs(value) for row in shift.shift for value in row), default=0.0) or 1.0
+    for label, row in zip(shift.labels, shift.shift, strict=True):
+        cells = []
+        for prediction, value in zip(shift.predictions, row, strict=True):
+            star = "*" if (label, prediction) in changed else " "
+            cells.append(Text(f"{100 * value:+.2f}{star}", style=_color(value / largest)))
+        table.add_row(Text(_name(label)), *cells)
+    return table
+
+
+def _color(strength: float) -> str:
+    """Return red for what was predicted less and blue for what was predicted more."""
+    level = round(200 * min(1.0, abs(strength)))
+    if level < 20:
+        return "dim"
+    hue = (255, 255 - level, 255 - level) if strength < 0 else (255 - level, 255 - level, 255)
+    return "black on #{:02x}{:02x}{:02x}".format(*hue)
+
+
+def _cells(shift: Shift) -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for header in ("label", "prediction", "shift (points)", "interval", "q"):
+        table.add_column(header, justify="right")
+    for cell in shift.changed[:_MOST_CELLS]:
+        value = cell.shift
+        table.add_row(
+            Text(_name(cell.label)),
+            Text(_name(cell.prediction)),
+            f"{100 * (value.value or 0):+.2f}",
+            f"{100 * (value.lo or 0):+.2f} … {100 * (value.hi or 0):+.2f}",
+            f"{cell.p_adjusted:.1e}",
+        )
+    return table
+
+
+def _slices(document: ShiftChangeList) -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    calls = {one.slice_id: one.calls for one in document.shift.slices}
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for header in ("n", "calls", "accuracy", "was", "shift", "interval", "q"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("slice", overflow="fold")
+    for one in document.slices[:_MOST_SLICES]:
+        change = one.changes[0]
+        before, delta = change.before, change.delta
+        table.add_row(
+            f"{one.size.n:,}",
+            f"{calls[one.slice_id]:,}",
+            f"{change.after.value or 0:.3f}",
+            "" if before is None else f"{before.value or 0:.3f}",
+            "" if delta is None else f"{delta.value or 0:+.3f}",
+            "" if delta is None else f"{delta.lo or 0:+.3f} … {delta.hi or 0:+.3f}",
+            f"{change.p_adjusted or 0:.1e}",
+            Text(one.name),
+            style=None if change.significant else "dim",
+        )
+    return table
+
+
+def _notes(document: ShiftChangeList) -> list[str]:
+    shift = document.shift
+    why = {
+        "budget": "the budget was spent",
+        "target_error": "the target error was reached",
+        "pool": "every item was asked",
+    }[shift.stopped]
+    asked = f"{shift.cost.calls:,} of {document.dataset.n:,} items were asked"
+    replayed = f"{shift.cost.replayed:,} answers"
+    bound = f"{shift.frobenius_bound:.4f} with {shift.confidence:.0%} confidence"
+    lines = [
+        f"{asked} (--method {shift.method}), until {why}; {replayed} were in the ledger.",
+        f"The error of the matrix (Frobenius) is below {bound}.",
+        shift.corrected_for,
+    ]
+    if len(document.slices) > _MOST_SLICES:
+        lines.append(f"and {len(document.slices) - _MOST_SLICES:,} more slices in the document")
+    return [*lines, *shift.warnings]
+
+
+def show_measured(found: Measured) -> None:
+    """Print how good a method was."""
+    console = _console()
+    console.print()
+    console.print(
+        f"--method {found.method}, {found.repeat:,} runs of {found.budget:,} calls", markup=False
+    )
+    target = "not within the budget"
+    if found.calls_for_target is not None:
+        target = f"{found.calls_for_target:,.0f}"
+    for text, value in (
+        ("Frobenius error, root of the mean square", f"{found.mse_frobenius**0.5:.5f}"),
+        ("Frobenius error of 95 % of the runs, below", f"{found.q95_frobenius:.5f}"),
+        ("bias of the accuracy", f"{found.accuracy_bias:+.5f}"),
+        ("coverage of the accuracy's interval", f"{found.accuracy_coverage:.3f}"),
+        ("mean coverage of the cells' intervals", f"{found.cell_coverage:.3f}"),
+        ("calls for the target error in 95 % of the runs", target),
+    ):
+        console.print(f"  {text:<48}{value:>22}", markup=False)
+
+
+def show_plan(planned: Sequence[Planned], currency: str | None) -> None:
+    """Print what each budget would give."""
+    from rich import box
+    from rich.table import Table
+
+    console = _console()
+    for churn in dict.fromkeys(one.churn for one in planned):
+        what = "a whole new API" if churn is None else f"{churn:.0%} of the predictions change"
+        console.print()
+        console.print(f"If {what}:" if churn is not None else f"With {what}:", markup=False)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        headers = ["method", "calls", "error (95 %)", "accuracy ±", "cells ±"]
+        if currency is not None:
+            headers.insert(2, currency)
+        for header in headers:
+            table.add_column(header, justify="right")
+        for one in planned:
+            if one.churn != churn:
+                continue
+            cells = [
+                one.method,
+                f"{one.budget:,}",
+                f"{one.q95_frobenius:.4f}",
+                f"{one.accuracy_width / 2:.4f}",
+                f"{one.cell_width / 2:.4f}",
+            ]
+            if currency is not None:
+                cells.insert(2, f"{one.cost or 0:,.2f}")
+            table.add_row(*cells)
+        console.print(table)
+    console.print(
+        "error: Frobenius error of the new matrix that 95 % of the runs stay below; ±: half the mean "
+        "width of the intervals.",
+        markup=False,
+        style="dim",
+    )

@@ -1,0 +1,353 @@
+"""Shifts of real prediction APIs: calls for an error, coverage, the stopping rule, and the cost.
+
+Run it alone: ``python tests/benchmarks/shift.py [--only queries,plus,coverage,stopping,pool,calls]
+[--runs 500]``. It prints Markdown tables, measured beside expected, and ends with 1 where a bar is
+missed. All seeds are fixed. The whole takes about ten minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from slicebeam.metrics.shift.allocation import batch_size, smallest_budget
+from slicebeam.metrics.shift.churn import churned
+from slicebeam.metrics.shift.estimates import estimate
+from slicebeam.metrics.shift.quality import calls_for_target, qualities, true_matrices
+from slicebeam.metrics.shift.simulation import Items, simulate, summarise
+from slicebeam.metrics.shift.stopping import error_bound, first_check
+from slicebeam.metrics.shift.strata import Strata
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+DATA = Path(__file__).parents[2] / "examples" / "prediction_apis"
+BINS = 3
+TARGET = 0.01
+# New API, old API, calls for an error of 0.01 in 95 % of the runs: MASA with replacement, uniform,
+# uniform and post-stratified by label, MASA without replacement, and the tolerance.
+SETS: dict[str, tuple[str, str, tuple[float, float, float, float], float]] = {
+    "imdb": ("amazon", "google", (9100, 19700, 10000, 6500), 0.15),
+    "rafdb": ("microsoft", "facepp", (5500, 17100, 7300, 4100), 0.10),
+    "digit": ("ibm", "google", (4100, 15300, 6000, 1200), 0.10),
+    "command": ("google", "microsoft", (2200, 14100, 3200, 2200), 0.10),
+}
+# Share of the predictions that change, and the bar of the calls against MASA's.
+CHURNS = {0.02: 0.25, 0.05: 0.45, 0.10: 0.65}
+LEAST_COVERAGE = 0.93
+BUDGETS = (500, 1000, 2000, 4000)
+TARGETS = (0.03, 0.02, 0.01)
+# Seconds.
+MOST_POOL_CPU, MOST_CALLS_WALL = 10.0, 10.0
+
+
+@dataclass(frozen=True)
+class Real:
+    """A data set: labels, new predictions and a confidence of its items."""
+
+    name: str
+    label: NDArray[np.int64]
+    new: NDArray[np.int64]
+    old: NDArray[np.int64]
+    confidence: NDArray[np.float64]
+
+    @property
+    def classes(self) -> int:
+        return int(max(self.label.max(), self.new.max(), self.old.max())) + 1
+
+    def cut(
+        self, old: NDArray[np.int64] | None = None, *, signed: bool = False
+    ) -> tuple[Strata, Items]:
+        """Return the pool in strata of label and confidence, as slicebeam cuts it."""
+        value = self.confidence
+        if signed and old is not None:
+            value = np.where(old == self.label, value, -value)
+        edges = np.unique(np.quantile(value, np.arange(1, BINS) / BINS))
+        place = np.searchsorted(edges, value, side="right")
+        code, stratum = np.unique(self.label * (BINS + 1) + place, return_inverse=True)
+        order = np.argsort(stratum, kind="stable")
+        labels = np.unique(self.label)
+        counts = None
+        if old is not None:
+            counts = np.zeros((code.size, self.classes), np.int64)
+            np.add.at(counts, (stratum, old), 1)
+        strata = Strata(
+            np.searchsorted(labels, code // (BINS + 1)),
+            np.bincount(stratum),
+            (labels.size, self.classes),
+            labels,
+            counts,
+        )
+        own = None if old is None else old[order]
+        return strata, Items(order.astype(np.uint64), self.new[order], own)
+
+    def before(self, churn: float) -> NDArray[np.int64]:
+        """Return old predictions that the new ones came from, so many of them changed."""
+        labels = np.unique(self.label)
+        row = np.searchsorted(labels, self.label)
+        shares = np.zeros((labels.size, self.classes))
+        np.add.at(shares, (row, self.new), 1.0)
+        return churned(self.new, row, shares, churn, 1, 7)[0].astype(np.int64)
+
+
+def read(name: str) -> Real:
+    new, old, *_ = SETS[name]
+    table = pq.read_table(DATA / f"{name}.parquet")
+
+    def column(name: str) -> NDArray[np.int64]:
+        return table.column(name).to_numpy().astype(np.int64)
+
+    return Real(
+        name,
+        column("label"),
+        column(f"prediction_{new}"),
+        column(f"prediction_{old}"),
+        table.column("confidence_open_source").to_numpy().astype(np.float64),
+    )
+
+
+class Report:
+    """Prints rows of a table, and remembers whether a bar was missed."""
+
+    def __init__(self) -> None:
+        self.missed: list[str] = []
+
+    def head(self, title: str, *columns: str) -> None:
+        print(f"\n## {title}\n\n| {' | '.join(columns)} |\n|{' --- |' * len(columns)}", flush=True)
+
+    def row(self, *cells: Any, held: bool = True) -> None:
+        shown = [f"{cell:,.3g}" if isinstance(cell, float) else f"{cell}" for cell in cells]
+        print(f"| {' | '.join(shown)} | {'' if held else '**missed**'} |", flush=True)
+        if not held:
+            self.missed.append(" ".join(shown))
+
+
+def steps(least: int, most: int, number: int = 50) -> list[int]:
+    return [int(step) for step in np.unique(np.geomspace(least, most, number).astype(np.int64))]
+
+
+def queries(report: Report, runs: int) -> None:
+    report.head(
+        f"Calls for an error of {TARGET} in 95 % of {runs} runs",
+        *("data", "method", "measured", "expected", "ratio", ""),
+    )
+    for name, (new, _, expected, tolerance) in SETS.items():
+        real = read(name)
+        strata, items = real.cut()
+        checked = steps(max(smallest_budget(strata), 800), int(1.4 * expected[0]))
+        uniform = steps(2000, int(1.3 * expected[1]))
+        within = min(real.label.size, int(1.4 * expected[3]))
+        without = steps(max(smallest_budget(strata), 600), within)
+        found = {
+            "masa, with replacement": calls_for_target(
+                qualities(strata, items, "masa", checked, runs, 1, replacement=True, batch=1),
+                TARGET,
+            ),
+            "uniform": calls_for_target(
+                qualities(strata, items, "uniform", uniform, runs, 1, replacement=True), TARGET
+            ),
+            "uniform, post-stratified": _post_stratified(strata, items, uniform, runs),
+            "masa, without": calls_for_target(
+                qualities(strata, items, "masa", without, runs, 1, batch=1), TARGET
+            ),
+        }
+        for (method, calls), wanted in zip(found.items(), expected, strict=True):
+            ratio = np.nan if calls is None else calls / wanted
+            # The post-stratified comparison has no bar.
+            held = method == "uniform, post-stratified" or abs(ratio - 1) <= tolerance
+            measured = "none" if calls is None else f"{calls:,.0f}"
+            report.row(f"{name}, {new}", method, measured, f"{wanted:,}", float(ratio), held=held)
+
+
+def _post_stratified(
+    strata: Strata, items: Items, checks: Sequence[int], runs: int
+) -> float | None:
+    by_label, truth = strata.by_label(), true_matrices(strata, items)
+    errors: dict[int, list[float]] = {check: [] for check in checks}
+    for checked in simulate(strata, items, "uniform", checks, runs, 1, replacement=True):
+        sample = checked.sample.by_label(strata)
+        if (sample.asked == 0).any():
+            # A label that chance left out can't be weighted, and its runs have no error to speak of.
+            errors[checked.calls].append(np.inf)
+            continue
+        found = estimate(by_label, sample, control=False)
+        errors[checked.calls] += np.sqrt(np.square(found.matrix - truth).sum(axis=(1, 2))).tolist()
+    below = [
+        check
+        for check, found in errors.items()
+        if np.isfinite(found).all() and np.quantile(found, 0.95) <= TARGET
+    ]
+    return float(below[0]) if below else None
+
+
+def plus(report: Report, runs: int) -> None:
+    report.head(
+        "Calls of plus against MASA's without replacement, at an equal error of 95 % of the runs",
+        *("data", "churn", "MASA's calls", "error", "ratio", "bar", ""),
+    )
+    ratios: dict[float, list[float]] = {churn: [] for churn in CHURNS}
+    for name in SETS:
+        real = read(name)
+        strata, items = real.cut()
+        calls = 2000 if real.label.size > 4000 else 1000
+        error = qualities(strata, items, "masa", [calls], runs, 1, batch=1)[0].quantile()
+        for churn in CHURNS:
+            strata, items = real.cut(real.before(churn), signed=True)
+            checks = steps(max(smallest_budget(strata), 60), calls)
+            needed = calls_for_target(qualities(strata, items, "plus", checks, runs, 1), error)
+            ratio = np.nan if needed is None else needed / calls
+            ratios[churn].append(float(ratio))
+            report.row(name, f"{churn:.0%}", f"{calls:,}", float(error), float(ratio), "")
+    for churn, bar in CHURNS.items():
+        mean = float(np.mean(ratios[churn]))
+        report.row("mean of all", f"{churn:.0%}", "", "", mean, bar, held=mean <= bar)
+
+
+def _updates(real: Real) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    for churn in CHURNS:
+        yield f"{churn:.0%}", real.before(churn)
+    yield "other API", real.old
+
+
+def coverage(report: Report, runs: int) -> None:
+    report.head(
+        f"Coverage of 95 % intervals over {runs} runs (plus)",
+        *("data", "update", "calls", "accuracy", "cells", "bias of accuracy", ""),
+    )
+    # What of a true .95 comes below the bar by chance three times of ten thousand.
+    chance = 3.4 * float(np.sqrt(0.95 * 0.05 / runs))
+    least = min(LEAST_COVERAGE, 0.95 - chance)
+    for name in SETS:
+        real = read(name)
+        for update, old in _updates(real):
+            strata, items = real.cut(old, signed=True)
+            budgets = [calls for calls in BUDGETS if calls < 0.9 * real.label.size]
+            for found in qualities(strata, items, "plus", budgets, runs, 1):
+                held = found.accuracy_coverage >= least and found.cell_coverage >= LEAST_COVERAGE
+                report.row(
+                    *(name, update, f"{found.calls:,}", found.accuracy_coverage),
+                    *(found.cell_coverage, found.accuracy_bias),
+                    held=held,
+                )
+
+
+def stopping(report: Report, runs: int) -> None:
+    report.head(
+        f"The stopping rule, {runs} runs (plus)",
+        *("data", "update", "target", "stopped", "mean calls", "error held", ""),
+    )
+    for name, target in product(SETS, TARGETS):
+        real = read(name)
+        for update, old in _updates(real):
+            strata, items = real.cut(old, signed=True)
+            calls, held = _stopped(strata, items, target, runs)
+            ended = ~np.isnan(calls)
+            if ended.any():
+                share = float(held[ended].mean())
+                mean = f"{np.mean(calls[ended]):,.0f}"
+                report.row(
+                    *(name, update, target, f"{ended.mean():.0%}", mean, share),
+                    held=share >= LEAST_COVERAGE,
+                )
+
+
+def _stopped(
+    strata: Strata, items: Items, target: float, runs: int
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the calls after which each run stops, and whether its error is below the target."""
+    most = min(int(strata.sizes.sum()), 8000)
+    checks, calls = [], 0
+    while calls < most:
+        calls = min(most, calls + batch_size(calls))
+        if calls >= max(first_check(strata.count), smallest_budget(strata)):
+            checks.append(calls)
+    truth = true_matrices(strata, items)
+    at, held = np.full(runs, np.nan), np.zeros(runs, bool)
+    for checked in simulate(strata, items, "plus", checks, runs, 1):
+        found = summarise("plus", strata, checked.sample, replacement=False)
+        error = np.sqrt(np.square(found.matrix - truth).sum(axis=(1, 2)))
+        fresh = (error_bound(found) <= target) & np.isnan(at[checked.runs])
+        at[checked.runs][fresh] = checked.calls
+        held[checked.runs][fresh] = error[fresh] <= target
+        if not np.isnan(at).any():
+            break
+    return at, held
+
+
+def pool(report: Report, _runs: int) -> None:
+    """A million items: everything but the calls."""
+    from slicebeam.pipelines.runner import Engine, runner_config
+    from slicebeam.pipelines.shift.config import shift_config
+    from slicebeam.pipelines.shift.run import run_shift
+    from slicebeam.pipelines.terminal import Terminal
+
+    report.head(
+        "A pool of a million items, 10,000 answers",
+        *("method", "CPU s of the run", "bar", ""),
+    )
+    rng = np.random.default_rng(5)
+    rows, classes = 1_000_000, 10
+    label = rng.integers(0, classes, rows)
+    old = np.where(rng.random(rows) < 0.85, label, rng.integers(0, classes, rows))
+    new = np.where(rng.random(rows) < 0.95, old, rng.integers(0, classes, rows))
+    with tempfile.TemporaryDirectory() as name:
+        columns = {"label": label, "old": old, "new": new, "confidence": rng.random(rows)}
+        pq.write_table(pa.table(columns), Path(name) / "pool.parquet")
+        # Numbers are read and libraries loaded once before the clock counts.
+        for method in ("plus", "plus", "masa", "proportional", "uniform"):
+            config = shift_config(
+                {
+                    "data": (str(Path(name) / "pool.parquet"),),
+                    "label": "label",
+                    "old_prediction": "old",
+                    "difficulty": "confidence",
+                    "replay_prediction": "new",
+                    "budget": "10000",
+                    "method": method,
+                    "output": str(Path(name) / "out"),
+                }
+            )
+            cpu = time.process_time()
+            with Engine(runner_config("direct", ())) as engine:
+                run_shift(config, engine, Terminal(quiet=True))
+            seconds = time.process_time() - cpu
+            report.row(method, seconds, MOST_POOL_CPU, held=seconds <= MOST_POOL_CPU)
+
+
+PARTS = {
+    "queries": queries,
+    "plus": plus,
+    "coverage": coverage,
+    "stopping": stopping,
+    "pool": pool,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--runs", type=int, default=500)
+    asked = parser.parse_args()
+    report = Report()
+    for part in asked.only.split(","):
+        PARTS[part](report, asked.runs)
+    print(f"\n{len(report.missed)} bars missed", *report.missed, sep="\n  ")
+    return 1 if report.missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

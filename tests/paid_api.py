@@ -1,0 +1,350 @@
+"""A paid API for the tests: a server of its own process, with faults by plan and a log of charges.
+
+``POST /answer`` takes ``{"id": ..., "text": ...}`` and ``GET /answer/ID?text=...`` the same; the
+answer is ``{"result": {"label": ...}, "id": ...}``. ``GET /stats`` tells the most calls in flight.
+The log has one line of JSON for each request, which is there before the answer leaves:
+``{"item", "key", "attempt", "fault", "outcome"}``, where the outcome is ``charged``, ``replayed``
+(the API knew the idempotency key) or ``free``.
+
+Started as ``python -m tests.paid_api --plan plan.json [--port 0] [--port-file FILE]`` it prints its
+address, and ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.request import Request, urlopen
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aiohttp import web
+
+ROOT = Path(__file__).parent.parent
+# What may befall a request. Those of the second line are charged.
+FREE = ("429", "429-at-once", "408", "500", "503", "401", "403", "404", "405", "redirect")
+PAID = ("garbage", "elsewhere", "null", "echo", "422", "400", "drop-after", "hang", "half")
+FAULTS = (*FREE, *PAID, "drop-before")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the server does.
+
+    Attributes
+    ----------
+    answers : the label of each text
+    default : of texts that are not among them
+    faults : the probability of each fault, drawn by (seed, item, attempt)
+    forced : the faults of an item's first attempts, in order; None for none
+    always : the fault of every attempt of an item
+    latency : seconds that an answer takes, at least and at most
+    retry_after : the header of a 429
+    honours : whether an idempotency key is known again
+    authorization : what the header of that name must be; None for anything
+    seed : of the faults and latencies
+    """
+
+    answers: dict[str, Any] = field(default_factory=dict)
+    default: Any = "POSITIVE"
+    faults: dict[str, float] = field(default_factory=dict)
+    forced: dict[str, list[str | None]] = field(default_factory=dict)
+    always: dict[str, str] = field(default_factory=dict)
+    latency: tuple[float, float] = (0.0, 0.0)
+    retry_after: str = "0"
+    honours: bool = True
+    authorization: str | None = None
+    seed: int = 0
+
+
+class _Server:
+    def __init__(self, plan: Plan, log: Path) -> None:
+        self.plan = plan
+        # One write for each line: what is charged is known whoever is killed.
+        self.log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        self.attempts: dict[str, int] = {}
+        self.known: dict[str, Any] = {}
+        self.in_flight = self.most = self.requests = 0
+        self.hanging = asyncio.Event()
+
+    def drawn(self, item: str, attempt: int) -> str | None:
+        if item in self.plan.always:
+            return self.plan.always[item]
+        forced = self.plan.forced.get(item, [])
+        if attempt <= len(forced):
+            return forced[attempt - 1]
+        point = random.Random(f"{self.plan.seed} {item} {attempt}").random()
+        for fault, probability in self.plan.faults.items():
+            point -= probability
+            if point < 0:
+                return fault
+        return None
+
+    def note(self, item: str, key: str | None, attempt: int, fault: str | None, how: str) -> None:
+        told = {"item": item, "key": key, "attempt": attempt, "fault": fault, "outcome": how}
+        os.write(self.log, json.dumps(told).encode() + b"\n")
+
+    async def stats(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        return web.json_response({"most_in_flight": self.most, "requests": self.requests})
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.in_flight += 1
+        self.requests += 1
+        self.most = max(self.most, self.in_flight)
+        try:
+            return await self._answer(request)
+        finally:
+            self.in_flight -= 1
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        from aiohttp import web
+
+        if request.method == "GET":
+            item, text = request.match_info["id"], request.query.get("text", "")
+        else:
+            asked = await request.json()
+            item, text = str(asked["id"]), asked["text"]
+        key = request.headers.get("Idempotency-Key")
+        attempt = self.attempts[item] = self.attempts.get(item, 0) + 1
+        fault = self.drawn(item, attempt)
+        low, high = self.plan.latency
+        if high:
+            seed = f"{self.plan.seed} {item} {attempt} latency"
+            await asyncio.sleep(random.Random(seed).uniform(low, high))
+        given = request.headers.get("Authorization", "")
+        wanted = self.plan.authorization
+        if wanted is not None and given != wanted:
+            fault = "401"
+        if fault in FREE or fault == "drop-before":
+            self.note(item, key, attempt, fault, "free")
+            return self._free(request, fault, given)
+        if self.plan.honours and key is not None and key in self.known:
+            self.note(item, key, attempt, None, "replayed")
+            return web.json_response(self.known[key])
+        self.note(item, key, attempt, fault, "charged")
+        label = self.plan.answers.get(text, self.plan.default)
+        told = {"result": {"label": label}, "id": item}
+        if key is not None:
+            self.known[key] = told
+        return await self._paid(request, fault, told, given)
+
+    def _free(self, request: web.Request, fault: str, given: str) -> web.StreamResponse:
+        from aiohttp import web
+
+        if fault == "drop-before":
+            return self._dropped(request)
+        if fault == "redirect":
+            return web.Response(status=307, headers={"Location": "/elsewhere"})
+        status = int(fault[:3])
+        headers = {"Retry-After": self.plan.retry_after} if fault == "429" else {}
+        return web.json_response({"error": f"refused {given}"}, status=status, headers=headers)
+
+    async def _paid(
+        self, request: web.Request, fault: str | None, told: dict[str, Any], given: str
+    ) -> web.StreamResponse:
+        from aiohttp import web
+
+        if fault == "garbage":
+            return web.Response(text=f"<html>{told['result']['label']} for {given}</html>")
+        if fault == "elsewhere":
+            return web.json_response({"other": told["result"]})
+        if fault == "null":
+            return web.json_response({"result": {"label": None}, "given": given})
+        if fault == "echo":
+            return web.json_response({"result": {"label": given}})
+        if fault in ("400", "422"):
+            return web.json_response({"error": f"bad {given}"}, status=int(fault))
+        if fault == "drop-after":
+            return self._dropped(request)
+        if fault == "half":
+            response = web.StreamResponse(headers={"Content-Length": "1000"})
+            await response.prepare(request)
+            await response.write(b'{"result":')
+            return self._dropped(request)
+        if fault == "hang":
+            await self.hanging.wait()
+        return web.json_response(told)
+
+    @staticmethod
+    def _dropped(request: web.Request) -> web.StreamResponse:
+        from aiohttp import web
+
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+
+class _Current:
+    """The server that follows the plan of now; what one before it still does goes on there."""
+
+    def __init__(self, server: _Server) -> None:
+        self.server = server
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        return await self.server.answer(request)
+
+    async def stats(self, request: web.Request) -> web.Response:
+        return await self.server.stats(request)
+
+    async def anew(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        told = await request.json()
+        self.server.hanging.set()
+        self.server = _Server(Plan(**told["plan"]), Path(told["log"]))
+        return web.json_response({})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--plan", required=True, help="JSON of a Plan")
+    parser.add_argument("--log", required=True)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--port-file")
+    given = parser.parse_args()
+    plan = Plan(**json.loads(Path(given.plan).read_text()))
+    asyncio.run(_serve(_Server(plan, Path(given.log)), given.port, given.port_file))
+
+
+async def _serve(first: _Server, port: int, port_file: str | None) -> None:
+    from aiohttp import web
+
+    current = _Current(first)
+    app = web.Application(client_max_size=64 << 20)
+    app.router.add_post("/answer", current.answer)
+    app.router.add_get("/answer/{id}", current.answer)
+    app.router.add_get("/stats", current.stats)
+    app.router.add_post("/anew", current.anew)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", port, backlog=2048)
+    await site.start()
+    address = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    if port_file:
+        part = Path(f"{port_file}.part")
+        part.write_text(address.rpartition(":")[2])
+        part.replace(port_file)
+    sys.stdout.write(f"{address}\n")
+    sys.stdout.flush()
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=watch, daemon=True).start()
+    await ended.wait()
+    current.server.hanging.set()
+    await runner.cleanup()
+
+
+@dataclass(frozen=True)
+class PaidApi:
+    """A server that runs.
+
+    Attributes
+    ----------
+    url : ``http://host:port``
+    folder : of its log, and of the files that `file` writes
+    """
+
+    url: str
+    folder: Path
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        """All lines of the log."""
+        text = (self.folder / "charges.jsonl").read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+    @property
+    def charged(self) -> list[str]:
+        """The items that were charged, each as often as it was."""
+        return [one["item"] for one in self.requests if one["outcome"] == "charged"]
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """What the server counted."""
+        with urlopen(f"{self.url}/stats", timeout=30) as answer:
+            return json.loads(answer.read())
+
+    def anew(self, folder: Path, **plan: Any) -> PaidApi:
+        """Let the server forget all it knows, and follow another plan with a log in another folder.
+
+        It is quicker than to start one.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        told = {"plan": asdict(Plan(**plan)), "log": str(folder / "charges.jsonl")}
+        with urlopen(Request(f"{self.url}/anew", json.dumps(told).encode()), timeout=30):
+            return PaidApi(self.url, folder)
+
+    def file(self, name: str = "api.yaml", **changes: Any) -> str:
+        """Write a file that describes the API, and return its path.
+
+        It needs the columns ``id`` and ``text`` and the environment variable ``API_KEY``. A change
+        of ... leaves a key out.
+        """
+        told: dict[str, Any] = {
+            "url": f"{self.url}/answer",
+            "headers": {"Authorization": "Bearer ${API_KEY}"},
+            "json": {"id": "{id}", "text": "{text}"},
+            "answer": "result.label",
+            "timeout": 20,
+            **changes,
+        }
+        path = self.folder / name
+        path.write_text(
+            yaml.safe_dump(
+                {key: one for key, one in told.items() if one is not ...}, sort_keys=False
+            )
+        )
+        return str(path)
+
+
+@contextmanager
+def paid_api(folder: Path, **plan: Any) -> Iterator[PaidApi]:
+    """Run a server with a `Plan`, and end it; a second one in the folder goes on with its log."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file, log = folder / "plan.json", folder / "charges.jsonl"
+    file.write_text(json.dumps(asdict(Plan(**plan))))
+    log.touch()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.paid_api", f"--plan={file}", f"--log={log}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        url = process.stdout.readline().decode().strip()
+        assert url, "the server did not start"
+        yield PaidApi(url, folder)
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""How a confusion matrix shifted, computed item by item in plain loops."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from slicebeam.metrics.shift.strata import Sample, Strata
+
+
+@dataclass
+class Pool:
+    """Items in lists, ordered by stratum; `rows` says the label of each stratum."""
+
+    stratum: list[int]
+    old: list[int]
+    new: list[int]
+    rows: list[int]
+    shape: tuple[int, int]
+    right: list[int]
+
+    @property
+    def items(self):
+        return range(len(self.stratum))
+
+    @property
+    def sizes(self):
+        return [self.stratum.count(s) for s in range(len(self.rows))]
+
+    def label(self, item):
+        return self.rows[self.stratum[item]]
+
+    def is_right(self, item, prediction):
+        return prediction == self.right[self.label(item)] != -1
+
+    def starts(self):
+        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+
+    def strata(self, *, old=True):
+        counts = np.zeros((len(self.rows), self.shape[1]), np.int64)
+        for item in self.items:
+            counts[self.stratum[item], self.old[item]] += 1
+        return Strata(
+            row=np.array(self.rows, np.int64),
+            sizes=np.array(self.sizes, np.int64),
+            shape=self.shape,
+            right=np.array(self.right, np.int64),
+            old=counts if old else None,
+        )
+
+    def matrix(self, predictions):
+        found = np.zeros(self.shape)
+        for item in self.items:
+            found[self.label(item), predictions[item]] += 1 / len(self.stratum)
+        return found
+
+    def accuracy(self, predictions):
+        return sum(self.is_right(item, predictions[item]) for item in self.items) / len(self.items)
+
+
+def random_pool(rng, *, labels=3, predictions=4, strata=6, largest=9, agreement=0.7):
+    """A pool with a label that is never predicted, where there are enough, and strata of one item."""
+    rows = sorted([*range(labels), *rng.integers(0, labels, max(0, strata - labels)).tolist()])
+    sizes = rng.integers(1, largest + 1, len(rows))
+    sizes[rng.integers(len(rows))] = 1
+    stratum = np.repeat(np.arange(len(rows)), sizes).tolist()
+    known = (
+        [j for j in range(predictions) if j != 1] if predictions > 2 else list(range(predictions))
+    )
+    old = rng.choice(known, len(stratum)).tolist()
+    new = [o if rng.random() < agreement else int(rng.choice(known)) for o in old]
+    right = [i if i < predictions else -1 for i in range(labels)]
+    return Pool(stratum, old, new, rows, (labels, predictions), right)
+
+
+def random_asked(rng, pool, *, least=2, replacement=False):
+    """Items that are asked: of each stratum at least `least`, or all that there are."""
+    asked = []
+    for s, size in enumerate(pool.sizes):
+        members = [item for item in pool.items if pool.stratum[item] == s]
+        if replacement:
+            asked += rng.choice(members, int(rng.integers(least, 2 * size + least))).tolist()
+        else:
+            n = int(rng.integers(min(least, size), size + 1))
+            asked += rng.choice(members, n, replace=False).tolist()
+    return asked
+
+
+def all_samples(pool, sizes):
+    """Every way to ask so many of the items of each stratum."""
+    of_each = [
+        itertools.combinations([i for i in pool.items if pool.stratum[i] == s], n)
+        for s, n in enumerate(sizes)
+    ]
+    return [list(itertools.chain(*parts)) for parts in itertools.product(*of_each)]
+
+
+def sample_of(pool, runs, *, old=True):
+    """What runs counted, each given as a list of the items that it asked."""
+    sample = Sample.empty(len(runs), len(pool.rows), pool.shape[1])
+    longest = max(len(run) for run in runs)
+    stratum = np.full((len(runs), longest), -1, np.int64)
+    new, before = np.zeros_like(stratum), np.zeros_like(stratum)
+    for r, run in enumerate(runs):
+        for call, item in enumerate(run):
+            stratum[r, call] = pool.stratum[item]
+            new[r, call], before[r, call] = pool.new[item], pool.old[item]
+    if longest:
+        sample.add(stratum, new, before if old else None)
+    return sample
+
+
+def indicator(predictions, j):
+    return [1.0 if prediction == j else 0.0 for prediction in predictions]
+
+
+def variance(values):
+    return float(np.var(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def covariance(a, b):
+    if len(a) < 2:
+        return 0.0
+    return sum((x - np.mean(a)) * (y - np.mean(b)) for x, y in zip(a, b, strict=True)) / (
+        len(a) - 1
+    )
+
+
+def by_stratum(pool, asked):
+    return [[item for item in asked if pool.stratum[item] == s] for s in range(len(pool.rows))]
+
+
+def estimated_loss(pool, asked, reliance):
+    """Σ p²/N times the sample variances, without a finite population correction."""
+    total = 0.0
+    for items in by_stratum(pool, asked):
+        p = pool.sizes[pool.stratum[items[0]]] / len(pool.items)
+        for j in range(pool.shape[1]):
+            new = indicator([pool.new[item] for item in items], j)
+            old = indicator([pool.old[item] for item in items], j)
+            mixed = [x - reliance * y for x, y in zip(new, old, strict=True)]
+            total += p**2 / len(items) * variance(mixed)
+    return total
+
+
+def reliance(pool, asked):
+    above = below = 0.0
+    for items in by_stratum(pool, asked):
+        p = pool.sizes[pool.stratum[items[0]]] / len(pool.items)
+        for j in range(pool.shape[1]):
+            new = indicator([pool.new[item] for item in items], j)
+            old = indicator([pool.old[item] for item in items], j)
+            above += p**2 / len(items) * covariance(new, old)
+            below += p**2 / len(items) * variance(old)
+    return min(1.0, max(0.0, above / below)) if below > 0 else 0.0
+
+
+@dataclass
+class Direct:
+    matrix: np.ndarray
+    variance: np.ndarray
+    unseen: np.ndarray
+    accuracy: float
+    accuracy_variance: float
+    loss: float
+    loss_error: float
+    loss_unseen: float
+
+
+def estimate(pool, asked, lam, *, replacement=False):
+    """The estimate and what belongs to it, from the indicator variables of the items asked."""
+    L, P = pool.shape
+    M = len(pool.items)
+    matrix, V, unseen = np.zeros((L, P)), np.zeros((L, P)), np.zeros(L)
+    accuracy = accuracy_variance = loss = squared_error = loss_unseen = 0.0
+    shares = [sum(pool.label(item) == i for item in pool.items) / M for i in range(L)]
+    for s, items in enumerate(by_stratum(pool, asked)):
+        i, size, n = pool.rows[s], pool.sizes[s], len(items)
+        p = size / M
+        w = p**2 / n * (1.0 if replacement else 1 - n / size)
+        members = [item for item in pool.items if pool.stratum[item] == s]
+        tau = 0.0
+        for j in range(P):
+            new = indicator([pool.new[item] for item in items], j)
+            old = indicator([pool.old[item] for item in items], j)
+            everywhere = np.mean(indicator([pool.old[item] for item in members], j))
+            matrix[i, j] += p * (np.mean(new) - lam * (np.mean(old) - everywhere))
+            found = variance([x - lam * y for x, y in zip(new, old, strict=True)])
+            V[i, j] += w * found
+            tau += found
+        right_new = [1.0 if pool.is_right(item, pool.new[item]) else 0.0 for item in items]
+        right_old = [1.0 if pool.is_right(item, pool.old[item]) else 0.0 for item in items]
+        all_old = np.mean([1.0 if pool.is_right(item, pool.old[item]) else 0.0 for item in members])
+        accuracy += p * (np.mean(right_new) - lam * (np.mean(right_old) - all_old))
+        accuracy_variance += w * variance(
+            [x - lam * y for x, y in zip(right_new, right_old, strict=True)]
+        )
+        unseen[i] += w / shares[i]
+        loss += w * tau
+        squared_error += 2 * w**2 * tau / n
+        loss_unseen += 2 * p * w / n
+    return Direct(
+        matrix, V, unseen, accuracy, accuracy_variance, loss, math.sqrt(squared_error), loss_unseen
+    )
+
+
+class AlgorithmOne:
+    """MASA as it was published, with its incremental rules, one stratum at a time."""
+
+    def __init__(self, pool, *, replacement):
+        self.sizes, self.total = pool.sizes, len(pool.items)
+        self.replacement = replacement
+        strata, P = len(pool.rows), pool.shape[1]
+        self.N = [0] * strata
+        self.uncertainty = [0.0] * strata
+        self.H = [[0] * P for _ in range(strata)]
+        self.mean = [[0.0] * P for _ in range(strata)]
+
+    def best(self, ahead):
+        """The strata that may be asked next, when so many calls of each are under way."""
+        N = [n + more for n, more in zip(self.N, ahead, strict=True)]
+        first = [s for s, n in enumerate(N) if n < min(2, self.sizes[s])]
+        if first:
+            return first
+        left = [s for s, n in enumerate(N) if self.replacement or n < self.sizes[s]]
+        score = {
+            s: self.sizes[s] / self.total / N[s] * (math.sqrt(self.uncertainty[s]) + N[s] ** -0.25)
+            for s in left
+        }
+        highest = max(score.values(), default=0.0)
+        return [s for s in left if score[s] >= highest * (1 - 1e-12)]
+
+    def update(self, s, answer):
+        self.N[s] += 1
+        n = self.N[s]
+        for j in range(len(self.mean[s])):
+            self.mean[s][j] += ((1.0 if j == answer else 0.0) - self.mean[s][j]) / n
+        if n >= 2:
+            change = 1 - self.H[s][answer] / (n - 1) - self.uncertainty[s]
+            self.uncertainty[s] = max(0.0, self.uncertainty[s] + 2 / n * change)
+        self.H[s][answer] += 1
