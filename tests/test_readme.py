@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
+import subprocess
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,10 @@ import pytest
 from slicebeam.pipelines.cli import run
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/scheduled.md", "examples/README.md", "examples/scheduled/README.md")
+PAGES = (
+    *("README.md", "docs/scheduled.md", "docs/shift.md"),
+    *("examples/README.md", "examples/scheduled/README.md"),
+)
 
 
 def _blocks(page: str) -> list[list[str]]:
@@ -36,9 +42,17 @@ def test_commands_work_as_pasted(
     for name in ("examples", "pipelines"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
+    with ExitStack() as stack:
+        _run_all(commands, stack, monkeypatch)
+
+
+def _run_all(commands: list[str], stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     for command in commands:
         program, *arguments = shlex.split(command, comments=True)
-        if program == "export":
+        if arguments[-1] == "&":
+            process = stack.enter_context(subprocess.Popen([sys.executable, *arguments[:-1]]))
+            stack.callback(process.kill)
+        elif program == "export":
             for pair in arguments:
                 monkeypatch.setenv(*pair.split("="))
         elif program == "python":
@@ -47,7 +61,9 @@ def test_commands_work_as_pasted(
         else:
             told = re.search(r"# exit code (\d)", command)
             assert run(arguments) == (int(told.group(1)) if told else 0)
-    if "--output" in arguments and "--dry-run" not in arguments:
+    # What only looks ahead publishes nothing.
+    looks = {"--dry-run", "--plan", "--repeat"} & set(arguments)
+    if "--output" in arguments and not looks:
         output = Path(arguments[arguments.index("--output") + 1])
         assert (output / "changelist.json").exists()
 

@@ -24,7 +24,6 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from slicebeam.metrics.shift.allocation import batch_size, smallest_budget
 from slicebeam.metrics.shift.churn import churned
-from slicebeam.metrics.shift.estimates import estimate
 from slicebeam.metrics.shift.quality import calls_for_target, qualities, true_matrices
 from slicebeam.metrics.shift.simulation import Items, simulate, summarise
 from slicebeam.metrics.shift.stopping import error_bound, first_check
@@ -176,21 +175,15 @@ def queries(report: Report, runs: int) -> None:
 def _post_stratified(
     strata: Strata, items: Items, checks: Sequence[int], runs: int
 ) -> float | None:
-    by_label, truth = strata.by_label(), true_matrices(strata, items)
+    truth = true_matrices(strata, items)
     errors: dict[int, list[float]] = {check: [] for check in checks}
     for checked in simulate(strata, items, "uniform", checks, runs, 1, replacement=True):
         sample = checked.sample.by_label(strata)
-        if (sample.asked == 0).any():
-            # A label that chance left out can't be weighted, and its runs have no error to speak of.
-            errors[checked.calls].append(np.inf)
-            continue
-        found = estimate(by_label, sample, control=False)
-        errors[checked.calls] += np.sqrt(np.square(found.matrix - truth).sum(axis=(1, 2))).tolist()
-    below = [
-        check
-        for check, found in errors.items()
-        if np.isfinite(found).all() and np.quantile(found, 0.95) <= TARGET
-    ]
+        # A label that chance left out has no estimate but 0.
+        shares = sample.new / np.maximum(sample.asked, 1)[:, :, None]
+        matrix = strata.label_share[:, None] * shares
+        errors[checked.calls] += np.sqrt(np.square(matrix - truth).sum(axis=(1, 2))).tolist()
+    below = [check for check, found in errors.items() if np.quantile(found, 0.95) <= TARGET]
     return float(below[0]) if below else None
 
 
