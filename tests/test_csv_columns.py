@@ -427,3 +427,13 @@ def test_a_lone_quote_at_the_end_is_never_closed(tmp_path: Path, data: bytes) ->
 def test_a_line_end_in_quotes_is_a_value(tmp_path: Path, data: bytes) -> None:
     tables = list(read_csv_blocks(write(tmp_path / "x.csv", data)))
     assert tables[-1].to_pydict()["a"][-1] == "\n"
+
+
+@pytest.mark.parametrize("begin", range(8))
+def test_a_line_end_in_quotes_is_kept_wherever_a_block_ends(tmp_path: Path, begin: int) -> None:
+    rows = [("x" * begin, "1"), *(("a\r\nb", "\r\n\r"), ("\r\r\n", "é")) * 40]
+    text = "".join(f'"{one}","{other}"\r\n' for one, other in rows)
+    path = write(tmp_path / "a.csv", "first,second\r\n" + text)
+    for block in (64, 65, 67):
+        table = pa.concat_tables(read_csv_blocks(str(path), block_bytes=block))
+        assert list(zip(*(column.to_pylist() for column in table.columns), strict=True)) == rows

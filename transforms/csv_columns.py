@@ -57,6 +57,9 @@ class _Body:
             data += self._stream.read(size - len(data))
         else:
             data = self._stream.read(size)
+        if len(data) > 1 and data.endswith(b"\r"):
+            # Of a carriage return and a line feed in two reads Arrow drops the latter, in a value too.
+            self._head, data = b"\r" + self._head, data[:-1]
         if not data and not self.tail.endswith(b"\n"):
             data = b"\n"
         self.lines += data.count(b"\n")
