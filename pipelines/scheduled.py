@@ -32,6 +32,8 @@ _FILLED = frozenset(
     | {"since", "since_if_exists", "runner_config", "runner_option"}
     | {"old_matrix", "api", "ledger"}
 )
+# What the command line takes as text, and YAML reads as a number or a boolean.
+_ALSO_NUMBERS = frozenset({"positive_class", "budget"})
 _PLACEHOLDER = re.compile(
     r"\$\{(?P<variable>[^}]*)\}|(?P<doubled>\{\{|\}\})|\{(?P<name>[^{}]*)\}|(?P<brace>[{}])"
 )
@@ -158,7 +160,7 @@ def _typed(file: str, key: str, value: Any, kind: Any) -> Any:
         several = value if isinstance(value, list) else [value]
         return tuple(_text(where, one) for one in several)
     kinds = {kind, *get_args(kind)}
-    if key == "positive_class" and isinstance(value, (bool, int, float)):
+    if key in _ALSO_NUMBERS and isinstance(value, (bool, int, float)):
         return _scalar(value)
     if bool in kinds:
         if not isinstance(value, bool):

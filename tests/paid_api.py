@@ -38,6 +38,8 @@ ROOT = Path(__file__).parent.parent
 FREE = ("429", "429-at-once", "408", "500", "503", "401", "403", "404", "405", "redirect")
 PAID = ("garbage", "elsewhere", "null", "echo", "422", "400", "drop-after", "hang", "half")
 FAULTS = (*FREE, *PAID, "drop-before")
+# Behind the name of a fault: what it says of the request's header it says of all the request.
+_MIRROR = "-mirror"
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,9 @@ class _Server:
         wanted = self.plan.authorization
         if wanted is not None and given != wanted:
             fault = "401"
+        if fault is not None and fault.endswith(_MIRROR):
+            fault = fault.removesuffix(_MIRROR)
+            given = f"{given} {request.path_qs} {await request.text()}"
         if fault in FREE or fault == "drop-before":
             self.note(item, key, attempt, fault, "free")
             return self._free(request, fault, given)
@@ -344,6 +349,13 @@ def paid_api(folder: Path, **plan: Any) -> Iterator[PaidApi]:
             process.kill()
             process.wait()
         process.stdout.close()
+
+
+def hurry() -> None:
+    """Let this process wait for a moment only before it makes a call again."""
+    from slicebeam.pipelines.shift import http_api
+
+    http_api._FIRST_WAIT = 0.01
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ from slicebeam.pipelines.shift.calls import Answer, Item
 from slicebeam.pipelines.shift.http_api import HttpApi
 from slicebeam.pipelines.shift.ledger import Ledger
 from slicebeam.transforms.storage import storage_path
-from tests.conftest import own_stores
 from tests.object_stores import ROOT, free_port
 from tests.paid_api import PaidApi, paid_api
 
@@ -119,6 +118,7 @@ def bought(
     api = ApiFile.read(server.file(**file), ENVIRONMENT)
     try:
         with ledger_of(server, api) as ledger:
+            ledger.reread(api.answer_in)
             HttpApi(api).buy(items(number), ledger, most)
             return dict(ledger.answers)
     finally:
@@ -162,8 +162,8 @@ def test_each_item_is_answered_and_paid_once(served: Any) -> None:
 
 def test_more_than_a_hundred_calls_are_in_flight(served: Any) -> None:
     with served(latency=(0.3, 0.3)) as server:
-        bought(server, 320, concurrency=300, stop_after=0)
-        assert server.stats["most_in_flight"] == 300
+        bought(server, 150, concurrency=140, stop_after=0)
+        assert server.stats["most_in_flight"] == 140
 
 
 def test_items_of_one_key_are_one_item(served: Any) -> None:
@@ -325,6 +325,15 @@ def test_labels_that_fit_no_answer_end_the_run(served: Any) -> None:
         assert len(bought(server, 50, labels={"NEGATIVE": 1}, stop_after=8)) == 50
 
 
+def test_answers_that_are_no_class_of_the_pool_end_the_run(served: Any) -> None:
+    with served() as server:
+        api = ApiFile.read(server.file(stop_after=3), ENVIRONMENT)
+        with ledger_of(server, api) as ledger, pytest.raises(InputError) as error:
+            HttpApi(api, lambda value: value in ("positive", "negative")).buy(items(50), ledger)
+        refused(error, "none is a class of the pool", '"POSITIVE"', "'answer' or 'labels'")
+        assert len(server.charged) == 3
+
+
 def test_refused_requests_end_the_run_too(served: Any) -> None:
     with served(faults={"422": 1.0}) as server:
         with pytest.raises(InputError) as error:
@@ -373,7 +382,7 @@ def test_redirects_are_not_followed(served: Any) -> None:
         ("503", "HTTP 503"),
         ("429-at-once", "HTTP 429"),
         ("drop-before", "a dropped connection"),
-        ("hang", "no answer within 0.3 s"),
+        pytest.param("hang", "no answer within 0.3 s", marks=pytest.mark.slow),
     ],
 )
 def test_retries_that_are_used_up(served: Any, fault: str, reason: str) -> None:
@@ -505,7 +514,9 @@ def test_no_call_is_sent_after_the_ledger_failed(
         assert len(server.charged) == 200
 
 
-@own_stores
+@pytest.mark.parametrize(
+    "bucket", ["gcs_server", pytest.param("moto", marks=pytest.mark.slow)], indirect=True
+)
 def test_a_ledger_in_object_storage(served: Any, bucket: Bucket) -> None:
     with served(faults={"503": 0.1, "garbage": 0.1}) as server:
         api = ApiFile.read(server.file(concurrency=32), ENVIRONMENT)
@@ -544,9 +555,9 @@ def wait_for_requests(server: PaidApi, number: int, process: subprocess.Popen[st
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
+# The default tests strike the whole command so, in test_shift_api.
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_keeps_what_is_in_flight(served: Any, number: signal.Signals) -> None:
     with served(latency=(0.2, 0.3)) as server:
         process = started(server, server.file(concurrency=16), 200, 0)
@@ -613,6 +624,7 @@ def test_killed_runs_stay_within_the_budget_where_it_does_not(served: Any) -> No
         assert len(found) > 400
 
 
+@pytest.mark.slow
 def test_a_killed_run_pays_once(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "KILLS", 2)
     with served(faults=FAULTS, latency=(0.0, 0.05), seed=3) as server:

@@ -55,6 +55,14 @@ with Ledger.open(Path(sys.argv[1]), {"api": "a" * 64, "data": "d"}) as ledger:
 """
 
 
+# What storage matters for is known of one kind of object storage; the others take longer.
+slow_on_moto = pytest.param("moto", marks=pytest.mark.slow)
+each_storage = pytest.mark.parametrize(
+    "folder", ["local", "gcs_server", slow_on_moto], indirect=True
+)
+one_store = pytest.mark.parametrize("bucket", ["gcs_server", slow_on_moto], indirect=True)
+
+
 def opened(folder: StoragePath, **given: Any) -> Ledger:
     return Ledger.open(folder, IDENTITY, **given)
 
@@ -149,6 +157,7 @@ def test_each_run_that_notes_something_begins_a_segment(tmp_path: Path) -> None:
     assert lines(tmp_path)[0]["identity"] == IDENTITY
 
 
+@each_storage
 def test_the_ledger_of_something_else(folder: StoragePath) -> None:
     with opened(folder) as ledger:
         ledger.answered_all([Answer("a", 1)])
@@ -168,6 +177,7 @@ def test_a_file_is_no_ledger(tmp_path: Path) -> None:
         opened(tmp_path / "x")
 
 
+@each_storage
 def test_a_second_run_is_refused_while_the_first_lives(folder: StoragePath) -> None:
     with opened(folder) as ledger:
         with pytest.raises(EngineError, match=r"another run .*; wait for it, .*another --ledger"):
@@ -215,6 +225,7 @@ def test_damage_is_told_with_file_and_line(tmp_path: Path, line: int) -> None:
     one_line(error, f"segment-000001.jsonl, line {line} is damaged", "restore")
 
 
+@each_storage
 def test_a_segment_that_is_missing_is_told(folder: StoragePath) -> None:
     for number in range(3):
         with opened(folder) as ledger:
@@ -265,7 +276,7 @@ def test_many_records_are_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(lines(tmp_path)) == 2002
 
 
-@own_stores
+@one_store
 def test_groups_of_records_are_objects(bucket: Bucket) -> None:
     folder = ObjectPath(f"{bucket.uri}/ledger")
     with opened(folder) as ledger:
@@ -276,7 +287,7 @@ def test_groups_of_records_are_objects(bucket: Bucket) -> None:
     ]
 
 
-@own_stores
+@one_store
 def test_an_object_that_another_run_wrote_is_not_replaced(bucket: Bucket) -> None:
     folder = ObjectPath(f"{bucket.uri}/ledger")
     with opened(folder) as ledger:
@@ -317,7 +328,7 @@ def test_a_disk_that_is_full_ends_the_calls(
         assert (ledger.calls, dict(ledger.lost)) == (1, {})
 
 
-@own_stores
+@one_store
 def test_storage_that_fails_ends_the_calls(bucket: Bucket, proxy: Proxy) -> None:
     with opened(storage_path(f"{bucket.uri}/ledger")) as ledger:
         ledger.sent_all(["a"])
@@ -406,7 +417,10 @@ def test_a_closed_ledger_takes_nothing(tmp_path: Path) -> None:
         ledger.sent_all(["a"])
 
 
-@pytest.mark.parametrize("heard", [1, 50, 123])
+@pytest.mark.parametrize(
+    "heard",
+    [pytest.param(1, marks=pytest.mark.slow), 50, pytest.param(123, marks=pytest.mark.slow)],
+)
 def test_what_was_told_to_be_durable_survives_a_kill(tmp_path: Path, heard: int) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", NOTES, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT

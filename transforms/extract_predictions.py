@@ -443,4 +443,6 @@ def _is_score(values: set[Any] | None) -> bool:
 
 def _some(values: set[Any]) -> str:
     shown = sorted(values)[:5]
-    return ", ".join(shortened(repr(value)) for value in shown) + (", …" if len(values) > len(shown) else "")
+    return ", ".join(shortened(repr(value)) for value in shown) + (
+        ", …" if len(values) > len(shown) else ""
+    )

@@ -75,7 +75,6 @@ def classes_by_answer(
     written : the answers as they stand in the file, where NO is no boolean
     wrong : returns the error of a key of the file
     """
-
     if labels is None:
         return {}
     if not labels:

@@ -112,7 +112,7 @@ class LedgerAnswers:
                 # Of those that may be paid some are in the ledger already.
                 limit = self.ledger.calls + most_calls - sum(had) - gone
             self.buy(self._described(missing), limit)
-        answers, lost = self.ledger.answers, set(self.ledger.lost)
+        answers = self.ledger.answers
         return np.array([self._code(answers.get(key)) for key in keys], np.int64)
 
     def _described(self, items: NDArray[np.int64]) -> list[Item]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.metrics.shift.allocation import (
     batch_size,
     masa_order,
@@ -113,6 +113,8 @@ def assess(
     ------
     InputError
         The budget is too small for an estimate.
+    EngineError
+        So many calls were lost that there is no estimate.
     """
     course = _Course(pool, method, seed, stopping)
     check_budget(course.strata, method, stopping.calls)
@@ -127,6 +129,7 @@ def assess(
         on_calls(course.calls)
         if course.is_close_enough():
             stopped = "target_error"
+    course.check_answers()
     return course.result(stopped)
 
 
@@ -182,6 +185,9 @@ class _Course:
         size = min(left, batch_size(self.calls)) if waits else left
         if self.method == "uniform":
             return self._next_uniform(size)
+        if self._order is not None:
+            # Calls that are lost must not leave a stratum without an answer when all is spent.
+            size = min(size, self._short() or size)
         stratum = self._next_strata(size)
         items = np.empty(stratum.size, np.int64)
         for one in np.unique(stratum):
@@ -196,11 +202,20 @@ class _Course:
             # A lost call takes an item away that MASA, which looks at answers, does not know of.
             chosen = masa_order(self.strata, self.sample, size)[0]
             return self._within(chosen[chosen >= 0])
-        again, self._again = np.array(self._again, np.int64), []
-        begin = self._position
-        self._position = min(begin + size - min(again.size, size), self._order.size)
-        fresh = self._order[begin : self._position]
-        return self._within(np.concatenate([again[:size], fresh]))
+        again = self._within(np.array(self._again, np.int64))
+        chosen, self._again = again[:size], again[size:].tolist()
+        while chosen.size < size and self._position < self._order.size:
+            begin = self._position
+            self._position = min(begin + size - chosen.size, self._order.size)
+            fresh = self._order[begin : self._position]
+            chosen = self._within(np.concatenate([chosen, fresh]))
+        return chosen
+
+    def _short(self) -> int:
+        """Return how many more answers an estimate needs at least, of candidates that are left."""
+        least = np.minimum(self.strata.sizes, 2) - self.sample.asked[0]
+        room = np.diff(self.pool.starts) - self._taken
+        return int(np.clip(np.minimum(least, room), 0, None).sum())
 
     def _within(self, stratum: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the calls for which their stratum still has candidates."""
@@ -245,6 +260,15 @@ class _Course:
             return False
         found = summarise(self.method, self.strata, self.sample, replacement=False)
         return bool(error_bound(found, self.stopping.confidence)[0] <= target)
+
+    def check_answers(self) -> None:
+        """Raise where calls were lost, and so many that there is no estimate."""
+        without = int(np.count_nonzero(self.sample.asked[0] == 0))
+        if self.calls == 0 or (self.method != "uniform" and without):
+            raise EngineError(
+                f"{without:,} of {self.strata.count:,} strata have no answer, since {self.lost:,} "
+                "calls were lost, which count as paid; raise --budget, or set lost_calls: repeat"
+            )
 
     def result(self, stopped: Stopped) -> Assessment:
         """Return what was counted."""

@@ -111,13 +111,6 @@ class ShiftConfig(DataConfig):
     repeat: Annotated[int, Field(ge=1, le=100_000)] | None = None
     replacement: bool = False
 
-    @field_validator("budget", mode="before")
-    @classmethod
-    def _as_text(cls, value: Any) -> Any:
-        # In a file of a run it is a number.
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return str(value) if is_number else value
-
     @field_validator("budget")
     @classmethod
     def _known_budget(cls, value: str | None) -> str | None:

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-    from slicebeam.pipelines.shift.api_file import ApiFile, Request
+    from slicebeam.pipelines.shift.api_file import ApiFile
     from slicebeam.pipelines.shift.calls import Item
     from slicebeam.pipelines.shift.ledger import Ledger
+    from slicebeam.pipelines.shift.request_templates import Request
 
 # Seconds before the first call that is made again, doubled each time up to the longest.
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
@@ -69,16 +70,24 @@ class HttpApi:
     Parameters
     ----------
     api : what its file says
+    is_class : whether what `ApiFile.class_of` returns is a class that is known
     """
 
-    def __init__(self, api: ApiFile) -> None:
+    def __init__(self, api: ApiFile, is_class: Callable[[Any], bool] = lambda _: True) -> None:
         try:
             import aiohttp  # noqa: F401
         except ImportError as error:
             raise InputError(
                 "--api needs aiohttp: install it with pip install 'slicebeam[api]'"
             ) from error
-        self.api = api
+        self.api, self.is_class = api, is_class
+
+    def has_class(self, answer: Answer) -> bool:
+        """Whether an answer gives a class."""
+        if answer.problem is not None:
+            return False
+        value = self.api.class_of(answer.value)
+        return value is not None and self.is_class(value)
 
     def buy(
         self,
@@ -89,8 +98,7 @@ class HttpApi:
     ) -> None:
         """Buy the answers to items that the ledger has none of, in their order.
 
-        It returns when each has one, or is lost for good, or the budget is spent. The bodies that
-        the ledger keeps are read again first.
+        It returns when each has one, or is lost for good, or the budget is spent.
 
         Parameters
         ----------
@@ -112,8 +120,7 @@ class HttpApi:
         api = self.api
         if ledger.count_lost != (api.lost_calls == "count"):
             raise ValueError(f"lost_calls is {api.lost_calls!r}, but the ledger counts otherwise")
-        ledger.reread(api.answer_in)
-        purchase = _Purchase(api, items, ledger, most_calls, on_answer)
+        purchase = _Purchase(self, items, ledger, most_calls, on_answer)
         if purchase.is_needed:
             _run(purchase)
 
@@ -161,18 +168,21 @@ class _Purchase:
 
     Parameters
     ----------
-    as for `HttpApi.buy`
+    http : the API
+    others : as for `HttpApi.buy`
     """
 
     def __init__(
         self,
-        api: ApiFile,
+        http: HttpApi,
         items: Iterable[Item],
         ledger: Ledger,
         most_calls: int | None,
         on_answer: Callable[[Answer], None] | None,
     ) -> None:
+        api = http.api
         self.api, self.ledger, self.on_answer = api, ledger, on_answer
+        self._has_class = http.has_class
         lost = ledger.lost if ledger.count_lost else {}
         wanted: dict[str, Item] = {}
         for item in items:
@@ -201,9 +211,6 @@ class _Purchase:
     def is_needed(self) -> bool:
         """Whether there is a call to make."""
         return bool(self._wanted) and self._left > 0
-
-    def _has_class(self, answer: Answer) -> bool:
-        return answer.problem is None and self.api.class_of(answer.value) is not None
 
     def end(self) -> None:
         """Make no further call; a second time, wait for none either."""
@@ -337,6 +344,11 @@ class _Purchase:
             ) from None
         except (aiohttp.ClientError, OSError) as error:
             raise _UnknownOutcomeError(f"a dropped connection ({self._told(error)})") from None
+        except Exception as error:  # noqa: BLE001  (what else it raises may hold a secret)
+            raise EngineError(
+                f"{self.api.path}: the HTTP client failed: {type(error).__name__} "
+                f"({self._told(error)}); please report it"
+            ) from None
 
     async def _note(self, item: Item, response: _Response) -> None:
         """Note what is answered, where the request as such is not refused."""
@@ -374,7 +386,12 @@ class _Purchase:
             self._may_go_on.set()
         if not self._unproven or len(first) < number:
             return
-        why = self._reason or "no key of labels is among them"
+        none = "none is a class of the pool"
+        if self.api.labels is not None and all(
+            self.api.class_of(answer.value) is None for answer in first
+        ):
+            none = "no key of labels is among them"
+        why = self._reason or none
         keys = "'answer'" if self._reason else "'answer' or 'labels'"
         if why.startswith("HTTP"):
             keys = "'json', 'params' or 'url', with another --ledger"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,11 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.shift.calls import Answer
 from slicebeam.transforms.checked_files import read_facts, write_facts
 from slicebeam.transforms.models import load_model, model_features, predict
-from slicebeam.transforms.storage import matching
+from slicebeam.transforms.publish import sha256_of
+from slicebeam.transforms.storage import matching, open_input, remove_folder, storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.shift.calls import Item
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.work_folder import WorkFolder
     from slicebeam.transforms.storage import StoragePath
 
-# Items that go to a worker together, so that many share a call of the model.
-_TOGETHER = 512
+# Answers that are kept in one file: as many are lost at most where a worker is killed, besides those
+# that the model is being asked for.
+_TOGETHER = 64
 _ANSWERS = "answers"
 
 
@@ -45,11 +48,13 @@ class Model:
     name : as the user gave it
     columns : that it reads; empty for all
     handler : makes the handler of Beam's, whose examples are dictionaries
+    content : tells a file's content from others; None for a function
     """
 
     name: str
     columns: tuple[str, ...]
     handler: Callable[[], Any]
+    content: str | None = None
 
 
 class _FileHandler(ModelHandler):
@@ -96,6 +101,7 @@ def open_model(name: str, features: Sequence[str], columns: Sequence[str]) -> Mo
         handler = _factory(name, module, factory)
         read = tuple(features)
         made: Callable[[], Any] = handler
+        content = None
     else:
         read = tuple(model_features(load_model(name), features))
         if not read:
@@ -103,12 +109,14 @@ def open_model(name: str, features: Sequence[str], columns: Sequence[str]) -> Mo
                 f"--model {name} does not say which columns it reads; name them by --features"
             )
         made = _FileModel(name, read)
+        with open_input(storage_path(name, "--model")) as stream:
+            content = f"sha256:{sha256_of(stream)}"
     for column in read:
         if column not in columns:
             raise InputError(
                 f"--model {name} reads column {column!r}, which the data does not have"
             )
-    return Model(name, read, made)
+    return Model(name, read, made, content)
 
 
 @dataclass(frozen=True)
@@ -127,15 +135,25 @@ def _factory(name: str, module: str, factory: str) -> Callable[[], Any]:
         raise InputError(
             f"--model {name}: {error}; write module:function, of a module that can be imported"
         ) from error
+    except Exception as error:
+        raise InputError(f"--model {name}: importing {module} failed: {_told(error)}") from error
     if not callable(found):
         raise InputError(f"--model {name}: {factory} is no function that returns a model handler")
-    handler = found()
+    try:
+        handler = found()
+    except Exception as error:
+        raise InputError(f"--model {name}: {factory}() failed: {_told(error)}") from error
     if not isinstance(handler, ModelHandler):
         raise InputError(
             f"--model {name}: {factory}() returns a {type(handler).__name__}, not a ModelHandler of "
             "apache_beam.ml.inference"
         )
     return found
+
+
+def _told(error: Exception) -> str:
+    """Return an error of the user's code in a line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 @dataclass
@@ -149,6 +167,7 @@ class ModelCalls:
     work : keeps the answers of a job until they are in the ledger
     engine : runs the jobs
     on_answer : is told each new answer
+    identity : what the answers of the ledger are answers to
     """
 
     model: Model
@@ -156,12 +175,14 @@ class ModelCalls:
     work: WorkFolder
     engine: Engine
     on_answer: Callable[[], None]
+    identity: Mapping[str, str]
     _jobs: int = 0
 
     def buy(self, items: Sequence[Item], most_calls: int | None) -> None:  # noqa: ARG002
         """Note the answers of items that the ledger has none of.
 
-        What a job has answered stays in the work folder, so that one which is killed loses nothing.
+        What a job has answered stays in the work folder until the ledger has it, so that one which is
+        killed loses little.
         """
         folder = self.work.folder(_ANSWERS)
         self._collect(folder, items)
@@ -178,16 +199,23 @@ class ModelCalls:
                     | "Spread" >> beam.Reshuffle()
                     | "Ask" >> RunInference(handler)
                     | "Batch" >> beam.BatchElements(min_batch_size=1, max_batch_size=_TOGETHER)
-                    | "Keep" >> beam.ParDo(_Keep(folder))
+                    | "Keep" >> beam.ParDo(_Keep(folder, self._prefix))
                 ),
                 f"answers-{self._jobs}",
             )
             self._collect(folder, missing)
+        remove_folder(folder)
+
+    @property
+    def _prefix(self) -> str:
+        """What the files begin with: the folder may have those of another model or of other data."""
+        told = json.dumps(dict(self.identity), sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()[:12]
 
     def _collect(self, folder: StoragePath, items: Sequence[Item]) -> None:
         wanted = {item.key for item in items} - set(self.ledger.answers)
         found: dict[str, Any] = {}
-        for path in matching(folder, "*.json"):
+        for path in matching(folder, f"{self._prefix}-*.json"):
             found |= {key: value for key, value in read_facts(path).items() if key in wanted}
         answers = [
             Answer(key, value, None if value is not None else "no prediction")
@@ -202,18 +230,20 @@ class ModelCalls:
 class _Keep(beam.DoFn):
     """Writes the predictions of a batch to a file that is named by what it holds."""
 
-    def __init__(self, folder: StoragePath) -> None:
-        self.folder = folder
+    def __init__(self, folder: StoragePath, prefix: str) -> None:
+        self.folder, self.prefix = folder, prefix
 
     def process(self, batch: Sequence[tuple[str, Any]]) -> Iterator[int]:
         facts = {key: _scalar(result) for key, result in batch}
         name = hashlib.sha256(json.dumps(sorted(facts)).encode()).hexdigest()[:24]
-        write_facts(self.folder / f"{name}.json", facts)
+        write_facts(self.folder / f"{self.prefix}-{name}.json", facts)
         yield len(facts)
 
 
 def _scalar(result: Any) -> Any:
-    """Return a prediction as JSON has it; None where it is no single value."""
+    """Return a prediction as JSON has it; None where it is no single value, or no finite one."""
     value = result.inference if isinstance(result, PredictionResult) else result
     value = getattr(value, "item", lambda: value)() if getattr(value, "size", 1) == 1 else None
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return value if isinstance(value, (str, bool, int, float)) else None

@@ -36,17 +36,28 @@ def _expression(form: str) -> str:
 
 def _forms(secret: str) -> set[str]:
     quotings = {quote(secret, safe=""), quote(secret), quote_plus(secret)}
-    escaped = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    once = _escaped(secret)
     return {
         secret,
         secret.strip(),
         *quotings,
         *(re.sub("%..", lambda found: found[0].lower(), one) for one in quotings),
-        *escaped,
-        *(one.replace("/", "\\/") for one in escaped),
-        repr(secret)[1:-1],
+        *once,
+        # As where an answer in JSON quotes the request, which is JSON too.
+        *(twice for one in once for twice in _escaped(one)),
         html.escape(secret),
         *_base64_forms(secret.encode()),
+    }
+
+
+def _escaped(text: str) -> set[str]:
+    """Return the text as it stands between the quotation marks of JSON and of Python."""
+    in_json = {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+    return {
+        *in_json,
+        *(one.replace("/", "\\/") for one in in_json),
+        repr(text)[1:-1],
+        repr(text.encode())[2:-1],
     }
 
 

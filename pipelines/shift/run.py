@@ -12,7 +12,13 @@ from slicebeam.pipelines.changelist_files import read_shift
 from slicebeam.pipelines.given_slices import given_slices, read_given
 from slicebeam.pipelines.preparation import read_source
 from slicebeam.pipelines.search import places_of, resumable, writer
-from slicebeam.pipelines.shift.answers import Classes, LedgerAnswers, RecordedAnswers, api_answers
+from slicebeam.pipelines.shift.answers import (
+    NO_RESULT,
+    Classes,
+    LedgerAnswers,
+    RecordedAnswers,
+    api_answers,
+)
 from slicebeam.pipelines.shift.assessment import Stopping, assess, check_budget, strata_of
 from slicebeam.pipelines.shift.config import parse_budget
 from slicebeam.pipelines.shift.document import Bill, build
@@ -241,7 +247,10 @@ def read_sliced_pool(
         by,
         common,
     )
-    labels = () if api is None or api.labels is None else tuple(dict.fromkeys(api.labels.values()))
+    labels: tuple[Any, ...] = ()
+    if api is not None and api.labels is not None:
+        # An answer that stands for null is "no result".
+        labels = tuple(label for label in dict.fromkeys(api.labels.values()) if label is not None)
     if told is not None:
         kinds = (str,) if common == "string" else (bool, int, float)
         # One of another kind is refused where the matrix is read.
@@ -302,10 +311,11 @@ class _Asking:
             else self.places.output / "ledger"
         )
         classes = Classes(self.sliced.pool.classes, self.sliced.class_type)
+        identity = self._identity()
         ledger = stack.enter_context(
             Ledger.open(
                 folder,
-                self._identity(),
+                identity,
                 count_lost=api is not None and api.lost_calls == "count",
                 redact=str if api is None else api.redact,
             )
@@ -313,15 +323,20 @@ class _Asking:
         if api is not None:
             from slicebeam.pipelines.shift.http_api import HttpApi
 
-            return api_answers(items, classes, ledger, HttpApi(api), self._one), ledger
+            # What was paid may tell more by what the file says now.
+            ledger.reread(api.answer_in)
+            http = HttpApi(api, lambda value: classes.code(value) != NO_RESULT)
+            return api_answers(items, classes, ledger, http, self._one), ledger
         from slicebeam.pipelines.shift.model_answers import ModelCalls
 
-        calls = ModelCalls(self.sliced.model, ledger, self.work, self.engine, self._one)
+        calls = ModelCalls(self.sliced.model, ledger, self.work, self.engine, self._one, identity)
         return LedgerAnswers(items, classes, ledger, calls.buy, lambda value: value), ledger
 
     def _identity(self) -> dict[str, str]:
         """Return what the answers of the ledger are answers to."""
         identity = {"model": self.config.model or ""}
+        if self.sliced.model is not None and self.sliced.model.content is not None:
+            identity["model file"] = self.sliced.model.content
         if self.api is not None:
             identity = {"api": self.api.identity}
         if self.config.example_id is None:
