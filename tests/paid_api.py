@@ -1,7 +1,8 @@
 """A paid API for the tests: a server of its own process, with faults by plan and a log of charges.
 
 ``POST /answer`` takes ``{"id": ..., "text": ...}`` and ``GET /answer/ID?text=...`` the same; the
-answer is ``{"result": {"label": ...}, "id": ...}``. ``GET /stats`` tells the most calls in flight.
+answer is ``{"result": {"label": ...}, "id": ...}``. ``GET /stats`` tells the most calls in flight,
+and how many connections they came by.
 The log has one line of JSON for each request, which is there before the answer leaves:
 ``{"item", "key", "attempt", "fault", "outcome"}``, where the outcome is ``charged``, ``replayed``
 (the API knew the idempotency key) or ``free``.
@@ -80,6 +81,7 @@ class _Server:
         self.attempts: dict[str, int] = {}
         self.known: dict[str, Any] = {}
         self.in_flight = self.most = self.requests = 0
+        self.connections: set[asyncio.BaseTransport] = set()
         self.hanging = asyncio.Event()
 
     def drawn(self, item: str, attempt: int) -> str | None:
@@ -102,12 +104,27 @@ class _Server:
     async def stats(self, request: web.Request) -> web.Response:
         from aiohttp import web
 
-        return web.json_response({"most_in_flight": self.most, "requests": self.requests})
+        return web.json_response(
+            {
+                "most_in_flight": self.most,
+                "requests": self.requests,
+                "connections": len(self.connections),
+            }
+        )
+
+    async def hang_up(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        for connection in self.connections:
+            connection.close()
+        return web.json_response({})
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.in_flight += 1
         self.requests += 1
         self.most = max(self.most, self.in_flight)
+        if request.transport is not None:
+            self.connections.add(request.transport)
         try:
             return await self._answer(request)
         finally:
@@ -206,6 +223,9 @@ class _Current:
     async def stats(self, request: web.Request) -> web.Response:
         return await self.server.stats(request)
 
+    async def hang_up(self, request: web.Request) -> web.Response:
+        return await self.server.hang_up(request)
+
     async def anew(self, request: web.Request) -> web.Response:
         from aiohttp import web
 
@@ -234,6 +254,7 @@ async def _serve(first: _Server, port: int, port_file: str | None) -> None:
     app.router.add_post("/answer", current.answer)
     app.router.add_get("/answer/{id}", current.answer)
     app.router.add_get("/stats", current.stats)
+    app.router.add_post("/hang-up", current.hang_up)
     app.router.add_post("/anew", current.anew)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
     await runner.setup()
@@ -288,6 +309,11 @@ class PaidApi:
         """What the server counted."""
         with urlopen(f"{self.url}/stats", timeout=30) as answer:
             return json.loads(answer.read())
+
+    def hang_up(self) -> None:
+        """Let the server close the connections that were asked on."""
+        with urlopen(Request(f"{self.url}/hang-up", b""), timeout=30):
+            pass
 
     def anew(self, folder: Path, **plan: Any) -> PaidApi:
         """Let the server forget all it knows, and follow another plan with a log in another folder.

@@ -30,7 +30,7 @@ from tests.object_stores import ROOT, free_port
 from tests.paid_api import PaidApi, paid_api
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.object_stores import Bucket
 
@@ -56,7 +56,8 @@ print("ready", flush=True)
 with Ledger.open(
     Path(folder), {"api": api.identity}, count_lost=api.lost_calls == "count", redact=api.redact
 ) as ledger:
-    http_api.HttpApi(api).buy(items, ledger, int(most) or None)
+    with http_api.HttpApi(api) as http:
+        http.buy(items, ledger, int(most) or None)
     print("done", len(ledger.answers), ledger.calls, flush=True)
 """
 
@@ -111,6 +112,18 @@ def ledger_of(server: PaidApi, api: ApiFile) -> Iterator[Ledger]:
         yield ledger
 
 
+def buy(
+    api: ApiFile,
+    wanted: list[Item],
+    ledger: Ledger,
+    most: int | None = None,
+    is_class: Callable[[Any], bool] = lambda _: True,
+    **given: Any,
+) -> None:
+    with HttpApi(api, is_class) as http:
+        http.buy(wanted, ledger, most, **given)
+
+
 def bought(
     server: PaidApi, number: int = 10, most: int | None = None, **file: Any
 ) -> dict[str, Answer]:
@@ -119,7 +132,7 @@ def bought(
     try:
         with ledger_of(server, api) as ledger:
             ledger.reread(api.answer_in)
-            HttpApi(api).buy(items(number), ledger, most)
+            buy(api, items(number), ledger, most)
             return dict(ledger.answers)
     finally:
         secrets_are_hidden(records(server))
@@ -166,13 +179,36 @@ def test_more_than_a_hundred_calls_are_in_flight(served: Any) -> None:
         assert server.stats["most_in_flight"] == 140
 
 
+def test_batches_share_connections_and_a_rate_limit(served: Any) -> None:
+    with served(latency=(0.02, 0.02)) as server:
+        api = ApiFile.read(server.file(concurrency=4, rate_limit=100), ENVIRONMENT)
+        begun = time.monotonic()
+        with ledger_of(server, api) as ledger, HttpApi(api) as http:
+            for end in range(4, 44, 4):
+                http.buy(items(end), ledger)
+        assert len(server.charged) == 40
+        assert server.stats["connections"] <= 4
+        assert time.monotonic() - begun > 0.38
+
+
+def test_connections_that_the_server_closes_between_batches_lose_no_call(served: Any) -> None:
+    with served() as server:
+        api = ApiFile.read(server.file(concurrency=8), ENVIRONMENT)
+        with ledger_of(server, api) as ledger, HttpApi(api) as http:
+            for end in range(8, 88, 8):
+                http.buy(items(end), ledger)
+                server.hang_up()
+            assert (len(ledger.answers), ledger.unaccounted) == (80, 0)
+        assert len(server.charged) == len(server.requests) == 80
+
+
 def test_items_of_one_key_are_one_item(served: Any) -> None:
     with served(answers={"text 0": "first"}) as server:
         api = ApiFile.read(server.file(), ENVIRONMENT)
         told: list[Answer] = []
         with ledger_of(server, api) as ledger:
             double = [Item("0", {"id": "0", "text": "other"})]
-            HttpApi(api).buy([*items(2), *double], ledger, on_answer=told.append)
+            buy(api, [*items(2), *double], ledger, on_answer=told.append)
             assert ledger.answers["0"].value == "first"
         assert sorted(one.key for one in told) == ["0", "1"]
         assert len(server.charged) == 2
@@ -247,7 +283,7 @@ def test_the_lost_and_the_ledger_have_to_agree(served: Any) -> None:
             Ledger.open(folder, {"api": api.identity}) as ledger,
             pytest.raises(ValueError, match="lost_calls"),
         ):
-            HttpApi(api).buy(items(1), ledger)
+            buy(api, items(1), ledger)
 
 
 @pytest.mark.parametrize("most", [0, 1, 7, 33])
@@ -329,7 +365,7 @@ def test_answers_that_are_no_class_of_the_pool_end_the_run(served: Any) -> None:
     with served() as server:
         api = ApiFile.read(server.file(stop_after=3), ENVIRONMENT)
         with ledger_of(server, api) as ledger, pytest.raises(InputError) as error:
-            HttpApi(api, lambda value: value in ("positive", "negative")).buy(items(50), ledger)
+            buy(api, items(50), ledger, is_class=lambda value: value in ("positive", "negative"))
         refused(error, "none is a class of the pool", '"POSITIVE"', "'answer' or 'labels'")
         assert len(server.charged) == 3
 
@@ -363,7 +399,7 @@ def test_a_wrong_secret(served: Any) -> None:
     with served() as server:
         api = ApiFile.read(server.file(), {"API_KEY": "guessed-wrong"})
         with ledger_of(server, api) as ledger, pytest.raises(InputError) as error:
-            HttpApi(api).buy(items(5), ledger)
+            buy(api, items(5), ledger)
         assert "guessed" not in str(error.value)
         refused(error, "HTTP 401", "check the secrets in the environment")
 
@@ -418,7 +454,7 @@ def test_all_calls_wait_when_the_api_asks_for_it(served: Any) -> None:
     with served(forced={"2": ["429"]}, retry_after="1") as server:
         api = ApiFile.read(server.file(concurrency=2), ENVIRONMENT)
         with ledger_of(server, api) as ledger:
-            HttpApi(api).buy(items(20), ledger, on_answer=lambda _: noted.append(time.monotonic()))
+            buy(api, items(20), ledger, on_answer=lambda _: noted.append(time.monotonic()))
     # Had only the call waited that was told to, others would have been answered meanwhile.
     assert max(after - before for before, after in pairwise(noted)) > 0.9
 
@@ -480,7 +516,7 @@ def test_an_item_that_lacks_a_column_ends_the_run(served: Any) -> None:
             ledger_of(server, api) as ledger,
             pytest.raises(InputError, match="item '1': column 'text' is missing"),
         ):
-            HttpApi(api).buy([*items(1), Item("1", {"id": "1", "text": None})], ledger)
+            buy(api, [*items(1), Item("1", {"id": "1", "text": None})], ledger)
         assert server.charged in ([], ["0"])
 
 
@@ -502,7 +538,7 @@ def test_no_call_is_sent_after_the_ledger_failed(
         with ledger_of(server, api) as ledger:
             monkeypatch.setattr(os, "write", refuse)
             with pytest.raises(EngineError, match="No space left"):
-                HttpApi(api).buy(items(200), ledger)
+                buy(api, items(200), ledger)
             monkeypatch.undo()
         sent = {
             json.loads(line)["key"] for line in records(server).splitlines() if '"sent"' in line
@@ -524,7 +560,7 @@ def test_a_ledger_in_object_storage(served: Any, bucket: Bucket) -> None:
         found = []
         for _ in range(2):
             with Ledger.open(folder, {"api": api.identity}, redact=api.redact) as ledger:
-                HttpApi(api).buy(items(60), ledger)
+                buy(api, items(60), ledger)
                 found.append(dict(ledger.answers))
         assert found[0] == found[1]
         assert len(server.charged) == 60

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import aiohttp
+    from typing_extensions import Self
 
     from slicebeam.pipelines.shift.api_file import ApiFile
     from slicebeam.pipelines.shift.calls import Item
@@ -65,7 +66,7 @@ class _UnknownOutcomeError(Exception):
 
 
 class HttpApi:
-    """An API that is asked over HTTP.
+    """An API that is asked over HTTP; a context, in which its connections stay open.
 
     Parameters
     ----------
@@ -81,6 +82,46 @@ class HttpApi:
                 "--api needs aiohttp: install it with pip install 'slicebeam[api]'"
             ) from error
         self.api, self.is_class = api, is_class
+        self.pace = _Pace()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._session: aiohttp.ClientSession | None = None
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.new_event_loop()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._loop is not None:
+            try:
+                self._loop.run_until_complete(self._close())
+            finally:
+                self._loop.close()
+                self._loop = self._session = None
+
+    async def _close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+        await asyncio.get_running_loop().shutdown_asyncgens()
+
+    async def session(self) -> aiohttp.ClientSession:
+        """Return what holds the connections, made in the loop that uses it."""
+        import aiohttp
+
+        if self._session is None:
+            api = self.api
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=api.concurrency, keepalive_timeout=_KEPT_ALIVE
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(
+                    total=api.timeout, sock_connect=min(_CONNECTS_WITHIN, 0.8 * api.timeout)
+                ),
+                headers={"User-Agent": "slicebeam"},
+            )
+            # Requests of methods that change nothing would be sent again behind the ledger's back.
+            self._session._retry_connection = False  # noqa: SLF001
+        return self._session
 
     def has_class(self, answer: Answer) -> bool:
         """Whether an answer gives a class."""
@@ -121,21 +162,12 @@ class HttpApi:
         if ledger.count_lost != (api.lost_calls == "count"):
             raise ValueError(f"lost_calls is {api.lost_calls!r}, but the ledger counts otherwise")
         purchase = _Purchase(self, items, ledger, most_calls, on_answer)
-        if purchase.is_needed:
-            _run(purchase)
-
-
-def _run(purchase: _Purchase) -> None:
-    """Run it in an event loop of its own, which signals end in order."""
-    loop = asyncio.new_event_loop()
-    try:
-        with _signals(loop, purchase.end):
-            try:
-                loop.run_until_complete(purchase.make())
-            finally:
-                loop.run_until_complete(loop.shutdown_asyncgens())
-    finally:
-        loop.close()
+        if not purchase.is_needed:
+            return
+        if self._loop is None:
+            raise ValueError("calls are made inside of the context")
+        with _signals(self._loop, purchase.end):
+            self._loop.run_until_complete(purchase.make())
 
 
 @contextmanager
@@ -163,6 +195,20 @@ def _signals(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> Iterat
             before[received[0]](received[0], None)
 
 
+@dataclass
+class _Pace:
+    """When the next call may leave, by the clock of `time.monotonic`.
+
+    Attributes
+    ----------
+    slot : where the rate is limited
+    paused_until : where the API asked to wait
+    """
+
+    slot: float = 0.0
+    paused_until: float = 0.0
+
+
 class _Purchase:
     """One purchase: its workers, and what they share.
 
@@ -181,8 +227,8 @@ class _Purchase:
         on_answer: Callable[[Answer], None] | None,
     ) -> None:
         api = http.api
-        self.api, self.ledger, self.on_answer = api, ledger, on_answer
-        self._has_class = http.has_class
+        self.http, self.api, self.ledger, self.on_answer = http, api, ledger, on_answer
+        self._has_class, self._pace = http.has_class, http.pace
         lost = ledger.lost if ledger.count_lost else {}
         wanted: dict[str, Item] = {}
         for item in items:
@@ -193,7 +239,6 @@ class _Purchase:
         self._next = 0
         # What is taken out of the budget before a call stays out, whatever becomes of it.
         self._left = len(self._wanted) if most_calls is None else most_calls - ledger.calls
-        self._paused_until = self._slot = 0.0
         self._answered = 0
         self._ended = asyncio.Event()
         self._failure: Exception | None = None
@@ -222,26 +267,12 @@ class _Purchase:
 
     async def make(self) -> None:
         """Make the calls."""
-        import aiohttp
-
-        api = self.api
         self._check_first()
-        connector = aiohttp.TCPConnector(limit=api.concurrency, keepalive_timeout=_KEPT_ALIVE)
-        session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(
-                total=api.timeout, sock_connect=min(_CONNECTS_WITHIN, 0.8 * api.timeout)
-            ),
-            headers={"User-Agent": "slicebeam"},
-        )
-        # Requests of methods that change nothing would be sent again behind the ledger's back.
-        session._retry_connection = False  # noqa: SLF001
-        async with session:
-            number = min(api.concurrency, len(self._wanted), self._left)
-            self._working = number
-            self._workers += [asyncio.create_task(self._work(session)) for _ in range(number)]
-            await self._all_ended()
+        session = await self.http.session()
+        number = min(self.api.concurrency, len(self._wanted), self._left)
+        self._working = number
+        self._workers += [asyncio.create_task(self._work(session)) for _ in range(number)]
+        await self._all_ended()
         if self._failure is not None:
             raise self._failure
 
@@ -435,16 +466,16 @@ class _Purchase:
         """Wait until a call may leave; False where none may any more."""
         while not self._ended.is_set():
             now = time.monotonic()
-            if self._paused_until > now:
-                await self._rest(self._paused_until - now)
+            if self._pace.paused_until > now:
+                await self._rest(self._pace.paused_until - now)
                 continue
             if self.api.rate_limit is None:
                 return True
-            slot = max(now, self._slot)
-            self._slot = slot + 1 / self.api.rate_limit
+            slot = max(now, self._pace.slot)
+            self._pace.slot = slot + 1 / self.api.rate_limit
             if slot > now:
                 await self._rest(slot - now)
-            if self._paused_until <= time.monotonic():
+            if self._pace.paused_until <= time.monotonic():
                 return not self._ended.is_set()
         return False
 
@@ -464,7 +495,7 @@ class _Purchase:
                 f"{seconds / 3600:.1f} hours; the answers so far are in {self.ledger.folder}; go on "
                 "with the same command then"
             )
-        self._paused_until = max(self._paused_until, time.monotonic() + seconds)
+        self._pace.paused_until = max(self._pace.paused_until, time.monotonic() + seconds)
         return seconds
 
 

@@ -325,7 +325,7 @@ class _Asking:
 
             # What was paid may tell more by what the file says now.
             ledger.reread(api.answer_in)
-            http = HttpApi(api, lambda value: classes.code(value) != NO_RESULT)
+            http = stack.enter_context(HttpApi(api, lambda value: classes.code(value) != NO_RESULT))
             return api_answers(items, classes, ledger, http, self._one), ledger
         from slicebeam.pipelines.shift.model_answers import ModelCalls
 

@@ -8,6 +8,7 @@ missed. All seeds are fixed. The whole takes about ten minutes on two cores.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -321,12 +322,73 @@ def pool(report: Report, _runs: int) -> None:
             report.row(method, seconds, MOST_POOL_CPU, held=seconds <= MOST_POOL_CPU)
 
 
+def calls(report: Report, _runs: int) -> None:
+    """Ten thousand calls of a server that takes 20 ms for each, 64 at a time: the whole command."""
+    from slicebeam.pipelines.runner import Engine, runner_config
+    from slicebeam.pipelines.shift.config import shift_config
+    from slicebeam.pipelines.shift.run import run_shift
+    from slicebeam.pipelines.terminal import Terminal
+    from tests.paid_api import paid_api
+
+    number, in_flight, latency = 10_000, 64, 0.02
+    report.head(
+        f"{number:,} calls, {in_flight} in flight, of {latency * 1000:.0f} ms each; the server, too, "
+        "runs on this machine",
+        *("method", "seconds", "of the calls alone", "bar", "most in flight", ""),
+    )
+    rng = np.random.default_rng(6)
+    rows = 2 * number
+    label = rng.choice(np.array(["a", "b", "c"]), rows)
+    old = np.where(rng.random(rows) < 0.85, label, "a")
+    new = np.where(rng.random(rows) < 0.9, old, "b")
+    text = [f"text {row}" for row in range(rows)]
+    columns = {
+        "id": [f"item {row}" for row in range(rows)],
+        "text": text,
+        "label": label,
+        "old": old,
+        "confidence": rng.random(rows),
+    }
+    os.environ["API_KEY"] = "a key"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        pq.write_table(pa.table(columns), folder / "pool.parquet")
+        plan = {
+            "answers": dict(zip(text, new.tolist(), strict=True)),
+            "latency": (latency, latency),
+        }
+        for method in ("plus", "masa"):
+            with paid_api(folder / method, **plan) as server:
+                config = shift_config(
+                    {
+                        "data": (str(folder / "pool.parquet"),),
+                        "label": "label",
+                        "old_prediction": "old",
+                        "difficulty": "confidence",
+                        "example_id": "id",
+                        "api": server.file(concurrency=in_flight),
+                        "budget": f"{number}",
+                        "method": method,
+                        "output": str(folder / method / "out"),
+                    }
+                )
+                begun = time.perf_counter()
+                with Engine(runner_config("direct", ())) as engine:
+                    run_shift(config, engine, Terminal(quiet=True))
+                seconds = time.perf_counter() - begun
+                held = seconds <= MOST_CALLS_WALL and len(set(server.charged)) == number
+                floor = number / in_flight * latency
+                most = server.stats["most_in_flight"]
+                report.row(method, seconds, floor, MOST_CALLS_WALL, most, held=held)
+
+
 PARTS = {
     "queries": queries,
     "plus": plus,
     "coverage": coverage,
     "stopping": stopping,
     "pool": pool,
+    "calls": calls,
 }
 
 
