@@ -379,9 +379,9 @@ def paid_api(folder: Path, **plan: Any) -> Iterator[PaidApi]:
 
 def hurry() -> None:
     """Let this process wait for a moment only before it makes a call again."""
-    from slicebeam.pipelines.shift import http_api
+    from slicebeam.pipelines.shift import pace
 
-    http_api._FIRST_WAIT = 0.01
+    pace._FIRST_WAIT = 0.01
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.shift import http_api
+from slicebeam.pipelines.shift import pace
 from tests.faults import Commands
 from tests.object_stores import free_port
 from tests.paid_api import PaidApi, paid_api
@@ -42,7 +42,7 @@ ROWS = 400
 
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(http_api, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(pace, "_FIRST_WAIT", 0.01)
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
     # Where tracebacks are kept.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.pipelines.shift import http_api
+from slicebeam.pipelines.shift import pace
 from slicebeam.pipelines.shift.api_file import ApiFile
 from slicebeam.pipelines.shift.calls import Answer, Item
 from slicebeam.pipelines.shift.http_api import HttpApi
@@ -42,13 +42,13 @@ CLIENT = """
 import os, sys
 from pathlib import Path
 from slicebeam.pipelines.endings import heed_signals
-from slicebeam.pipelines.shift import http_api
+from slicebeam.pipelines.shift import http_api, pace
 from slicebeam.pipelines.shift.api_file import ApiFile
 from slicebeam.pipelines.shift.calls import Item
 from slicebeam.pipelines.shift.ledger import Ledger
 
 heed_signals()
-http_api._FIRST_WAIT = 0.01
+pace._FIRST_WAIT = 0.01
 file, folder, number, most = sys.argv[1:]
 api = ApiFile.read(file, os.environ)
 items = [Item(str(one), {"id": one, "text": f"text {one}"}) for one in range(int(number))]
@@ -75,7 +75,7 @@ unknown_outcomes = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_api, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(pace, "_FIRST_WAIT", 0.01)
 
 
 @pytest.fixture(scope="module")
@@ -460,10 +460,10 @@ def test_all_calls_wait_when_the_api_asks_for_it(served: Any) -> None:
 
 
 def test_dates_to_wait_for_are_by_the_clock_of_the_api() -> None:
-    assert http_api._retry_after({"Date": at(3000), "Retry-After": at(3090)}) == 90
-    assert http_api._retry_after({"Retry-After": at(-90)}) == 0
-    assert http_api._retry_after({"Retry-After": at(90_000)}) == pytest.approx(90_000, abs=600)
-    assert http_api._retry_after({"Retry-After": "17"}) == 17
+    assert pace.retry_after({"Date": at(3000), "Retry-After": at(3090)}) == 90
+    assert pace.retry_after({"Retry-After": at(-90)}) == 0
+    assert pace.retry_after({"Retry-After": at(90_000)}) == pytest.approx(90_000, abs=600)
+    assert pace.retry_after({"Retry-After": "17"}) == 17
 
 
 def at(seconds: float) -> str:
@@ -472,7 +472,7 @@ def at(seconds: float) -> str:
 
 @pytest.mark.parametrize("text", ["", "soon", "-3", "1.5.2", "Wed, 99 Foo 2026"])
 def test_a_wait_that_cannot_be_read_is_none(text: str) -> None:
-    assert http_api._retry_after({"Retry-After": text}) is None
+    assert pace.retry_after({"Retry-After": text}) is None
 
 
 def test_an_api_that_asks_to_come_back_tomorrow(served: Any) -> None:
@@ -484,7 +484,7 @@ def test_an_api_that_asks_to_come_back_tomorrow(served: Any) -> None:
 
 def test_waits_grow_up_to_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    waits = [[http_api._backoff(failures) for _ in range(200)] for failures in range(1, 14)]
+    waits = [[pace.backoff(failures) for _ in range(200)] for failures in range(1, 14)]
     for failures, drawn in enumerate(waits):
         longest = min(60.0, 0.5 * 2.0**failures)
         assert 0.5 * longest <= min(drawn) < 0.6 * longest
@@ -545,7 +545,7 @@ def test_no_call_is_sent_after_the_ledger_failed(
         }
         assert set(server.charged) <= sent
         assert len(sent) < 100
-        monkeypatch.setattr(http_api, "_FIRST_WAIT", 0.01)
+        monkeypatch.setattr(pace, "_FIRST_WAIT", 0.01)
         assert len(bought(server, 200)) == 200
         assert len(server.charged) == 200
 

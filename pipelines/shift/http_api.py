@@ -8,18 +8,16 @@ without a class is paid like any other.
 from __future__ import annotations
 
 import asyncio
-import random
 import signal
 import threading
-import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.shift.calls import Answer
+from slicebeam.pipelines.shift.pace import Pace, backoff, rest, retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.shift.ledger import Ledger
     from slicebeam.pipelines.shift.request_templates import Request
 
-# Seconds before the first call that is made again, doubled each time up to the longest.
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 # An API that asks to wait for longer than this is asked again by another run.
 _MOST_PATIENCE = 3600.0
 # Seconds that a run which is told to end gives the calls in flight, which are paid.
@@ -82,7 +78,7 @@ class HttpApi:
                 "--api needs aiohttp: install it with pip install 'slicebeam[api]'"
             ) from error
         self.api, self.is_class = api, is_class
-        self.pace = _Pace()
+        self.pace = Pace(api.rate_limit)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: aiohttp.ClientSession | None = None
 
@@ -195,20 +191,6 @@ def _signals(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> Iterat
             before[received[0]](received[0], None)
 
 
-@dataclass
-class _Pace:
-    """When the next call may leave, by the clock of `time.monotonic`.
-
-    Attributes
-    ----------
-    slot : where the rate is limited
-    paused_until : where the API asked to wait
-    """
-
-    slot: float = 0.0
-    paused_until: float = 0.0
-
-
 class _Purchase:
     """One purchase: its workers, and what they share.
 
@@ -319,7 +301,7 @@ class _Purchase:
         if api.idempotency_header is not None:
             request.headers[api.idempotency_header] = ledger.idempotency_key(item.key)
         failures, progress = 0, self._answered
-        while await self._turn():
+        while await self._pace.turn(self._ended):
             await ledger.sent(item.key)
             wait = None
             try:
@@ -349,7 +331,7 @@ class _Purchase:
             if failures > api.retries:
                 raise self._exhausted(item, reason, failures)
             if wait is None:
-                await self._rest(_backoff(failures))
+                await rest(self._ended, backoff(failures))
 
     async def _call(self, session: aiohttp.ClientSession, request: Request) -> _Response:
         import aiohttp
@@ -462,31 +444,9 @@ class _Purchase:
     def _told(self, error: Exception) -> str:
         return self._excerpt(str(error) or type(error).__name__)
 
-    async def _turn(self) -> bool:
-        """Wait until a call may leave; False where none may any more."""
-        while not self._ended.is_set():
-            now = time.monotonic()
-            if self._pace.paused_until > now:
-                await self._rest(self._pace.paused_until - now)
-                continue
-            if self.api.rate_limit is None:
-                return True
-            slot = max(now, self._pace.slot)
-            self._pace.slot = slot + 1 / self.api.rate_limit
-            if slot > now:
-                await self._rest(slot - now)
-            if self._pace.paused_until <= time.monotonic():
-                return not self._ended.is_set()
-        return False
-
-    async def _rest(self, seconds: float) -> None:
-        """Wait, unless the run ends."""
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), seconds)
-
     def _asked_to_wait(self, response: _Response) -> float | None:
         """Let all calls wait for as long as the API asks, and return how long, None if it does not."""
-        seconds = _retry_after(response.headers)
+        seconds = retry_after(response.headers)
         if seconds is None:
             return None
         if seconds > _MOST_PATIENCE:
@@ -495,7 +455,7 @@ class _Purchase:
                 f"{seconds / 3600:.1f} hours; the answers so far are in {self.ledger.folder}; go on "
                 "with the same command then"
             )
-        self._pace.paused_until = max(self._pace.paused_until, time.monotonic() + seconds)
+        self._pace.pause(seconds)
         return seconds
 
 
@@ -509,24 +469,3 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
             response.close()
             break
     return b"".join(blocks)
-
-
-def _backoff(failures: int) -> float:
-    """Return the seconds to wait after so many failures, so that not all come back at once."""
-    longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (failures - 1))
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311  (no secret)
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of a Retry-After header, None where there is none that can be read."""
-    text = headers.get("Retry-After", "").strip()
-    if text.isdecimal():
-        return float(text[:9])
-    try:
-        until = parsedate_to_datetime(text)
-        # By the clock that the date is of, where it is told.
-        told = headers.get("Date")
-        now = parsedate_to_datetime(told).timestamp() if told else time.time()
-        return max(0.0, until.timestamp() - now)
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
