@@ -25,6 +25,13 @@ ADULT_ROLES = ("row_id", "income", "prediction", "score", "prediction_old", "sco
 # Servers that start from what `pip install` brings, and those that Go has to build.
 OWN_STORES = ["gcs_server", "moto"]
 own_stores = pytest.mark.parametrize("bucket", OWN_STORES, indirect=True)
+# One of the two in the default run, both in the longer one.
+google_first = pytest.mark.parametrize(
+    "bucket", ["gcs_server", pytest.param("moto", marks=pytest.mark.slow)], indirect=True
+)
+s3_first = pytest.mark.parametrize(
+    "bucket", ["moto", pytest.param("gcs_server", marks=pytest.mark.slow)], indirect=True
+)
 STORES = [
     *OWN_STORES,
     pytest.param("fake_gcs_server", marks=pytest.mark.engine),

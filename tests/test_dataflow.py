@@ -94,6 +94,7 @@ def test_a_service_that_is_overloaded_is_asked_again(
     assert len(sent) == len(service.jobs) + 2
 
 
+@pytest.mark.slow
 def test_what_a_worker_says_of_the_data_is_told_in_its_words(
     bucket: Bucket,
     service: DataflowService,

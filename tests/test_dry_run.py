@@ -109,7 +109,7 @@ def test_iterating_strategies_are_bounded(data: Path, capsys: pytest.CaptureFixt
     assert sum(job["candidates"] for job in levels["jobs"]) == levels["conjunctions"]
 
 
-@pytest.mark.parametrize("kind", ["csv", "csv.gz"])
+@pytest.mark.parametrize("kind", [pytest.param("csv", marks=pytest.mark.slow), "csv.gz"])
 def test_text_is_sampled(
     tmp_path: Path,
     adult_path: Path,
@@ -228,7 +228,7 @@ def test_tested_slices_of_independent_features_are_about_those_estimated() -> No
     assert cost_model.tested_slices(shape, lattice, 20) == pytest.approx(counted, rel=0.1)
 
 
-@pytest.mark.parametrize("test", ["auto", "bootstrap-rows"])
+@pytest.mark.parametrize("test", ["auto", pytest.param("bootstrap-rows", marks=pytest.mark.slow)])
 def test_a_single_job_finds_the_same(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, test: str
 ) -> None:

@@ -352,6 +352,7 @@ def test_p_values_of_paired_means_are_halls(baseline: Found, adult: pd.DataFrame
     assert tested > 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compared", [{}, OLD], ids=["overall", "baseline"])
 def test_a_metric_says_the_same_beside_others(
     tmp_path: Path, adult_path: Path, overall: Found, baseline: Found, compared: dict[str, Any]
@@ -391,6 +392,7 @@ def test_mcc_says_the_same_beside_others(tmp_path: Path, adult_path: Path, overa
     pd.testing.assert_series_equal(alone.table["p_value"], beside["p_value"], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_accuracy_keeps_its_test_beside_auc(tmp_path: Path, adult_path: Path) -> None:
     options = {**ADULT, **OLD, "data": (str(adult_path),), "max_cross_size": 1}
     alone = search(tmp_path / "alone", metric=("accuracy",), **options)
@@ -535,7 +537,8 @@ def averages(p: str) -> Callable[[pd.DataFrame], dict[str, float]]:
     return of
 
 
-@pytest.mark.parametrize("compared", ["overall", pytest.param("baseline", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("compared", ["overall", "baseline"])
 def test_many_classes(tmp_path: Path, four: tuple[Path, pd.DataFrame], compared: str) -> None:
     path, frame = four
     old = {"baseline_prediction": "old"} if compared == "baseline" else {}

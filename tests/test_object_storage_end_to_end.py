@@ -20,6 +20,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 from slicebeam.pipelines.cli import run
+from tests.conftest import google_first, own_stores, s3_first
 from tests.gcs_server import FORBIDDEN
 from tests.object_stores import ROOT
 from tests.running import Found, read, refused, search
@@ -35,15 +36,7 @@ FEATURES = ("age", "education", "occupation", "sex")
 # Several chunks, so that there are several shards.
 OPTIONS: dict[str, Any] = {"label": "income", "prediction": "prediction", "chunk_rows": 4000}
 SLOW = pytest.mark.slow
-OWN = pytest.mark.parametrize("bucket", ["gcs_server", "moto"], indirect=True)
 ONE = pytest.mark.parametrize("bucket", ["gcs_server"], indirect=True)
-# One of the two in the default run, both in the longer one.
-GOOGLE_FIRST = pytest.mark.parametrize(
-    "bucket", ["gcs_server", pytest.param("moto", marks=SLOW)], indirect=True
-)
-S3_FIRST = pytest.mark.parametrize(
-    "bucket", ["moto", pytest.param("gcs_server", marks=SLOW)], indirect=True
-)
 PUBLISHED = ["out/changelist.json", "out/slices.parquet"]
 
 
@@ -97,7 +90,7 @@ def test_as_on_a_disk(
     assert (config["data"], config["output"]) == ([data], f"{bucket.uri}/out")
 
 
-@GOOGLE_FIRST
+@google_first
 def test_what_is_said_of_a_run_names_the_objects(
     bucket: Bucket, data: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,7 +102,10 @@ def test_what_is_said_of_a_run_names_the_objects(
 
 
 @ONE
-@pytest.mark.parametrize("in_the_bucket", ["data", "output", "work_dir"])
+@pytest.mark.parametrize(
+    "in_the_bucket",
+    [pytest.param("data", marks=SLOW), pytest.param("output", marks=SLOW), "work_dir"],
+)
 def test_some_of_it_in_object_storage(
     bucket: Bucket,
     data: str,
@@ -172,7 +168,7 @@ def written(few: pd.DataFrame, path: Path) -> None:
     ],
     ids=["parquet", "csv", "csv.gz", "jsonl", "tfrecord", "tfrecord.gz"],
 )
-@GOOGLE_FIRST
+@google_first
 def test_every_format_and_globs(
     bucket: Bucket, tmp_path: Path, adult: pd.DataFrame, names: list[str], pattern: str
 ) -> None:
@@ -192,7 +188,7 @@ def test_every_format_and_globs(
     equal(found, wanted)
 
 
-@GOOGLE_FIRST
+@google_first
 def test_models_and_domains_from_a_bucket(
     bucket: Bucket, tmp_path: Path, adult: pd.DataFrame
 ) -> None:
@@ -222,7 +218,7 @@ def test_models_and_domains_from_a_bucket(
     assert {one["model_uri"] for one in found.document["models"]} == {there["model"]}
 
 
-@OWN
+@google_first
 def test_files_that_are_not_there(
     bucket: Bucket, data: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -259,7 +255,7 @@ def test_an_output_that_may_not_be_written(
     assert not (tmp_path / "work").exists()
 
 
-@OWN
+@google_first
 def test_a_work_folder_with_other_objects_is_refused(
     bucket: Bucket, data: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -273,7 +269,7 @@ def test_a_work_folder_with_other_objects_is_refused(
     assert "is the output" in refused(same, capsys, folder=tmp_path)
 
 
-@S3_FIRST
+@s3_first
 @pytest.mark.usefixtures("short_waits")
 def test_faults_of_storage_change_nothing(
     bucket: Bucket, data: str, proxy: Proxy, reference: Found, tmp_path: Path
@@ -296,7 +292,7 @@ def test_faults_of_storage_change_nothing(
 
 
 @SLOW
-@OWN
+@own_stores
 def test_faults_of_storage_with_worker_processes(
     bucket: Bucket, data: str, proxy: Proxy, reference: Found, tmp_path: Path
 ) -> None:
@@ -328,7 +324,7 @@ def test_a_lost_answer_to_any_request_changes_nothing(
     assert bucket.keys() == ["data/adult.parquet", *PUBLISHED]
 
 
-@GOOGLE_FIRST
+@google_first
 @pytest.mark.parametrize("engine", ["direct", pytest.param("direct_multi", marks=SLOW)])
 @pytest.mark.parametrize(
     "moment", [r"_work.*iteration-1", pytest.param(r"_work.*encoded", marks=SLOW)]
@@ -366,7 +362,7 @@ def test_a_killed_run_goes_on(
 
 
 @SLOW
-@OWN
+@own_stores
 def test_a_run_killed_while_it_publishes_leaves_what_was_there(
     bucket: Bucket, data: str, proxy: Proxy, reference: Found, tmp_path: Path
 ) -> None:
@@ -386,7 +382,7 @@ def test_a_run_killed_while_it_publishes_leaves_what_was_there(
 
 
 @SLOW
-@OWN
+@own_stores
 def test_storage_that_goes_down_and_comes_up_again(
     bucket: Bucket,
     data: str,
@@ -516,7 +512,8 @@ def refusal(given: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
     return refused(given, capsys, folder=tmp_path, code=3)
 
 
-@GOOGLE_FIRST
+@SLOW
+@own_stores
 def test_another_run_after_one_that_failed(
     bucket: Bucket, data: str, stopped: list[str], adult_path: Path, tmp_path: Path
 ) -> None:
@@ -529,7 +526,7 @@ def test_another_run_after_one_that_failed(
     equal(published(bucket, tmp_path / "found"), wanted)
 
 
-@OWN
+@s3_first
 @pytest.mark.parametrize(
     "where", [pytest.param(0.1, marks=SLOW), 0.5, pytest.param(0.999, marks=SLOW)]
 )
@@ -547,7 +544,7 @@ def test_a_damaged_shard_is_never_counted(
     assert bucket.keys("out/changelist.json") == []
 
 
-@GOOGLE_FIRST
+@google_first
 def test_a_shard_that_is_cut_is_named_and_one_that_is_gone_is_made_again(
     bucket: Bucket,
     stopped: list[str],
@@ -569,11 +566,10 @@ def test_a_shard_that_is_cut_is_named_and_one_that_is_gone_is_made_again(
     equal(published(bucket, tmp_path / "found"), reference)
 
 
-@S3_FIRST
-@pytest.mark.parametrize("name", ["encoded.json", pytest.param("domains.json", marks=SLOW)])
-@pytest.mark.parametrize(
-    "how", ["cut", *(pytest.param(how, marks=SLOW) for how in ("changed", "emptied", "deleted"))]
-)
+@SLOW
+@own_stores
+@pytest.mark.parametrize("name", ["encoded.json", "domains.json"])
+@pytest.mark.parametrize("how", ["cut", "changed", "emptied", "deleted"])
 def test_a_stage_whose_note_is_damaged_is_done_again(
     bucket: Bucket, stopped: list[str], reference: Found, tmp_path: Path, name: str, how: str
 ) -> None:
@@ -594,7 +590,7 @@ def flipped(content: bytes, where: float = 0.5) -> bytes:
     return b"%b%c%b" % (content[:at], content[at] ^ 4, content[at + 1 :])
 
 
-@GOOGLE_FIRST
+@google_first
 def test_data_that_changed_since_the_run_began(
     bucket: Bucket,
     data: str,
@@ -609,7 +605,8 @@ def test_data_that_changed_since_the_run_began(
     assert f"the data changed since the run began ({data})" in message
 
 
-@GOOGLE_FIRST
+@SLOW
+@own_stores
 def test_a_work_folder_that_is_deleted_during_the_run(
     bucket: Bucket, data: str, proxy: Proxy
 ) -> None:
@@ -628,7 +625,7 @@ def test_a_work_folder_that_is_deleted_during_the_run(
 
 
 @SLOW
-@OWN
+@own_stores
 def test_data_that_is_deleted_during_the_run(bucket: Bucket, data: str, proxy: Proxy) -> None:
     gate = proxy.add(Fault("gate", method="PUT|POST", path="_work.*domains.json", times=1))
     running = process(arguments(data, f"{bucket.uri}/out"))

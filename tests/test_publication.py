@@ -169,8 +169,8 @@ def test_a_full_disk_publishes_nothing_and_can_be_resumed(
 @pytest.mark.parametrize(
     ("engine", "moment"),
     [
-        ("direct_multi", "iteration-1/plan"),
-        pytest.param("direct", "iteration-1/plan", marks=pytest.mark.slow),
+        ("direct", "iteration-1/plan"),
+        pytest.param("direct_multi", "iteration-1/plan", marks=pytest.mark.slow),
         pytest.param("direct", "encoded.json", marks=pytest.mark.slow),
         pytest.param("direct_multi", "encoded.json", marks=pytest.mark.slow),
     ],

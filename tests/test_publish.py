@@ -18,7 +18,7 @@ import pytest
 from slicebeam.metrics.errors import EngineError
 from slicebeam.transforms.publish import Version, publish, published_together, version_of
 from slicebeam.transforms.storage import ObjectPath
-from tests.conftest import own_stores
+from tests.conftest import google_first, own_stores
 from tests.object_stores import ROOT, one_line
 from tests.storage_faults import OBJECTS, Fault, Proxy, within
 
@@ -254,7 +254,7 @@ def test_a_busy_store_is_asked_again(path: ObjectPath, proxy: Proxy, status: int
     assert path.read_bytes() == b"one"
 
 
-@own_stores
+@google_first
 @pytest.mark.parametrize(
     "kind",
     [

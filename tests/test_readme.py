@@ -34,7 +34,14 @@ def _runnable() -> list[tuple[str, list[str]]]:
     return [(page, block) for page, block in found if any("slicebeam" in line for line in block)]
 
 
-@pytest.mark.parametrize(("page", "commands"), _runnable())
+@pytest.mark.parametrize(
+    ("page", "commands"),
+    [
+        # What is behind the first page takes longer.
+        pytest.param(*one, marks=[] if one[0] == "README.md" else pytest.mark.slow)
+        for one in _runnable()
+    ],
+)
 def test_commands_work_as_pasted(
     page: str, commands: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from slicebeam.pipelines.lock_owner import Owner
 from slicebeam.pipelines.run_lock import RunLock
 from slicebeam.transforms import storage
 from slicebeam.transforms.storage import storage_path
+from tests.conftest import google_first, own_stores
 from tests.storage_faults import Fault
 
 if TYPE_CHECKING:
@@ -103,7 +104,9 @@ def put(folder: Path, owner: Owner, age: float = 0.0) -> None:
     os.utime(path, (then, then))
 
 
-@pytest.mark.parametrize("left", ["nothing", "a dead run's lock"])
+@pytest.mark.parametrize(
+    "left", [pytest.param("nothing", marks=pytest.mark.slow), "a dead run's lock"]
+)
 def test_one_of_those_that_start_at_the_same_instant_gets_it(tmp_path: Path, left: str) -> None:
     contenders = [started(CONTENDER) for _ in range(3)]
     assert [hear(one) for one in contenders] == ["ready"] * 3
@@ -307,15 +310,12 @@ def test_a_full_disk_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not list(tmp_path.iterdir())
 
 
-OWN = pytest.mark.parametrize("bucket", ["gcs_server", "moto"], indirect=True)
-
-
 def stored(bucket: Bucket, every: float = 15.0, after: float = 180.0) -> RunLock:
     folder = storage_path(f"{bucket.uri}/work")
     return RunLock(folder, lock_file(folder), every, after)
 
 
-@OWN
+@google_first
 def test_one_of_those_that_start_at_the_same_instant_gets_a_bucket(bucket: Bucket) -> None:
     for number in range(20):
         if number % 2:
@@ -339,7 +339,7 @@ def test_one_of_those_that_start_at_the_same_instant_gets_a_bucket(bucket: Bucke
         assert bucket.keys() == []
 
 
-@OWN
+@google_first
 def test_a_bucket_of_a_dead_run_is_free_at_once(bucket: Bucket) -> None:
     holder = started(HOLDER, f"{bucket.uri}/work")
     assert hear(holder) == "got it"
@@ -354,7 +354,7 @@ def test_a_bucket_of_a_dead_run_is_free_at_once(bucket: Bucket) -> None:
     assert bucket.keys() == []
 
 
-@OWN
+@own_stores
 def test_a_bucket_of_a_run_elsewhere_is_free_when_it_lapsed(bucket: Bucket) -> None:
     owner = elsewhere(Owner.this_process())
     bucket.write("work/lock", owner.to_json())
@@ -379,7 +379,7 @@ def test_a_bucket_of_a_run_elsewhere_is_free_when_it_lapsed(bucket: Bucket) -> N
     lock.release()
 
 
-@OWN
+@own_stores
 @pytest.mark.parametrize("happens", ["removed", "taken"])
 def test_a_run_notices_that_it_lost_a_bucket(bucket: Bucket, happens: str) -> None:
     lock = stored(bucket, every=0.05)
@@ -400,7 +400,7 @@ def test_a_run_notices_that_it_lost_a_bucket(bucket: Bucket, happens: str) -> No
     assert bucket.keys() == left
 
 
-@OWN
+@own_stores
 def test_a_lost_answer_does_not_lose_a_bucket(bucket: Bucket, proxy: Proxy) -> None:
     """A write that is repeated meets what it wrote itself."""
     fault = proxy.add(Fault("lose answer", method="PUT|POST", times=1))

@@ -48,7 +48,7 @@ WAYS: dict[str, dict[str, Any]] = {
 EVERY_WAY = pytest.mark.parametrize(
     "way",
     [
-        pytest.param(way, marks=() if way in ("wide", "priority", "baseline") else pytest.mark.slow)
+        pytest.param(way, marks=() if way in ("priority", "baseline") else pytest.mark.slow)
         for way in WAYS
     ],
 )
@@ -228,6 +228,7 @@ def test_killed_at_random_moments(
     _same(read(output), plain(way))
 
 
+@pytest.mark.slow
 def test_an_old_result_stays_until_the_new_one_is_whole(tmp_path: Path, adult_path: Path) -> None:
     output = tmp_path / "out"
     subprocess.run(_command(adult_path, output, "iterative"), check=True)

@@ -18,6 +18,7 @@ import yaml
 
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.shift import pace
+from tests.conftest import google_first
 from tests.faults import Commands
 from tests.object_stores import free_port
 from tests.paid_api import PaidApi, paid_api
@@ -249,7 +250,7 @@ def wait_for(bench: Bench, requests: int, command: Command) -> None:
         time.sleep(0.005)
 
 
-KILLS = [5, pytest.param(20, marks=pytest.mark.slow)]
+KILLS = [3, pytest.param(20, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("times", KILLS)
@@ -271,7 +272,8 @@ def test_killed_runs_pay_each_item_once(
     assert {path.name for path in (found.folder / "out").iterdir()} == {"changelist.json", "ledger"}
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [3, 20])
 def test_killed_runs_stay_within_the_budget_where_lost_calls_count(
     bench: Any, commands: Commands, times: int
 ) -> None:
@@ -427,7 +429,7 @@ def test_what_is_mended_reads_the_paid_answers_again(
     assert unpaid(document) == unpaid(found.replayed("--budget=100"))
 
 
-@pytest.mark.parametrize("bucket", ["gcs_server", "moto"], indirect=True)
+@google_first
 def test_output_and_ledger_in_object_storage(bench: Any, bucket: Bucket) -> None:
     found = bench(faults={"503": 0.05})
     bucket.write("api.yaml", Path(found.file(concurrency=32)).read_bytes())
@@ -525,7 +527,10 @@ def test_answers_that_hold_secrets_are_told_without_them(bench: Any) -> None:
 
 @pytest.mark.parametrize(
     ("number", "code", "word"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        pytest.param(signal.SIGTERM, 143, "terminated", marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_loses_nothing(
     bench: Any, commands: Commands, number: signal.Signals, code: int, word: str

@@ -570,7 +570,7 @@ def calls_of(folder: Path) -> list[str]:
     return log.read_text().split() if log.exists() else []
 
 
-@pytest.mark.parametrize("handler", ["Local", "Remote"])
+@pytest.mark.parametrize("handler", [pytest.param("Local", marks=pytest.mark.slow), "Remote"])
 def test_a_model_handler_answers_once(
     handler: str, frame: pd.DataFrame, pool: str, handlers: Path, tmp_path: Path
 ) -> None:
@@ -604,7 +604,7 @@ def test_what_is_no_class_is_no_result(pool: str, handlers: Path, tmp_path: Path
     assert len(calls_of(handlers)) == 100
 
 
-@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("resume", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_killed_run_asks_only_what_it_has_no_answer_to(
     resume: bool, pool: str, handlers: Path, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ from slicebeam.pipelines.shift.calls import Answer, Item
 from slicebeam.pipelines.shift.http_api import HttpApi
 from slicebeam.pipelines.shift.ledger import Ledger
 from slicebeam.transforms.storage import storage_path
+from tests.conftest import google_first
 from tests.object_stores import ROOT, free_port
 from tests.paid_api import PaidApi, paid_api
 
@@ -550,9 +551,7 @@ def test_no_call_is_sent_after_the_ledger_failed(
         assert len(server.charged) == 200
 
 
-@pytest.mark.parametrize(
-    "bucket", ["gcs_server", pytest.param("moto", marks=pytest.mark.slow)], indirect=True
-)
+@google_first
 def test_a_ledger_in_object_storage(served: Any, bucket: Bucket) -> None:
     with served(faults={"503": 0.1, "garbage": 0.1}) as server:
         api = ApiFile.read(server.file(concurrency=32), ENVIRONMENT)

@@ -20,7 +20,7 @@ from slicebeam.pipelines.shift.calls import Answer
 from slicebeam.pipelines.shift.ledger import Ledger
 from slicebeam.transforms import object_stores as stores
 from slicebeam.transforms.storage import ObjectPath, StoragePath, storage_path
-from tests.conftest import own_stores
+from tests.conftest import google_first, own_stores
 from tests.object_stores import ROOT, one_line
 from tests.storage_faults import Fault
 
@@ -56,11 +56,9 @@ with Ledger.open(Path(sys.argv[1]), {"api": "a" * 64, "data": "d"}) as ledger:
 
 
 # What storage matters for is known of one kind of object storage; the others take longer.
-slow_on_moto = pytest.param("moto", marks=pytest.mark.slow)
 each_storage = pytest.mark.parametrize(
-    "folder", ["local", "gcs_server", slow_on_moto], indirect=True
+    "folder", ["local", "gcs_server", pytest.param("moto", marks=pytest.mark.slow)], indirect=True
 )
-one_store = pytest.mark.parametrize("bucket", ["gcs_server", slow_on_moto], indirect=True)
 
 
 def opened(folder: StoragePath, **given: Any) -> Ledger:
@@ -276,7 +274,7 @@ def test_many_records_are_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(lines(tmp_path)) == 2002
 
 
-@one_store
+@google_first
 def test_groups_of_records_are_objects(bucket: Bucket) -> None:
     folder = ObjectPath(f"{bucket.uri}/ledger")
     with opened(folder) as ledger:
@@ -287,7 +285,7 @@ def test_groups_of_records_are_objects(bucket: Bucket) -> None:
     ]
 
 
-@one_store
+@google_first
 def test_an_object_that_another_run_wrote_is_not_replaced(bucket: Bucket) -> None:
     folder = ObjectPath(f"{bucket.uri}/ledger")
     with opened(folder) as ledger:
@@ -328,7 +326,7 @@ def test_a_disk_that_is_full_ends_the_calls(
         assert (ledger.calls, dict(ledger.lost)) == (1, {})
 
 
-@one_store
+@google_first
 def test_storage_that_fails_ends_the_calls(bucket: Bucket, proxy: Proxy) -> None:
     with opened(storage_path(f"{bucket.uri}/ledger")) as ledger:
         ledger.sent_all(["a"])

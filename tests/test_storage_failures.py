@@ -16,7 +16,7 @@ from slicebeam.transforms.storage import (
     remove_folder,
     written_whole,
 )
-from tests.conftest import own_stores
+from tests.conftest import google_first, own_stores
 from tests.gcs_server import FORBIDDEN
 from tests.object_stores import free_port, one_line
 from tests.storage_faults import OBJECTS, Fault, Proxy, within
@@ -162,7 +162,7 @@ def test_passing_faults_go_unnoticed(bucket: Bucket, proxy: Proxy, use: str, nam
         assert bucket.read("folder/file") == b"data"
 
 
-@own_stores
+@google_first
 @pytest.mark.parametrize(
     ("use", "kind"),
     [
@@ -206,7 +206,7 @@ def test_what_is_damaged_on_its_way_is_fetched_again_or_refused(
     one_line(error, str(path))
 
 
-@own_stores
+@google_first
 @pytest.mark.usefixtures("short_waits")
 def test_an_upload_that_is_cut_leaves_what_was_there(
     bucket: Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch

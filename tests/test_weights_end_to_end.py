@@ -131,7 +131,7 @@ def test_values_are_weighted_means(
     assert found.document["dataset"]["weight_field"] == weight
 
 
-@pytest.mark.parametrize("compared", ["overall", "baseline"])
+@pytest.mark.parametrize("compared", ["overall", pytest.param("baseline", marks=pytest.mark.slow)])
 def test_whole_weights_are_repeated_rows(
     tmp_path: Path, frame: pd.DataFrame, compared: str
 ) -> None:
