@@ -205,7 +205,7 @@ def shift(
     quiet: opt.Quiet = False,
     log_format: opt.LogFormat = "text",
 ) -> None:
-    """Tell how a paid prediction API changed, for as few calls as possible.
+    """Tell how a paid prediction API changed, for few calls.
 
     Every answer is in the ledger before it is used: begun again, the command pays for none twice.
     """
