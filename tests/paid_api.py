@@ -117,6 +117,8 @@ class _Server:
 
         for connection in self.connections:
             connection.close()
+        # They are closed when the loop has gone round.
+        await asyncio.sleep(0.01)
         return web.json_response({})
 
     async def answer(self, request: web.Request) -> web.StreamResponse:

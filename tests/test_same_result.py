@@ -188,6 +188,7 @@ def test_a_finished_block_is_not_counted_again(
 ) -> None:
     from slicebeam.pipelines import iterations
 
+    wanted = plain("wide")
     output = tmp_path / "out"
     parts = output / "_work" / "iteration-1"
     last = parts / "000003.arrow"
@@ -203,7 +204,7 @@ def test_a_finished_block_is_not_counted_again(
     monkeypatch.setattr(iterations, "work_items", spy)
     cut = {"chunk_rows": 3000, "memory_budget": "16MB"}
     options = {"data": (str(adult_path),), **OPTIONS, **WAYS["wide"], **cut}
-    _same(search(output, resume=True, **options), plain("wide"))
+    _same(search(output, resume=True, **options), wanted)
     assert len(finished) > 3
     assert not finished & counted
     assert counted
