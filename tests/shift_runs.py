@@ -122,3 +122,11 @@ def matrix(frame: pd.DataFrame, prediction: str, told: dict[str, Any]) -> np.nda
 
 def _is(column: pd.Series, value: Any) -> pd.Series:
     return column.isna() if value is None else column == value
+
+
+def within_shares(estimate: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """An estimate without what no share can be, each row of which keeps its sum."""
+    cut = np.clip(estimate, 0, share)
+    for row, before in enumerate(estimate.sum(axis=1)):
+        cut[row] *= min(1, before / cut[row].sum())
+    return cut

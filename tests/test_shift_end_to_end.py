@@ -37,6 +37,7 @@ from tests.shift_runs import (
     shift,
     stratified,
     timeless,
+    within_shares,
 )
 
 if TYPE_CHECKING:
@@ -323,7 +324,7 @@ def test_slices_by_a_column(column: str, frame: pd.DataFrame, tmp_path: Path) ->
         new, errors, accuracy, error = slice_estimate(whole, asked, held, lam)
         old = matrix(frame[held], "old", told)
         share = old.sum(axis=1, keepdims=True)
-        new = np.clip(new[:, :-1], 0, share)
+        new = within_shares(new, share)[:, :-1]
         np.testing.assert_allclose(mine["old_matrix"], old, atol=1e-12)
         np.testing.assert_allclose(mine["new_matrix"], new, atol=1e-9)
         low = np.maximum(new - old - Z * errors[:, :-1], -old)

@@ -46,6 +46,7 @@ def test_numbers_of_the_rule_at_95_percent():
         label_share=np.ones((1, 1)),
         accuracy=np.zeros(1),
         accuracy_variance=np.zeros(1),
+        accuracy_unseen=np.zeros(1),
         reliance=np.zeros(1),
         loss=np.array([4e-5]),
         loss_error=np.array([1e-5]),

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _ROUNDING = 1e-12
 # What one item that was not seen could add to a cell, as the rule of three has it.
 _UNSEEN = 3.0
+# A variance is none that is so small a part of what was not seen.
+_NO_VARIANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Estimate:
     label_share : float64 [R, L]
         p_i, which no cell of the row exceeds.
     accuracy, accuracy_variance : float64 [R]
+    accuracy_unseen : float64 [R]
+        √Σ_i c_i², by which its interval is widened where its variance is 0.
     reliance : float64 [R]
         λ, how much the old predictions told: 0 nothing, 1 all.
     loss : float64 [R]
@@ -49,6 +53,7 @@ class Estimate:
     label_share: FloatArray
     accuracy: FloatArray
     accuracy_variance: FloatArray
+    accuracy_unseen: FloatArray
     reliance: FloatArray
     loss: FloatArray
     loss_error: FloatArray
@@ -73,8 +78,20 @@ class Estimate:
 
     def accuracies(self, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
         """Return the lower and upper bounds of the accuracy, within 0..1: float64 [R] each."""
-        half = stats.norm.isf((1 - confidence) / 2) * np.sqrt(self.accuracy_variance)
+        half = stats.norm.isf((1 - confidence) / 2) * self.accuracy_errors()
         return np.clip(self.accuracy - half, 0, 1), np.clip(self.accuracy + half, 0, 1)
+
+    def accuracy_errors(self) -> FloatArray:
+        """Return √V of the accuracy, √3·accuracy_unseen where V is 0: float64 [R].
+
+        A few answers that agree within every stratum would else be taken for certainty. To widen
+        all intervals, as those of cells, would let those of small changes cover nearly always.
+        """
+        unseen = _UNSEEN * np.square(self.accuracy_unseen)
+        # Rounding leaves a little of a variance that is 0.
+        varies = self.accuracy_variance > _NO_VARIANCE * unseen
+        errors: FloatArray = np.sqrt(np.where(varies, self.accuracy_variance, unseen))
+        return errors
 
 
 def cell_p_values(shift: FloatArray, errors: FloatArray) -> FloatArray:
@@ -250,6 +267,7 @@ def estimate(
         np.broadcast_to(slices.labels, unseen.shape),
         (matrix * _right_cells(strata)).sum(axis=(1, 2)),
         (weights * of_right).sum(axis=1),
+        np.sqrt(np.square(unseen).sum(axis=1)),
         used,
         (weights * total).sum(axis=1),
         np.sqrt((2 * np.square(weights) * total / asked).sum(axis=1)),

@@ -264,6 +264,7 @@ def summarise(method: Method, strata: Strata, sample: Sample, *, replacement: bo
         np.broadcast_to(strata.label_share, cells[:2]),
         found.accuracy,
         found.accuracy_variance,
+        found.accuracy_unseen,
         found.reliance,
         found.loss,
         found.loss_error,

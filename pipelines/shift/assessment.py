@@ -84,9 +84,13 @@ def check_budget(strata: Strata, method: Method, calls: int | None) -> None:
     """Raise an InputError where a budget does not suffice for an estimate at all."""
     least = min(2, int(strata.sizes.sum())) if method == "uniform" else smallest_budget(strata)
     if calls is not None and calls < least:
+        why, fewer = "a variance takes two", ""
+        if method != "uniform":
+            why = f"two for each of the {strata.count} strata"
+            fewer = ", or lower --bins" if strata.count > strata.shape[0] else ""
         raise InputError(
-            f"--budget buys {calls:,} calls, but --method {method} needs {least:,} at least: two for each "
-            f"of the {strata.count} strata; raise it, or lower --bins"
+            f"--budget buys {calls:,} call{'' if calls == 1 else 's'}, but --method {method} needs "
+            f"{least:,} at least: {why}; raise it{fewer}"
         )
 
 

@@ -137,7 +137,8 @@ def old_of_document(strata: Strata, pool: Pool, document: ShiftChangeList, uri: 
     sums = matrix.sum(axis=1)
     if (sums <= 0).any():
         raise InputError(
-            f"--old-matrix {uri}: label {labels[int(sums.argmin())]!r} has no examples"
+            f"--old-matrix {uri}: label {labels[int(sums.argmin())]!r} has no share in it; give a "
+            "document that tells of every label"
         )
     scale = strata.label_share / sums
     warnings: tuple[str, ...] = ()
@@ -166,12 +167,12 @@ def find(assessed: Assessment, method: Method, old: Old, confidence: float) -> F
     Hochberg over all cells that either matrix could fill.
     """
     found = summarise(method, assessed.strata, assessed.sample, replacement=False)
-    accuracy_error = np.hypot(np.sqrt(found.accuracy_variance[0]), old.accuracy_error)
+    error = np.hypot(found.accuracy_errors(), old.accuracy_error)
     low, high = found.accuracies(confidence)
     change = _change(
         old.accuracy,
         float(found.accuracy[0]),
-        float(accuracy_error),
+        float(error[0]),
         (float(low[0]), float(high[0])),
         confidence,
         is_old_estimated=old.accuracy_error > 0,
@@ -179,6 +180,18 @@ def find(assessed: Assessment, method: Method, old: Old, confidence: float) -> F
     bound = float(error_bound(found, confidence)[0])
     reliance = float(found.reliance[0]) if method == "plus" else None
     return _findings(found, old.matrix, old.errors, 0, change, bound, reliance, confidence)
+
+
+def _shares(matrix: FloatArray, label_share: FloatArray) -> FloatArray:
+    """Return a matrix [L, P] within what shares can be, beyond which a control variate can lead.
+
+    What is cut off below 0 is taken from the row's other cells, so that all sum to 1.
+    """
+    cut = np.clip(matrix, 0, label_share[:, None])
+    before, after = matrix.sum(axis=1), cut.sum(axis=1)
+    scale = np.divide(before, after, out=np.ones_like(after), where=after > before)
+    shares: FloatArray = cut * scale[:, None]
+    return shares
 
 
 def _findings(
@@ -191,8 +204,7 @@ def _findings(
     reliance: float | None,
     confidence: float,
 ) -> Findings:
-    # A control variate can lead beyond what a share can be.
-    new = np.clip(found.matrix[run], 0, found.label_share[run][:, None])
+    new = _shares(found.matrix[run], found.label_share[run])
     errors = found.cell_errors()[run]
     together = np.hypot(errors, old_errors)
     shift = new - old
@@ -276,13 +288,18 @@ def find_slices(
     right = np.zeros(strata.shape)
     known = np.flatnonzero(strata.right >= 0)
     right[known, strata.right[known]] = 1
-    errors = np.sqrt(found.accuracy_variance + 3 * np.square(found.unseen).sum(axis=1))
-    half = float(stats.norm.isf((1 - confidence) / 2))
+    errors = np.sqrt(found.accuracy_variance + 3 * np.square(found.accuracy_unseen))
+    half = stats.norm.isf((1 - confidence) / 2) * errors
+    low, high = np.clip(found.accuracy - half, 0, 1), np.clip(found.accuracy + half, 0, 1)
     results = []
     for run, number in enumerate(used.tolist()):
-        new, error = float(found.accuracy[run]), float(errors[run])
-        interval = (max(0.0, new - half * error), min(1.0, new + half * error))
-        change = _change(float((told.old[run] * right).sum()), new, error, interval, confidence)
+        change = _change(
+            float((told.old[run] * right).sum()),
+            float(found.accuracy[run]),
+            float(errors[run]),
+            (float(low[run]), float(high[run])),
+            confidence,
+        )
         reliance = float(found.reliance[run]) if method == "plus" else None
         results.append(
             SliceFindings(

@@ -320,7 +320,11 @@ def _as_class(value: Any, columns: PoolColumns) -> Any:
         if isinstance(value, str):
             return value
     elif isinstance(value, (bool, int, float)) and float(value).is_integer():
-        return float(value) if columns.class_type == "double" else int(value)
+        if columns.class_type == "double":
+            return float(value)
+        # A column of integers holds none beyond.
+        if -(2**63) <= value < 2**63:
+            return int(value)
     kind = "text" if columns.class_type == "string" else "whole numbers"
     raise InputError(
         f"class {shortened(repr(value))} is none of label {columns.label!r}, whose classes are {kind}; "

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.pipelines.changelist_files import read_shift
 from slicebeam.pipelines.given_slices import given_slices, read_given
 from slicebeam.pipelines.preparation import read_source
 from slicebeam.pipelines.search import places_of, resumable, writer
@@ -23,6 +22,7 @@ from slicebeam.pipelines.shift.assessment import Stopping, assess, check_budget,
 from slicebeam.pipelines.shift.config import parse_budget
 from slicebeam.pipelines.shift.document import Bill, build
 from slicebeam.pipelines.shift.findings import find, find_slices, old_of_document, old_of_pool
+from slicebeam.pipelines.shift.old_document import read_old
 from slicebeam.pipelines.shift.pool import PoolColumns, by_values, read_pool
 from slicebeam.pipelines.stage import Stage
 from slicebeam.pipelines.work_folder import WorkFolder
@@ -79,7 +79,7 @@ def run_shift(
     places = places_of(config)
     document = places.output / "changelist.json"
     before = [version_of(document)]
-    told = None if config.old_matrix is None else read_shift(config.old_matrix, "--old-matrix")
+    told = None if config.old_matrix is None else read_old(config.old_matrix)
     work = begin(config, places, engine, terminal, resume=resume)
     with work, resumable(work), ExitStack() as stack:
         sliced = read_sliced_pool(config, places, work, engine, terminal, api, limit, told)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.shift.allocation import batch_size, smallest_budget
 from slicebeam.metrics.shift.churn import churned
 from slicebeam.metrics.shift.quality import calls_for_target, qualities
@@ -261,14 +261,10 @@ def _budgets(
 ) -> Sequence[int]:
     """Return the numbers of calls that a plan shows."""
     total = int(strata.sizes.sum())
-    least = 2 if method == "uniform" else smallest_budget(strata)
+    least = min(2, total) if method == "uniform" else smallest_budget(strata)
     most = total if config.budget is None else _budget(config, strata, price)
     budgets = [budget for budget in _BUDGETS if least <= budget < most]
     if config.budget is not None or not budgets:
         budgets.append(most)
-    if budgets[-1] < least:
-        raise InputError(
-            f"--budget buys {most:,} calls, but --method {method} needs {least:,} at least: two for "
-            f"each of the {strata.count} strata; raise it, or lower --bins"
-        )
+    check_budget(strata, method, budgets[-1])
     return budgets
