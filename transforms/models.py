@@ -74,9 +74,9 @@ def predict(model: Any, table: pa.Table, columns: Sequence[str], path: str) -> p
     InputError
         The model refuses the columns, or predicts no classes.
     """
-    frame = table.select(list(columns)).to_pandas()
+    given = _given(model, table, columns)
     try:
-        predicted = np.asarray(model.predict(frame))
+        predicted = np.asarray(model.predict(given))
         if predicted.shape != (table.num_rows,):
             raise ValueError(f"it predicts an array of shape {predicted.shape}, not a class a row")  # noqa: TRY301
         return pa.array(predicted.tolist() if predicted.dtype == object else predicted)
@@ -85,6 +85,13 @@ def predict(model: Any, table: pa.Table, columns: Sequence[str], path: str) -> p
         raise InputError(
             f"--model {path} failed on the columns {_named(columns)}: {reason}"
         ) from error
+
+
+def _given(model: Any, table: pa.Table, columns: Sequence[str]) -> Any:
+    """Return columns as a model wants them: with names, unless scikit-learn fitted it without."""
+    frame = table.select(list(columns)).to_pandas()
+    fitted_without = hasattr(model, "n_features_in_") and not hasattr(model, "feature_names_in_")
+    return frame.to_numpy() if fitted_without else frame
 
 
 def predict_scores(
@@ -108,9 +115,9 @@ def predict_scores(
             f"--model {path} knows the classes {', '.join(map(repr, classes))}, not --positive-class "
             f"{positive!r}"
         )
-    frame = table.select(list(columns)).to_pandas()
+    given = _given(model, table, columns)
     try:
-        scores = np.asarray(model.predict_proba(frame), np.float64)[:, classes.index(positive)]
+        scores = np.asarray(model.predict_proba(given), np.float64)[:, classes.index(positive)]
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
