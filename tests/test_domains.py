@@ -305,7 +305,14 @@ NUMBERS: dict[str, Callable[[], pa.Array]] = {
 }
 
 
-@pytest.mark.parametrize("before", NUMBERS)
+@pytest.mark.parametrize(
+    "before",
+    # The others take long and differ less.
+    [
+        pytest.param(kind, marks=[] if kind in ("double", "int64") else pytest.mark.slow)
+        for kind in NUMBERS
+    ],
+)
 def test_domains_of_another_number_type(tmp_path: Path, before: str) -> None:
     now = {kind: make() for kind, make in NUMBERS.items()}
     if before in ("int64", "int8"):
@@ -336,12 +343,12 @@ def test_integers_that_pandas_reads_as_fractions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "now"),
     [
-        (pa.timestamp("s"), pa.timestamp("us")),
+        pytest.param(pa.timestamp("s"), pa.timestamp("us"), marks=pytest.mark.slow),
         (pa.timestamp("us"), pa.timestamp("s")),
         (pa.timestamp("ns", "UTC"), pa.timestamp("ms", "Europe/Berlin")),
-        (pa.time32("s"), pa.time64("us")),
+        pytest.param(pa.time32("s"), pa.time64("us"), marks=pytest.mark.slow),
         (pa.time64("ns"), pa.time32("ms")),
-        (pa.decimal128(9, 1), pa.decimal128(12, 3)),
+        pytest.param(pa.decimal128(9, 1), pa.decimal128(12, 3), marks=pytest.mark.slow),
         (pa.decimal128(12, 3), pa.decimal128(9, 1)),
     ],
     ids=str,

@@ -259,6 +259,7 @@ def test_a_single_job_finds_the_same(
     assert kinds == (expected if test == "auto" else [*expected, "_CountBlock"])
 
 
+@pytest.mark.slow
 def test_a_single_job_of_text_and_scores(tmp_path: Path, adult_path: Path) -> None:
     """Its stages are those of its data and metrics."""
     path = tmp_path / "adult.csv"

@@ -388,6 +388,7 @@ def _gone(*pids: int) -> bool:
     return not alive
 
 
+@pytest.mark.slow
 def test_a_guarded_program_ends_with_its_children_and_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()

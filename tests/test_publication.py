@@ -166,15 +166,9 @@ def test_a_full_disk_publishes_nothing_and_can_be_resumed(
     assert (output / "changelist.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("engine", "moment"),
-    [
-        ("direct", "iteration-1/plan"),
-        pytest.param("direct_multi", "iteration-1/plan", marks=pytest.mark.slow),
-        pytest.param("direct", "encoded.json", marks=pytest.mark.slow),
-        pytest.param("direct_multi", "encoded.json", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["direct", "direct_multi"])
+@pytest.mark.parametrize("moment", ["iteration-1/plan", "encoded.json"])
 def test_interrupted(tmp_path: Path, adult_path: Path, engine: str, moment: str) -> None:
     """Ctrl-C ends with 130 and one line, leaves no process, and the run can be resumed."""
     output = tmp_path / "out"

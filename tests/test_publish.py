@@ -258,8 +258,11 @@ def test_a_busy_store_is_asked_again(path: ObjectPath, proxy: Proxy, status: int
 @pytest.mark.parametrize(
     "kind",
     [
-        "silence",
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("status", "drop", "cut request")),
+        "status",
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("silence", "drop", "cut request")
+        ),
     ],
 )
 def test_a_store_that_never_answers(

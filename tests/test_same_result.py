@@ -180,6 +180,7 @@ def test_killed_and_resumed(
     assert not (output / "_work").exists()
 
 
+@pytest.mark.slow
 def test_a_finished_block_is_not_counted_again(
     tmp_path: Path,
     adult_path: Path,

@@ -250,7 +250,7 @@ def wait_for(bench: Bench, requests: int, command: Command) -> None:
         time.sleep(0.005)
 
 
-KILLS = [3, pytest.param(20, marks=pytest.mark.slow)]
+KILLS = [2, pytest.param(20, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("times", KILLS)

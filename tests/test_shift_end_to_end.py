@@ -605,7 +605,8 @@ def test_what_is_no_class_is_no_result(pool: str, handlers: Path, tmp_path: Path
     assert len(calls_of(handlers)) == 100
 
 
-@pytest.mark.parametrize("resume", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("resume", [True, False])
 def test_a_killed_run_asks_only_what_it_has_no_answer_to(
     resume: bool, pool: str, handlers: Path, tmp_path: Path
 ) -> None:
