@@ -154,7 +154,7 @@ def launch(
         terminal = Terminal(quiet=asked.quiet, as_json=asked.as_json, events=events)
         perhaps = options.get("since_if_exists")
         if perhaps is not None and config.since is None:
-            terminal.note(f"there is no {perhaps} yet, so that nothing is compared with it")
+            terminal.note(f"there is no {perhaps!r} yet, so that nothing is compared with it")
         published = run_config(config, engine, terminal, asked)
     failed = asked.fail_on == "worse" and published.changelist.testing.degraded > 0
     if events is not None:

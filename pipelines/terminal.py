@@ -9,6 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.changelist_parts import Estimate
 from slicebeam.pipelines.stage import Stage
 
@@ -74,7 +75,7 @@ class Terminal:
         if self.events is not None:
             self.events.note(text)
         else:
-            self._say(text)
+            self._say(printable(text))
 
     def recorded(self, record: IterationRecord) -> None:
         """Take note of what an iteration did; the user is told when the next one begins."""

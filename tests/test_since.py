@@ -249,7 +249,7 @@ def test_the_first_run_has_no_earlier_one(
     perhaps = f"--since-if-exists={tmp_path}/out/changelist.json"
     assert run([*arguments(days, output, perhaps)]) == 0
     said = capsys.readouterr().err
-    assert f"there is no {output}/changelist.json yet, so that nothing is compared" in said
+    assert f"there is no '{output}/changelist.json' yet, so that nothing is compared" in said
     assert "since" not in read(output).document
     # The second one replaces what it is compared with.
     assert run([*arguments(days, output, perhaps), "--json"]) == 0
