@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.check_config import CheckConfig
     from slicebeam.pipelines.preparation import Prepared
+    from slicebeam.pipelines.report import Report
     from slicebeam.pipelines.results import Results
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.terminal import Terminal
@@ -45,6 +46,28 @@ if TYPE_CHECKING:
 
 # Slices whose membership takes as much memory of a chunk as a column does.
 _SLICES_PER_COLUMN = 4
+
+
+def check(data: Any, /, *, resume: bool = False, progress: bool = False, **options: Any) -> Report:
+    """Test known slices on new data, as ``slicebeam check`` does.
+
+    Parameters
+    ----------
+    data : a pandas or Arrow table, or paths or globs of files
+    resume : go on where a stopped run was
+    progress : tell on stderr how far it is
+    options : those of the command, with ``_`` for ``-``; without ``output`` nothing is published
+
+    Raises
+    ------
+    InputError
+        The options, the slices or the data are wrong.
+    EngineError
+        The engine or the storage failed.
+    """
+    from slicebeam.pipelines.report import reported
+
+    return reported("check", data, options, resume=resume, progress=progress)
 
 
 def run_check(

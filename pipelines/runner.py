@@ -15,6 +15,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.engines.config_files import RunnerConfig, runner_config, shipped_configs
 from slicebeam.pipelines.engines.in_process import InProcess
 from slicebeam.pipelines.engines.job_log import logged_to
+from slicebeam.pipelines.engines.labels import own_labels
 from slicebeam.pipelines.engines.options import (
     DirectOptions,
     FlinkOptions,
@@ -189,7 +190,7 @@ class Engine:
         backend = self._backend if self.sends(seconds) else self._driver
         begun, cpu = time.perf_counter(), self._cpu_seconds()
         try:
-            with logged_to(self.log):
+            with logged_to(self.log), own_labels():
                 name = self.job_name(stage)
                 result = self._backend.attach(name) if self._resumes else None
                 if result is not None and (is_complete is None or is_complete()):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.pipelines.changelist_files import read_changelist
 from slicebeam.pipelines.check_config import CheckConfig
 from slicebeam.pipelines.config import SearchConfig
-from slicebeam.pipelines.launch import ASKED, LISTS, Asked, listed
+from slicebeam.pipelines.launch import ASKED, Asked
+from slicebeam.pipelines.option_values import as_flag
 from slicebeam.pipelines.shift.config import ShiftConfig
 from slicebeam.pipelines.strict_text import parse_json, parse_yaml
 from slicebeam.transforms.storage import storage_path
@@ -32,8 +33,6 @@ _FILLED = frozenset(
     | {"since", "since_if_exists", "runner_config", "runner_option"}
     | {"old_matrix", "api", "ledger"}
 )
-# What the command line takes as text, and YAML reads as a number or a boolean.
-_ALSO_NUMBERS = frozenset({"positive_class", "budget"})
 _PLACEHOLDER = re.compile(
     r"\$\{(?P<variable>[^}]*)\}|(?P<doubled>\{\{|\}\})|\{(?P<name>[^{}]*)\}|(?P<brace>[{}])"
 )
@@ -84,7 +83,9 @@ def read_run(file: str, date: str | None, environment: Mapping[str, str]) -> Des
         return Described(
             made_by.command,
             {
-                key: _typed(file, key, value, fields[key].annotation) if key in fields else value
+                key: as_flag(f"{file}, {key}", key, value, fields[key].annotation)
+                if key in fields
+                else value
                 for key, value in made_by.config.items()
             },
             {},
@@ -100,10 +101,12 @@ def read_run(file: str, date: str | None, environment: Mapping[str, str]) -> Des
             raise InputError(f"{file}: {unknown_name('key', str(key), known)}")
         if key in ASKED:
             kind = Asked.__annotations__[ASKED[key]]
-            asked[ASKED[key]] = _typed(file, key, value, bool if kind == "bool" else str)
+            asked[ASKED[key]] = as_flag(
+                f"{file}, {key}", key, value, bool if kind == "bool" else str
+            )
         elif key != "command":
             kind = fields[key].annotation if key in fields else str
-            typed = _typed(file, key, value, kind)
+            typed = as_flag(f"{file}, {key}", key, value, kind)
             options[key] = filling.filled(key, typed) if key in _FILLED else typed
     return Described(command, options, asked)
 
@@ -145,42 +148,6 @@ def _day(date: str | None) -> dt.date:
         return dt.date.fromisoformat(date)
     except ValueError as error:
         raise InputError(f"--date {date!r} is no date; write it as 2026-11-20") from error
-
-
-def _typed(file: str, key: str, value: Any, kind: Any) -> Any:
-    """Return a value as the flag would have it, which YAML may have taken for something else."""
-    where = f"{file}, {key}"
-    if value is None:
-        raise InputError(f"{where}: it has no value; give one or leave the key out")
-    if key == "runner_option" and isinstance(value, dict):
-        return tuple(f"{name}={_scalar(one)}" for name, one in value.items())
-    if get_origin(kind) is tuple:
-        if key in LISTS and isinstance(value, str):
-            return listed([value])
-        several = value if isinstance(value, list) else [value]
-        return tuple(_text(where, one) for one in several)
-    kinds = {kind, *get_args(kind)}
-    if key in _ALSO_NUMBERS and isinstance(value, (bool, int, float)):
-        return _scalar(value)
-    if bool in kinds:
-        if not isinstance(value, bool):
-            raise InputError(f"{where}: {value!r} is neither true nor false")
-        return value
-    if str in kinds or get_origin(kind) is Literal:
-        return _text(where, value)
-    if isinstance(value, (bool, list, dict)):
-        raise InputError(f"{where}: {value!r} is no number")
-    return value
-
-
-def _scalar(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _text(where: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise InputError(f"{where}: {value!r} is no text; put it in quotes")
-    return value
 
 
 @dataclass(frozen=True)

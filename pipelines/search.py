@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.covering import cover
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.data_config import DataConfig
     from slicebeam.pipelines.iterations import Searched
     from slicebeam.pipelines.preparation import Prepared
+    from slicebeam.pipelines.report import Report
     from slicebeam.pipelines.results import Results
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.terminal import Terminal
@@ -82,6 +83,28 @@ class Steps(Generic[Config]):
     collect: Callable[[Config, Prepared, Searched, Iterations, WorkFolder, Engine], Results]
     names: Callable[[Prepared], SliceNames]
     order: Callable[[Results, Config], NDArray[np.int64]]
+
+
+def search(data: Any, /, *, resume: bool = False, progress: bool = False, **options: Any) -> Report:
+    """Search the slices where a model is worse, as ``slicebeam search`` does.
+
+    Parameters
+    ----------
+    data : a pandas or Arrow table, or paths or globs of files
+    resume : go on where a stopped run was
+    progress : tell on stderr how far it is
+    options : those of the command, with ``_`` for ``-``; without ``output`` nothing is published
+
+    Raises
+    ------
+    InputError
+        The options or the data are wrong.
+    EngineError
+        The engine or the storage failed.
+    """
+    from slicebeam.pipelines.report import reported
+
+    return reported("search", data, options, resume=resume, progress=progress)
 
 
 def run_search(

@@ -251,13 +251,20 @@ def _reference(change: Change) -> float | None:
 
 
 def show(published: Published) -> None:
-    """Print the table of the worst slices, what was left out, and where the files are."""
+    """Print what was found, and where the files are."""
+    show_slices(published.changelist, published.explanation)
+    # Paths are printed raw, so that no terminal width breaks them.
+    for path in (published.changelist_path, published.slices_path):
+        sys.stdout.write(f"{path}\n")
+
+
+def show_slices(document: SearchChangeList, explanation: Sequence[str] = ()) -> None:
+    """Print the table of the worst slices and what was left out."""
     from rich.console import Console
 
     console = Console(highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PIPED_WIDTH
-    document = published.changelist
     console.print()
     console.print(document.summary, markup=False)
     if document.slices:
@@ -277,13 +284,10 @@ def show(published: Published) -> None:
     for line in notes(document):
         console.print(line, markup=False, style="dim")
     console.print()
-    for line in published.explanation:
+    for line in explanation:
         console.out(line, highlight=False)
-    if published.explanation:
+    if explanation:
         console.print()
-    # Paths are printed raw, so that no terminal width breaks them.
-    for path in (published.changelist_path, published.slices_path):
-        console.out(str(path), highlight=False)
 
 
 def _table(document: SearchChangeList, *, wide: bool) -> Any:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,6 +74,20 @@ def _run_all(commands: list[str], stack: ExitStack, monkeypatch: pytest.MonkeyPa
     if "--output" in arguments and not looks:
         output = Path(arguments[arguments.index("--output") + 1])
         assert (output / "changelist.json").exists()
+
+
+def test_python_works_as_pasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL
+    )
+    names: dict[str, Any] = {}
+    exec(block, names)
+    assert len(names["slices"]) > 20
+    assert names["found"].changelist.summary in " ".join(capsys.readouterr().out.split())
 
 
 def test_there_are_commands() -> None:

@@ -92,9 +92,15 @@ def _console() -> Console:
 
 
 def show(published: PublishedShift) -> None:
-    """Print what changed and where the document is."""
+    """Print what changed, and where the document is."""
+    show_shift(published.changelist)
+    # Paths are printed raw, so that no terminal width breaks them.
+    sys.stdout.write(f"{published.changelist_path}\n")
+
+
+def show_shift(document: ShiftChangeList) -> None:
+    """Print what changed."""
     console = _console()
-    document = published.changelist
     shift = document.shift
     console.print()
     console.print(document.summary, markup=False)
@@ -109,8 +115,6 @@ def show(published: PublishedShift) -> None:
     for line in _notes(document):
         console.print(line, markup=False, style="dim")
     console.print()
-    # Paths are printed raw, so that no terminal width breaks them.
-    console.out(str(published.changelist_path), highlight=False)
 
 
 def _name(value: Any) -> str:

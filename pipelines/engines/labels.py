@@ -1,0 +1,26 @@
+"""Keeps the labels of transforms as they are in a notebook."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from apache_beam import pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def own_labels() -> Iterator[None]:
+    """Let Beam put no number of a cell before labels.
+
+    For that it loads its interactive runner, which needs packages of its own and fails beside pandas 3
+    (Beam 2.77).
+    """
+    before = pipeline.alter_label_if_ipython
+    pipeline.alter_label_if_ipython = lambda *_: None
+    try:
+        yield
+    finally:
+        pipeline.alter_label_if_ipython = before

@@ -1,0 +1,244 @@
+"""Commands from Python: on tables in memory or on files, with what they found at hand."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.pipelines.changelist_parts import Estimate
+from slicebeam.pipelines.check_config import CheckConfig
+from slicebeam.pipelines.config import SearchConfig
+from slicebeam.pipelines.launch import configuration, start_engine
+from slicebeam.pipelines.option_values import as_flag
+from slicebeam.pipelines.shift.config import ShiftConfig, shift_config
+from slicebeam.pipelines.terminal import Terminal
+from slicebeam.transforms.storage import open_input
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from slicebeam.pipelines.changelist import SearchChangeList, ShiftChangeList
+    from slicebeam.pipelines.data_config import Command, DataConfig
+    from slicebeam.pipelines.runner import Engine
+
+_CONFIGS: dict[Command, type[DataConfig]] = {
+    "search": SearchConfig,
+    "check": CheckConfig,
+    "shift": ShiftConfig,
+}
+_SHIFTED = pa.schema(
+    [
+        *((name, pa.string()) for name in ("slice_id", "slice")),
+        *((name, pa.int64()) for name in ("n", "calls")),
+        *((name, pa.float64()) for name in ("value", "reference", "delta", "ci_low", "ci_high")),
+        *((name, pa.float64()) for name in ("p_value", "q_value")),
+        ("significant", pa.bool_()),
+        ("direction", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """What a command found.
+
+    Attributes
+    ----------
+    changelist : the document
+    slices : a row for each slice; of a search or a check those of ``slices.parquet``, of a shift how
+        the accuracy of each changed (`shifted_slices`)
+    path : where the document is; None where no output was named
+    explanation : how the slice that was asked for got its p-value, line by line
+    """
+
+    changelist: SearchChangeList | ShiftChangeList
+    slices: pa.Table
+    path: str | None
+    explanation: tuple[str, ...] = ()
+
+    def show(self) -> None:
+        """Print it as the command does, in a notebook as HTML."""
+        from slicebeam.pipelines.changelist import ShiftChangeList
+        from slicebeam.pipelines.shift.terminal import show_shift
+        from slicebeam.pipelines.terminal import show_slices
+
+        if isinstance(self.changelist, ShiftChangeList):
+            show_shift(self.changelist)
+        else:
+            show_slices(self.changelist, self.explanation)
+
+    def __repr__(self) -> str:
+        where = "" if self.path is None else f" in {self.path}"
+        return f"<Report of {self.slices.num_rows:,} slices{where}: {self.changelist.summary}>"
+
+
+def reported(
+    command: Command, data: Any, options: Mapping[str, Any], *, resume: bool, progress: bool
+) -> Report:
+    """Run a command.
+
+    Parameters
+    ----------
+    command : which one
+    data : a table, or the paths or globs of files
+    options : of its configuration, by the names of the flags with ``_`` for ``-``; None for those that
+        are left out; ``explain`` of a search or a check
+    resume : go on where a stopped run was
+    progress : tell on stderr how far it is
+
+    Raises
+    ------
+    InputError
+        The options or the data are wrong.
+    EngineError
+        The engine or the storage failed.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    explain = given.pop("explain", None) if command != "shift" else None
+    typed = _typed(command, given)
+    if "output" not in typed:
+        _check_nothing_is_lost(typed, resume=resume)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slicebeam-")))
+        typed["data"] = _files(data, folder)
+        is_kept = "output" in typed
+        typed.setdefault("output", str(folder / "out"))
+        engine = stack.enter_context(
+            start_engine(typed.get("runner_config", "direct"), typed.get("runner_option", ()))
+        )
+        terminal = Terminal(quiet=not progress)
+        stack.callback(terminal.stop)
+        report = _run(command, typed, engine, terminal, resume=resume, explain=explain)
+    if is_kept:
+        return report
+    return Report(report.changelist, report.slices, None, report.explanation)
+
+
+def _typed(command: Command, given: Mapping[str, Any]) -> dict[str, Any]:
+    fields = _CONFIGS[command].model_fields
+    typed = {}
+    for name, value in given.items():
+        if name not in fields and not (name == "since_if_exists" and command != "shift"):
+            raise unknown_name("option", name, [one for one in fields if one != "data"])
+        if name == "data":
+            raise InputError("the data is the first argument; leave the option 'data' out")
+        text = os.fspath(value) if isinstance(value, os.PathLike) else value
+        kind = fields[name].annotation if name in fields else str
+        typed[name] = as_flag(name, name, text, kind)
+    return typed
+
+
+def _check_nothing_is_lost(typed: Mapping[str, Any], *, resume: bool) -> None:
+    """Raise where what has to last would go with a temporary folder."""
+    if resume:
+        raise InputError("a run goes on in the output that it began with; name it as output=")
+    if "api" in typed and "ledger" not in typed:
+        raise InputError(
+            "what is bought is kept in the ledger; name an output= or a ledger= for it"
+        )
+
+
+def _files(data: Any, folder: Path) -> tuple[str, ...]:
+    """Return the files of the data, which are written where it is a table."""
+    if isinstance(data, (str, os.PathLike)):
+        return (os.fspath(data),)
+    if isinstance(data, (list, tuple)) and all(isinstance(one, (str, os.PathLike)) for one in data):
+        return tuple(os.fspath(one) for one in data)
+    path = folder / "data.parquet"
+    pq.write_table(_table(data), path)
+    return (str(path),)
+
+
+def _table(data: Any) -> pa.Table:
+    if isinstance(data, pa.Table):
+        return data
+    try:
+        if type(data).__module__.partition(".")[0] == "pandas":
+            # An index is no column: it would be searched as a feature.
+            return pa.Table.from_pandas(data, preserve_index=False)
+        return pa.table(data)
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(
+            f"a {type(data).__name__} is no data that can be read ({reason}); give a pandas or Arrow "
+            "table, or paths"
+        ) from error
+
+
+def _run(
+    command: Command,
+    options: dict[str, Any],
+    engine: Engine,
+    terminal: Terminal,
+    *,
+    resume: bool,
+    explain: str | None,
+) -> Report:
+    from slicebeam.pipelines.check import run_check
+    from slicebeam.pipelines.search import run_search
+    from slicebeam.pipelines.shift.run import run_shift
+
+    if command == "shift":
+        config = shift_config(options)
+        if config.simulates:
+            raise InputError("plan and repeat publish nothing; they are for the command line")
+        assessed = run_shift(config, engine, terminal, resume=resume)
+        return Report(
+            assessed.changelist,
+            shifted_slices(assessed.changelist),
+            str(assessed.changelist_path),
+        )
+    chosen = configuration(command, options)
+    if isinstance(chosen, SearchConfig):
+        published = run_search(chosen, engine, terminal, resume=resume, asked=explain)
+    elif isinstance(chosen, CheckConfig):
+        published = run_check(chosen, engine, terminal, resume=resume, asked=explain)
+    else:
+        raise TypeError(f"no function runs {command}")
+    with open_input(published.slices_path) as stream:
+        slices = pq.read_table(stream)
+    path = str(published.changelist_path)
+    return Report(published.changelist, slices, path, published.explanation)
+
+
+def shifted_slices(document: ShiftChangeList) -> pa.Table:
+    """Return the slices of a shift.
+
+    Returns
+    -------
+    pa.Table
+        slice_id, slice : text; n, calls : int64; value, reference, delta, ci_low, ci_high : double,
+        the accuracy now and before, and their difference with its interval; p_value, q_value : double;
+        significant : bool; direction : text.
+    """
+    calls = {one.slice_id: one.calls for one in document.shift.slices}
+    rows = []
+    for one in document.slices:
+        change = one.changes[0]
+        delta = change.delta or Estimate()
+        rows.append(
+            {
+                "slice_id": one.slice_id,
+                "slice": one.name,
+                "n": one.size.n,
+                "calls": calls[one.slice_id],
+                "value": change.after.value,
+                "reference": None if change.before is None else change.before.value,
+                "delta": delta.value,
+                "ci_low": delta.lo,
+                "ci_high": delta.hi,
+                "p_value": change.p_value,
+                "q_value": change.p_adjusted,
+                "significant": change.significant,
+                "direction": change.direction,
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=_SHIFTED)
