@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shlex
@@ -74,6 +75,17 @@ def _run_all(commands: list[str], stack: ExitStack, monkeypatch: pytest.MonkeyPa
     if "--output" in arguments and not looks:
         output = Path(arguments[arguments.index("--output") + 1])
         assert (output / "changelist.json").exists()
+
+
+def test_the_calls_that_the_readme_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As few as its own command takes."""
+    monkeypatch.chdir(ROOT)
+    (command,) = (one for block in _blocks("README.md") for one in block if "--target-error" in one)
+    arguments = shlex.split(command)[1:]
+    arguments[arguments.index("--output") + 1] = str(tmp_path)
+    assert run([*arguments, "--quiet"]) == 0
+    calls = json.loads((tmp_path / "changelist.json").read_text())["shift"]["cost"]["calls"]
+    assert f"until the error is small enough: {calls:,} of" in (ROOT / "README.md").read_text()
 
 
 def test_python_works_as_pasted(

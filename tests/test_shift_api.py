@@ -359,15 +359,42 @@ def test_the_ledger_of_another_api_or_other_data_is_refused(
     flags = (f"--api={found.file()}", "--quiet", "--budget=60")
     arguments = found.arguments(f"--api={other}", *flags[1:], ids=False)
     said = refused(arguments, capsys, folder=found.folder)
-    assert "the answers in DIR/out/ledger belong to something else: api is" in said
+    assert (
+        "the answers in DIR/out/ledger belong to something else: they were bought with another url"
+        in said
+    )
     assert "choose another --ledger folder" in said
     found.frame.loc[0, "label"] = "b"
     found.pool()
     said = refused(found.arguments(*flags, ids=False), capsys, folder=found.folder)
     assert "belong to something else: data is 400 examples" in said
     said = refused(found.arguments(*flags), capsys, folder=found.folder)
-    assert "belong to something else: " in said
+    assert "belong to something else: they were bought without --example-id" in said
     assert len(found.api.charged) == 60
+
+
+def test_what_has_no_class_is_told_why(bench: Any) -> None:
+    frame = frame_of()
+    refused_items = dict.fromkeys(frame["id"][::11], "422")
+    found = bench(frame, always=refused_items)
+    document = found.bought("--budget=100", labels={"a": "a", "b": "b", "d": "c", "UNKNOWN": None})
+    asked = {one["key"] for one in found.ledger() if one["kind"] == "answered"}
+    mine = frame[frame["id"].isin(asked)].assign(why=lambda rows: rows["new"].fillna("nothing"))
+    told = " ".join(document["shift"]["warnings"])
+    refused_number = sum(one in refused_items for one in asked)
+    unmapped = ((mine["why"] == "c") & ~mine["id"].isin(refused_items)).sum()
+    assert f"{document['shift']['cost']['no_result']} of 100 answers are no class" in told
+    assert f"{unmapped} 'c'" in told
+    assert f"{refused_number} HTTP 422" in told
+
+
+def test_a_class_that_was_never_seen_is_told(bench: Any) -> None:
+    found = bench()
+    labels = {"a": "a", "b": "b", "c": "d", "UNKNOWN": None}
+    document = found.bought("--budget=100", labels=labels)
+    assert "of class 'd', which occurs neither" in " ".join(document["shift"]["warnings"])
+    document = found.bought("--budget=100", labels={**labels, "c": "c"})
+    assert "which occurs neither" not in " ".join(document["shift"]["warnings"])
 
 
 def test_rows_may_be_appended_where_items_have_an_id(bench: Any) -> None:
@@ -592,6 +619,8 @@ def test_a_file_that_describes_the_run(bench: Any, capsys: pytest.CaptureFixture
         ({"answer": "a..b"}, "is no JMESPath expression"),
         ({"json": {"id": "{idd}"}}, "unknown column 'idd'; did you mean 'id'"),
         ({"json": {"id": "{}"}}, "write {column} for a column"),
+        ({"json": {"id": 7}}, "no {column} is in url, params, json or headers, so that every call"),
+        ({"labels": ["a"]}, "labels: ['a']: write pairs, as {name: value}"),
         ({"headers": {"A": "${NO_SUCH}"}}, "the environment variable NO_SUCH is not set"),
         ({"headers": {"A b": "c"}}, "'A b' is no name of a header"),
         ({"labels": {}}, "labels: it is empty"),

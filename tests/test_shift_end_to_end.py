@@ -269,7 +269,8 @@ def slice_estimate(
         p = whole.sizes[s] / M
         p_i = sum(whole.sizes[t] for t, row in enumerate(whole.rows) if row == i) / M
         w = p**2 / n * (1 - n / whole.sizes[s])
-        unseen[i] += w / p_i / q
+        if any(held[item] for item in whole.items if whole.label(item) == i):
+            unseen[i] += w / p_i / q
         right = whole.right[i]
         for j in range(P):
             values = [
@@ -356,6 +357,20 @@ def slice_reliance(whole: shift_oracle.Pool, asked: list[int], held: list[bool])
             above += p**2 / len(items) * shift_oracle.covariance(new, old)
             below += p**2 / len(items) * shift_oracle.variance(old)
     return (min(1.0, max(0.0, above / below)) if below > 0 else 0.0,)
+
+
+def test_slices_by_label_are_the_rows_of_the_matrix(frame: pd.DataFrame, tmp_path: Path) -> None:
+    flags = ["--data", saved(frame, tmp_path), *REPLAYED, "--method", "proportional"]
+    found = shift(tmp_path, *flags, "--budget", 200, "--by", "label")["shift"]
+    shares = np.array(found["old_matrix"]).sum(axis=1)
+    by_label = [
+        next(one for one in found["slices"] if sum(one["old_matrix"][row]) > 0) for row in range(3)
+    ]
+    for row, mine in enumerate(by_label):
+        for name in ("old_matrix", "new_matrix", "shift", "shift_lo", "shift_hi"):
+            of_slice, of_all = np.array(mine[name]), np.array(found[name][row]) / shares[row]
+            np.testing.assert_allclose(of_slice[row], of_all, atol=1e-9)
+            assert not np.delete(of_slice, row, axis=0).any()
 
 
 def test_slices_of_a_search(frame: pd.DataFrame, tmp_path: Path) -> None:

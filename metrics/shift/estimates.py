@@ -248,7 +248,8 @@ def estimate(
         asked[:, :, None],
     )
     part = slices.share
-    unseen = weights @ strata.members.T / strata.label_share / part[:, None]
+    # Of a label that no item of a slice has, nothing is unknown.
+    unseen = (slices.labels > 0) * (weights @ strata.members.T / strata.label_share / part[:, None])
     weights = weights / np.square(part)[:, None]
     variance = np.einsum("ls,rsp->rlp", strata.members, weights[:, :, None] * spread)
     total = spread.sum(axis=2)

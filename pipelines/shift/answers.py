@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from slicebeam.pipelines.shift.calls import Item
+from slicebeam.transforms.predicates import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -114,6 +116,15 @@ class LedgerAnswers:
             self.buy(self._described(missing), limit)
         answers = self.ledger.answers
         return np.array([self._code(answers.get(key)) for key in keys], np.int64)
+
+    def without_class(self, items: NDArray[np.int64]) -> list[tuple[str, int]]:
+        """Return why answers are no class, and how many for each reason, the most frequent first."""
+        reasons: Counter[str] = Counter()
+        for key in self.items.keys.take(items).to_pylist():
+            answer = self.ledger.answers.get(key)
+            if answer is not None and self._code(answer) == NO_RESULT:
+                reasons[answer.problem or shortened(repr(answer.value))] += 1
+        return reasons.most_common()
 
     def _described(self, items: NDArray[np.int64]) -> list[Item]:
         keys = self.items.keys.take(items).to_pylist()

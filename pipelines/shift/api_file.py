@@ -196,6 +196,8 @@ def _wrong(path: str, error: ValidationError) -> InputError:
     # Of a value that may be of several types, the types follow the key.
     named = keys[:2] if keys[0] in ("headers", "params") else keys[:1]
     reason = first["msg"].replace("Input should be", "it must be")
+    if first["type"] == "dict_type":
+        reason = "write pairs, as {name: value}"
     return InputError(f"{path}, {'.'.join(named)}: {first['input']!r}: {reason}")
 
 

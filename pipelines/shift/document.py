@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # From so many labels on MASA's estimate of the accuracy is too high by more than its error.
 _MANY_LABELS = 10
+_MOST_REASONS = 3
 _FEW_CALLS = 20
 _PRESENTATION = {"data", "output", "work_dir", "runner_config", "runner_option", "chunk_rows"}
 
@@ -46,6 +47,8 @@ class Bill:
     replayed : answers that an earlier run had paid
     unaccounted : calls whose answers were lost
     source : what answered: the file of the API, of the model, or a column
+    without_class : why answers are no class, and how many for each reason
+    strange_classes : of answers by the file of the API, which were never seen before
     """
 
     limit: int | None
@@ -54,6 +57,8 @@ class Bill:
     replayed: int
     unaccounted: int
     source: str
+    without_class: Sequence[tuple[str, int]] = ()
+    strange_classes: Sequence[Any] = ()
 
 
 def build(
@@ -177,8 +182,8 @@ def _section(
         shift_hi=_matrix(found.high, columns),
         confidence=config.confidence,
         corrected_for=(
-            f"Of the cells that are called changed about {alpha:.0%} are expected not to be "
-            f"(Benjamini and Hochberg over {found.q.size:,} cells)."
+            f"Of the cells that are called changed at most {alpha:.0%} are expected not to be "
+            f"(Benjamini and Hochberg over {found.q.size:,} cells, those of 'no result' among them)."
         ),
         changed=tuple(
             told.ChangedCell(
@@ -333,7 +338,19 @@ def _warnings(config: ShiftConfig, assessed: Assessment, found: Findings, bill: 
         )
     none = int(np.count_nonzero(assessed.codes == assessed.strata.shape[1] - 1))
     if none:
-        warnings.append(f"{none:,} of {calls:,} answers are no class; they count as 'no result'.")
+        why = [f"{number:,} {reason}" for reason, number in bill.without_class[:_MOST_REASONS]]
+        if len(bill.without_class) > _MOST_REASONS:
+            why.append("…")
+        warnings.append(
+            f"{none:,} of {calls:,} answers are no class and count as 'no result'"
+            + (f": {', '.join(why)}." if why else ".")
+        )
+    if bill.strange_classes:
+        classes = ", ".join(map(repr, bill.strange_classes))
+        warnings.append(
+            f"By 'labels' of the --api file answers are of class {classes}, which occurs neither as a "
+            "label nor as an old prediction."
+        )
     if bill.unaccounted:
         warnings.append(
             f"{bill.unaccounted:,} calls were sent whose answers were lost; they may have been charged "
@@ -360,7 +377,17 @@ def _summary(section: told.Shift, change: doc.Change) -> str:
         f"{100 * (delta.lo or 0):+.1f} to {100 * (delta.hi or 0):+.1f}), from {calls:,} calls"
     )
     if section.cost.spent is not None:
-        text += f" for {section.cost.spent:,.2f} {section.cost.currency}"
+        text += f" for {money(section.cost.spent)} {section.cost.currency}"
     number = len(section.changed)
     cells = f"{number:,} cell{'s' if number > 1 else ''}" if number else "No cell"
     return f"{text}. {cells} of the confusion matrix changed significantly."
+
+
+def money(amount: float) -> str:
+    """Return an amount with as many digits as it has, two at least.
+
+    >>> [money(0.075), money(1234.5)]
+    ['0.075', '1,234.50']
+    """
+    digits = f"{amount:,.6f}".rstrip("0")
+    return digits if len(digits.rpartition(".")[2]) >= 2 else f"{amount:,.2f}"

@@ -99,6 +99,15 @@ class Findings:
     bound: float
     reliance: float | None
 
+    def classes_never_seen(self, pool: Pool) -> list[Any]:
+        """Return the classes of a pool that are neither a label nor an old prediction."""
+        labels = set(pool.labels.tolist())
+        return [
+            one
+            for code, one in enumerate(pool.classes)
+            if code not in labels and not self.old[:, code].any()
+        ]
+
 
 def old_of_pool(strata: Strata) -> Old:
     """Return the old matrix that the old predictions of the pool tell."""

@@ -435,7 +435,7 @@ class _Purchase:
         often = "once" if times == 1 else f"{times} times"
         return EngineError(
             f"{self.api.path}: {reason} {often} for item {item.key!r}; the answers so far are in "
-            f"{self.ledger.folder}; go on with the same command"
+            f"{self.ledger.folder}"
         )
 
     def _excerpt(self, text: str) -> str:
@@ -452,8 +452,7 @@ class _Purchase:
         if seconds > _MOST_PATIENCE:
             raise EngineError(
                 f"{self.api.path}: HTTP {response.status}: the API asks to wait for "
-                f"{seconds / 3600:.1f} hours; the answers so far are in {self.ledger.folder}; go on "
-                "with the same command then"
+                f"{seconds / 3600:.1f} hours; the answers so far are in {self.ledger.folder}"
             )
         self._pace.pause(seconds)
         return seconds

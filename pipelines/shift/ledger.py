@@ -342,16 +342,20 @@ class Ledger:
         for name in {**self._identity, **before}:
             if self._identity.get(name) != before.get(name):
                 raise InputError(
-                    f"the answers in {self.folder} belong to something else: {name} is "
-                    f"{_shown(self._identity.get(name))} but was {_shown(before.get(name))}; "
+                    f"the answers in {self.folder} belong to something else: "
+                    f"{_difference(name, self._identity.get(name), before.get(name))}; "
                     "choose another --ledger folder"
                 )
 
 
-def _shown(text: str | None) -> str:
-    if text is None:
-        return "missing"
-    return text if len(text) <= 16 else f"{text[:12]}…"
+def _difference(name: str, now: str | None, before: str | None) -> str:
+    """Return what differs between what is asked now and what was asked before."""
+    if name == "api":
+        return "they were bought with another url, method, params, json or headers"
+    if name in ("data", "example_id") and (now is None or before is None):
+        with_ids = (before is not None) == (name == "example_id")
+        return f"they were bought {'with' if with_ids else 'without'} --example-id"
+    return f"{name} is {now or 'missing'} but was {before or 'missing'}"
 
 
 def _now() -> str:

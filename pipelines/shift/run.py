@@ -20,7 +20,7 @@ from slicebeam.pipelines.shift.answers import (
 )
 from slicebeam.pipelines.shift.assessment import Stopping, assess, check_budget, strata_of
 from slicebeam.pipelines.shift.config import parse_budget
-from slicebeam.pipelines.shift.document import Bill, build
+from slicebeam.pipelines.shift.document import Bill, build, money
 from slicebeam.pipelines.shift.findings import find, find_slices, old_of_document, old_of_pool
 from slicebeam.pipelines.shift.old_document import read_old
 from slicebeam.pipelines.shift.pool import PoolColumns, by_values, read_pool
@@ -94,19 +94,23 @@ def run_shift(
         terminal.stage(_asked(asking, stopping, pool.rows, price, currency))
         assessed = assess(pool, config.used_method, answers, stopping, config.seed, asking.count)
         terminal.stage(Stage("describing what was found"))
+        found = find(assessed, config.used_method, old, config.confidence)
+        bought = answers if isinstance(answers, LedgerAnswers) else None
         bill = Bill(
             limit,
             price,
             currency,
-            answers.replayed if isinstance(answers, LedgerAnswers) else 0,
+            0 if bought is None else bought.replayed,
             0 if ledger is None else ledger.unaccounted,
             config.replay_prediction or config.api or config.model or "",
+            () if bought is None else bought.without_class(assessed.items),
+            () if api is None or api.labels is None else found.classes_never_seen(pool),
         )
         changelist = build(
             config,
             pool,
             assessed,
-            find(assessed, config.used_method, old, config.confidence),
+            found,
             find_slices(assessed, pool, config.used_method, config.confidence),
             () if sliced.by is None else sliced.by.predicates,
             bill,
@@ -141,7 +145,13 @@ def _api(config: ShiftConfig) -> ApiFile | None:
         return None
     from slicebeam.pipelines.shift.api_file import ApiFile
 
-    return ApiFile.read(config.api, os.environ)
+    api = ApiFile.read(config.api, os.environ)
+    if not api.columns:
+        raise InputError(
+            f"{config.api}: no {{column}} is in url, params, json or headers, so that every call would "
+            "be the same; write the column that tells what is asked"
+        )
+    return api
 
 
 def priced(config: ShiftConfig) -> tuple[float | None, str | None]:
@@ -355,11 +365,11 @@ def _asked(
     total = rows if stopping.calls is None else min(stopping.calls, rows)
     most = f"asking up to {total:,} of {rows:,} items"
     if price is not None:
-        most += f" for at most {total * price:,.2f} {currency}"
+        most += f" for at most {money(total * price)} {currency}"
     if stopping.target_error is not None:
         most += f", until the error is below {stopping.target_error:g}"
 
     def spent() -> str:
-        return "" if price is None else f", {asking.done() * price:,.2f} {currency}"
+        return "" if price is None else f", {money(asking.done() * price)} {currency}"
 
     return Stage(most, asking.done, "answers", total, spent)

@@ -7,6 +7,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from slicebeam.pipelines.changelist_parts import Estimate
+from slicebeam.pipelines.shift.document import money
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 _MOST_CLASSES = 12
 _MOST_CELLS = 12
 _MOST_SLICES = 12
+# Intervals of slices are shown from this width; what is no terminal gets a width of its own.
+_WIDE = 100
 _PIPED_WIDTH = 120
 _NO_RESULT = "no result"
 
@@ -105,13 +110,20 @@ def show_shift(document: ShiftChangeList) -> None:
     console.print()
     console.print(document.summary, markup=False)
     console.print()
-    if len(shift.labels) <= _MOST_CLASSES and len(shift.predictions) <= _MOST_CLASSES:
+    heat_map = _heat_map(shift)
+    unbounded = console.options.update(max_width=1000)
+    fits = console.measure(heat_map, options=unbounded).maximum <= console.width
+    if fits and max(len(shift.labels), len(shift.predictions)) <= _MOST_CLASSES:
         console.print("New minus old share of all examples, in points (* changed):", markup=False)
-        console.print(_heat_map(shift))
+        console.print(heat_map)
     elif shift.changed:
         console.print(_cells(shift))
     if document.slices:
-        console.print(_slices(document))
+        console.print(_slices(document, wide=console.width >= _WIDE))
+        if len(document.slices) > _MOST_SLICES:
+            console.print(f"and {len(document.slices) - _MOST_SLICES:,} more", markup=False)
+    for line in shift.warnings:
+        console.print(f"warning: {line}", markup=False, style="yellow")
     for line in _notes(document):
         console.print(line, markup=False, style="dim")
     console.print()
@@ -129,7 +141,7 @@ def _heat_map(shift: Shift) -> Any:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("label", justify="right")
     for prediction in shift.predictions:
-        table.add_column(Text(_name(prediction)), justify="right")
+        table.add_column(Text(_name(prediction)), justify="right", no_wrap=True)
     changed = {(cell.label, cell.prediction) for cell in shift.changed}
     largest = max((abs(value) for row in shift.shift for value in row), default=0.0) or 1.0
     for label, row in zip(shift.labels, shift.shift, strict=True):
@@ -170,30 +182,31 @@ def _cells(shift: Shift) -> Any:
     return table
 
 
-def _slices(document: ShiftChangeList) -> Any:
+def _slices(document: ShiftChangeList, *, wide: bool) -> Any:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     calls = {one.slice_id: one.calls for one in document.shift.slices}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for header in ("n", "calls", "accuracy", "was", "shift", "interval", "q"):
+    headers = ["n", "calls", "accuracy", "was", "shift", *(["interval", "q"] if wide else [])]
+    for header in headers:
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("slice", overflow="fold")
     for one in document.slices[:_MOST_SLICES]:
         change = one.changes[0]
-        before, delta = change.before, change.delta
-        table.add_row(
+        before, delta = change.before, change.delta or Estimate()
+        cells = [
             f"{one.size.n:,}",
             f"{calls[one.slice_id]:,}",
             f"{change.after.value or 0:.3f}",
             "" if before is None else f"{before.value or 0:.3f}",
-            "" if delta is None else f"{delta.value or 0:+.3f}",
-            "" if delta is None else f"{delta.lo or 0:+.3f} … {delta.hi or 0:+.3f}",
-            f"{change.p_adjusted or 0:.1e}",
-            Text(one.name),
-            style=None if change.significant else "dim",
-        )
+            f"{delta.value or 0:+.3f}{'*' if change.significant else ' '}",
+        ]
+        if wide:
+            cells.append(f"{delta.lo or 0:+.3f} … {delta.hi or 0:+.3f}")
+            cells.append(f"{change.p_adjusted or 0:.1e}")
+        table.add_row(*cells, Text(one.name), style=None if change.significant else "dim")
     return table
 
 
@@ -205,16 +218,16 @@ def _notes(document: ShiftChangeList) -> list[str]:
         "pool": "every item was asked",
     }[shift.stopped]
     asked = f"{shift.cost.calls:,} of {document.dataset.n:,} items were asked"
-    replayed = f"{shift.cost.replayed:,} answers"
     bound = f"{shift.frobenius_bound:.4f} with {shift.confidence:.0%} confidence"
-    lines = [
-        f"{asked} (--method {shift.method}), until {why}; {replayed} were in the ledger.",
+    paid = ""
+    if document.models[1].model_uri is not None:
+        new = shift.cost.calls - shift.cost.replayed
+        paid = f" {shift.cost.replayed:,} answers were in the ledger, {new:,} are new."
+    return [
+        f"{asked} (--method {shift.method}), until {why}.{paid}",
         f"The error of the matrix (Frobenius) is below {bound}.",
         shift.corrected_for,
     ]
-    if len(document.slices) > _MOST_SLICES:
-        lines.append(f"and {len(document.slices) - _MOST_SLICES:,} more slices in the document")
-    return [*lines, *shift.warnings]
 
 
 def show_measured(found: Measured) -> None:
@@ -265,7 +278,7 @@ def show_plan(planned: Sequence[Planned], currency: str | None) -> None:
                 f"{one.cell_width / 2:.4f}",
             ]
             if currency is not None:
-                cells.insert(2, f"{one.cost or 0:,.2f}")
+                cells.insert(2, money(one.cost or 0))
             table.add_row(*cells)
         console.print(table)
     console.print(
