@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.preparation import Prepared
     from slicebeam.pipelines.search import Published
     from slicebeam.pipelines.shift.run import PublishedShift
+    from slicebeam.pipelines.stage import Stage
 
 _MOST_FILES = 100
 
@@ -61,6 +62,10 @@ class EventLog:
     def stage(self, text: str) -> None:
         """Tell what begins."""
         self._write("stage", text=text)
+
+    def counted(self, stage: Stage, done: int) -> None:
+        """Tell how far a stage is."""
+        self._write("progress", text=stage.text, done=done, total=stage.total, unit=stage.unit)
 
     def prepared(self, prepared: Prepared) -> None:
         """Tell what was read, and which columns are no features."""

@@ -87,10 +87,12 @@ class Terminal:
         self.stop()
         if self.events is not None:
             self.events.stage(stage.text)
+            if stage.done is not None:
+                self._watch = _Watch(stage, events=self.events)
             return
         self._say(stage.text)
         if not self.quiet and stage.done is not None:
-            self._watch = _Watch(self._stderr(), stage)
+            self._watch = _Watch(stage, self._stderr())
 
     def prepared(self, prepared: Prepared) -> None:
         """Say what was read."""
@@ -137,8 +139,10 @@ class Terminal:
 class _Watch:
     """Follows a stage in a thread, since running a pipeline blocks."""
 
-    def __init__(self, console: Console, stage: Stage) -> None:
-        self.console, self.stage = console, stage
+    def __init__(
+        self, stage: Stage, console: Console | None = None, events: EventLog | None = None
+    ) -> None:
+        self.stage, self.console, self.events = stage, console, events
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -148,10 +152,13 @@ class _Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        if self.console.is_terminal:
-            self._bar()
-        else:
-            self._lines()
+        if self.events is not None:
+            while not self._ended.wait(_LINE_SECONDS):
+                self.events.counted(self.stage, self._done())
+        elif self.console is not None and self.console.is_terminal:
+            self._bar(self.console)
+        elif self.console is not None:
+            self._lines(self.console)
 
     def _done(self) -> int:
         return self.stage.done() if self.stage.done is not None else 0
@@ -159,7 +166,7 @@ class _Watch:
     def _besides(self) -> str:
         return self.stage.besides() if self.stage.besides is not None else ""
 
-    def _bar(self) -> None:
+    def _bar(self, console: Console) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
 
@@ -169,15 +176,15 @@ class _Watch:
             TextColumn(self.stage.unit + "{task.fields[besides]}"),
             TimeElapsedColumn(),
         )
-        with Bar(*columns, console=self.console, transient=True) as bar:
+        with Bar(*columns, console=console, transient=True) as bar:
             task = bar.add_task("", total=self.stage.total, besides="")
             while not self._ended.wait(_POLL_SECONDS):
                 bar.update(task, completed=self._done(), besides=self._besides())
 
-    def _lines(self) -> None:
+    def _lines(self, console: Console) -> None:
         total = "" if self.stage.total is None else f" of {self.stage.total:,}"
         while not self._ended.wait(_LINE_SECONDS):
-            self.console.print(
+            console.print(
                 f"           {self._done():,}{total} {self.stage.unit}{self._besides()}",
                 markup=False,
             )

@@ -335,6 +335,23 @@ def test_money_is_never_exceeded_with_many_calls_in_flight(bench: Any) -> None:
     assert found.api.stats["most_in_flight"] == 64
 
 
+def test_a_log_tells_how_many_answers_there_are(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("slicebeam.pipelines.terminal._LINE_SECONDS", 0.05)
+    found = bench(latency=(0.05, 0.05))
+    flags = ["--budget=100", "--log-format=json"]
+    assert run(found.arguments(f"--api={found.file(concurrency=4)}", *flags)) == 0
+    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    counted = [one for one in events if one["event"] == "progress"]
+    assert len(counted) > 3
+    done = [one["done"] for one in counted]
+    assert done == sorted(done)
+    assert 0 < done[-1] <= 100
+    assert {(one["total"], one["unit"]) for one in counted} == {(100, "answers")}
+    assert {one["text"] for one in counted} == {"asking up to 100 of 400 items"}
+
+
 def test_a_second_run_on_the_same_ledger_pays_nothing(bench: Any) -> None:
     found = bench()
     ledger = f"--ledger={found.folder / 'paid'}"

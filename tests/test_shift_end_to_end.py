@@ -225,7 +225,7 @@ def test_a_run_is_the_first_of_a_study_with_its_seed(
     assert told["accuracy_bias"] == pytest.approx(bias, abs=1e-12)
     assert set(told) == {
         *("method", "budget", "repeat", "mse_frobenius", "q95_frobenius", "accuracy_bias"),
-        *("accuracy_coverage", "cell_coverage", "calls_for_target"),
+        *("accuracy_coverage", "cell_coverage", "target_error", "calls_for_target"),
     }
     assert not (tmp_path / "two").exists() or not list((tmp_path / "two").iterdir())
 

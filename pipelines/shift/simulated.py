@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +56,9 @@ class Measured:
     accuracy_bias : mean estimated accuracy minus the true one
     accuracy_coverage : share of runs whose interval of the accuracy holds the true one
     cell_coverage : mean share of runs whose interval of a cell does, of cells that were predicted
-    calls_for_target : calls from which 95 % of the runs have at most the target error; None where the
-        budget does not suffice
+    target_error : the error that is aimed at, ``--target-error`` or 0.01
+    calls_for_target : calls from which 95 % of the runs have at most that error; None where the budget
+        does not suffice
     """
 
     method: Method
@@ -67,7 +69,8 @@ class Measured:
     accuracy_bias: float
     accuracy_coverage: float
     cell_coverage: float
-    calls_for_target: float | None
+    target_error: float
+    calls_for_target: int | None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -118,6 +121,8 @@ def measure(config: ShiftConfig, engine: Engine, terminal: Terminal, *, resume: 
         replacement=config.replacement,
     )
     last = found[-1]
+    target = config.target_error or _DEFAULT_TARGET
+    calls = calls_for_target(found, target)
     return Measured(
         config.used_method,
         budget,
@@ -127,7 +132,8 @@ def measure(config: ShiftConfig, engine: Engine, terminal: Terminal, *, resume: 
         last.accuracy_bias,
         last.accuracy_coverage,
         last.cell_coverage,
-        calls_for_target(found, config.target_error or _DEFAULT_TARGET),
+        target,
+        None if calls is None else math.ceil(calls),
     )
 
 

@@ -239,14 +239,14 @@ def show_measured(found: Measured) -> None:
     )
     target = "not within the budget"
     if found.calls_for_target is not None:
-        target = f"{found.calls_for_target:,.0f}"
+        target = f"{found.calls_for_target:,}"
     for text, value in (
         ("Frobenius error, root of the mean square", f"{found.mse_frobenius**0.5:.5f}"),
         ("Frobenius error of 95 % of the runs, below", f"{found.q95_frobenius:.5f}"),
         ("bias of the accuracy", f"{found.accuracy_bias:+.5f}"),
         ("coverage of the accuracy's interval", f"{found.accuracy_coverage:.3f}"),
         ("mean coverage of the cells' intervals", f"{found.cell_coverage:.3f}"),
-        ("calls for the target error in 95 % of the runs", target),
+        (f"calls for an error of {found.target_error:g} in 95 % of the runs", target),
     ):
         console.print(f"  {text:<48}{value:>22}", markup=False)
 
