@@ -1,0 +1,1 @@
+"""Slices of unstructured data: a mixture over embeddings and losses, fitted from sums over chunks."""

@@ -1,0 +1,150 @@
+"""EM in memory: where it starts, when it stops, and the loop between."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slicebeam.metrics.discovery.embeddings import check_finite
+from slicebeam.metrics.discovery.loss_heads import no_sums
+from slicebeam.metrics.discovery.mixture import (
+    Mixture,
+    MixtureSums,
+    sums,
+    sums_of_labels,
+    updated,
+)
+from slicebeam.metrics.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike
+
+    from slicebeam.metrics.discovery.embeddings import Embeddings
+
+TOLERANCE = 1e-3
+MOST_ITERATIONS = 100
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A mixture as `fit` leaves it.
+
+    Attributes
+    ----------
+    mixture : after the last M-step
+    mean_log_likelihoods : in nats, of the mixture before each M-step
+    converged : whether the last two were less than the tolerance apart
+    """
+
+    mixture: Mixture
+    mean_log_likelihoods: tuple[float, ...]
+    converged: bool
+
+
+def is_converged(mean_log_likelihoods: Sequence[float], tolerance: float = TOLERANCE) -> bool:
+    """Return whether the last two iterations differ in the mean of ln by less than the tolerance."""
+    if len(mean_log_likelihoods) < 2:
+        return False
+    return abs(mean_log_likelihoods[-1] - mean_log_likelihoods[-2]) < tolerance
+
+
+def initial(
+    z: Embeddings,
+    losses: Sequence[ArrayLike] = (),
+    *,
+    components: int,
+    seed: int,
+    classes: Sequence[int | None] = (),
+    loss_weight: float = 0.0,
+) -> Mixture:
+    """Return the mixture that EM starts from: one M-step from the clusters of k-means.
+
+    Parameters
+    ----------
+    z : float32 or float64 [n, d]
+        A sample of the points, which is held in memory.
+    losses : of each head, [n]
+    components : int
+        K.
+    seed : int
+        The same seed, sample and library give the same start.
+    classes : of each head, its number of classes, or None where the loss is real-valued
+    loss_weight : float
+        γ.
+
+    Returns
+    -------
+    Mixture
+        Where fewer than K points are distinct, some components are empty.
+
+    Raises
+    ------
+    InputError
+        There are fewer points than components, or a value is wrong.
+    ValueError
+        Shapes do not agree.
+    """
+    # Loading it takes longer than most chunks.
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    if components < 1:
+        raise InputError(f"{components} components; give at least 1")
+    if z.ndim != 2 or z.shape[0] < components:
+        raise InputError(
+            f"{components} components cannot be started from {z.shape[0]} points; "
+            "give fewer components or more data"
+        )
+    check_finite(z)
+    heads = no_sums(components, losses, classes)
+    centre = z.mean(axis=0, dtype=np.float64)
+    with warnings.catch_warnings():
+        # It warns where fewer points are distinct.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        kmeans = KMeans(n_clusters=components, n_init=1, random_state=seed % (1 << 32)).fit(z)
+    zero = MixtureSums.empty(components, centre, heads, loss_weight)
+    return updated(sums_of_labels(kmeans.labels_, z, losses, zero))
+
+
+def fit(
+    z: Embeddings,
+    losses: Sequence[ArrayLike],
+    start: Mixture,
+    *,
+    tolerance: float = TOLERANCE,
+    most_iterations: int = MOST_ITERATIONS,
+) -> Fit:
+    """Return the mixture that EM leads to from a start, with all points in memory.
+
+    Parameters
+    ----------
+    z : float32 or float64 [n, d]
+    losses : of each head, [n]
+    start : Mixture
+    tolerance : float
+        EM stops when the mean of ln changed by less than this.
+    most_iterations : int
+
+    Notes
+    -----
+    Each iteration is `updated` of the `sums`: the E-step of the mixture so far, then the M-step; it
+    is after the M-step that EM stops. The points are taken to be independent.
+
+    Raises
+    ------
+    InputError
+        A value is not finite, or a class unknown; the row is named.
+    ValueError
+        Shapes do not agree, or there are no points.
+    """
+    mixture, history = start, list[float]()
+    while len(history) < most_iterations and not is_converged(history, tolerance):
+        found = sums(mixture, z, losses)
+        history.append(found.mean_log_likelihood)
+        mixture = updated(found)
+    return Fit(mixture, tuple(history), is_converged(history, tolerance))

@@ -1,0 +1,201 @@
+"""Principal components from sums over chunks, so that embeddings are reduced in one pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import linalg
+
+from slicebeam.metrics.discovery.embeddings import blocks, not_finite
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.discovery.embeddings import Embeddings
+
+    FloatArray = NDArray[np.float64]
+
+_BLOCK = 2048
+# Entries of an axis that differ by less are alike, of which the first decides on the sign.
+_ALIKE = 1e-6
+
+
+@dataclass(frozen=True)
+class PcaSums:
+    """Moments of n points; those of chunks add up.
+
+    Attributes
+    ----------
+    n : int
+    mean : float64 [D]
+        Σz/n; 0 of no points.
+    scatter : float64 [D, D]
+        Σ(z − mean)(z − mean)ᵀ, which is Σzzᵀ without what an offset of all points would cost in
+        digits.
+    """
+
+    n: int
+    mean: FloatArray
+    scatter: FloatArray
+
+    @classmethod
+    def zero(cls, dimensions: int) -> PcaSums:
+        """Return the sums over no points."""
+        return cls(0, np.zeros(dimensions), np.zeros((dimensions, dimensions)))
+
+    def __add__(self, other: PcaSums) -> PcaSums:
+        """Return the sums over both chunks.
+
+        Source: Chan, Golub and LeVeque (1983), Am. Stat. 37:242, equation 2.1, for two dimensions
+        at once. The same to the byte when chunks are added in the same order, else to about 1e-13.
+
+        Raises
+        ------
+        ValueError
+            The dimensions differ.
+        """
+        if self.mean.shape != other.mean.shape:
+            raise ValueError(
+                f"sums over {self.mean.size} and over {other.mean.size} dimensions do not add up"
+            )
+        if not self.n or not other.n:
+            return self if self.n else other
+        n = self.n + other.n
+        apart = other.mean - self.mean
+        return PcaSums(
+            n,
+            self.mean + apart * (other.n / n),
+            self.scatter + other.scatter + np.outer(apart, apart * (self.n / n * other.n)),
+        )
+
+
+@dataclass(frozen=True)
+class Pca:
+    """Principal axes of D dimensions.
+
+    Attributes
+    ----------
+    mean : float64 [D]
+    axes : float64 [d, D], orthonormal rows
+        By falling variance; of the entries that are largest in size the first is positive.
+    variances : float64 [d]
+        Of the points along the axes, with denominator n − 1.
+    total_variance : float
+        Of all D dimensions together, so that variances/total_variance are shares of it.
+    """
+
+    mean: FloatArray
+    axes: FloatArray
+    variances: FloatArray
+    total_variance: float
+
+
+def sums(z: Embeddings, first_row: int = 0) -> PcaSums:
+    """Return what one chunk adds to the sums.
+
+    Parameters
+    ----------
+    z : float32 or float64 [n, D]
+    first_row : int
+        Number of the chunk's first row, for errors.
+
+    Returns
+    -------
+    PcaSums
+        In float64, the same to about 1e-13 of the largest however rows are cut into chunks.
+
+    Raises
+    ------
+    InputError
+        A value is not finite; its row is named.
+    ValueError
+        `z` is not a matrix.
+    """
+    if z.ndim != 2:
+        raise ValueError(f"embeddings of shape {z.shape} are not a matrix")
+    found = PcaSums.zero(z.shape[1])
+    for rows in blocks(z.shape[0], _BLOCK):
+        x = z[rows].astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = x.mean(axis=0)
+            x -= mean
+            # A matrix times its own transpose takes numpy half the work.
+            scatter = x.T @ x
+        if not np.isfinite(np.diagonal(scatter)).all():
+            raise not_finite(z[rows], first_row + rows.start)
+        found += PcaSums(x.shape[0], mean, scatter)
+    return found
+
+
+def components(found: PcaSums, d: int) -> Pca:
+    """Return the principal axes.
+
+    Parameters
+    ----------
+    found : PcaSums
+        Of all chunks.
+    d : int
+        How many axes at most. Fewer are returned where the points vary in fewer directions, for the
+        others are none of theirs; one at least.
+
+    Raises
+    ------
+    ValueError
+        There are no points, or d is below 1.
+
+    Notes
+    -----
+    Eigenvectors of the covariance matrix: directions whose variance is less than about 1e-16·D of
+    the largest are lost, as they are not by a singular value decomposition of the points. Axes of
+    equal variances may be turned among themselves.
+    """
+    if found.n == 0:
+        raise ValueError("there are no principal components of no points")
+    if d < 1:
+        raise ValueError(f"d = {d} is below 1")
+    D = found.mean.size
+    values, vectors = linalg.eigh(found.scatter / max(found.n - 1, 1))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    rounding = values[0] * D * float(np.finfo(np.float64).eps)
+    kept = max(1, min(d, int(np.count_nonzero(values > rounding))))
+    axes = np.ascontiguousarray(vectors[:, :kept].T)
+    size = np.abs(axes)
+    leading = np.argmax(size >= (1 - _ALIKE) * size.max(axis=1, keepdims=True), axis=1)
+    axes *= np.where(axes[np.arange(kept), leading] < 0, -1.0, 1.0)[:, None]
+    variances = np.maximum(values[:kept], 0)
+    return Pca(found.mean, axes, variances, float(np.maximum(values, 0).sum()))
+
+
+def projected(z: Embeddings, pca: Pca, first_row: int = 0) -> NDArray[np.float32]:
+    """Return the coordinates of points along principal axes: float32 [n, d].
+
+    They are computed in float64 and rounded once.
+
+    Parameters
+    ----------
+    z : float32 or float64 [n, D]
+    pca : Pca
+    first_row : int
+        Number of the chunk's first row, for errors.
+
+    Raises
+    ------
+    InputError
+        A value is not finite; its row is named.
+    ValueError
+        The dimensions differ.
+    """
+    if z.ndim != 2 or z.shape[1] != pca.mean.size:
+        raise ValueError(
+            f"embeddings of shape {z.shape} cannot be projected from {pca.mean.size} dimensions"
+        )
+    coordinates = np.empty((z.shape[0], pca.axes.shape[0]), np.float32)
+    for rows in blocks(z.shape[0], _BLOCK):
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = ((z[rows] - pca.mean) @ pca.axes.T).astype(np.float32)
+        if not np.isfinite(found).all():
+            raise not_finite(z[rows], first_row + rows.start)
+        coordinates[rows] = found
+    return coordinates
