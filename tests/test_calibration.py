@@ -82,6 +82,7 @@ def test_permuted_adult() -> None:
     assert not wrong.passed
 
 
+@pytest.mark.slow
 def test_planted_slices() -> None:
     found = calibration.planted_slices(data_sets=5, slack=0.1)
     assert found.passed, found

@@ -235,6 +235,7 @@ def test_lists_missing_values_and_types(tmp_path: Path) -> None:
     assert 0 < min(sizes) < max(sizes) < rows
 
 
+@pytest.mark.slow
 def test_the_result_does_not_depend_on_how_it_is_run(
     slices: str, tmp_path: Path, adult_path: Path
 ) -> None:

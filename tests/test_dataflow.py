@@ -397,6 +397,7 @@ def test_options_as_they_are_sent() -> None:
     assert vcpus_of("custom-8-16384") == 8
 
 
+@pytest.mark.slow
 def test_the_package_that_setup_py_makes_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,7 @@ def test_a_launched_template_publishes_the_same(
     assert not bucket.keys("work")
 
 
+@pytest.mark.slow
 def test_a_template_launched_without_data_says_so(bucket: Bucket, service: DataflowService) -> None:
     arguments = command(bucket, service, f"{bucket.uri}/none-*.parquet")
     assert run([*arguments, f"--template={bucket.uri}/templates"]) == 0

@@ -185,8 +185,15 @@ def check_p(test: SliceTest, sums: NDArray[np.int64], totals: NDArray[np.int64])
     assert (reasons[np.isnan(delta)] != 0).all()
 
 
-@pytest.mark.parametrize("test", TESTS)
-@pytest.mark.parametrize(("name", "comparison", "weighted"), EVERY)
+@pytest.mark.parametrize(
+    ("test", "name", "comparison", "weighted"),
+    [
+        # What weights change is known of the metric's own test; the others take longer.
+        pytest.param(test, *one, marks=pytest.mark.slow if one[-1] and test != TESTS[0] else ())
+        for test in TESTS
+        for one in EVERY
+    ],
+)
 def test_p_is_one_for_a_reason_or_proper(
     name: str, comparison: Comparison, test: Test, *, weighted: bool
 ) -> None:

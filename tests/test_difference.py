@@ -110,7 +110,7 @@ def runs(
 @pytest.mark.parametrize(
     ("n", "rate"),
     [
-        (50, 0.4),
+        pytest.param(50, 0.4, marks=pytest.mark.slow),
         (3000, 0.25),
         pytest.param(50, 0.1, marks=pytest.mark.slow),
         pytest.param(300, 0.1, marks=pytest.mark.slow),

@@ -110,6 +110,7 @@ for action in ACTIONS:
 """
 
 
+@pytest.mark.slow
 def test_the_pool_tells_what_became_of_a_case() -> None:
     done = python("-c", PROBLEMS)
     told = dict(line.split(" -> ") for line in done.stdout.splitlines())

@@ -433,6 +433,7 @@ def tables(draw: st.DrawFn) -> pa.Table:
     return pa.table({**columns, "label": label, "prediction": [label[0], *draw(role)[1:]]})
 
 
+@pytest.mark.slow
 @settings(
     max_examples=25,
     deadline=None,

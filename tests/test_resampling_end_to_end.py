@@ -362,6 +362,7 @@ def test_no_interval_of_groups_takes_examples_for_independent(
         assert 0.6 * delta < width < 2.0 * delta
 
 
+@pytest.mark.slow
 def test_auc_of_two_models_resamples_by_itself(tmp_path: Path, adult: pd.DataFrame) -> None:
     few = adult.assign(score=adult["score"].round(2), score_old=adult["score_old"].round(2))
     few.to_parquet(tmp_path / "data.parquet")

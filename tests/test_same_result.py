@@ -47,10 +47,7 @@ WAYS: dict[str, dict[str, Any]] = {
 # Some in the default run, all in the longer one.
 EVERY_WAY = pytest.mark.parametrize(
     "way",
-    [
-        pytest.param(way, marks=() if way in ("priority", "baseline") else pytest.mark.slow)
-        for way in WAYS
-    ],
+    [pytest.param(way, marks=() if way == "baseline" else pytest.mark.slow) for way in WAYS],
 )
 
 

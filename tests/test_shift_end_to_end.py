@@ -835,6 +835,7 @@ def test_the_schema_holds_for_every_command(pool: str, tmp_path: Path) -> None:
         validator.validate(wrong)
 
 
+@pytest.mark.slow
 def test_the_same_document_however_it_is_read(frame: pd.DataFrame, tmp_path: Path) -> None:
     flags = [*REPLAYED, "--difficulty", "confidence", "--budget", 200, "--by", "part"]
     flags += ["--example-id", "key"]

@@ -33,7 +33,7 @@ from slicebeam.transforms.storage import (
     storage_path,
     written_whole,
 )
-from tests.conftest import STORES, own_stores
+from tests.conftest import STORES, google_first, own_stores
 from tests.object_stores import one_line
 from tests.storage_faults import Proxy
 
@@ -347,7 +347,7 @@ def test_what_does_not_change_is_fetched_once(bucket: Bucket, proxy: Proxy) -> N
         open_unchanging(path)
 
 
-@own_stores
+@google_first
 def test_what_is_fetched_ahead_is_not_asked_for_again(bucket: Bucket, proxy: Proxy) -> None:
     paths = [ObjectPath(f"{bucket.uri}/part-{number}") for number in range(20)]
     for path in paths:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.object_stores import Bucket, TestStore
 
 
+@pytest.mark.slow
 def test_the_servers_end_with_the_process_that_started_them() -> None:
     code = (
         "from tests.object_stores import gcs_store, moto_store\n"
