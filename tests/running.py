@@ -114,6 +114,6 @@ def refused(
     assert printed.out == ""
     assert "Traceback" not in printed.err
     lines = [line for line in printed.err.splitlines() if not line.startswith("[")]
-    assert 1 <= len(lines) <= 2
+    assert 1 <= len(lines) <= 2, printed.err
     assert lines[0].startswith("slicebeam: ")
     return "\n".join(lines).removeprefix("slicebeam: ").replace(str(folder), "DIR")

@@ -70,7 +70,10 @@ def test_what_a_worker_finds_wrong_is_told_in_its_words(
     pq.write_table(table.set_column(at, "row_id", pa.array(ids)), data)
     given = ["search", f"--data={data}", f"--output={tmp_path / 'out'}", *COMMON]
     given += ["--features=sex", "--example-id=row_id", "--test=paper"]
-    message = refused([*given, *engines.arguments(engine)], capfd, folder=tmp_path)
+    given += engines.arguments(engine)
+    # A cluster that is loaded and started for this tells of it.
+    capfd.readouterr()
+    message = refused(given, capfd, folder=tmp_path)
     assert message == "--example-id has no value in row 6 of DIR/x.parquet"
 
 
