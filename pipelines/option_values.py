@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.check_config import CheckConfig
+from slicebeam.pipelines.config import SearchConfig
 from slicebeam.pipelines.launch import LISTS, listed
+from slicebeam.pipelines.shift.config import ShiftConfig
 
+if TYPE_CHECKING:
+    from slicebeam.pipelines.data_config import Command, DataConfig
+
+CONFIGS: dict[Command, type[DataConfig]] = {
+    "search": SearchConfig,
+    "check": CheckConfig,
+    "shift": ShiftConfig,
+}
 # What the command line takes as text, and others write as a number or a boolean.
 _ALSO_NUMBERS = frozenset({"positive_class", "budget"})
 

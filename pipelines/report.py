@@ -17,8 +17,8 @@ from slicebeam.pipelines.changelist_parts import Estimate
 from slicebeam.pipelines.check_config import CheckConfig
 from slicebeam.pipelines.config import SearchConfig
 from slicebeam.pipelines.launch import configuration, start_engine
-from slicebeam.pipelines.option_values import as_flag
-from slicebeam.pipelines.shift.config import ShiftConfig, shift_config
+from slicebeam.pipelines.option_values import CONFIGS, as_flag
+from slicebeam.pipelines.shift.config import shift_config
 from slicebeam.pipelines.terminal import Terminal
 from slicebeam.transforms.storage import open_input
 
@@ -26,14 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from slicebeam.pipelines.changelist import SearchChangeList, ShiftChangeList
-    from slicebeam.pipelines.data_config import Command, DataConfig
+    from slicebeam.pipelines.data_config import Command
     from slicebeam.pipelines.runner import Engine
 
-_CONFIGS: dict[Command, type[DataConfig]] = {
-    "search": SearchConfig,
-    "check": CheckConfig,
-    "shift": ShiftConfig,
-}
 _SHIFTED = pa.schema(
     [
         *((name, pa.string()) for name in ("slice_id", "slice")),
@@ -123,7 +118,7 @@ def reported(
 
 
 def _typed(command: Command, given: Mapping[str, Any]) -> dict[str, Any]:
-    fields = _CONFIGS[command].model_fields
+    fields = CONFIGS[command].model_fields
     typed = {}
     for name, value in given.items():
         if name not in fields and not (name == "since_if_exists" and command != "shift"):

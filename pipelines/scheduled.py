@@ -9,24 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.pipelines.changelist_files import read_changelist
-from slicebeam.pipelines.check_config import CheckConfig
-from slicebeam.pipelines.config import SearchConfig
 from slicebeam.pipelines.launch import ASKED, Asked
-from slicebeam.pipelines.option_values import as_flag
-from slicebeam.pipelines.shift.config import ShiftConfig
+from slicebeam.pipelines.option_values import CONFIGS, as_flag
 from slicebeam.pipelines.strict_text import parse_json, parse_yaml
 from slicebeam.transforms.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from slicebeam.pipelines.data_config import Command, DataConfig
+    from slicebeam.pipelines.data_config import Command
 
-_COMMANDS: dict[Command, type[DataConfig]] = {
-    "search": SearchConfig,
-    "check": CheckConfig,
-    "shift": ShiftConfig,
-}
 # Keys in whose texts placeholders stand for a date or for something of the environment.
 _FILLED = frozenset(
     {"data", "output", "work_dir", "model", "baseline_model", "domains", "changelist", "slices"}
@@ -78,7 +70,7 @@ def read_run(file: str, date: str | None, environment: Mapping[str, str]) -> Des
                 f"--date {date}: {file} is the document of a run, whose paths are spelt out"
             )
         made_by = read_changelist(file, "run").provenance
-        fields = _COMMANDS[made_by.command].model_fields
+        fields = CONFIGS[made_by.command].model_fields
         # Unknown keys are refused with the other options.
         return Described(
             made_by.command,
@@ -92,7 +84,7 @@ def read_run(file: str, date: str | None, environment: Mapping[str, str]) -> Des
         )
     filling = _Filling(file, _day(date), environment)
     command = _command(file, content)
-    fields = _COMMANDS[command].model_fields
+    fields = CONFIGS[command].model_fields
     known = ["command", *fields, "since_if_exists", *ASKED]
     options: dict[str, Any] = {}
     asked: dict[str, Any] = {}
@@ -135,10 +127,10 @@ def _command(file: str, content: Mapping[Any, Any]) -> Command:
         raise InputError(
             f"{file}: key 'command' is missing; add 'command: search', 'check' or 'shift'"
         )
-    for command in _COMMANDS:
+    for command in CONFIGS:
         if name == command:
             return command
-    raise InputError(f"{file}: {unknown_name('command', str(name), _COMMANDS)}")
+    raise InputError(f"{file}: {unknown_name('command', str(name), CONFIGS)}")
 
 
 def _day(date: str | None) -> dt.date:

@@ -31,7 +31,7 @@ MOST_CHANGES = 10
 _LINE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 # Intervals are shown from this width; what is no terminal gets a width of its own.
-_WIDE = 100
+WIDE = 100
 _PIPED_WIDTH = 120
 
 
@@ -257,6 +257,16 @@ def _reference(change: Change) -> float | None:
     return change.before.value if change.before is not None else change.reference
 
 
+def console_of_stdout() -> Console:
+    """Return what a result is printed by, which is wide where stdout is no terminal."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _PIPED_WIDTH
+    return console
+
+
 def show(published: Published) -> None:
     """Print what was found, and where the files are."""
     show_slices(published.changelist, published.explanation)
@@ -267,16 +277,12 @@ def show(published: Published) -> None:
 
 def show_slices(document: SearchChangeList, explanation: Sequence[str] = ()) -> None:
     """Print the table of the worst slices and what was left out."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _PIPED_WIDTH
+    console = console_of_stdout()
     console.print()
     console.print(document.summary, markup=False)
     if document.slices:
         console.print()
-        console.print(_table(document, wide=console.width >= _WIDE))
+        console.print(_table(document, wide=console.width >= WIDE))
         rest = document.search.reported - MOST_ROWS
         if rest > 0:
             console.print(f"and {rest:,} more", markup=False)

@@ -15,6 +15,7 @@ import pytest
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.worker_processes import WorkerProcesses
+from tests.object_stores import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,3 +90,17 @@ def test_a_killed_worker_is_a_line_and_the_run_can_be_resumed(
     assert not alive
     subprocess.run([*process.args, "--resume"], check=True)
     assert (output / "changelist.json").exists()
+
+
+def test_nothing_heavy_is_loaded_before_they_start() -> None:
+    """They load it while this process does."""
+    program = "import slicebeam.pipelines.runner, sys; print(*sys.modules)"
+    path = os.pathsep.join([str(ROOT / ".typing"), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {"apache_beam", "numpy", "pyarrow"}.isdisjoint(done.stdout.split())

@@ -76,18 +76,27 @@ class Estimate:
         errors: FloatArray = np.sqrt(self.variance + _UNSEEN * np.square(self.unseen)[:, :, None])
         return errors
 
-    def accuracies(self, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
+    def accuracies(
+        self, confidence: float = 0.95, *, widened: bool = False
+    ) -> tuple[FloatArray, FloatArray]:
         """Return the lower and upper bounds of the accuracy, within 0..1: float64 [R] each."""
-        half = stats.norm.isf((1 - confidence) / 2) * self.accuracy_errors()
+        half = stats.norm.isf((1 - confidence) / 2) * self.accuracy_errors(widened=widened)
         return np.clip(self.accuracy - half, 0, 1), np.clip(self.accuracy + half, 0, 1)
 
-    def accuracy_errors(self) -> FloatArray:
+    def accuracy_errors(self, *, widened: bool = False) -> FloatArray:
         """Return √V of the accuracy, √3·accuracy_unseen where V is 0: float64 [R].
 
         A few answers that agree within every stratum would else be taken for certainty. To widen
         all intervals, as those of cells, would let those of small changes cover nearly always.
+
+        Parameters
+        ----------
+        widened : bool
+            Return √(V + 3·accuracy_unseen²), as for slices, which may have few answers or none.
         """
         unseen = _UNSEEN * np.square(self.accuracy_unseen)
+        if widened:
+            return np.sqrt(self.accuracy_variance + unseen)
         # Rounding leaves a little of a variance that is 0.
         varies = self.accuracy_variance > _NO_VARIANCE * unseen
         errors: FloatArray = np.sqrt(np.where(varies, self.accuracy_variance, unseen))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from apache_beam import pipeline
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -18,6 +16,9 @@ def own_labels() -> Iterator[None]:
     For that it loads its interactive runner, which needs packages of its own and fails beside pandas 3
     (Beam 2.77).
     """
+    # Here, since worker processes are started before this one loads Beam.
+    from apache_beam import pipeline
+
     before = pipeline.alter_label_if_ipython
     pipeline.alter_label_if_ipython = lambda *_: None
     try:

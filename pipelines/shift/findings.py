@@ -297,9 +297,8 @@ def find_slices(
     right = np.zeros(strata.shape)
     known = np.flatnonzero(strata.right >= 0)
     right[known, strata.right[known]] = 1
-    errors = np.sqrt(found.accuracy_variance + 3 * np.square(found.accuracy_unseen))
-    half = stats.norm.isf((1 - confidence) / 2) * errors
-    low, high = np.clip(found.accuracy - half, 0, 1), np.clip(found.accuracy + half, 0, 1)
+    errors = found.accuracy_errors(widened=True)
+    low, high = found.accuracies(confidence, widened=True)
     results = []
     for run, number in enumerate(used.tolist()):
         change = _change(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist_parts import Estimate
 from slicebeam.pipelines.shift.document import money
+from slicebeam.pipelines.terminal import WIDE, console_of_stdout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 _MOST_CLASSES = 12
 _MOST_CELLS = 12
 _MOST_SLICES = 12
-# Intervals of slices are shown from this width; what is no terminal gets a width of its own.
-_WIDE = 100
-_PIPED_WIDTH = 120
 _NO_RESULT = "no result"
 
 
@@ -87,15 +84,6 @@ def print_json(content: Any) -> None:
     sys.stdout.write(json.dumps(content, ensure_ascii=False) + "\n")
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _PIPED_WIDTH
-    return console
-
-
 def show(published: PublishedShift) -> None:
     """Print what changed, and where the document is."""
     show_shift(published.changelist)
@@ -105,21 +93,19 @@ def show(published: PublishedShift) -> None:
 
 def show_shift(document: ShiftChangeList) -> None:
     """Print what changed."""
-    console = _console()
+    console = console_of_stdout()
     shift = document.shift
     console.print()
     console.print(document.summary, markup=False)
     console.print()
-    heat_map = _heat_map(shift)
-    unbounded = console.options.update(max_width=1000)
-    fits = console.measure(heat_map, options=unbounded).maximum <= console.width
-    if fits and max(len(shift.labels), len(shift.predictions)) <= _MOST_CLASSES:
+    heat_map = _fitting_heat_map(shift, console)
+    if heat_map is not None:
         console.print("New minus old share of all examples, in points (* changed):", markup=False)
         console.print(heat_map)
     elif shift.changed:
         console.print(_cells(shift))
     if document.slices:
-        console.print(_slices(document, wide=console.width >= _WIDE))
+        console.print(_slices(document, wide=console.width >= WIDE))
         if len(document.slices) > _MOST_SLICES:
             console.print(f"and {len(document.slices) - _MOST_SLICES:,} more", markup=False)
     for line in shift.warnings:
@@ -131,6 +117,16 @@ def show_shift(document: ShiftChangeList) -> None:
 
 def _name(value: Any) -> str:
     return _NO_RESULT if value is None else str(value)
+
+
+def _fitting_heat_map(shift: Shift, console: Console) -> Any:
+    """Return the heat map, None where it is too large to be read."""
+    if max(len(shift.labels), len(shift.predictions)) > _MOST_CLASSES:
+        return None
+    heat_map = _heat_map(shift)
+    unbounded = console.options.update(max_width=1000)
+    width = console.measure(heat_map, options=unbounded).maximum
+    return heat_map if width <= console.width else None
 
 
 def _heat_map(shift: Shift) -> Any:
@@ -232,7 +228,7 @@ def _notes(document: ShiftChangeList) -> list[str]:
 
 def show_measured(found: Measured) -> None:
     """Print how good a method was."""
-    console = _console()
+    console = console_of_stdout()
     console.print()
     console.print(
         f"--method {found.method}, {found.repeat:,} runs of {found.budget:,} calls", markup=False
@@ -256,7 +252,7 @@ def show_plan(planned: Sequence[Planned], currency: str | None) -> None:
     from rich import box
     from rich.table import Table
 
-    console = _console()
+    console = console_of_stdout()
     for churn in dict.fromkeys(one.churn for one in planned):
         what = "a whole new API" if churn is None else f"{churn:.0%} of the predictions change"
         console.print()
