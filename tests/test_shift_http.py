@@ -11,8 +11,6 @@ import sys
 import time
 from collections import Counter
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
-from email.utils import format_datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -426,7 +424,7 @@ def test_retries_that_are_used_up(served: Any, fault: str, reason: str) -> None:
     with served(always={"3": fault}, honours=False) as server:
         with pytest.raises(EngineError) as error:
             bought(server, 5, retries=2, timeout=0.3 if fault == "hang" else 20)
-        refused(error, reason, "3 times for item '3'", "ledger")
+        refused(error, reason, "3 times for item '3'", "the answers so far are in")
         asked = sum(one["item"] == "3" for one in server.requests)
         # While others are answered, that the API is busy does not count.
         assert asked == 3 or (fault == "429-at-once" and 3 < asked <= 3 + 4 * 3)
@@ -460,36 +458,11 @@ def test_all_calls_wait_when_the_api_asks_for_it(served: Any) -> None:
     assert max(after - before for before, after in pairwise(noted)) > 0.9
 
 
-def test_dates_to_wait_for_are_by_the_clock_of_the_api() -> None:
-    assert pace.retry_after({"Date": at(3000), "Retry-After": at(3090)}) == 90
-    assert pace.retry_after({"Retry-After": at(-90)}) == 0
-    assert pace.retry_after({"Retry-After": at(90_000)}) == pytest.approx(90_000, abs=600)
-    assert pace.retry_after({"Retry-After": "17"}) == 17
-
-
-def at(seconds: float) -> str:
-    return format_datetime(datetime.now(timezone.utc) + timedelta(seconds=seconds), usegmt=True)
-
-
-@pytest.mark.parametrize("text", ["", "soon", "-3", "1.5.2", "Wed, 99 Foo 2026"])
-def test_a_wait_that_cannot_be_read_is_none(text: str) -> None:
-    assert pace.retry_after({"Retry-After": text}) is None
-
-
 def test_an_api_that_asks_to_come_back_tomorrow(served: Any) -> None:
     with served(forced={"0": ["429"]}, retry_after="86400") as server:
         with pytest.raises(EngineError) as error:
             bought(server, 1)
-        refused(error, "HTTP 429: the API asks to wait for 24.0 hours")
-
-
-def test_waits_grow_up_to_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    waits = [[pace.backoff(failures) for _ in range(200)] for failures in range(1, 14)]
-    for failures, drawn in enumerate(waits):
-        longest = min(60.0, 0.5 * 2.0**failures)
-        assert 0.5 * longest <= min(drawn) < 0.6 * longest
-        assert 0.9 * longest < max(drawn) <= longest
+        refused(error, "HTTP 429: the API asks to wait for 24.0 hours", "the answers so far are in")
 
 
 def test_calls_are_paced(served: Any) -> None:
