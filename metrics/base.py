@@ -148,9 +148,19 @@ class Needs:
         return bool({"mse", "mae", "bias"} & set(self.values))
 
     @property
+    def losses(self) -> bool:
+        """Whether the losses are given, and no predictions."""
+        return "loss" in self.values
+
+    @property
     def predictions(self) -> bool:
         """Whether a model is asked at all, and not only what the examples are."""
         return self.scores or self.predicted_classes or self.predicted_numbers
+
+    @property
+    def labels(self) -> bool:
+        """Whether the true class, or number, of an example is asked for."""
+        return self.predictions or bool(self.indicators)
 
     @property
     def one_class(self) -> bool:
@@ -273,6 +283,16 @@ class Metric(ABC):
         """Return by how much disjoint sets of examples [sets] are worse, in a unit that adds up.
 
         None for a metric whose examples have no share of their own in it.
+        """
+        return None
+
+    def change_variance(
+        self, sums: NDArray[np.int64], space: StatisticSpace
+    ) -> NDArray[np.float64] | None:
+        """Return the variance [slices] of what each example adds to the delta.
+
+        Of two models that of the change, of one that of the value. None for a metric that is no mean
+        over all examples of the slice, or where they are weighted.
         """
         return None
 

@@ -35,10 +35,10 @@ class Mean(base.Metric):
     name, title : what the metric is called; the name is also that of the value
     limits : the smallest and largest mean
     compares_models : whether the value is one of a model's, not of the example's
+    min_slice_size : smallest slice that is tested by default
     """
 
     higher_is_better = False
-    min_slice_size = 50
 
     def __init__(
         self,
@@ -47,10 +47,12 @@ class Mean(base.Metric):
         limits: tuple[float, float],
         *,
         compares_models: bool = True,
+        min_slice_size: int = 50,
     ) -> None:
         self.name, self.title, self.range = name, title, limits
         self.needs = base.Needs(values=(name,))
         self.compares_models = compares_models
+        self.min_slice_size = min_slice_size
 
     @staticmethod
     def terms(value: str, comparison: Comparison, *, weighted: bool) -> tuple[Term, ...]:
@@ -288,6 +290,16 @@ class Mean(base.Metric):
         weight = space.weights(sums).sum(axis=1)
         mean = float(self._total(whole, space, "new", 1)[0] / space.weights(whole).sum())
         return np.asarray(self._total(sums, space, "new", 1) - mean * weight)
+
+    def change_variance(self, sums: Sums, space: StatisticSpace) -> Floats | None:
+        """See `Metric.change_variance`."""
+        if space.weighted:
+            return None
+        of_each = self.moments(sums, space, "change" if space.comparison == "baseline" else "new")
+        # Moments are those of a sample.
+        return np.asarray(
+            of_each.variance * np.maximum(of_each.n - 1, 0) / np.maximum(of_each.n, 1)
+        )
 
     def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
         """n, mean, variance and skewness of the slice and its complement, or of the changes."""

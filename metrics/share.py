@@ -283,6 +283,18 @@ class Share(CellMetric):
         beyond = cells[:, new.marked].sum(axis=1) - share * cells[:, new.within].sum(axis=1)
         return np.asarray(sign * beyond)
 
+    def change_variance(self, sums: Sums, space: StatisticSpace) -> Floats | None:
+        """See `Metric.change_variance`."""
+        if space.weighted or self.within:
+            return None
+        counts = space.counts(sums)
+        n = np.maximum(counts.sum(axis=1), 1)
+        if space.comparison == "baseline":
+            only_new, only_old = self._discordant(counts, space)
+            return np.asarray((only_new + only_old) / n - ((only_new - only_old) / n) ** 2)
+        share = np.nan_to_num(self.value(sums, space))
+        return np.asarray(share * (1 - share))
+
     def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
         """n, x, N and K of the table, or n, b and c of McNemar's test."""
         if space.weighted or (space.comparison == "baseline" and not self.is_within_fixed):

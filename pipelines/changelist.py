@@ -7,6 +7,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from slicebeam.pipelines.changelist_discovery import (
+    AnyDefinition,
+    Attribution,
+    Discovery,
+    Edit,
+    Found,
+    Parent,
+)
 from slicebeam.pipelines.changelist_parts import Condition, Estimate, Part, Predicate
 from slicebeam.pipelines.changelist_shift import Shift
 
@@ -44,7 +52,7 @@ class Dataset(Part):
     )
     n: Annotated[int, Field(ge=0)]
     id_field: str | None = None
-    label_field: str
+    label_field: str | None = Field(None, description="absent where losses are given")
     weight_field: str | None = None
     group_field: str | None = None
     classes: tuple[Any, ...]
@@ -61,6 +69,7 @@ class Model(Part):
     prediction_field: str | None = None
     score_field: str | None = None
     model_uri: str | None = None
+    loss_field: str | None = None
 
 
 class Comparison(Part):
@@ -119,21 +128,23 @@ class Change(Part):
 class Origin(Part):
     """How a slice came into the document."""
 
-    method: Literal["metadata_search", "manual", "imported"] = Field(
+    method: Literal[
         "metadata_search",
-        description="found by a search, written by hand, or taken from another document to be "
-        "checked again",
+        "mixture",
+        "text_filter",
+        "lm_filter",
+        "classifier",
+        "manual",
+        "imported",
+    ] = Field(
+        "metadata_search",
+        description="found by a search, found by a mixture over embeddings, defined by a text, a "
+        "language model, a classifier or by hand, or taken from another document to be checked "
+        "again",
     )
     derived_from: str | None = Field(
         None, description="changelist_id of the document that it was taken from"
     )
-
-
-class Definition(Part):
-    """What a slice is."""
-
-    kind: Literal["predicate"] = "predicate"
-    predicate: Predicate
 
 
 class Size(Part):
@@ -158,6 +169,8 @@ class Slice(Part):
 
     slice_id: str
     name: str
+    description: str | None = Field(None, description="written by a person")
+    notes: tuple[str, ...] = Field((), description="written by people")
     rank: int | None = Field(
         None,
         description="place in the cover: the few of the reported slices that together explain most "
@@ -167,7 +180,7 @@ class Slice(Part):
         None, description="share of the excess that the cover explains up to this rank"
     )
     origin: Origin = Origin()
-    definition: Definition
+    definition: AnyDefinition
     cross_size: int
     size: Size
     impact: float | None = Field(
@@ -179,6 +192,8 @@ class Slice(Part):
     same_examples_as: tuple[str, ...] = Field(
         (), description="longer predicates that hold of the very same examples"
     )
+    found: Found | None = Field(None, description="of a discovered slice: what it is like")
+    attribution: Attribution | None = Field(None, description="how far its words are true")
     changes: Annotated[tuple[Change, ...], Field(min_length=1)]
 
 
@@ -274,7 +289,9 @@ class SinceSlice(Part):
 
     slice_id: str
     name: str
-    predicate: Predicate
+    predicate: Predicate | None = Field(
+        None, description="absent for a slice that is defined in another way"
+    )
     status: Literal["new", "gone", "stays", "neither"] = Field(
         description="of its significance: new is significant now only, gone was significant then "
         "only, stays is both"
@@ -323,7 +340,7 @@ class Provenance(Part):
 
     tool: Literal["slicebeam"] = "slicebeam"
     tool_version: str
-    command: Literal["search", "check", "shift"] = "search"
+    command: Literal["search", "check", "shift", "discover"] = "search"
     runner: str
     seed: int
     config: dict[str, Any] = Field(
@@ -339,6 +356,7 @@ class ChangeList(Part):
     schema_version: Annotated[str, Field(pattern=r"^1\.[0-9]+$")] = SCHEMA_VERSION
     changelist_id: str
     revision: Annotated[int, Field(ge=0)] = 0
+    parent: Parent | None = Field(None, description="of a revision: what it was made from")
     title: str
     summary: str = Field(description="the result in plain words")
     created_at: datetime
@@ -352,7 +370,9 @@ class ChangeList(Part):
     check: Check | None = None
     shift: Shift | None = Field(None, description="of the command shift: present")
     since: Since | None = None
+    discovery: Discovery | None = Field(None, description="of the command discover: present")
     slices: tuple[Slice, ...]
+    edits: tuple[Edit, ...] = Field((), description="of a revision: what was changed, in order")
     provenance: Provenance
 
     def to_json(self) -> str:

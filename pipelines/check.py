@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from slicebeam.metrics.counting_plan import plan_listed
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.metrics.lattice import Lattice
 from slicebeam.metrics.registry import metric, statistic_space
+from slicebeam.pipelines.changelist_files import read_search
+from slicebeam.pipelines.discovery.known import Known, Wishes, with_derived
 from slicebeam.pipelines.earlier_run import earlier_run
 from slicebeam.pipelines.given_slices import given_slices, read_given
 from slicebeam.pipelines.iterations import Iterations, Searched, parts_of
@@ -27,22 +30,27 @@ from slicebeam.pipelines.results import collect_given
 from slicebeam.pipelines.search import Published, Steps, run_steps
 from slicebeam.pipelines.slices_table import SliceNames
 from slicebeam.pipelines.stage import Stage
+from slicebeam.transforms.clusters import is_cluster_field
 from slicebeam.transforms.extract_slice_keys import Encoding
 from slicebeam.transforms.test_significance import part_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.lattice import Keys
     from slicebeam.pipelines.check_config import CheckConfig
+    from slicebeam.pipelines.given_slices import GivenSlices, WantedSlices
     from slicebeam.pipelines.preparation import Prepared
     from slicebeam.pipelines.report import Report
     from slicebeam.pipelines.results import Results
+    from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.terminal import Terminal
     from slicebeam.pipelines.work_folder import WorkFolder
-    from slicebeam.transforms.conditions import Membership
+    from slicebeam.transforms.embed_examples import Split
+    from slicebeam.transforms.sources import Source
 
 # Slices whose membership takes as much memory of a chunk as a column does.
 _SLICES_PER_COLUMN = 4
@@ -106,17 +114,38 @@ def prepare_check(
     The slices are one feature, of which an example may have many values; so each slice is a
     singleton of a lattice with one level, and what counts and tests is that of a search.
     """
+    known = None
+    if config.changelist is not None:
+        known = Known(config.changelist, read_search(config.changelist, "--changelist"))
     wanted = read_given(config.changelist, config.slices)
+    return prepare_given(config, wanted, known, files, work, engine, on_stage)
+
+
+def prepare_given(
+    config: RunConfig,
+    wanted: WantedSlices,
+    known: Known | None,
+    files: Sequence[str],
+    work: WorkFolder,
+    engine: Engine,
+    on_stage: Callable[[Stage], None],
+    split: Split | None = None,
+) -> Prepared:
+    """Write encoded shards that say in which of the wanted slices an example is.
+
+    Parameters
+    ----------
+    wanted : slices
+    known : the document that they are from; None for a file
+    split : the examples that shaped the components that slices are about, which are left out
+    """
     on_stage(Stage("reading the data"))
     source = read_source(config, files, work, engine)
     if source.rows == 0:
         raise InputError(f"--data {' '.join(config.data)}: there are no examples in it")
     outcome = resolve_outcome(config, source)
-    given = given_slices(wanted, source.schema)
-    size = given.membership.size
-    columns = len(source.schema) + size // _SLICES_PER_COLUMN
-    source = source.in_chunks(chunk_rows(config, columns))
-    lattice = Lattice((size,), 1, (True,), (False,))
+    read = model_columns(config, source, choose_features(config, source, outcome))
+    size = len(wanted.slices)
     encoding = Encoding(
         source,
         (),
@@ -125,12 +154,78 @@ def prepare_check(
         work.folder("shards"),
         config.group or config.example_id,
         "--group" if config.group else "--example-id",
-        model_columns(config, source, choose_features(config, source, outcome)),
-        given.membership,
+        read,
     )
+    is_discovery = known is not None and known.document.discovery is not None
+    wishes = wishes_of(wanted, () if is_discovery else source.schema.names)
+    if wishes.any and known is not None:
+        source = with_own_columns(
+            config, known, wishes, source, encoding, work, engine, on_stage, split
+        )
+    given = given_slices(wanted, source.schema)
+    columns = len(source.schema) + size // _SLICES_PER_COLUMN
+    source = source.in_chunks(chunk_rows(config, columns))
+    lattice = Lattice((size,), 1, (True,), (False,))
+    encoding = replace(encoding, source=source, given=given.membership)
     on_stage(Stage("looking up the slices of the examples"))
     prepared = encode(config, encoding, lattice, (), work, engine)
     return replace(prepared, given=given)
+
+
+def wishes_of(wanted: WantedSlices, own: Iterable[str]) -> Wishes:
+    """Return what slices ask of examples besides the columns of the data.
+
+    Parameters
+    ----------
+    wanted : slices
+    own : columns of the data that are no components, whatever they are called
+    """
+    definitions = {
+        one.column: one.definition for one in wanted.slices if one.definition is not None
+    }
+    fields = [
+        condition.field
+        for one in wanted.slices
+        if one.definition is None and not isinstance(one.predicate, str)
+        for condition in one.predicate
+    ]
+    return Wishes(definitions, frozenset(fields), frozenset(own))
+
+
+def with_own_columns(
+    config: RunConfig,
+    known: Known,
+    wishes: Wishes,
+    source: Source,
+    encoding: Encoding,
+    work: WorkFolder,
+    engine: Engine,
+    on_stage: Callable[[Stage], None],
+    split: Split | None,
+) -> Source:
+    """Return the examples with the columns that slices ask for and the data has not."""
+    for name in sorted(wishes.all_fields - set(source.schema.names)):
+        if not is_cluster_field(name):
+            raise unknown_name("column", name, source.schema.names)
+    for name in sorted(wishes.components & set(source.schema.names)):
+        raise InputError(
+            f"the data has a column {name!r}, which is what components are called; rename it"
+        )
+    own = [name for name in source.schema.names if name in wishes.all_fields]
+    return with_derived(
+        known,
+        wishes,
+        source,
+        [*own, *encoding.columns()],
+        config.example_id or known.document.dataset.id_field,
+        encoding,
+        config.seed,
+        work,
+        engine,
+        on_stage,
+        lambda fields: fields.chunked(config, source),
+        split if wishes.clusters else None,
+    )
 
 
 class GivenIterations(Iterations):
@@ -157,29 +252,44 @@ class GivenIterations(Iterations):
 class GivenNames(SliceNames):
     """The identity, the text and the predicate of given slices, as a search would call them.
 
+    A slice that no predicate tells has the identity and the text of its document.
+
     Parameters
     ----------
     lattice : in which each slice is a singleton
-    membership : their conditions
+    given : the slices
     """
 
-    def __init__(self, lattice: Lattice, membership: Membership) -> None:
+    def __init__(self, lattice: Lattice, given: GivenSlices) -> None:
         super().__init__(lattice, ())
-        slices = membership.predicates
+        slices, wanted = given.membership.predicates, given.wanted.slices
         # Of a conjunction the sum of its conditions' identities is hashed.
         sums = [sum(one.identity() for one in conditions) % 2**64 for conditions in slices]
         texts = [" & ".join(map(str, conditions)) for conditions in slices]
         json = [", ".join(one.json_text() for one in conditions) for conditions in slices]
+        for at, one in enumerate(wanted):
+            if one.definition is not None:
+                texts[at] = one.name or one.column
         self._hashes = np.array([0, *sums], np.uint64)
         self._texts = pa.array([None, *texts], pa.string())
         self._json = pa.array([None, *json], pa.string())
+        self._own = pa.array([None, *(one.slice_id for one in wanted)], pa.string())
+
+    def ids(self, keys: Keys) -> pa.Array:
+        """See `SliceNames.ids`."""
+        return pc.coalesce(self._own.take(pa.array(keys)), super().ids(keys))
+
+    def predicates(self, keys: Keys) -> pa.Array:
+        """See `SliceNames.predicates`; null where no predicate tells the slice."""
+        is_own = self._own.take(pa.array(keys)).is_valid()
+        return pc.if_else(is_own, pa.scalar(None, pa.string()), super().predicates(keys))
 
 
 def given_names(prepared: Prepared) -> SliceNames:
     """Return the names of the slices of a check."""
     if prepared.given is None:
         raise TypeError("a check without slices")
-    return GivenNames(prepared.lattice, prepared.given.membership)
+    return GivenNames(prepared.lattice, prepared.given)
 
 
 def check_order(results: Results, config: CheckConfig) -> NDArray[np.int64]:

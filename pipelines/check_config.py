@@ -14,12 +14,12 @@ from slicebeam.pipelines.run_config import RunConfig
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_OLD_MODEL = ("baseline_prediction", "baseline_score", "baseline_model")
+_OLD_MODEL = ("baseline_prediction", "baseline_score", "baseline_model", "baseline_loss")
 # What a check takes over from the run whose slices it checks. Options of a group that belong
 # together are taken over together, and only if the user gives none of them.
 _TOGETHER = (
     ("label",),
-    ("prediction", "score", "model"),
+    ("prediction", "score", "model", "loss"),
     (*_OLD_MODEL, "compare"),
     ("metric",),
     ("alternative",),

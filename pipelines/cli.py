@@ -17,6 +17,9 @@ import typer
 
 from slicebeam.metrics.errors import SlicebeamError, nearest, printable
 from slicebeam.pipelines import options as opt
+from slicebeam.pipelines.attribution.commands import app as attribute_app
+from slicebeam.pipelines.define.commands import define
+from slicebeam.pipelines.edit_commands import app as edit_app
 from slicebeam.pipelines.endings import ending, heed_signals, hold_streams, was_told_to_end
 from slicebeam.pipelines.launch import (
     ASKED,
@@ -50,14 +53,16 @@ app = typer.Typer(
 def search(
     context: typer.Context,
     data: opt.Data,
-    label: opt.Label,
     output: opt.Output,
+    label: opt.Label = None,
     prediction: opt.Prediction = None,
     score: opt.Score = None,
     model: opt.Model = None,
     baseline_prediction: opt.BaselinePrediction = None,
     baseline_score: opt.BaselineScore = None,
     baseline_model: opt.BaselineModel = None,
+    loss: opt.Loss = None,
+    baseline_loss: opt.BaselineLoss = None,
     positive_class: opt.PositiveClass = None,
     threshold: opt.Threshold = 0.5,
     format: opt.Format = None,  # noqa: A002  (the flag's name)
@@ -103,7 +108,7 @@ def search(
     quiet: opt.Quiet = False,
     log_format: opt.LogFormat = "text",
 ) -> None:
-    """Find the slices where a model is worse, or an update made it so."""
+    """Find the slices where a model is worse, or became so."""
     _launch("search", context)
 
 
@@ -121,6 +126,8 @@ def check(
     baseline_prediction: opt.BaselinePrediction = None,
     baseline_score: opt.BaselineScore = None,
     baseline_model: opt.BaselineModel = None,
+    loss: opt.Loss = None,
+    baseline_loss: opt.BaselineLoss = None,
     positive_class: opt.PositiveClass = None,
     threshold: opt.Threshold = 0.5,
     format: opt.Format = None,  # noqa: A002  (the flag's name)
@@ -162,6 +169,82 @@ def check(
     With --changelist what is left out is as in that run: label, prediction, metric, test and so on.
     """
     _launch("check", context)
+
+
+@app.command()
+def discover(
+    context: typer.Context,
+    data: opt.Data,
+    output: opt.Output,
+    embedding: opt.Embedding = None,
+    text: opt.Text = None,
+    encoder: opt.Encoder = None,
+    label: opt.Label = None,
+    prediction: opt.Prediction = None,
+    score: opt.Score = None,
+    model: opt.Model = None,
+    baseline_prediction: opt.BaselinePrediction = None,
+    baseline_score: opt.BaselineScore = None,
+    baseline_model: opt.BaselineModel = None,
+    loss: opt.Loss = None,
+    baseline_loss: opt.BaselineLoss = None,
+    positive_class: opt.PositiveClass = None,
+    threshold: opt.Threshold = 0.5,
+    components: opt.Components = None,
+    dimensions: opt.Dimensions = 128,
+    loss_weight: opt.LossWeight = 0.0,
+    discovery_share: opt.DiscoveryShare = 0.7,
+    slices: opt.DescribedSlices = 10,
+    phrases: opt.Phrases = None,
+    format: opt.Format = None,  # noqa: A002  (the flag's name)
+    column_names: opt.ColumnNames = None,
+    skip_rows: opt.SkipRows = 0,
+    features: opt.FeaturesOfDiscovery = None,
+    example_id: opt.IdOfDiscovery = None,
+    weight: opt.Weight = None,
+    group: opt.Group = None,
+    bins: opt.Bins = 10,
+    top_values: opt.TopValues = 100,
+    metric: opt.Metric = None,
+    compare: opt.Compare = None,
+    alternative: opt.Alternative = "both",
+    test: opt.Test = "auto",
+    replicates: opt.Replicates = None,
+    correction: opt.Correction = None,
+    alpha: opt.Alpha = None,
+    min_slice_size: opt.MinSliceSize = None,
+    max_cross_size: opt.MaxCrossSize = 1,
+    strategy: opt.Strategy = None,
+    iterations: opt.Iterations = 5,
+    max_candidates: opt.MaxCandidates = 50_000,
+    keep_refining: opt.KeepRefining = False,
+    save_slices: opt.SaveSlices = None,
+    fail_on: opt.FailOn = None,
+    explain: opt.Explain = None,
+    seed: opt.Seed = 0,
+    work_dir: opt.WorkDir = None,
+    resume: opt.Resume = False,
+    memory_budget: opt.MemoryBudget = "512MB",
+    chunk_rows: opt.ChunkRows = 1 << 18,
+    runner_config: opt.RunnerConfig = "direct",
+    runner_option: opt.RunnerOption = None,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
+    log_format: opt.LogFormat = "text",
+) -> None:
+    """Find the groups of texts or images where a model changed.
+
+    Or of anything else that has embeddings; or, of one model, where it is worse than elsewhere.
+
+    A mixture over the embeddings gives every example a component; components are then searched, tested
+    and corrected for as any other feature is.
+    """
+    _launch("discover", context)
+
+
+app.command()(define)
+app.add_typer(edit_app, name="edit")
+app.add_typer(attribute_app, name="attribute")
 
 
 @app.command()
@@ -349,7 +432,9 @@ def run(arguments: list[str]) -> int:
         code = INTERRUPTED
     if code == INTERRUPTED:
         code, how = ending()
-        again = f"a {invocation.command} goes on with the same options and --resume"
+        again = "the same command goes on where it was"
+        if invocation.command is not None:
+            again = f"a {invocation.command} goes on with the same options and --resume"
         _say(invocation, f"{how}; {again}", code)
     return code if isinstance(code, int) else 0
 

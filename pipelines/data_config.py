@@ -11,7 +11,7 @@ from slicebeam.metrics.errors import InputError, nearest_hint, unknown_name
 from slicebeam.transforms.files import FORMATS
 from slicebeam.transforms.sources import CHUNK_ROWS
 
-Command = Literal["search", "check", "shift"]
+Command = Literal["search", "check", "shift", "discover"]
 
 _UNITS = {
     "": 1,
@@ -59,7 +59,6 @@ class DataConfig(BaseModel):
 
     data: tuple[str, ...]
     output: str
-    label: str
     format: str | None = None
     column_names: tuple[str, ...] = ()
     skip_rows: Annotated[int, Field(ge=0)] = 0

@@ -15,6 +15,7 @@ import numpy as np
 from slicebeam.metrics.base import METHODS, NO_EXAMPLES, REASONS, SMALL_SLICE
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines import changelist as doc
+from slicebeam.pipelines.changelist_discovery import AnyDefinition, PredicateDefinition
 from slicebeam.pipelines.changelist_parts import Estimate, Predicate
 from slicebeam.pipelines.results import CONFIDENCE, INHERITED, LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.testing_section import testing
@@ -128,7 +129,13 @@ def _fingerprint(prepared: Prepared) -> str:
     coded = [domain.singletons for domain in prepared.domains]
     if prepared.given is not None:
         coded = list(prepared.given.membership.predicates)
-    shapes = [[one.to_json() for one in conditions] for conditions in coded]
+    shapes: list[Any] = [[one.to_json() for one in conditions] for conditions in coded]
+    if prepared.given is not None:
+        shapes += [
+            one.definition.model_dump(mode="json")
+            for one in prepared.given.wanted.slices
+            if one.definition is not None
+        ]
     content = json.dumps([prepared.rows, prepared.content, shapes], sort_keys=True)
     return "sha256:" + hashlib.sha256(content.encode()).hexdigest()
 
@@ -203,7 +210,7 @@ def _dataset(config: RunConfig, prepared: Prepared, fingerprint: str) -> doc.Dat
         fingerprint=fingerprint,
         n=prepared.rows,
         id_field=config.example_id,
-        label_field=config.label,
+        label_field=config.label or None,
         weight_field=config.weight,
         group_field=config.group,
         classes=prepared.labels,
@@ -224,10 +231,14 @@ def _model(role: Any, predictor: Predictor) -> doc.Model:
         key=role,
         role=role,
         # A metric of the examples alone, such as the mean of a column, asks no model.
-        name=predictor.column or predictor.score or Path(predictor.model or "no model").name,
+        name=predictor.column
+        or predictor.score
+        or predictor.loss
+        or Path(predictor.model or "no model").name,
         prediction_field=predictor.column,
         score_field=predictor.score,
         model_uri=predictor.model,
+        loss_field=predictor.loss,
     )
 
 
@@ -333,7 +344,7 @@ def _slices(
             rank=places[place] + 1 if place in places else None,
             explained=float(cover.explained[places[place]]) if place in places else None,
             origin=origin,
-            definition=doc.Definition(predicate=Predicate.model_validate_json(predicates[place])),
+            definition=_definition(prepared, int(keys[place]), predicates[place]),
             cross_size=int(results.levels[at]),
             size=doc.Size(n=int(sizes[at]), share=float(sizes[at] / prepared.rows)),
             impact=_finite(sizes[at] * first.delta[at]),
@@ -343,6 +354,16 @@ def _slices(
         )
         for place, at in enumerate(order)
     )
+
+
+def _definition(prepared: Prepared, key: int, predicate: str | None) -> AnyDefinition:
+    """Return what a slice is; what no predicate tells is a given slice, numbered from 1."""
+    if predicate is not None:
+        return PredicateDefinition(predicate=Predicate.model_validate_json(predicate))
+    given = prepared.given.wanted.slices[key - 1].definition if prepared.given else None
+    if given is None:
+        raise TypeError("a slice without a definition")
+    return given
 
 
 def _refinement(first: MetricResult, at: int, parent: str | None) -> doc.Refinement | None:

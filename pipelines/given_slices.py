@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.pipelines.changelist_discovery import PredicateDefinition
 from slicebeam.pipelines.changelist_files import read_search
 from slicebeam.pipelines.strict_text import parse_yaml
+from slicebeam.transforms.clusters import is_cluster_field
 from slicebeam.transforms.conditions import Membership, holds
 from slicebeam.transforms.predicate_text import parse_predicate
 from slicebeam.transforms.predicates import (
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from slicebeam.pipelines.changelist import SearchChangeList
+    from slicebeam.pipelines.changelist_discovery import AnyDefinition
 
 _KEYS = ("name", "predicate")
 _CONDITION_KEYS = ("field", "op", "value")
@@ -40,13 +43,22 @@ class Wanted:
     Attributes
     ----------
     place : where, for the errors
-    predicate : its text, or its conditions
+    predicate : its text, or its conditions; of a slice that no predicate tells, a condition on the
+        column that is derived for it
     name : what the user calls it; None for its predicate
+    definition, slice_id : of such a slice
     """
 
     place: str
     predicate: str | tuple[Singleton, ...]
     name: str | None = None
+    definition: AnyDefinition | None = None
+    slice_id: str | None = None
+
+    @property
+    def column(self) -> str:
+        """The column that says who is a member of a slice that no predicate tells."""
+        return f"member of {self.slice_id}"
 
 
 @dataclass(frozen=True)
@@ -93,19 +105,25 @@ def slices_of_changelist(uri: str, document: SearchChangeList) -> WantedSlices:
     InputError
         It reports none.
     """
-    wanted = []
-    for one in document.slices:
-        conditions = tuple(
-            Singleton(each.field, each.op, each.value) for each in one.definition.predicate.all
-        )
-        is_text = one.name == " & ".join(map(str, conditions))
-        place = f"slice {shortened(one.name)!r}"
-        wanted.append(Wanted(place, conditions, None if is_text else one.name))
+    wanted = [wanted_slice(one.name, one.definition, one.slice_id) for one in document.slices]
     if not wanted:
         raise InputError(
             f"--changelist {uri} reports no slice, so that there is nothing to check; give --slices"
         )
     return WantedSlices("changelist", uri, tuple(wanted), document.changelist_id)
+
+
+def wanted_slice(name: str, definition: AnyDefinition, slice_id: str) -> Wanted:
+    """Return a slice of a document as a check looks for it."""
+    place = f"slice {shortened(name)!r}"
+    if not isinstance(definition, PredicateDefinition):
+        wanted = Wanted(place, (), name, definition, slice_id)
+        return replace(wanted, predicate=(Singleton(wanted.column, "==", True),))
+    conditions = tuple(
+        Singleton(each.field, each.op, each.value) for each in definition.predicate.all
+    )
+    is_text = name == " & ".join(map(str, conditions))
+    return Wanted(place, conditions, None if is_text else name)
 
 
 def read_given(changelist: str | None, slices: str | None) -> WantedSlices:
@@ -255,6 +273,13 @@ def _checked(
         conditions = parse_predicate(conditions, columns)
     seen = set()
     for condition in conditions:
+        if condition.field not in columns and (
+            wanted.definition is not None or is_cluster_field(condition.field)
+        ):
+            raise InputError(
+                "it is defined by embeddings, ids or other slices, which only slicebeam check "
+                "--changelist looks at"
+            )
         if condition.field not in columns:
             raise unknown_name("column", condition.field, columns)
         kind = columns[condition.field]

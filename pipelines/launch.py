@@ -59,7 +59,7 @@ ASKED = {"json": "as_json"} | {
 
 
 # Options that are repeated or separated by commas.
-LISTS = ("column_names", "features", "exclude_features", "metric")
+LISTS = ("column_names", "features", "exclude_features", "metric", "components")
 
 
 def listed(values: Sequence[str]) -> tuple[str, ...]:
@@ -79,11 +79,11 @@ class Invocation:
     Attributes
     ----------
     events : where errors are written as JSON lines; None for plain text
-    command : what runs
+    command : what runs; None for what has no work folder
     """
 
     events: EventLog | None = None
-    command: Command = "search"
+    command: Command | None = None
 
     def log(self, asked: Asked) -> EventLog | None:
         """Return the log of a run that is about to begin, if it is asked for.
@@ -194,6 +194,10 @@ def configuration(command: Command, options: Mapping[str, Any]) -> RunConfig:
         from slicebeam.pipelines.config import search_config
 
         return search_config(given)
+    if command == "discover":
+        from slicebeam.pipelines.discover_config import discover_config
+
+        return discover_config(given)
     from slicebeam.pipelines.check_config import check_config
 
     return check_config(given)
@@ -204,10 +208,17 @@ def run_config(config: RunConfig, engine: Engine, terminal: Any, asked: Asked) -
     from slicebeam.pipelines.check import run_check
     from slicebeam.pipelines.check_config import CheckConfig
     from slicebeam.pipelines.config import SearchConfig
+    from slicebeam.pipelines.discover_config import DiscoverConfig
     from slicebeam.pipelines.search import run_search
 
     try:
-        if isinstance(config, SearchConfig) and asked.single_job:
+        if isinstance(config, DiscoverConfig):
+            from slicebeam.pipelines.discover import run_discovery
+
+            published = run_discovery(
+                config, engine, terminal, resume=asked.resume, asked=asked.explain
+            )
+        elif isinstance(config, SearchConfig) and asked.single_job:
             from slicebeam.pipelines.single_job import run_single_job
 
             published = run_single_job(config, engine, terminal, resume=asked.resume)

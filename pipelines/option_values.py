@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.check_config import CheckConfig
 from slicebeam.pipelines.config import SearchConfig
+from slicebeam.pipelines.discover_config import DiscoverConfig
 from slicebeam.pipelines.launch import LISTS, listed
 from slicebeam.pipelines.shift.config import ShiftConfig
 
@@ -17,6 +19,7 @@ CONFIGS: dict[Command, type[DataConfig]] = {
     "search": SearchConfig,
     "check": CheckConfig,
     "shift": ShiftConfig,
+    "discover": DiscoverConfig,
 }
 # What the command line takes as text, and others write as a number or a boolean.
 _ALSO_NUMBERS = frozenset({"positive_class", "budget"})
@@ -44,6 +47,8 @@ def as_flag(where: str, key: str, value: Any, kind: Any) -> Any:
         if key in LISTS and isinstance(value, str):
             return listed([value])
         several = value if isinstance(value, (list, tuple)) else [value]
+        if int in get_args(kind):
+            return tuple(_whole(where, one) for one in several)
         return tuple(_text(where, one) for one in several)
     kinds = {kind, *get_args(kind)}
     if key in _ALSO_NUMBERS and isinstance(value, (bool, int, float)):
@@ -61,6 +66,15 @@ def as_flag(where: str, key: str, value: Any, kind: Any) -> Any:
 
 def _scalar(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _whole(where: str, value: Any) -> int | str:
+    if isinstance(value, str):
+        return value
+    # Those of numpy are integers too.
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise InputError(f"{where}: {value!r} is no whole number")
+    return int(value)
 
 
 def _text(where: str, value: Any) -> str:

@@ -14,7 +14,9 @@ Data = Annotated[
     ),
 ]
 Output = Annotated[str, typer.Option(help="Folder for changelist.json and slices.parquet.")]
-Label = Annotated[str, typer.Option(help="Column of the true classes.")]
+Label = Annotated[
+    str | None, typer.Option(help="Column of the true classes; left out only with --loss.")
+]
 LabelOfCheck = Annotated[
     str | None,
     typer.Option(help="Column of the true classes.  [default: as in --changelist]"),
@@ -41,6 +43,71 @@ BaselinePrediction = Annotated[
 ]
 BaselineScore = Annotated[str | None, typer.Option(help="Score of the old model.")]
 BaselineModel = Annotated[str | None, typer.Option(help="File of the old model.")]
+Loss = Annotated[
+    str | None,
+    typer.Option(help="Column of each example's loss, instead of label and predictions."),
+]
+BaselineLoss = Annotated[str | None, typer.Option(help="The same of the old model.")]
+Embedding = Annotated[
+    str | None, typer.Option(help="Column of vectors that describe the examples.")
+]
+Text = Annotated[
+    str | None,
+    typer.Option(
+        help="Column of texts, which are embedded; beside --embedding it shows the examples."
+    ),
+]
+Encoder = Annotated[
+    str | None,
+    typer.Option(
+        help="What embeds texts: lsa (fitted to them), minilm, openai:URL of an endpoint, or "
+        "module:function that returns a model handler of Beam's. Beside --embedding: what made it.  "
+        "[default: lsa with --text]"
+    ),
+]
+Components = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="<numbers>",
+        help="Components of the mixture; several, such as 25,100, are several mixtures.  [default: 50]",
+    ),
+]
+Dimensions = Annotated[
+    int, typer.Option(help="Principal components that mixtures are fitted to, at most.")
+]
+LossWeight = Annotated[
+    float,
+    typer.Option(
+        help="How much losses shape the mixture; above 0 only examples that shaped nothing are tested."
+    ),
+]
+DiscoveryShare = Annotated[
+    float, typer.Option(help="Of the examples, to shape the mixture (with --loss-weight).")
+]
+DescribedSlices = Annotated[
+    int, typer.Option("--slices", help="Slices that are described by phrases and examples.")
+]
+Phrases = Annotated[
+    str | None,
+    typer.Option(
+        metavar="<file>",
+        help="Phrases to describe slices by, one a line; or a YAML file of an API whose model names "
+        "some.  [default: of the texts]",
+    ),
+]
+FeaturesOfDiscovery = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="<names>",
+        help="Columns to slice by beside components; repeatable or by commas.  [default: none]",
+    ),
+]
+IdOfDiscovery = Annotated[
+    str | None,
+    typer.Option(
+        "--example-id", "--id", help="Column that identifies an example in what is published."
+    ),
+]
 PositiveClass = Annotated[
     str | None, typer.Option(help="The class that a score speaks of.  [default: 1 or true]")
 ]
@@ -193,8 +260,8 @@ Metric = Annotated[
         metavar="<names>",
         help="accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, "
         "balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, "
-        "mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro); repeatable, the first "
-        "steers.  [default: accuracy]",
+        "loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro); repeatable, the "
+        "first steers.  [default: accuracy, loss with --loss]",
     ),
 ]
 Compare = Annotated[
@@ -262,7 +329,7 @@ Explain = Annotated[
         metavar="<slice>", help="Say how this slice (id or text) was tested, with all numbers."
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Of the bootstrap.")]
+Seed = Annotated[int, typer.Option(help="Of whatever is drawn at random.")]
 WorkDir = Annotated[
     str | None, typer.Option(help="Folder for what is unfinished.  [default: OUTPUT/_work]")
 ]

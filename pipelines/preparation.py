@@ -39,7 +39,7 @@ from slicebeam.transforms.learn_domains import (
     read_domains,
 )
 from slicebeam.transforms.models import load_model, model_features
-from slicebeam.transforms.pass_over_shards import PassOverShards
+from slicebeam.transforms.pass_over_files import OverShards, PassOverFiles
 from slicebeam.transforms.shards import Shard, read_all_facts
 from slicebeam.transforms.sources import StoredFile, open_parquet
 from slicebeam.transforms.storage import matching
@@ -53,12 +53,13 @@ if TYPE_CHECKING:
     from slicebeam.metrics.statistic_space import StatisticSpace
     from slicebeam.pipelines.config import SearchConfig
     from slicebeam.pipelines.data_config import DataConfig
+    from slicebeam.pipelines.discovery.preparation import Discovered
     from slicebeam.pipelines.given_slices import GivenSlices
     from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.work_folder import WorkFolder
     from slicebeam.transforms.extract_predictions import Side
-    from slicebeam.transforms.pass_over_shards import Found, Function
+    from slicebeam.transforms.pass_over_files import Found, Function
     from slicebeam.transforms.shards import Scaling
     from slicebeam.transforms.sources import Source
     from slicebeam.transforms.storage import StoragePath
@@ -93,6 +94,7 @@ class Prepared:
     labels : the classes
     content : a hash of all examples' codes and what is measured of them, whatever their order
     given : the slices of a check, which has no domains
+    discovered : what a discovery knows besides
     """
 
     source: Source
@@ -106,6 +108,7 @@ class Prepared:
     labels: tuple[Any, ...]
     content: int
     given: GivenSlices | None = None
+    discovered: Discovered | None = None
 
     @property
     def rows(self) -> int:
@@ -140,7 +143,22 @@ def prepare(
         raise InputError(f"--data {' '.join(config.data)}: there are no examples in it")
     outcome = resolve_outcome(config, source)
     features = choose_features(config, source, outcome)
-    domains, left_out = learn(config, source, features, work, engine)
+    return prepare_source(config, source, outcome, features, work, engine, on_stage)
+
+
+def prepare_source(
+    config: SearchConfig,
+    source: Source,
+    outcome: Outcome,
+    features: Sequence[str],
+    work: WorkFolder,
+    engine: Engine,
+    on_stage: Callable[[Stage], None],
+    known: tuple[Domain, ...] = (),
+) -> Prepared:
+    """Learn the domains of features, beside those that are known, and write the encoded shards."""
+    learned, left_out = learn(config, source, features, work, engine)
+    domains = (*known, *learned)
     if not domains:
         reasons = "; ".join(
             f"{column.name}: {column.reason}" for column in left_out[:_MOST_REASONS]
@@ -221,7 +239,7 @@ def chunk_rows(config: DataConfig, columns: int) -> int:
 
 def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
     """Return what is asked of each example, after checking that the columns fit each other."""
-    label_type = source.column_type(config.label, "--label")
+    label_type = source.column_type(config.label, "--label") if config.label else pa.null()
     needs = needs_of(config.metric)
     new, old = (_predictor(config, prefix, needs, source) for prefix in ("", "baseline_"))
     # Else the slice is held against all examples: what the old model said is of no account.
@@ -236,7 +254,7 @@ def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
     if config.weight:
         source.column_type(config.weight, "--weight")
     outcome = Outcome(
-        config.label,
+        config.label or None,
         "",
         new,
         old if config.comparison == "baseline" else None,
@@ -258,12 +276,13 @@ def _predictor(config: RunConfig, prefix: str, needs: Needs, source: Source) -> 
     column, score, model = (
         getattr(config, prefix + name) for name in ("prediction", "score", "model")
     )
-    for name, option in ((column, "prediction"), (score, "score")):
+    loss = getattr(config, prefix + "loss") if needs.losses else None
+    for name, option in ((column, "prediction"), (score, "score"), (loss, "loss")):
         if name:
             source.column_type(name, "--" + prefix.replace("_", "-") + option)
     # Beside predicted classes the score is only read where a metric is about scores.
     is_read = needs.scores or not (column or model)
-    return Predictor(column, score if is_read else None, model)
+    return Predictor(column, score if is_read else None, model, loss)
 
 
 def _positive_class(config: RunConfig, label_type: pa.DataType, common: str) -> Any:
@@ -311,12 +330,13 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list
             source.column_type(column, option)
     roles = {outcome.label, config.prediction, config.score, config.baseline_prediction}
     roles |= {config.baseline_score, config.example_id, config.weight, config.group}
+    roles |= {config.loss, config.baseline_loss}
     roles |= set(map(averaged_column, config.metric))
     for name in config.features:
         if name in roles:
             raise InputError(
-                f"--features: {name!r} is the label, a prediction, a score, a weight, a group, an id or "
-                "what is averaged; a slice of it would say nothing"
+                f"--features: {name!r} is the label, a prediction, a score, a loss, a weight, a group, an "
+                "id or what is averaged; a slice of it would say nothing"
             )
     chosen = config.features or tuple(name for name in names if name not in roles)
     return [name for name in dict.fromkeys(chosen) if name not in set(config.exclude_features)]
@@ -460,7 +480,10 @@ def pass_over(
     if engine.workers == 1 or seconds < _LEAST_PASS_SECONDS:
         return [function(map(Shard, shards))]
     folder = work.folder(stage)
-    transform = PassOverShards(function, [*map(str, shards)], 2 * engine.workers, folder)
+    dealt = [
+        [*map(str, shards[group :: 2 * engine.workers])] for group in range(2 * engine.workers)
+    ]
+    transform = PassOverFiles(OverShards(function), dealt, folder)
     if work.done(f"{stage}/passed") is None:
         engine.end_earlier(stage)
         work.empty_folder(stage)

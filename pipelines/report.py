@@ -16,6 +16,7 @@ from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.pipelines.changelist_parts import Estimate
 from slicebeam.pipelines.check_config import CheckConfig
 from slicebeam.pipelines.config import SearchConfig
+from slicebeam.pipelines.discover_config import DiscoverConfig
 from slicebeam.pipelines.launch import configuration, start_engine
 from slicebeam.pipelines.option_values import CONFIGS, as_flag
 from slicebeam.pipelines.shift.config import shift_config
@@ -178,6 +179,7 @@ def _run(
     explain: str | None,
 ) -> Report:
     from slicebeam.pipelines.check import run_check
+    from slicebeam.pipelines.discover import run_discovery
     from slicebeam.pipelines.search import run_search
     from slicebeam.pipelines.shift.run import run_shift
 
@@ -192,7 +194,9 @@ def _run(
             str(assessed.changelist_path),
         )
     chosen = configuration(command, options)
-    if isinstance(chosen, SearchConfig):
+    if isinstance(chosen, DiscoverConfig):
+        published = run_discovery(chosen, engine, terminal, resume=resume, asked=explain)
+    elif isinstance(chosen, SearchConfig):
         published = run_search(chosen, engine, terminal, resume=resume, asked=explain)
     elif isinstance(chosen, CheckConfig):
         published = run_check(chosen, engine, terminal, resume=resume, asked=explain)

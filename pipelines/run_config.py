@@ -39,12 +39,15 @@ class RunConfig(DataConfig):
         "correction": CORRECTIONS,
     }
 
+    label: str = ""
     prediction: str | None = None
     score: str | None = None
     model: str | None = None
     baseline_prediction: str | None = None
     baseline_score: str | None = None
     baseline_model: str | None = None
+    loss: str | None = None
+    baseline_loss: str | None = None
     positive_class: str | None = None
     threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
     features: tuple[str, ...] = ()
@@ -61,6 +64,14 @@ class RunConfig(DataConfig):
     min_slice_size: Annotated[int, Field(ge=1)] | None = None
     since: str | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _losses_are_the_metric(cls, given: Any) -> Any:
+        # Who names a column of losses need not say that they are what is compared.
+        if isinstance(given, dict) and given.get("loss") and "metric" not in given:
+            return {**given, "metric": ("loss",)}
+        return given
+
     @field_validator("metric")
     @classmethod
     def _known_metrics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -72,13 +83,14 @@ class RunConfig(DataConfig):
             "prediction": (self.prediction, self.score, self.model),
             "baseline": (self.baseline_prediction, self.baseline_score, self.baseline_model),
         }
+        self._check_losses()
         if not any(sides["prediction"]) and needs_of(self.metric).predictions:
             raise InputError("no predictions: give --prediction, --score or --model")
         for name in (
             *("prediction", "score", "baseline_prediction", "baseline_score"),
             *("weight", "group", "example_id"),
         ):
-            if getattr(self, name) == self.label:
+            if self.label and getattr(self, name) == self.label:
                 raise InputError(f"{flag(name)} {self.label!r} is the label; name another column")
         for side, (column, _, model) in sides.items():
             prefix = "" if side == "prediction" else "baseline-"
@@ -86,10 +98,10 @@ class RunConfig(DataConfig):
                 raise InputError(
                     f"--{prefix}prediction and --{prefix}model both give predictions; choose one"
                 )
-        if self.compare == "baseline" and not any(sides["baseline"]):
+        if self.compare == "baseline" and not self.has_baseline:
             raise InputError(
                 "--compare baseline needs the old model: give --baseline-prediction, "
-                "--baseline-score or --baseline-model"
+                "--baseline-score, --baseline-model or --baseline-loss"
             )
         if self.positive_class is not None and not self._sets_a_class_apart():
             raise InputError(
@@ -103,6 +115,33 @@ class RunConfig(DataConfig):
         if self.compare == "overall" and self.baseline_model:
             raise InputError("--baseline-model is for --compare baseline, not overall")
         return self
+
+    def _check_losses(self) -> None:
+        needs = needs_of(self.metric)
+        for name in ("loss", "baseline_loss"):
+            if getattr(self, name) and not needs.losses:
+                raise InputError(
+                    f"{flag(name)} is for --metric loss, not {', '.join(self.metric)}; leave one out"
+                )
+        if needs.losses and not self.loss:
+            raise InputError("--metric loss needs a column of losses: give --loss")
+        compares = self.comparison == "baseline"
+        if needs.losses and compares and not self.baseline_loss:
+            raise InputError(
+                "--metric loss needs the losses of both models: give --baseline-loss, or "
+                "--compare overall"
+            )
+        if needs.predictions and compares and self.baseline_loss and not self._has_old_predictions:
+            raise InputError(
+                f"--metric {', '.join(self.metric)} needs the old model's predictions: give "
+                "--baseline-prediction, --baseline-score or --baseline-model"
+            )
+        if needs.labels and not self.label:
+            raise InputError("--label is missing")
+
+    @property
+    def _has_old_predictions(self) -> bool:
+        return bool(self.baseline_prediction or self.baseline_score or self.baseline_model)
 
     def _sets_a_class_apart(self) -> bool:
         return self.uses_threshold or needs_of(self.metric).one_class
@@ -127,7 +166,7 @@ class RunConfig(DataConfig):
                 f"--test {self.test} takes examples for independent, but --group is given; use auto or "
                 "bootstrap-rows, which resample whole groups"
             )
-        if self.group and self.example_id:
+        if self.group and self.example_id and not self.names_examples:
             raise InputError(
                 "--example-id has no effect beside --group, whose examples are resampled together"
             )
@@ -136,6 +175,11 @@ class RunConfig(DataConfig):
                 f"--replicates is for a bootstrap, and --test {self.test} of {self.metric[0]} draws "
                 "none; use bootstrap-rows or bootstrap-cells"
             )
+
+    @property
+    def names_examples(self) -> bool:
+        """Whether ids tell the user which examples are meant, and not only how to resample them."""
+        return False
 
     @property
     def uses_threshold(self) -> bool:
@@ -167,7 +211,7 @@ class RunConfig(DataConfig):
     @property
     def has_baseline(self) -> bool:
         """Whether an old model is given."""
-        return bool(self.baseline_prediction or self.baseline_score or self.baseline_model)
+        return self._has_old_predictions or self.baseline_loss is not None
 
     @property
     def comparison(self) -> Comparison:
@@ -237,7 +281,7 @@ class RunConfig(DataConfig):
         return {
             name: value
             for name, value in options.items()
-            if not unused.get(name, False) and value != []
+            if not unused.get(name, False) and value not in ([], "")
         }
 
 

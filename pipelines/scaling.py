@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.lattice import Lattice
     from slicebeam.metrics.statistic_space import StatisticSpace
     from slicebeam.transforms.extract_slice_keys import Encoding
-    from slicebeam.transforms.pass_over_shards import Found, Function
+    from slicebeam.transforms.pass_over_files import Found, Function
     from slicebeam.transforms.shards import Shard
 
     # Applies a function to all shards, under a name, and returns what it finds in each group of them.

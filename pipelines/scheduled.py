@@ -116,7 +116,7 @@ def _content(file: str) -> dict[Any, Any]:
         raise InputError(f"{file}: it can't be read ({' '.join(str(error).split())})") from error
     if not isinstance(content, dict):
         raise InputError(
-            f"{file}: 'command: search', 'check' or 'shift' is expected, and the options"
+            f"{file}: 'command: search', 'check', 'shift' or 'discover' is expected, and the options"
         )
     return content
 
@@ -125,7 +125,7 @@ def _command(file: str, content: Mapping[Any, Any]) -> Command:
     name = content.get("command")
     if name is None:
         raise InputError(
-            f"{file}: key 'command' is missing; add 'command: search', 'check' or 'shift'"
+            f"{file}: key 'command' is missing; add 'command: search', 'check', 'shift' or 'discover'"
         )
     for command in CONFIGS:
         if name == command:

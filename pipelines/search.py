@@ -6,9 +6,9 @@ import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic
+from typing import IO, TYPE_CHECKING, Any, Generic
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.covering import cover
@@ -64,6 +64,23 @@ class Published:
 
 
 @dataclass(frozen=True)
+class Further(Generic[Config]):
+    """What a command publishes besides the document and its table.
+
+    Attributes
+    ----------
+    names : of the files
+    write : writes them, and returns the document with what it has to say of them
+    """
+
+    names: tuple[str, ...]
+    write: Callable[
+        [Config, Prepared, SearchChangeList, Sequence[IO[bytes]], WorkFolder, Engine],
+        SearchChangeList,
+    ]
+
+
+@dataclass(frozen=True)
 class Steps(Generic[Config]):
     """What a command does its own way between reading the data and publishing what was found.
 
@@ -74,6 +91,7 @@ class Steps(Generic[Config]):
     collect : returns what was found
     names : tells how the slices are called
     order : returns the positions of the slices to report, the significant ones first
+    further : what is published besides; None for nothing
     """
 
     prepare: Callable[
@@ -83,6 +101,7 @@ class Steps(Generic[Config]):
     collect: Callable[[Config, Prepared, Searched, Iterations, WorkFolder, Engine], Results]
     names: Callable[[Prepared], SliceNames]
     order: Callable[[Results, Config], NDArray[np.int64]]
+    further: Further[Config] | None = None
 
 
 def search(data: Any, /, *, resume: bool = False, progress: bool = False, **options: Any) -> Report:
@@ -138,6 +157,11 @@ def search_steps() -> Steps[SearchConfig]:
 def compared(config: SearchConfig) -> tuple[SearchConfig, Earlier | None]:
     """Return a search as it is run, and the earlier run that it is compared with."""
     earlier = earlier_run(config)
+    if earlier is not None and earlier.document.discovery is not None:
+        raise InputError(
+            f"--since {config.since} is of a discovery, whose slices are no columns of the data; follow "
+            "them by slicebeam check --changelist, or name the document of a search"
+        )
     if earlier is not None and earlier.document.dataset.domains:
         config = config.with_domains_of_since()
     return config, earlier
@@ -156,16 +180,19 @@ class Places:
     ----------
     files : of the data
     output, work : folders
+    further : names of what is published besides the table and the document
     """
 
     files: Sequence[str]
     output: StoragePath
     work: StoragePath
+    further: tuple[str, ...] = ()
 
     @property
-    def published(self) -> tuple[StoragePath, StoragePath]:
-        """The table, and the document that tells that it is there."""
-        return self.output / "slices.parquet", self.output / "changelist.json"
+    def published(self) -> tuple[StoragePath, ...]:
+        """What is published, the table and the document, which tells that the others are there, last."""
+        names = (*self.further, "slices.parquet", "changelist.json")
+        return tuple(self.output / name for name in names)
 
 
 def places_of(config: DataConfig) -> Places:
@@ -200,6 +227,8 @@ def run_steps(
 ) -> Published:
     """Do what all commands do, each with its own steps, and publish what was found."""
     places = places_of(config)
+    if steps.further is not None:
+        places = replace(places, further=steps.further.names)
     # What is there now is what this run may replace.
     before = [version_of(path) for path in places.published]
     engine.check_storage([*places.files, places.output, places.work])
@@ -214,7 +243,7 @@ def run_steps(
         except EngineError as error:
             # What was found is published, which is what counts.
             terminal.note(str(error))
-    table, document = places.published
+    *_, table, document = places.published
     explanation = found.explanation(asked) if asked is not None else ()
     return Published(found.changelist, document, table, explanation)
 
@@ -255,7 +284,7 @@ def find_and_publish(
     order = steps.order(results, config)
     called = order[results.metrics[0].significant[order]]
     # Both are complete before either appears, and the document names its table's hash.
-    with published_together(places.published, before, writer()) as (table, document):
+    with published_together(places.published, before, writer()) as (*others, table, document):
         with ThreadPoolExecutor(1) as aside:
             # The engine has examples to count, the table none to wait for.
             writing = aside.submit(write_slices, table, results, names, prepared.rows)
@@ -275,6 +304,8 @@ def find_and_publish(
         if earlier is not None:
             since = compare_runs(config, earlier, changelist, results, names)
             changelist = changelist.model_copy(update={"since": since})
+        if steps.further is not None:
+            changelist = steps.further.write(config, prepared, changelist, others, work, engine)
         document.write(changelist.to_json().encode("utf-8"))
         work.check(at_once=True)
     return Described(

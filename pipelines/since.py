@@ -11,6 +11,7 @@ from slicebeam.metrics.difference import difference
 from slicebeam.metrics.multiplicity import adjusted
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines import changelist as doc
+from slicebeam.pipelines.changelist_discovery import PredicateDefinition
 from slicebeam.pipelines.changelist_files import TABLE
 from slicebeam.pipelines.changelist_parts import Estimate, Predicate
 from slicebeam.pipelines.earlier_run import Measured
@@ -218,14 +219,17 @@ class _Listing:
         )
 
     def _slice(
-        self, slice_id: str, place: int, named: dict[str, tuple[str, str]]
+        self, slice_id: str, place: int, named: dict[str, tuple[str, str | None]]
     ) -> doc.SinceSlice:
         if slice_id in named:
             name, text = named[slice_id]
-            predicate = Predicate.model_validate_json(text)
+            predicate = None if text is None else Predicate.model_validate_json(text)
         else:
             known = self.reported_now.get(slice_id) or self.reported_then[slice_id]
-            name, predicate = known.name, known.definition.predicate
+            name, definition = known.name, known.definition
+            predicate = (
+                definition.predicate if isinstance(definition, PredicateDefinition) else None
+            )
         at_now, at_then = self.at_now.get(slice_id), self.at_then.get(slice_id)
         facts: dict[str, Any] = {}
         if place >= 0 and not np.isnan(self.compared.difference.p[place]):
@@ -250,7 +254,9 @@ class _Listing:
             **facts,
         )
 
-    def _missing(self, predicate: Predicate, at_now: int | None, at_then: int | None) -> str | None:
+    def _missing(
+        self, predicate: Predicate | None, at_now: int | None, at_then: int | None
+    ) -> str | None:
         """Return why a slice is in one of the runs only."""
         if at_now is not None and at_then is not None:
             return None
@@ -262,7 +268,7 @@ class _Listing:
         if when == "then" and not self.earlier.has_all:
             return f"the earlier document does not list it, and its {TABLE} is not beside it"
         domains = {domain.name: domain.singletons for domain in document.dataset.domains}
-        for condition in predicate.all:
+        for condition in () if predicate is None else predicate.all:
             if condition.field not in domains:
                 return f"{when} {condition.field!r} was no feature"
             if condition not in domains[condition.field]:

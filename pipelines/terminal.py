@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.changelist_parts import Estimate
+from slicebeam.pipelines.discovery.terminal import found_lines
 from slicebeam.pipelines.stage import Stage
 
 if TYPE_CHECKING:
@@ -248,6 +249,7 @@ def _slice_json(one: Slice) -> dict[str, Any]:
         "q_value": change.p_adjusted,
         "significant": change.significant,
         "label": one.refinement.label if one.refinement else None,
+        "phrases": [phrase.text for phrase in one.found.phrases] if one.found else [],
         "rank": one.rank,
         "explained": one.explained,
     }
@@ -292,6 +294,9 @@ def show_slices(document: SearchChangeList, explanation: Sequence[str] = ()) -> 
         for one in cover[:MOST_COVERING]:
             console.print(f"  {one.explained:4.0%}  {one.name} (n = {one.size.n:,})", markup=False)
         console.print()
+    found = found_lines(document)
+    for line in [*found, ""] if found else []:
+        console.print(line, markup=False)
     for line in since_lines(document):
         console.print(line, markup=False)
     for line in notes(document):

@@ -39,18 +39,26 @@ _MARKER = "run.json"
 _LAYOUT = 3
 # What a run puts into its work folder besides these and the lock.
 _FOLDERS = re.compile(
-    r"parquet|domains|pool-values|pool-items|shards|parents|(first-)?hashes|overlaps|sizes|scores|buckets|totals|iteration-\d+(-resampled(-parts|-groups)?)?"
+    r"parquet|domains|texts|encoder|embeddings|samples|pca|projected|projecting|mixtures|em-\d+|derived|beside|describing|"
+    r"pool-values|pool-items|shards|parents|(first-)?hashes|overlaps|sizes|scores|buckets|totals|iteration-\d+(-resampled(-parts|-groups)?)?"
 )
 _FILES = {
     "converted.json",
     "domains.json",
     "encoded.json",
     "overlapping.json",
+    "sampled.json",
+    "embedded.json",
+    "derived.json",
     "workers.log",
 }
 
 # Where a stage writes that is noted beside its folder.
-_WRITTEN = {"converted": "parquet", "encoded": "shards", "overlapping": "overlaps"}
+_WRITTEN = {"converted": "parquet", "encoded": "shards", "overlapping": "overlaps"} | {
+    "sampled": "texts",
+    "embedded": "embeddings",
+    "derived": "derived",
+}
 # What a killed run was writing.
 _TEMPORARY = re.compile(r"\.(lock|workers\.log|[a-z]+\.json)\.[a-z0-9_]{8}")
 # How often, and after how many seconds, one looks at a folder that seems to be no run's.

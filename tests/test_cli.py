@@ -48,7 +48,7 @@ def test_help_is_plain(given: list[str], capsys: pytest.CaptureFixture[str]) -> 
     assert "..." not in printed.out.replace("[ARGS]...", "")
     assert max(map(len, printed.out.splitlines())) <= 100
     if not given:
-        assert "search  Find the slices where a model is worse" in printed.out
+        assert "Find the slices where a model is worse" in printed.out
 
 
 def test_help_warns_of_pickles(capsys: pytest.CaptureFixture[str]) -> None:

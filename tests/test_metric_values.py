@@ -93,7 +93,8 @@ class Examples:
             return (self.score[old] - positive) ** 2
         if averaged_column(name):
             return self.column
-        return {"bias": error, "mae": np.abs(error), "mse": error**2}[name]
+        losses = {"bias": error, "mae": np.abs(error), "mse": error**2, "loss": error**2 / 2}
+        return losses[name]
 
     def code(self, axis: str, *, old: bool) -> Sums:
         """Where each example stands on an axis of the cells."""
@@ -232,6 +233,7 @@ def by_sklearn(name: str, some: Examples, *, old: bool = False) -> float:
         "brier": lambda: sk.brier_score_loss(positive, score, **with_weight),
         "mse": lambda: sk.mean_squared_error(some.truth, some.guess[old], **with_weight),
         "mae": lambda: sk.mean_absolute_error(some.truth, some.guess[old], **with_weight),
+        "loss": lambda: sk.mean_squared_error(some.truth, some.guess[old], **with_weight) / 2,
         "bias": lambda: np.average(some.guess[old] - some.truth, weights=weight),
         "mean:x": lambda: np.average(some.column, weights=weight),
     }

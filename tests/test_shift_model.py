@@ -12,7 +12,6 @@ import time
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
@@ -31,6 +30,8 @@ from tests.shift_runs import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pandas as pd
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
@@ -28,6 +27,8 @@ from tests.shift_runs import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pandas as pd
 
 Z = stats.norm.isf(0.025)
 

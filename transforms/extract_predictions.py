@@ -40,11 +40,13 @@ class Predictor:
     score : column of scores, the probability of the positive class; without the others it also
         predicts the class
     model : file of a scikit-learn model
+    loss : column of each example's loss
     """
 
     column: str | None = None
     score: str | None = None
     model: str | None = None
+    loss: str | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Outcome:
     weight : column of the examples' weights
     """
 
-    label: str
+    label: str | None
     class_type: str
     new: Predictor
     old: Predictor | None = None
@@ -219,7 +221,7 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
     found = Predicted({}, {}, {}, {}, {}, _weights(chunk, outcome))
     label: pa.Array | None = None
     positive: NDArray[np.bool_] | None = None
-    if outcome.uses_classes:
+    if outcome.label is not None and outcome.uses_classes:
         column = chunk.table.column(outcome.label)
         label = classes(column, outcome.class_type, outcome.label, chunk)
         found.classes["label"] = _distinct(label)
@@ -230,7 +232,7 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
             found.indicators["positive", False] = positive
     truth = None
     of_errors = "--metric " + ", ".join(v for v in needs.values if v in ("mse", "mae", "bias"))
-    if needs.predicted_numbers:
+    if outcome.label is not None and needs.predicted_numbers:
         column = chunk.table.column(outcome.label)
         truth = _finite(numbers(column, outcome.label, chunk, of_errors), outcome.label, chunk)
     sides: tuple[Side, ...] = ("prediction", "baseline")
@@ -239,6 +241,9 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
         if predictor is None:
             continue
         old = side == "baseline"
+        if predictor.loss and needs.losses:
+            loss = numbers(chunk.table.column(predictor.loss), predictor.loss, chunk, "a loss")
+            found.values["loss", old] = _finite(loss, predictor.loss, chunk)
         if needs.scores:
             name = predictor.score or model_column(side, score=True)
             found.scores[side] = numbers(chunk.table.column(name), name, chunk, "a score")

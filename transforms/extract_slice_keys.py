@@ -76,10 +76,12 @@ class Encoding:
         wanted = [domain.name for domain in self.domains]
         if self.given is not None:
             wanted += self.given.columns
-        wanted.append(self.outcome.label)
+        if self.outcome.label is not None:
+            wanted.append(self.outcome.label)
         for predictor in (self.outcome.new, self.outcome.old):
             if predictor is not None:
-                wanted += [name for name in (predictor.column, predictor.score) if name]
+                own = (predictor.column, predictor.score, predictor.loss)
+                wanted += [name for name in own if name]
         wanted += [name for name in map(averaged_column, self.outcome.needs.values) if name]
         if self.outcome.weight:
             wanted.append(self.outcome.weight)

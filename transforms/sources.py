@@ -22,7 +22,7 @@ from slicebeam.transforms.schemas import conform, unify_schemas
 from slicebeam.transforms.storage import identity, open_input, storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 CHUNK_ROWS = 1 << 18
 # Bytes of a column that are read at a time.
@@ -276,6 +276,11 @@ class parquet_errors:  # noqa: N801  (a context manager is used like a function)
             raise InputError(f"{self.path}: no permission to read it") from error
         if isinstance(error, (pa.ArrowException, OSError, UnicodeDecodeError)):
             reason = str(error).splitlines()[0].rstrip(".")
+            if "Expected all lists to be of size" in reason:
+                raise InputError(
+                    f"{self.path}: a list of a column of fixed length has no value ({reason}), which "
+                    "Arrow does not read; drop such examples, or write lists of any length"
+                ) from error
             raise InputError(
                 f"{self.path}: no readable Parquet file ({reason}); write it again or give --format"
             ) from error
@@ -309,21 +314,17 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
     with split.file.opened(read_dictionary=texts) as opened:
         present = set(opened.schema_arrow.names)
         stored_columns = [name for name in columns if name in present]
-        batches = (
-            batch
+        tables = (
+            table
             for groups in _read_together(opened.metadata, split.row_groups, source.chunk_rows)
-            for batch in opened.iter_batches(
-                source.chunk_rows, groups, stored_columns, use_threads=False
+            for table in _cut(
+                opened.iter_batches(source.chunk_rows, groups, stored_columns, use_threads=False),
+                source.chunk_rows,
+                split.file,
             )
         )
-        for index, batch in enumerate(batches):
-            # A damaged footer can give a column fewer values than the others.
-            batch.validate()
-            if split.file.checksum is None:
-                _require_text(batch, split.file.path)
-            table = pa.Table.from_batches([batch])
-            if columns:
-                table = _typed(table, stored, wanted, source.text_types)
+        for index, read in enumerate(tables):
+            table = _typed(read, stored, wanted, source.text_types) if columns else read
             yield Chunk(
                 split.index,
                 index,
@@ -332,7 +333,7 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
                 split.start_row + done,
                 table,
             )
-            done += batch.num_rows
+            done += table.num_rows
     if done != split.rows:
         raise InputError(
             f"{split.file.path}: {done:,} rows were read where its footer tells {split.rows:,}; the file is "
@@ -358,6 +359,37 @@ def _read_together(
         rows += size
     if together:
         yield together
+
+
+def _cut(batches: Iterable[pa.RecordBatch], rows: int, file: StoredFile) -> Iterator[pa.Table]:
+    """Yield tables of so many rows, the last of fewer.
+
+    Arrow ends a batch where a dictionary ends, so that where it does depends on the columns. What is
+    written of a chunk's embeddings has to fit what is read of its other columns later.
+    """
+    held: list[pa.RecordBatch] = []
+    missing = rows
+    for batch in batches:
+        # A damaged footer can give a column fewer values than the others.
+        batch.validate()
+        if file.checksum is None:
+            _require_text(batch, file.path)
+        rest = batch
+        while rest.num_rows > missing:
+            yield _joined([*held, rest.slice(0, missing)])
+            held, rest, missing = [], rest.slice(missing), rows
+        held.append(rest)
+        missing -= rest.num_rows
+        if not missing:
+            yield _joined(held)
+            held, missing = [], rows
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
+    table = pa.Table.from_batches(batches)
+    return table if len(batches) == 1 else table.unify_dictionaries().combine_chunks()
 
 
 def _typed(

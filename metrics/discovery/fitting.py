@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-3
 MOST_ITERATIONS = 100
+# Of distances between numbers of single precision below 2 to this, sums of squares are finite.
+_LARGEST_EXPONENT = 40
 
 
 @dataclass(frozen=True)
@@ -103,10 +105,13 @@ def initial(
     check_finite(z)
     heads = no_sums(components, losses, classes)
     centre = z.mean(axis=0, dtype=np.float64)
+    # Squares of single precision would overflow, and a power of two changes no digit.
+    exponent = int(np.frexp(np.abs(z).max(initial=0.0))[1])
+    scaled = np.ldexp(z, -exponent) if exponent > _LARGEST_EXPONENT else z
     with warnings.catch_warnings():
         # It warns where fewer points are distinct.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        kmeans = KMeans(n_clusters=components, n_init=1, random_state=seed % (1 << 32)).fit(z)
+        kmeans = KMeans(n_clusters=components, n_init=1, random_state=seed % (1 << 32)).fit(scaled)
     zero = MixtureSums.empty(components, centre, heads, loss_weight)
     return updated(sums_of_labels(kmeans.labels_, z, losses, zero))
 

@@ -91,6 +91,7 @@ class ShiftConfig(DataConfig):
     command: ClassVar[Command] = "shift"
     choices: ClassVar[dict[str, tuple[str, ...]]] = {**DataConfig.choices, "method": METHODS}
 
+    label: str
     old_prediction: str | None = None
     old_matrix: str | None = None
     difficulty: str | None = None

@@ -15,6 +15,7 @@ import numpy as np
 from slicebeam.metrics.multiplicity import bh_adjusted
 from slicebeam.pipelines import changelist as doc
 from slicebeam.pipelines import changelist_shift as told
+from slicebeam.pipelines.changelist_discovery import PredicateDefinition
 from slicebeam.pipelines.changelist_parts import Condition, Estimate, Predicate
 from slicebeam.transforms.predicates import slice_hashes
 
@@ -295,7 +296,7 @@ def _slices(
                 slice_id=slice_id,
                 name=" & ".join(map(str, conditions)),
                 origin=doc.Origin(method="manual" if config.by else "imported"),
-                definition=doc.Definition(
+                definition=PredicateDefinition(
                     predicate=Predicate(
                         all=tuple(Condition(**part.to_json()) for part in conditions)
                     )

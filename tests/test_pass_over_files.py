@@ -37,13 +37,13 @@ def test_workers_find_what_one_process_finds(
     alone = search(tmp_path / "alone", **given)
     passes = []
     monkeypatch.setattr(preparation, "_LEAST_PASS_SECONDS", 0.0)
-    inner = preparation.PassOverShards
+    inner = preparation.PassOverFiles
 
     def noted(*arguments: Any) -> Any:
         passes.append(arguments)
         return inner(*arguments)
 
-    monkeypatch.setattr(preparation, "PassOverShards", noted)
+    monkeypatch.setattr(preparation, "PassOverFiles", noted)
     together = search(tmp_path / "together", runner_config="direct_multi", **given)
     assert len(passes) >= 2
     assert together.slices_bytes == alone.slices_bytes

@@ -1,0 +1,300 @@
+"""Which phrases may describe slices: n-grams that occur often, or more in a slice than elsewhere."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from itertools import chain, compress, islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    FloatArray = NDArray[np.float64]
+    IntArray = NDArray[np.int64]
+    BoolArray = NDArray[np.bool_]
+
+# A word, or a sign that ends a clause, which no phrase goes across.
+_TOKEN = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*|[.,;:!?()\[\]{}\"“”…/|\n\t]")
+_WORD = re.compile(r"[^\W_]")
+_CLAUSE_END = 0
+_LONGEST_WORD = 40
+# Of scikit-learn's list, but they have a meaning of their own. Source: Nothman, Qin and Yurchak (2018),
+# "Stop Word Lists in Free Open-source Software Packages".
+_MEANINGFUL = {
+    *(
+        "amount",
+        "bill",
+        "bottom",
+        "cry",
+        "describe",
+        "detail",
+        "empty",
+        "fill",
+        "fire",
+        "front",
+        "full",
+    ),
+    *("interest", "mill", "mine", "move", "part", "serious", "show", "side", "sincere", "system"),
+    *("thick", "thin"),
+}
+# Examples that a phrase is taken to occur in as often as it does overall, inside and outside a slice,
+# before any are looked at.
+_PRIOR_EXAMPLES = 10.0
+
+
+class Occurrences(NamedTuple):
+    """Which texts the phrases of a sample occur in.
+
+    Attributes
+    ----------
+    phrases : [P] of str
+    texts : int64 [P]
+        Texts that each occurs in.
+    within : sparse float64 [n, P]
+        1 where text i has phrase p.
+    """
+
+    phrases: list[str]
+    texts: IntArray
+    within: sparse.csr_array
+
+
+def candidate_phrases(
+    texts: Sequence[str],
+    *,
+    most: int = 2000,
+    members: BoolArray | None = None,
+    min_texts: int = 5,
+    longest: int = 3,
+    words_per_text: int = 200,
+) -> list[str]:
+    """Return the n-grams of a sample of texts that are most useful to describe slices.
+
+    Parameters
+    ----------
+    texts : [n] of str
+        A sample, held in memory.
+    most : int
+        How many phrases at most.
+    members : bool [S, n], optional
+        Which slices the texts are in. Half of the places then go, in turns, to what is distinctive
+        of each slice: the highest `log_odds_ratio`, of phrases that occur in at least two of its
+        texts.
+    min_texts : int
+        In how many texts a phrase has to occur.
+    longest : int, at least 1
+        Words of a phrase.
+    words_per_text : int
+        Only the first so many words and signs of a text are read.
+
+    Returns
+    -------
+    list of str, none twice
+        In lower case. First what is distinctive, the best of all slices before the second best of
+        any; then by how many words of the texts a phrase accounts for (texts times its words).
+        Deterministic: alphabetical order decides between equals.
+
+    Raises
+    ------
+    ValueError
+        `members` is not of these texts, or there are too many words (2 million, for phrases of 3).
+
+    Notes
+    -----
+    A phrase neither begins nor ends with a stop word, a single letter or a number, does not end with
+    a possessive, and does not go across punctuation. Words are what spaces or punctuation separate,
+    so texts in a script without spaces have few phrases.
+    """
+    if members is not None and (members.ndim != 2 or members.shape[1] != len(texts)):
+        raise ValueError(f"members of shape {members.shape}, but {len(texts)} texts")
+    found = occurrences(texts, min_texts=min_texts, longest=longest, words_per_text=words_per_text)
+    words = np.array([phrase.count(" ") + 1 for phrase in found.phrases], np.int64)
+    # Phrases are in alphabetical order, which a stable sort keeps.
+    ranked = np.argsort(-found.texts * words, kind="stable")
+    if members is not None and members.size:
+        ranked = np.concatenate([_distinctive(found, members, most // 2), ranked])
+    return [found.phrases[number] for number in _without_repeats(ranked)[:most]]
+
+
+def occurrences(
+    texts: Sequence[str], *, min_texts: int = 5, longest: int = 3, words_per_text: int = 200
+) -> Occurrences:
+    """Return the n-grams of texts, in alphabetical order; see `candidate_phrases`.
+
+    Only what is returned becomes a string: until then an n-gram is a number to the base of the
+    number of words, so that millions of them fit.
+
+    Raises
+    ------
+    ValueError
+        The words are too many to be numbered so.
+    """
+    tokens = [_tokens(text, words_per_text) for text in texts]
+    # A clause ends with every text.
+    of_text = np.repeat(np.arange(len(texts)), [len(each) + 1 for each in tokens])
+    ids, vocabulary = _numbered(tokens, min_texts)
+    begins = np.array([not _is_stop_word(word) for word in vocabulary])
+    ends = begins & [not _is_possessive(word) for word in vocabulary]
+    V = len(vocabulary)
+    if V**longest > np.iinfo(np.int64).max:
+        raise ValueError(f"phrases of {longest} of {V} words are too many; give fewer texts")
+    codes, rows = [], []
+    for length in range(1, longest + 1):
+        begin = np.arange(max(ids.size - length + 1, 0))
+        parts = [ids[begin + offset] for offset in range(length)]
+        right = begins[parts[0]] & ends[parts[-1]]
+        for part in parts:
+            right &= part != _CLAUSE_END
+        code = np.zeros(int(right.sum()), np.int64)
+        for part in parts:
+            code = code * V + part[right]
+        codes.append(code)
+        rows.append(of_text[begin[right]])
+    return _counted(np.concatenate(codes), np.concatenate(rows), vocabulary, len(texts), min_texts)
+
+
+def _numbered(tokens: list[list[str]], min_texts: int) -> tuple[IntArray, list[str]]:
+    """Return the tokens of all texts as numbers of words: int64 [m], and the words.
+
+    A phrase is no more frequent than its words are, so a rare word is as good as a clause's end.
+    """
+    numbers: dict[str, int] = {"": _CLAUSE_END}
+    ids = np.fromiter(
+        (
+            numbers.setdefault(token if _WORD.match(token) else "", len(numbers))
+            for token in chain.from_iterable((*each, "") for each in tokens)
+        ),
+        np.int64,
+    )
+    frequent = np.bincount(ids, minlength=len(numbers)) >= min_texts
+    frequent[_CLAUSE_END] = True
+    renumbered = np.where(frequent, np.cumsum(frequent) - 1, _CLAUSE_END)
+    return renumbered[ids], list(compress(numbers, frequent))
+
+
+def _counted(
+    codes: IntArray, rows: IntArray, vocabulary: list[str], texts: int, min_texts: int
+) -> Occurrences:
+    """Return which texts have which phrases, of all occurrences of n-grams: int64 [m] each."""
+    distinct, inverse = np.unique(codes, return_inverse=True)
+    shape = (texts, distinct.size)
+    within = sparse.csr_array((np.ones(rows.size), (rows, inverse)), shape)
+    # A phrase that a text repeats is still one text's.
+    within.data[:] = 1.0
+    counts = np.bincount(within.indices, minlength=distinct.size)
+    often = np.flatnonzero(counts >= min_texts)
+    names = [_phrase(int(code), vocabulary) for code in distinct[often]]
+    named = sorted(zip(names, often.tolist(), strict=True))
+    order = np.array([number for _, number in named], np.int64)
+    return Occurrences(
+        [phrase for phrase, _ in named], counts[order].astype(np.int64), within[:, order]
+    )
+
+
+def _phrase(code: int, vocabulary: list[str]) -> str:
+    words = []
+    # The number of a clause's end is 0, so no word is.
+    while code:
+        code, word = divmod(code, len(vocabulary))
+        words.append(vocabulary[word])
+    return " ".join(reversed(words))
+
+
+def log_odds_ratio(
+    inside: ArrayLike, outside: ArrayLike, n_inside: ArrayLike, n_outside: ArrayLike
+) -> FloatArray:
+    """Return how much more a phrase is said inside a slice than outside, in standard errors.
+
+    Parameters
+    ----------
+    inside, outside : int array
+        y: texts with the phrase, inside and outside.
+    n_inside, n_outside : int array that broadcasts
+        n: texts.
+
+    Returns
+    -------
+    float64 array
+        δ/√(variance of δ), δ the difference of log((y + a)/(n + α − y − a)) inside and outside.
+
+    Notes
+    -----
+    Source: Monroe, Colaresi and Quinn (2008), "Fightin' Words", Political Analysis 16:372, equations
+    15 and 22, where a text either has a phrase or not (a Dirichlet prior of two categories): α = 10
+    texts with the share of the phrase in all texts, a = α·share. The variance is that of the log-odds
+    ratio, the sum of 1 over each of the four numbers. The prior draws rare phrases to 0.
+    """
+    y = [np.asarray(inside, np.float64), np.asarray(outside, np.float64)]
+    n = [np.asarray(n_inside, np.float64), np.asarray(n_outside, np.float64)]
+    # Half a text with the phrase, and half without, keep the logarithms finite.
+    share = (y[0] + y[1] + 0.5) / (n[0] + n[1] + 1)
+    have = [each + _PRIOR_EXAMPLES * share for each in y]
+    lack = [of - each + _PRIOR_EXAMPLES * (1 - share) for of, each in zip(n, y, strict=True)]
+    delta = np.log(have[0] / lack[0]) - np.log(have[1] / lack[1])
+    ratio: FloatArray = delta / np.sqrt(sum(1 / each for each in (*have, *lack)))
+    return ratio
+
+
+def _distinctive(found: Occurrences, members: BoolArray, most: int) -> IntArray:
+    """Return the phrases that are most distinctive of each slice, in turns: int64 [≤ most]."""
+    inside = np.asarray(members.astype(np.float64) @ found.within)
+    size = np.count_nonzero(members, axis=1)[:, None]
+    ratio = log_odds_ratio(inside, found.texts - inside, size, members.shape[1] - size)
+    ratio = np.where((inside > 1) & (ratio > 0), ratio, -np.inf)
+    order = np.argsort(-ratio, axis=1, kind="stable")
+    useful = np.isfinite(np.take_along_axis(ratio, order, axis=1))
+    # Column by column: the best of all slices before the second best of any.
+    in_turns = order.T[useful.T]
+    return _without_repeats(in_turns)[:most]
+
+
+def _without_repeats(ranked: IntArray) -> IntArray:
+    _, first = np.unique(ranked, return_index=True)
+    return ranked[np.sort(first)]
+
+
+def content_words(phrase: str) -> tuple[str, ...]:
+    """Return the words of a phrase, in lower case, that are not stop words (all if they all are).
+
+    A possessive is taken for the word that it is of.
+    """
+    words = tuple(token for token in _tokens(phrase, len(phrase)) if _WORD.match(token))
+    content = tuple(word for word in words if not _is_stop_word(word))
+    return tuple(
+        word[:-2] if _is_possessive(word) else word for word in content or words or (phrase,)
+    )
+
+
+def _tokens(text: str, most: int) -> list[str]:
+    # A text of a megabyte is not read to its end.
+    return [token.group().lower() for token in islice(_TOKEN.finditer(text), most)]
+
+
+def _is_stop_word(word: str) -> bool:
+    """Whether a phrase does not begin or end with the word: a stop word, a letter, a number, a code.
+
+    Of contractions the first part decides, and those of "not" are stop words as it is.
+    """
+    if not 1 < len(word) <= _LONGEST_WORD or not any(letter.isalpha() for letter in word):
+        return True
+    plain = word.replace("’", "'")
+    return plain.endswith("n't") or plain.partition("'")[0] in _stop_words()
+
+
+def _is_possessive(word: str) -> bool:
+    return word.endswith(("'s", "’s"))
+
+
+@cache
+def _stop_words() -> frozenset[str]:
+    # Loading it takes longer than most texts.
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+    words: frozenset[str] = ENGLISH_STOP_WORDS - _MEANINGFUL
+    return words

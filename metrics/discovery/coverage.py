@@ -1,0 +1,139 @@
+"""How much of the change of loss slices explain together, and how much of two is the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.discovery.change import Assessment, ChangeSums
+
+    FloatArray = NDArray[np.float64]
+    IntArray = NDArray[np.int64]
+    BoolArray = NDArray[np.bool_]
+
+# D varies if its deviation is more than this part of its size; less is rounding.
+_ROUNDING = 1e-12
+# Slices depend on each other if their correlations have an eigenvalue below this.
+_DEPENDENT = 1e-10
+# Membership of so many examples is multiplied at a time.
+_BLOCK = 1 << 14
+
+
+@dataclass(frozen=True)
+class OverlapSums:
+    """Numbers of examples that are in both of two slices; those of chunks add up.
+
+    Attributes
+    ----------
+    both : int64 [S, S]
+        SᵀS. The diagonal has the sizes.
+    """
+
+    both: IntArray
+
+    @classmethod
+    def zero(cls, slices: int) -> OverlapSums:
+        """Return the numbers of no examples."""
+        return cls(np.zeros((slices, slices), np.int64))
+
+    @classmethod
+    def of(cls, members: BoolArray) -> OverlapSums:
+        """Return what one chunk adds, of members: bool [S, n]. Whole numbers, so they are exact."""
+        both = np.zeros((members.shape[0], members.shape[0]), np.int64)
+        for begin in range(0, members.shape[1], _BLOCK):
+            # float32 counts exactly up to 2²⁴.
+            inside = members[:, begin : begin + _BLOCK].astype(np.float32)
+            both += (inside @ inside.T).astype(np.int64)
+        return cls(both)
+
+    def __add__(self, other: OverlapSums) -> OverlapSums:
+        return OverlapSums(self.both + other.both)
+
+    @property
+    def jaccard(self) -> FloatArray:
+        """Size of the intersection over that of the union: float64 [S, S]; 0 of two empty slices."""
+        sizes = np.diagonal(self.both)
+        union = sizes[:, None] + sizes - self.both
+        jaccard: FloatArray = self.both / np.maximum(union, 1)
+        return jaccard
+
+
+class Coverage(NamedTuple):
+    """How much of the change of loss membership of slices explains.
+
+    Attributes
+    ----------
+    r2 : float in [0, 1], or NaN
+        Share of the variance of D; NaN where D does not vary.
+    expected : float in [0, 1]
+        The mean of r2 where losses have nothing to do with membership.
+    """
+
+    r2: float
+    expected: float
+
+
+def of_partition(components: ChangeSums) -> Coverage:
+    """Return what a regression of D on the component explains, of examples each of which is in one.
+
+    Parameters
+    ----------
+    components : ChangeSums [K]
+        They may be empty.
+
+    Notes
+    -----
+    r² = Σ_k n_k(m_k − m)²/Σ(D − m)². Were the values of D assigned to the examples at random, every
+    order as likely (so that components must not have been shaped by D), the mean of r² is exactly
+    (K⁺ − 1)/(n − 1), with K⁺ the components that are not empty: a projection on K⁺ − 1 of the n − 1
+    dimensions that a centred vector has.
+    """
+    n = int(components.n.sum())
+    mean = float(components.total.sum()) / max(n, 1)
+    between = float((components.n * np.square(components.mean - mean)).sum())
+    total = between + float(components.scatter.sum())
+    return _coverage(between, total, int(np.count_nonzero(components.n)) - 1, n, mean)
+
+
+def of_slices(found: Assessment, overlap: OverlapSums) -> Coverage:
+    """Return what a linear regression of D on membership of slices explains; they may overlap.
+
+    Parameters
+    ----------
+    found : Assessment
+        Of S slices and all examples.
+    overlap : OverlapSums
+        Of the same slices, over the same examples.
+
+    Notes
+    -----
+    Least squares with an intercept, from SᵀS, SᵀD, ΣD and Σ(D − mean)². The null expectation is that
+    of `of_partition`, with the rank of the centred SᵀS for K⁺ − 1: slices that are empty, that are
+    all examples, or that follow from the others add nothing to it.
+    """
+    slices, n = found.slices, int(found.overall.n[0])
+    mean = float(found.overall.mean[0])
+    gram = overlap.both - np.outer(slices.n, slices.n) / max(n, 1)
+    # An empty slice, and that of all examples, has variance 0 exactly.
+    variance = slices.n * ((n - slices.n) / max(n, 1))
+    varies = variance > 0
+    scale = np.sqrt(variance[varies])
+    correlation = gram[np.ix_(varies, varies)] / np.outer(scale, scale)
+    towards = slices.n[varies] * (slices.mean[varies] - mean) / scale
+    values, vectors = np.linalg.eigh(correlation)
+    kept = values > _DEPENDENT
+    between = float((np.square(towards @ vectors[:, kept]) / values[kept]).sum())
+    total = float(found.overall.scatter[0])
+    return _coverage(between, total, int(np.count_nonzero(kept)), n, mean)
+
+
+def _coverage(between: float, total: float, rank: int, n: int, mean: float) -> Coverage:
+    expected = max(rank, 0) / (n - 1) if n > 1 else 0.0
+    if total <= _ROUNDING**2 * (total + n * mean**2):
+        return Coverage(float("nan"), expected)
+    return Coverage(min(between / total, 1.0), expected)

@@ -1,0 +1,215 @@
+"""What gives labels without a person: a recorded column, or a language model behind an API."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.attribution.labels import label_of
+from slicebeam.pipelines.attribution.population import positions_of
+from slicebeam.pipelines.attribution.sheets import rows_of
+from slicebeam.pipelines.attribution.state import text_hash
+from slicebeam.pipelines.shift.calls import Item
+from slicebeam.transforms.storage import storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from slicebeam.pipelines.attribution.labels import LabelStore
+    from slicebeam.pipelines.attribution.population import Population
+    from slicebeam.pipelines.changelist_discovery import Id
+    from slicebeam.pipelines.shift.api_file import ApiFile
+    from slicebeam.pipelines.shift.calls import Answer
+    from slicebeam.transforms.storage import StoragePath
+
+# The column of a template that stands for the words.
+TEXT = "attribution_text"
+_MOST_SHOWN = 5
+
+
+class Labeler(Protocol):
+    """Who says whether words are true of items."""
+
+    def label(self, items: Sequence[Id], population: Population, store: LabelStore) -> None:
+        """Put a label of each item into the store; fewer where it was told to stop."""
+
+
+class RecordedLabels:
+    """Labels that a column of the data holds.
+
+    Parameters
+    ----------
+    column : its name
+    positive : values of which the words are true; none for a column of booleans, of 0 and 1, or of
+        yes, no and unsure
+    """
+
+    def __init__(self, column: str, positive: Sequence[str]) -> None:
+        self.column, self.positive = column, tuple(positive)
+
+    def label(self, items: Sequence[Id], population: Population, store: LabelStore) -> None:
+        """Look the labels up; what is not recorded is unsure.
+
+        Raises
+        ------
+        InputError
+            There is no such column, or it holds something else than labels.
+        """
+        column = population.column(self.column)
+        if self.positive:
+            self._check_positive(column)
+        values = column.take(pa.array(positions_of(population, items))).to_pylist()
+        labels = dict(zip(items, map(self._label, values), strict=True))
+        store.add(labels, f"column {self.column}")
+
+    def _label(self, value: Any) -> int:
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return UNSURE
+        if self.positive:
+            return YES if any(_is(value, one) for one in self.positive) else NO
+        label = label_of(value)
+        if label is None:
+            raise InputError(
+                f"--labels {self.column}: {value!r} is no label; name the values of which the words "
+                "are true by --positive"
+            )
+        return label
+
+    def _check_positive(self, column: pa.Array) -> None:
+        values = pc.unique(column).to_pylist()
+        for one in self.positive:
+            if not any(_is(value, one) for value in values):
+                shown = ", ".join(map(repr, values[:_MOST_SHOWN]))
+                raise InputError(
+                    f"--positive {one!r}: column {self.column!r} holds no such value; it holds "
+                    f"{shown}{', …' if len(values) > _MOST_SHOWN else ''}"
+                )
+
+
+def _is(value: Any, written: str) -> bool:
+    """Whether a value is the one that was written on a command line."""
+    if isinstance(value, bool):
+        return str(value).casefold() == written.casefold()
+    if isinstance(value, (int, float)):
+        try:
+            return float(value) == float(written)
+        except ValueError:
+            return False
+    return str(value) == written
+
+
+class LanguageModel:
+    """Labels that are bought from an API, whose file is one of ``slicebeam shift --api``.
+
+    In it ``{attribution_text}`` stands for the words, and ``{column}`` for what shows an item. An
+    answer that is no label is unsure; each is paid once, whichever run asks.
+
+    Parameters
+    ----------
+    path : of the file
+    ledger : folder of what was paid; None for one beside the labels
+    labels_dir : that would be beside
+    note : is told what is asked
+    """
+
+    def __init__(
+        self,
+        path: str,
+        ledger: str | None,
+        labels_dir: StoragePath,
+        note: Callable[[str], None],
+    ) -> None:
+        from slicebeam.pipelines.shift.api_file import ApiFile
+
+        try:
+            self.api = ApiFile.read(path, os.environ)
+        except InputError as error:
+            raise InputError(str(error).replace("--api", "--llm")) from None
+        if TEXT not in self.api.columns:
+            raise InputError(
+                f"{path}: no {{{TEXT}}} is in url, params, json or headers, so that the model would "
+                "not know what is asked; write it into the prompt"
+            )
+        if not set(self.api.columns) - {TEXT}:
+            raise InputError(
+                f"{path}: no {{column}} that shows an item is in url, params, json or headers; write "
+                "one into the prompt"
+            )
+        name = f"ledger-{self.api.identity[:10]}"
+        self._folder = storage_path(ledger, "--ledger") if ledger else labels_dir / name
+        self._name, self._note = f"llm {storage_path(path).name}", note
+
+    def label(self, items: Sequence[Id], population: Population, store: LabelStore) -> None:
+        """Buy an answer for each item; what was bought is kept whatever happens.
+
+        Raises
+        ------
+        InputError
+            The API refuses the requests, or an item lacks what the prompt needs.
+        EngineError
+            An item got no answer however often it was asked, or the ledger can't be written.
+        """
+        from slicebeam.pipelines.shift.http_api import HttpApi
+        from slicebeam.pipelines.shift.ledger import Ledger
+
+        api = self.api
+        rows = rows_of(population, items)
+        keys = {f"{item} {text_hash(store.text)}": item for item in items}
+        wanted = [Item(key, {**row, TEXT: store.text}) for key, row in zip(keys, rows, strict=True)]
+        for one in wanted:
+            # What no request can be made of is said before anything is paid.
+            api.request(one)
+        counts = api.lost_calls == "count"
+        with (
+            Ledger.open(
+                self._folder, {"api": api.identity}, count_lost=counts, redact=api.redact
+            ) as ledger,
+            HttpApi(api, lambda value: _answered(value) is not None) as http,
+        ):
+            ledger.reread(api.answer_in)
+            missing = [key for key in keys if key not in ledger.answers]
+            self._note(_asked(api, len(keys), len(missing)))
+            try:
+                http.buy(wanted, ledger, ledger.calls + len(missing))
+            finally:
+                self._keep(keys, ledger.answers, ledger.lost if counts else {}, store)
+
+    def _keep(
+        self,
+        keys: Mapping[str, Id],
+        answers: Mapping[str, Answer],
+        lost: Mapping[str, int],
+        store: LabelStore,
+    ) -> None:
+        """Put what was answered into the store; a call that is paid and lost is never answered."""
+        labels = {item: UNSURE for key, item in keys.items() if key in lost}
+        for key, item in keys.items():
+            if key in answers:
+                labels[item] = _label_in(self.api, answers[key])
+        store.add(labels, self._name)
+
+
+def _label_in(api: ApiFile, answer: Answer) -> int:
+    """Return the label that an answer stands for, unsure where it stands for none."""
+    label = None if answer.problem is not None else _answered(api.class_of(answer.value))
+    return UNSURE if label is None else label
+
+
+def _answered(value: Any) -> int | None:
+    """Return the label that a model's answer is; models like to end a word by a full stop."""
+    return None if value is None else label_of(str(value).strip().strip(".!\"'*` "))
+
+
+def _asked(api: ApiFile, items: int, missing: int) -> str:
+    told = f"asking about {missing:,} of {items:,} items"
+    if missing < items:
+        told += f" ({items - missing:,} are paid already)"
+    if api.price is not None:
+        told += f", for about {missing * api.price:,.2f} {api.currency}"
+    return told

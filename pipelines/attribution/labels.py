@@ -1,0 +1,171 @@
+"""The labels that were given: yes, no or unsure, each kept the moment it is known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
+from slicebeam.metrics.errors import EngineError
+from slicebeam.pipelines.strict_text import parse_json
+from slicebeam.transforms.storage import storage_errors, written_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.changelist_discovery import Id
+    from slicebeam.transforms.storage import StoragePath
+
+NAME = "labels.jsonl"
+# Of an item that nobody has labelled yet.
+MISSING = -2
+WORDS = {YES: "yes", NO: "no", UNSURE: "unsure"}
+_CODES = {
+    **dict.fromkeys(("yes", "y", "true", "t", "1", "1.0", "case", "positive"), YES),
+    **dict.fromkeys(("no", "n", "false", "f", "0", "0.0", "negative"), NO),
+    **dict.fromkeys(("unsure", "u", "?", "maybe", "unknown", "unclear"), UNSURE),
+}
+CHOICES = "yes, no or unsure (y, n, u, true, false, 1, 0)"
+
+
+def label_of(value: Any) -> int | None:
+    """Return the label that a word, a boolean or 0 or 1 stands for, None where it stands for none.
+
+    >>> label_of(" Yes "), label_of(False), label_of("perhaps not")
+    (1, 0, None)
+    """
+    return _CODES.get(str(value).strip().casefold())
+
+
+@dataclass(frozen=True)
+class Label:
+    """A label of an item.
+
+    Attributes
+    ----------
+    label : `YES`, `NO` or `UNSURE`
+    labeler : who gave it
+    at : when, as ISO text
+    """
+
+    item: Id
+    label: int
+    labeler: str
+    at: str
+
+
+class LabelStore:
+    """The labels of a text, in a folder, and those of the same text in the folders beside it.
+
+    Whether words are true of an item does not depend on the slice, so that nobody is asked twice.
+
+    Parameters
+    ----------
+    folder : of the slice and text
+    siblings : folders of the same text and other slices
+    text : the words
+    """
+
+    def __init__(self, folder: StoragePath, siblings: Iterable[StoragePath], text: str) -> None:
+        self.path, self.text = folder / NAME, text
+        self._own = {one.item: one for one in _read(self.path, text)}
+        self._known = dict(self._own)
+        for other in siblings:
+            for one in _read(other / NAME, text):
+                before = self._known.get(one.item)
+                if before is None or before.at < one.at:
+                    self._known[one.item] = one
+
+    @property
+    def known(self) -> Mapping[Id, Label]:
+        """The latest label of each item."""
+        return self._known
+
+    def codes(self, items: Sequence[Id]) -> NDArray[np.int8]:
+        """Return the label of each item, int8, `MISSING` where there is none."""
+        found = (self._known.get(item) for item in items)
+        return np.array([MISSING if one is None else one.label for one in found], np.int8)
+
+    def labeler(self, items: Sequence[Id]) -> str:
+        """Return who labelled these items."""
+        found = (self._known[item].labeler for item in items if item in self._known)
+        return ", ".join(sorted(set(found))) or "nobody"
+
+    def add(self, labels: Mapping[Id, int], labeler: str) -> int:
+        """Keep labels, durably, and return how many replace another one.
+
+        A label that is the same as before stays that of who gave it first.
+        """
+        at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        fresh = {
+            item: Label(item, label, labeler, at)
+            for item, label in labels.items()
+            if item not in self._known or self._known[item].label != label
+        }
+        if not fresh:
+            return 0
+        replaced = sum(item in self._known for item in fresh)
+        self._write({**self._own, **fresh})
+        self._known |= fresh
+        return replaced
+
+    def adopt(self, items: Iterable[Id]) -> None:
+        """Keep what other folders know of items, which may be gone some day."""
+        theirs = {
+            item: self._known[item]
+            for item in items
+            if item in self._known and item not in self._own
+        }
+        if theirs:
+            self._write({**self._own, **theirs})
+
+    def _write(self, own: dict[Id, Label]) -> None:
+        with written_whole(self.path) as stream:
+            stream.writelines(_line(one, self.text) for one in own.values())
+        self._own = own
+
+
+def _line(one: Label, text: str) -> bytes:
+    told = {
+        "item": one.item,
+        "text": text,
+        "label": WORDS[one.label],
+        "labeler": one.labeler,
+        "at": one.at,
+    }
+    return json.dumps(told, ensure_ascii=False).encode("utf-8") + b"\n"
+
+
+def _read(path: StoragePath, text: str) -> list[Label]:
+    """Return the labels of a text in a file, none where there is no file."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError:
+        with storage_errors(path, "read"):
+            raise
+    labels = []
+    for number, line in enumerate(content.splitlines(), 1):
+        try:
+            told = parse_json(line.decode("utf-8"))
+            code = label_of(told["label"])
+            one = Label(told["item"], UNSURE if code is None else code, told["labeler"], told["at"])
+            is_whole = code is not None and isinstance(one.item, (int, str))
+            mine = told["text"] == text
+        except (KeyError, TypeError, ValueError):
+            is_whole = mine = False
+        if not is_whole:
+            raise EngineError(
+                f"{path.parent.name}/{path.name}, line {number} is damaged: it is not what was "
+                "written; restore the file, or remove the line to label that item again"
+            )
+        if mine:
+            labels.append(one)
+    return labels

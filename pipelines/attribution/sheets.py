@@ -1,0 +1,298 @@
+"""The sheets to be labelled, as CSV and as JSON Lines, and what comes back of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.attribution.labels import CHOICES, label_of
+from slicebeam.pipelines.attribution.population import positions_of
+from slicebeam.pipelines.strict_text import parse_json
+from slicebeam.transforms.storage import storage_errors, written_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from slicebeam.pipelines.attribution.population import Population
+    from slicebeam.pipelines.attribution.state import Drawn
+    from slicebeam.pipelines.changelist_discovery import Id
+    from slicebeam.transforms.storage import StoragePath
+
+_BEFORE, _AFTER = ("item", "label"), ("phase", "round", "weight")
+# Spreadsheets cut longer cells, or refuse them.
+_LONGEST_CELL = 32_000
+# What a spreadsheet would take for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# Spreadsheets round numbers.
+_ROUNDING = 1e-4
+_LARGEST_EXACT = 2**53
+_LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+def paths(folder: StoragePath, number: int) -> tuple[StoragePath, StoragePath]:
+    """Return where the two sheets of a round are."""
+    name = f"round-{number:03d}"
+    return folder / f"{name}.csv", folder / f"{name}.jsonl"
+
+
+def rows_of(population: Population, items: Sequence[Id]) -> list[dict[str, Any]]:
+    """Return the fields that show items, one mapping for each."""
+    if not items:
+        return []
+    table = population.rows(positions_of(population, items))
+    return [
+        {"item": item, **row} for item, row in zip(items, _renamed(table.to_pylist()), strict=True)
+    ]
+
+
+def _renamed(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield rows whose names are none of the sheets' own."""
+    own = {*_BEFORE, *_AFTER}
+    for row in rows:
+        yield {f"data.{name}" if name in own else name: value for name, value in row.items()}
+
+
+def write_sheets(folder: StoragePath, drawn: Drawn, population: Population) -> None:
+    """Write the items of a round that are to be labelled.
+
+    The JSON Lines come first: the CSV, which is what people open, tells that both are there.
+    """
+    facts = _facts(drawn)
+    shown = rows_of(population, drawn.asked)
+    rows = [
+        {
+            "item": row["item"],
+            "label": "",
+            **{name: value for name, value in row.items() if name != "item"},
+            **facts[row["item"]],
+        }
+        for row in shown
+    ]
+    as_csv, as_lines = paths(folder, drawn.number)
+    with written_whole(as_lines) as stream:
+        for row in rows:
+            stream.write(
+                json.dumps(row, ensure_ascii=False, default=str).encode("utf-8", "replace")
+            )
+            stream.write(b"\n")
+    fields = list(dict.fromkeys(name for row in rows for name in row)) or [*_BEFORE, *_AFTER]
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, fields, lineterminator="\r\n")
+    writer.writeheader()
+    own = {*_BEFORE, *_AFTER}
+    for row in rows:
+        writer.writerow(
+            {name: value if name in own else _cell(value) for name, value in row.items()}
+        )
+    with written_whole(as_csv) as stream:
+        stream.write(text.getvalue().encode("utf-8-sig", "replace"))
+
+
+def _facts(drawn: Drawn) -> dict[Id, dict[str, Any]]:
+    """Return the phase, the round and the weight of each item."""
+    facts: dict[Id, dict[str, Any]] = {}
+    for phase, items in (("precision", drawn.precision), ("train", drawn.train)):
+        for item in items:
+            facts[item] = {"phase": phase, "round": drawn.number, "weight": ""}
+    for item, weight in zip(drawn.recall, drawn.weights, strict=True):
+        facts[item] = {"phase": "recall", "round": drawn.number, "weight": float(f"{weight:.6g}")}
+    return facts
+
+
+def _cell(value: Any) -> Any:
+    """Return what a spreadsheet shows of a value, and does not execute."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, (dict, list)):
+        value = json.dumps(value, ensure_ascii=False, default=str)
+    text = str(value).replace("\0", "")
+    if text.startswith(_FORMULA):
+        text = f"'{text}"
+    return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of a sheet: where it is, and its cells by the names of their columns."""
+
+    place: str
+    cells: Mapping[str, Any]
+
+
+def read_sheets(folder: StoragePath, drawn: Drawn) -> dict[Id, int]:
+    """Return the labels that the sheets of a round hold, those of the CSV and of the JSON Lines.
+
+    Of a sheet that was removed nothing is read.
+
+    Raises
+    ------
+    InputError
+        A label is none, items were changed, removed, added or repeated, a weight was changed, the
+        two sheets contradict each other, or a file can't be read.
+    """
+    labels: dict[Id, int] = {}
+    for path, read in zip(paths(folder, drawn.number), (_csv_rows, _json_rows), strict=True):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            continue
+        except OSError:
+            with storage_errors(path, "read"):
+                raise
+        for item, (label, place) in _labels_in(path.name, read(path.name, content), drawn).items():
+            if labels.setdefault(item, label) != label:
+                raise InputError(
+                    f"{place}: item {item!r} has another label in the .csv of this round; make them "
+                    "the same, or empty one of the two"
+                )
+    return labels
+
+
+def _labels_in(name: str, rows: Iterator[_Row], drawn: Drawn) -> dict[Id, tuple[int, str]]:
+    """Return the labels of a sheet, each with its place."""
+    by_text = {str(item): item for item in drawn.asked}
+    facts = _facts(drawn)
+    seen: dict[Id, str] = {}
+    labels: dict[Id, tuple[int, str]] = {}
+    for row in rows:
+        item = by_text.get(_id_text(row.cells.get("item")))
+        if item is None:
+            raise InputError(
+                f"{row.place}: item {row.cells.get('item')!r} is none of this round; leave the items "
+                "as they were written (a spreadsheet may reformat them: import that column as text, "
+                "or fill the .jsonl)"
+            )
+        if item in seen:
+            raise InputError(
+                f"{row.place}: item {item!r} is in {seen[item]} already; keep one of the two rows"
+            )
+        seen[item] = row.place.rpartition(", ")[2]
+        _check_facts(row, item, facts[item])
+        given = row.cells.get("label")
+        if given is None or not str(given).strip():
+            continue
+        label = label_of(given)
+        if label is None:
+            raise InputError(f"{row.place}: label {given!r} of item {item!r}; write {CHOICES}")
+        labels[item] = label, row.place
+    lost = [item for item in drawn.asked if item not in seen]
+    if lost:
+        raise InputError(
+            f"{name}: item {lost[0]!r} is missing"
+            + (f", and {len(lost) - 1:,} more" if len(lost) > 1 else "")
+            + "; restore the row, and leave its label empty where there is none"
+        )
+    return labels
+
+
+def _id_text(value: Any) -> str:
+    """Return an item's id as it was written, where a spreadsheet made 17.0 of 17."""
+    if isinstance(value, bool):
+        return ""
+    text = str(value)
+    whole, point, rest = text.strip().partition(".")
+    if (
+        point
+        and not rest.strip("0")
+        and whole.lstrip("-").isdigit()
+        and abs(int(whole)) < _LARGEST_EXACT
+    ):
+        return whole
+    return text if text.strip() == text else text.strip()
+
+
+def _check_facts(row: _Row, item: Id, facts: Mapping[str, Any]) -> None:
+    """Refuse what was changed beside the label, where that column is still there."""
+    for name, told in facts.items():
+        value = row.cells.get(name)
+        text = "" if value is None else str(value).strip()
+        if not text or told == "":
+            continue
+        if isinstance(told, str):
+            is_same = text.casefold() == told
+        else:
+            number = _number(text)
+            is_same = number is not None and math.isclose(number, told, rel_tol=_ROUNDING)
+        if not is_same:
+            raise InputError(
+                f"{row.place}: {name} {value!r} of item {item!r}, which was drawn with {told}; "
+                "restore it, only the label is for you to fill"
+            )
+
+
+def _number(text: str) -> float | None:
+    try:
+        # Some countries write 0,5.
+        return float(text.replace(",", "."))
+    except ValueError:
+        return None
+
+
+def _csv_rows(name: str, content: bytes) -> Iterator[_Row]:
+    text = _decoded(name, content)
+    first, *rest = _LINE_END.split(text, maxsplit=1)
+    if first.strip().casefold().startswith("sep="):
+        text = "".join(rest)
+        first = _LINE_END.split(text, maxsplit=1)[0]
+    delimiter = max(",;\t", key=first.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    before = csv.field_size_limit(max(len(text), 1))
+    try:
+        header: list[str] | None = None
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            place = f"{name}, line {reader.line_num}"
+            if header is None:
+                header = [cell.strip().casefold() for cell in cells]
+                _check_header(place, header)
+                continue
+            # Some programs leave out empty cells at the end.
+            yield _Row(place, dict(zip(header, cells, strict=False)))
+        if header is None:
+            raise InputError(f"{name} is empty; restore it, or remove it to have it written again")
+    except csv.Error as error:
+        raise InputError(
+            f"{name}, line {reader.line_num}: no readable CSV ({error}); save it as CSV UTF-8"
+        ) from error
+    finally:
+        csv.field_size_limit(before)
+
+
+def _check_header(place: str, header: list[str]) -> None:
+    for column in _BEFORE:
+        if header.count(column) != 1:
+            often = "is missing" if column not in header else "occurs twice"
+            raise InputError(
+                f"{place}: column {column!r} {often} in the header {', '.join(header)[:100]!r}; "
+                "restore it"
+            )
+
+
+def _decoded(name: str, content: bytes) -> str:
+    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise InputError(f"{name}, line {line} is no UTF-8 text; save it as CSV UTF-8") from error
+
+
+def _json_rows(name: str, content: bytes) -> Iterator[_Row]:
+    for number, line in enumerate(_decoded(name, content).split("\n"), 1):
+        if not line.strip():
+            continue
+        place = f"{name}, line {number}"
+        try:
+            told = parse_json(line)
+        except ValueError as error:
+            raise InputError(f"{place}: no readable JSON ({error}); mend it") from error
+        if not isinstance(told, dict) or "item" not in told:
+            raise InputError(f"{place}: an object with 'item' and 'label' is expected")
+        yield _Row(place, told)

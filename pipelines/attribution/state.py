@@ -1,0 +1,170 @@
+"""What was drawn to be labelled, and how often it was looked: the record beside the sheets."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.changelist_discovery import Id
+from slicebeam.transforms.storage import storage_errors, written_whole
+
+if TYPE_CHECKING:
+    from slicebeam.pipelines.attribution.population import Population
+    from slicebeam.transforms.storage import StoragePath
+
+NAME = "state.json"
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Drawn(_Record):
+    """The items of a round.
+
+    Attributes
+    ----------
+    number : of the round, from 1
+    budget : labels that it might ask for
+    queries, exponent, uniform_share : of the proposal
+    precision : of the slice, a simple random sample, in the order in which they were drawn
+    recall : of the others, each draw, the same item possibly several times
+    weights : w of each of these draws
+    least_weight : the smallest w of any item that could be drawn; None without a draw
+    train : of both, to train a classifier by
+    asked : items of which no label was known, in the order of the sheet
+    """
+
+    number: int
+    budget: int
+    queries: tuple[str, ...]
+    exponent: float | None = None
+    uniform_share: float | None = None
+    precision: tuple[Id, ...] = ()
+    recall: tuple[Id, ...] = ()
+    weights: tuple[float, ...] = ()
+    least_weight: float | None = None
+    train: tuple[Id, ...] = ()
+    asked: tuple[Id, ...] = ()
+
+    @property
+    def items(self) -> tuple[Id, ...]:
+        """All items, each once."""
+        return tuple(dict.fromkeys((*self.precision, *self.recall, *self.train)))
+
+
+class State(_Record):
+    """All that the labels of a slice and a text are estimated by.
+
+    Attributes
+    ----------
+    slice_fingerprint : of the ids inside the slice and outside it
+    looks : how often it may be looked whether the labels suffice, as planned before the first one
+    looked : what was known at each look
+    """
+
+    version: Literal[1] = 1
+    slice_id: str
+    text: str
+    slice_fingerprint: str
+    size: int
+    size_outside: int
+    seed: int
+    confidence: float
+    looks: Annotated[int, Field(ge=1)]
+    least_precision: float
+    least_recall: float
+    rounds: tuple[Drawn, ...] = ()
+    looked: tuple[str, ...] = ()
+
+    @property
+    def sampling_seed(self) -> int:
+        """The seed of all draws.
+
+        That of another slice is another one, even if the user's is the same: a slice that was made
+        by labels of a sample has to be judged by one that is independent of them.
+        """
+        told = f"{self.seed}\n{self.slice_fingerprint}\n{self.text}"
+        return int.from_bytes(hashlib.sha256(told.encode()).digest()[:8], "big")
+
+    @property
+    def labelled(self) -> int:
+        """Examples of the slice that were drawn."""
+        return sum(len(one.precision) for one in self.rounds)
+
+    @property
+    def drawn(self) -> int:
+        """Draws outside the slice."""
+        return sum(len(one.recall) for one in self.rounds)
+
+    @property
+    def spent(self) -> int:
+        """The budgets of all rounds but those for training."""
+        return sum(one.budget for one in self.rounds if not one.train)
+
+
+def folder_name(slice_id: str, text: str) -> str:
+    """Return the name of the folder of a slice and a text."""
+    return f"{slice_id}-{text_hash(text)}"
+
+
+def text_hash(text: str) -> str:
+    """Return what tells a text from others."""
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def slice_fingerprint(population: Population) -> str:
+    """Return what tells the examples, and which of them are in the slice, whatever their order."""
+    digest = hashlib.sha256()
+    for part in (population.member, ~population.member):
+        hashes = np.sort(population.hashes[part])
+        digest.update(np.int64(hashes.size).tobytes())
+        digest.update(hashes.astype("<u8").tobytes())
+    return f"sha256:{digest.hexdigest()}"
+
+
+def read_state(folder: StoragePath) -> State | None:
+    """Return the record in a folder, None where there is none."""
+    path = folder / NAME
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    except OSError:
+        with storage_errors(path, "read"):
+            raise
+    try:
+        return State.model_validate_json(text)
+    except (ValidationError, ValueError) as error:
+        raise EngineError(
+            f"{folder.name}/{NAME} is damaged or of another version; restore it, or choose another "
+            "--labels-dir"
+        ) from error
+
+
+def write_state(folder: StoragePath, state: State) -> None:
+    """Write the record."""
+    with written_whole(folder / NAME) as stream:
+        stream.write(state.model_dump_json(indent=1).encode("utf-8") + b"\n")
+
+
+def check_same(state: State, population: Population) -> None:
+    """Refuse draws that were made of other examples.
+
+    Raises
+    ------
+    InputError
+        The slice, or what is outside it, has other examples now.
+    """
+    if state.slice_fingerprint != slice_fingerprint(population):
+        now = int(population.member.sum())
+        raise InputError(
+            f"slice {state.slice_id} or the data has other examples than when items were drawn "
+            f"({now:,} of {population.member.size:,} now, {state.size:,} of "
+            f"{state.size + state.size_outside:,} then); give the same --data, or draw anew in "
+            "another --labels-dir"
+        )

@@ -1,0 +1,124 @@
+"""The slice that a logistic regression makes of labels and of what was in the slice before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slicebeam.metrics.attribution.estimates import UNSURE, YES
+from slicebeam.metrics.attribution.proposal import simple_random_sample
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.attribution.labels import MISSING
+from slicebeam.pipelines.attribution.population import positions_of
+from slicebeam.pipelines.changelist_discovery import ClassifierDefinition
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.attribution.labels import LabelStore
+    from slicebeam.pipelines.attribution.population import IntArray, Population
+    from slicebeam.pipelines.attribution.state import State
+
+    FloatArray = NDArray[np.float64]
+
+# Examples of the slice, and others, whose membership is learned; more say the same again.
+_MOST_OF_EACH = 10_000
+_THRESHOLD = 0.5
+# Weight of all labels together, in that of all memberships: equal parts, so that a hundred labels
+# are heard among ten thousand memberships of which a share is wrong.
+_WEIGHT_OF_LABELS = 1.0
+_ITERATIONS = 1000
+
+
+@dataclass(frozen=True)
+class Updated:
+    """A slice by a classifier.
+
+    Attributes
+    ----------
+    definition : what it is
+    member : bool [n], the examples that are in it
+    labels : by which it was trained
+    """
+
+    definition: ClassifierDefinition
+    member: NDArray[np.bool_]
+    labels: int
+
+
+def train(population: Population, state: State, store: LabelStore, encoder: str) -> Updated:
+    """Return the slice that the labels of the train rounds make of the old one.
+
+    A logistic regression on the embeddings, with the labels as targets where there are any and the
+    old membership elsewhere. Labels of estimates train nothing.
+
+    Parameters
+    ----------
+    encoder : fingerprint of what made the embeddings
+
+    Raises
+    ------
+    InputError
+        There is no label to train by, scikit-learn is missing, or all examples or none would be in
+        the slice.
+    """
+    items = [item for one in state.rounds for item in one.train]
+    codes = store.codes(items)
+    sure = (codes != MISSING) & (codes != UNSURE)
+    labelled = [item for item, is_sure in zip(items, sure, strict=True) if is_sure]
+    if not labelled:
+        raise InputError("no label to train by is yes or no; label the sheet of the train round")
+    places = positions_of(population, labelled)
+    coefficients, intercept = _fit(population, state.sampling_seed, places, codes[sure] == YES)
+    definition = ClassifierDefinition(
+        intercept=intercept,
+        coefficients=tuple(coefficients.tolist()),
+        threshold=_THRESHOLD,
+        encoder=encoder,
+    )
+    member = population.scores(coefficients, intercept) >= _THRESHOLD
+    if member.all() or not member.any():
+        raise InputError(
+            f"{'all' if member.any() else 'none'} of the {member.size:,} examples would be in the "
+            "slice that the labels make; label more by 'slicebeam attribute sample --train', or "
+            "find other words"
+        )
+    return Updated(definition, member, len(labelled))
+
+
+def _fit(
+    population: Population, seed: int, places: IntArray, truth: NDArray[np.bool_]
+) -> tuple[FloatArray, float]:
+    """Return coefficients of the raw embeddings [D], and the intercept."""
+    from sklearn.linear_model import LogisticRegression
+
+    taken, targets, weights = [places], [truth], [np.zeros(places.size)]
+    is_labelled = np.zeros(population.member.size, bool)
+    is_labelled[places] = True
+    for is_member in (True, False):
+        rest = np.flatnonzero((population.member == is_member) & ~is_labelled)
+        some = rest[simple_random_sample(population.hashes[rest], _MOST_OF_EACH, seed=seed)]
+        taken.append(some)
+        targets.append(np.full(some.size, is_member))
+        weights.append(np.full(some.size, rest.size / max(some.size, 1)))
+    positions, target, weight = (
+        np.concatenate(taken),
+        np.concatenate(targets),
+        np.concatenate(weights),
+    )
+    # The rest of the data weighs as much as the examples that are taken of it.
+    weight *= (positions.size - places.size) / max(weight.sum(), 1.0)
+    weight[: places.size] = _WEIGHT_OF_LABELS * max(weight.sum(), 1.0) / places.size
+    if target.all() or not target.any():
+        raise InputError(
+            "all examples that could train the classifier have one label; label more of them"
+        )
+    features = population.embeddings(positions).astype(np.float64)
+    mean, deviation = features.mean(axis=0), features.std(axis=0)
+    deviation[deviation == 0] = 1.0
+    model = LogisticRegression(max_iter=_ITERATIONS)
+    model.fit((features - mean) / deviation, target, sample_weight=weight)
+    coefficients: FloatArray = model.coef_[0] / deviation
+    return coefficients, float(model.intercept_[0] - mean @ coefficients)

@@ -1,0 +1,1 @@
+"""``slicebeam define``: slices that a person describes."""

@@ -1,0 +1,84 @@
+"""Slices that are made of others: merged, or split by a predicate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.changelist_discovery import (
+    AllOfDefinition,
+    AnyOfDefinition,
+    NotDefinition,
+)
+from slicebeam.pipelines.define.new_slices import New
+from slicebeam.pipelines.edits import Edited, check_name, find_slice, merged, split
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slicebeam.pipelines.changelist import Slice
+    from slicebeam.pipelines.define.new_slices import Base, Counting
+
+_PARTS = 2
+
+
+def merged_slices(base: Base, slices: Sequence[str], name: str, counting: Counting) -> Edited:
+    """Put a slice of all their examples in the place of some slices.
+
+    Parameters
+    ----------
+    slices : as a user names them, at least two
+
+    Raises
+    ------
+    InputError
+        There are fewer, one is named twice or does not exist, or the name is taken by another.
+    """
+    found = [find_slice(base.document, one) for one in slices]
+    ids = [one.slice_id for one in found]
+    if len(set(ids)) < max(_PARTS, len(ids)):
+        raise InputError(
+            f"--slice names {len(set(ids))} of {len(ids)} slices; name two or more different ones"
+        )
+    left = tuple(one for one in base.document.slices if one.slice_id not in ids)
+    check_name(base.document.model_copy(update={"slices": left}), name)
+    definition = AnyOfDefinition(of=tuple(one.definition for one in found))
+    (new,) = base.counted([New(name, definition)], counting)
+    return merged(base.document, ids, new)
+
+
+def split_slice(
+    base: Base, one: Slice, where: str, names: Sequence[str], counting: Counting
+) -> Edited:
+    """Put the examples of a slice that satisfy a predicate, and the others, in its place.
+
+    Parameters
+    ----------
+    where : text of the predicate
+    names : of the two parts; none for names of the slice and the predicate
+
+    Raises
+    ------
+    InputError
+        The predicate or a name is wrong, or a part would have no examples.
+    """
+    from slicebeam.pipelines.define.predicates import column_types, predicate_definition
+    from slicebeam.pipelines.define.rules import text_of
+
+    if len(names) not in (0, _PARTS):
+        raise InputError(f"--name is given {len(names)} times; name both parts, or neither")
+    columns = column_types(base.uri, base.document, base.data(counting))
+    predicate = predicate_definition(where, columns)
+    text = text_of(predicate)
+    called = names or (f"{one.name} & {text}", f"{one.name} & not ({text})")
+    if called[0] == called[1]:
+        raise InputError(f"--name {called[0]!r} is given twice; name the parts differently")
+    left = tuple(other for other in base.document.slices if other is not one)
+    for name in called:
+        check_name(base.document.model_copy(update={"slices": left}), name)
+    others = NotDefinition(of=predicate)
+    parts = [
+        New(called[0], AllOfDefinition(of=(one.definition, predicate))),
+        New(called[1], AllOfDefinition(of=(one.definition, others))),
+    ]
+    return split(base.document, one.slice_id, base.counted(parts, counting))

@@ -1,0 +1,162 @@
+"""Slices of which a language model says yes: ``define --llm-filter``."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from slicebeam.metrics.attribution.estimates import UNSURE, YES
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.attribution.labels import label_of
+from slicebeam.pipelines.changelist_discovery import LlmFilterDefinition
+from slicebeam.pipelines.shift.api_file import ApiFile
+from slicebeam.pipelines.shift.calls import Item
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slicebeam.pipelines.shift.calls import Answer
+    from slicebeam.transforms.storage import StoragePath
+
+# What the prompt says where the text of an example goes, and the file where the prompt goes.
+TEXT, PROMPT = "{text}", "prompt"
+
+
+def llm_filter(
+    prompt: str,
+    llm: str,
+    ids: pa.Array,
+    texts: pa.Array,
+    folder: StoragePath,
+    budget: int,
+    on_start: Callable[[str], None],
+) -> tuple[LlmFilterDefinition, tuple[str, ...]]:
+    """Return the definition of the examples of which a language model says yes, and notes.
+
+    Examples with the same text are asked about once. Every answer is in a ledger before it is used,
+    so that nothing is paid twice: the same question goes on with what was answered, also of other
+    data.
+
+    Parameters
+    ----------
+    prompt : question with ``{text}``, best with a few answered examples before it
+    llm : YAML file of an HTTP API, as of ``slicebeam shift --api``, in which ``{prompt}`` stands for
+        the question
+    ids : int64 or string [n]
+    texts : string [n]; an example without one is not asked about, and no member
+    folder : gets the ledger's folder, ``llm-filter-<hash>``
+    budget : most calls of all runs with this ledger
+    on_start : is told what is asked, before anything is
+
+    Raises
+    ------
+    InputError
+        The prompt or the file is wrong, the budget does not suffice, the API refuses the requests,
+        or nothing is left.
+    EngineError
+        An example got no answer however often it was asked, or the ledger can't be written.
+    """
+    if TEXT not in prompt:
+        raise InputError(
+            f"--llm-filter: the prompt has no {TEXT}, so that the model would not see the example; "
+            "write it where the example's text goes"
+        )
+    if budget < 1:
+        raise InputError(f"--budget {budget}: at least one call is needed")
+    api = _api(llm)
+    codes = texts.dictionary_encode()
+    distinct = codes.dictionary.to_pylist()
+    answers, lost = _bought(api, prompt, distinct, folder, budget, on_start)
+    said = np.array([_label(api, answers.get(text)) for text in distinct], np.int8)
+    at = codes.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)
+    member = np.append(said == YES, np.False_)[at]
+    if not member.any():
+        raise InputError("the model says yes to no example; mend the prompt, or ask something else")
+    notes = [f"the model says yes to {int(member.sum()):,} of {len(ids):,} examples"]
+    unclear = int((np.append(said == UNSURE, np.False_)[at]).sum())
+    if unclear:
+        notes.append(f"of {unclear:,} it says neither yes nor no; they are no members")
+    if texts.null_count:
+        notes.append(f"{texts.null_count:,} examples without a text are no members")
+    if lost:
+        notes.append(f"{lost:,} calls were paid perhaps and never answered; they count as unclear")
+    chosen = tuple(ids.filter(pa.array(member)).to_pylist())
+    return LlmFilterDefinition(prompt=prompt, model=llm, ids=chosen), tuple(notes)
+
+
+def _api(llm: str) -> ApiFile:
+    try:
+        api = ApiFile.read(llm, os.environ)
+    except InputError as error:
+        raise InputError(str(error).replace("--api", "--llm")) from None
+    other = [name for name in api.columns if name != PROMPT]
+    if other or not api.columns:
+        wrong = f"there is no column {other[0]!r} here" if other else "the question is not in it"
+        raise InputError(
+            f"{llm}: {wrong}; write {{{PROMPT}}}, and nothing else in braces, where the question goes"
+        )
+    return api
+
+
+def _bought(
+    api: ApiFile,
+    prompt: str,
+    texts: list[str],
+    folder: StoragePath,
+    budget: int,
+    on_start: Callable[[str], None],
+) -> tuple[dict[str, Answer], int]:
+    """Return the answer about each text that has one, and how many calls were lost for good."""
+    from slicebeam.pipelines.shift.http_api import HttpApi
+    from slicebeam.pipelines.shift.ledger import Ledger
+
+    identity = {"api": api.identity, "prompt": _hash(prompt)}
+    place = folder / f"llm-filter-{_hash(api.identity + prompt)[:16]}"
+    keys = {_hash(text): text for text in texts}
+    items = [Item(key, {PROMPT: prompt.replace(TEXT, text)}) for key, text in keys.items()]
+    counts = api.lost_calls == "count"
+    with (
+        Ledger.open(place, identity, count_lost=counts, redact=api.redact) as ledger,
+        HttpApi(api, lambda value: _word(value) is not None) as http,
+    ):
+        ledger.reread(api.answer_in)
+        gone = ledger.lost if counts else {}
+        missing = sum(key not in ledger.answers and key not in gone for key in keys)
+        if ledger.calls + missing > budget:
+            raise InputError(
+                f"--budget {budget:,} is not enough to ask about all {len(keys):,} different texts: "
+                f"{missing:,} more calls are needed, {ledger.calls:,} are paid; give --budget "
+                f"{ledger.calls + missing}"
+            )
+        on_start(_asked(api, len(keys), missing))
+        http.buy(items, ledger, budget)
+        found = {text: ledger.answers[key] for key, text in keys.items() if key in ledger.answers}
+        return found, sum(key in ledger.lost for key in keys) if counts else 0
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _asked(api: ApiFile, texts: int, missing: int) -> str:
+    told = f"asking about {missing:,} of {texts:,} different texts"
+    if api.price is not None:
+        told += f", for about {missing * api.price:,.2f} {api.currency}"
+    return told
+
+
+def _label(api: ApiFile, answer: Answer | None) -> int:
+    """Return what an answer says, `UNSURE` where it is none."""
+    if answer is None or answer.problem is not None:
+        return UNSURE
+    word = _word(api.class_of(answer.value))
+    return UNSURE if word is None else word
+
+
+def _word(value: Any) -> int | None:
+    """Return the label that a model's answer is; models like to end a word by a full stop."""
+    return None if value is None else label_of(str(value).strip().strip(".!\"'*` "))

@@ -1,0 +1,200 @@
+"""Slices that a person makes, counted on the data, and the revision that holds them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import InputError, printable
+from slicebeam.pipelines.changelist import Origin
+from slicebeam.pipelines.changelist_files import read_search
+from slicebeam.pipelines.define.rules import slice_id_of
+from slicebeam.pipelines.revisions import base_of, later_revision, publish_revision
+from slicebeam.transforms.predicates import shortened
+from slicebeam.transforms.storage import storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slicebeam.pipelines.changelist import SearchChangeList, Slice
+    from slicebeam.pipelines.changelist_discovery import AnyDefinition
+    from slicebeam.pipelines.edits import Edited
+    from slicebeam.transforms.storage import StoragePath
+
+
+@dataclass(frozen=True)
+class New:
+    """A slice that is to be counted.
+
+    Attributes
+    ----------
+    method : how it came to be, as an `Origin` has it
+    """
+
+    name: str
+    definition: AnyDefinition
+    method: Any = "manual"
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Where slices are counted.
+
+    Attributes
+    ----------
+    data : files or globs; none for those that the document is about
+    runner_config, runner_option : the engine
+    """
+
+    data: tuple[str, ...] = ()
+    runner_config: str = "direct"
+    runner_option: tuple[str, ...] = ()
+
+
+@dataclass
+class Base:
+    """The document that is edited.
+
+    Attributes
+    ----------
+    uri : its path
+    document : what is in it
+    notes : what the user is to know
+    """
+
+    uri: str
+    document: SearchChangeList
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, changelist: str) -> Base:
+        """Return the document of a path, or the last revision of that in a folder."""
+        uri = base_of(changelist)
+        base = cls(uri, read_search(uri, "--changelist"))
+        later = later_revision(storage_path(uri).parent, base.document)
+        if later is not None:
+            base.notes.append(
+                f"{later.name} is a later revision; this one goes on from revision "
+                f"{base.document.revision}"
+            )
+        return base
+
+    def data(self, counting: Counting) -> tuple[str, ...]:
+        """Return the files or globs of the examples."""
+        return counting.data or self.document.dataset.uri
+
+    def counted(self, wanted: Sequence[New], counting: Counting) -> list[Slice]:
+        """Return new slices with their sizes and changes.
+
+        Raises
+        ------
+        InputError
+            A slice is defined like one of the document, or has no examples; the data is wrong.
+        """
+        from slicebeam.pipelines.discovery.measuring import measured
+
+        known = {one.slice_id: one.name for one in self.document.slices}
+        ids = [slice_id_of(one.definition) for one in wanted]
+        for slice_id in ids:
+            if slice_id in known:
+                raise InputError(
+                    f"slice {slice_id}, {shortened(known[slice_id])!r}, is defined in the same way; "
+                    "there is nothing to add"
+                )
+        found = measured(
+            self.document,
+            [(one.name, one.definition) for one in wanted],
+            data=counting.data or None,
+            changelist_uri=self.uri,
+            runner_config=counting.runner_config,
+            runner_option=counting.runner_option,
+        )
+        slices = []
+        for slice_id, one, counted in zip(ids, wanted, found, strict=True):
+            if counted.size.n == 0:
+                raise InputError(
+                    f"slice {shortened(one.name)!r} would have no examples; define it otherwise"
+                )
+            told = {
+                "slice_id": slice_id,
+                "name": one.name,
+                "definition": one.definition,
+                "origin": Origin(method=one.method),
+            }
+            slices.append(counted.model_copy(update=told))
+        return slices
+
+    def publish(self, edited: Edited) -> Published:
+        """Write the edited document as the next revision."""
+        document, path = publish_revision(self.uri, self.document, edited.document, (edited.edit,))
+        before = {one.slice_id: one for one in self.document.slices}
+        changed = tuple(one for one in document.slices if before.get(one.slice_id) != one)
+        return Published(document, path, changed, tuple(self.notes))
+
+
+@dataclass(frozen=True)
+class Published:
+    """A revision.
+
+    Attributes
+    ----------
+    document, path : as it was written, and where
+    changed : its slices that are new, or are not what they were
+    notes : what the user is to know
+    """
+
+    document: SearchChangeList
+    path: StoragePath
+    changed: tuple[Slice, ...]
+    notes: tuple[str, ...]
+
+    def show(self, said: str, *, quiet: bool, as_json: bool) -> None:
+        """Tell what was done in a sentence, and where the revision is."""
+        edit = self.document.edits[-1]
+        if as_json:
+            told = {
+                "summary": said,
+                "changelist": str(self.path),
+                "revision": self.document.revision,
+                "op": edit.op,
+                "target": edit.target,
+                "slices": [_told(one) for one in self.changed],
+                "notes": list(self.notes),
+            }
+            sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+        elif not quiet:
+            for note in self.notes:
+                sys.stderr.write(f"note: {printable(note)}\n")
+            for line in (said, *map(_line, self.changed)):
+                sys.stdout.write(f"{printable(line)}\n")
+            sys.stdout.write(f"{self.path}\n")
+
+
+def _told(one: Slice) -> dict[str, Any]:
+    """Return what ``--json`` prints of a slice, by the primary metric."""
+    change = one.changes[0]
+    delta = change.delta
+    return {
+        "slice_id": one.slice_id,
+        "slice": one.name,
+        "n": one.size.n,
+        "metric": change.metric,
+        "value": change.after.value,
+        "delta": None if delta is None else delta.value,
+        "lo": None if delta is None else delta.lo,
+        "hi": None if delta is None else delta.hi,
+    }
+
+
+def _line(one: Slice) -> str:
+    told = _told(one)
+    text = f"  {one.slice_id}  {one.name}: {one.size.n:,} examples ({one.size.share:.1%})"
+    if told["value"] is not None:
+        text += f", {told['metric']} {told['value']:.4g}"
+    if told["delta"] is not None:
+        text += f", {told['delta']:+.4g}"
+    if told["lo"] is not None and told["hi"] is not None:
+        text += f" [{told['lo']:+.4g}, {told['hi']:+.4g}]"
+    return text

@@ -1,0 +1,92 @@
+"""Slices that are defined by a predicate: ``define --where``, and what ``edit split`` splits by."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.changelist_discovery import PredicateDefinition
+from slicebeam.pipelines.changelist_parts import Condition, Predicate
+from slicebeam.transforms.conditions import holds
+from slicebeam.transforms.domains import arrow_type
+from slicebeam.transforms.files import expand_paths, file_format
+from slicebeam.transforms.predicate_text import parse_predicate
+from slicebeam.transforms.sources import StoredFile, open_parquet
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from slicebeam.pipelines.changelist import SearchChangeList
+
+# What an earlier run says of how files are read, besides their columns.
+_HOW_READ = ("format", "column_names", "skip_rows")
+
+
+def predicate_definition(text: str, columns: Mapping[str, pa.DataType]) -> PredicateDefinition:
+    """Return the definition that a predicate's text gives.
+
+    Parameters
+    ----------
+    text : such as ``age in [37, 41) & sex = Female``
+    columns : types of the columns
+
+    Raises
+    ------
+    InputError
+        It is no predicate, or does not fit the columns.
+    """
+    try:
+        conditions = parse_predicate(text, columns)
+        for one in conditions:
+            holds(pa.nulls(0, columns[one.field]), one)
+    except InputError as error:
+        raise InputError(f"--where: {error}") from error
+    told = tuple(Condition(field=one.field, op=_op(one.op), value=one.value) for one in conditions)
+    return PredicateDefinition(predicate=Predicate(all=told))
+
+
+def _op(text: str) -> Any:
+    # pydantic checks that it is one of the known ones.
+    return text
+
+
+def column_types(
+    changelist_uri: str, document: SearchChangeList, data: Sequence[str]
+) -> dict[str, pa.DataType]:
+    """Return the types of the columns that a predicate may be about.
+
+    Those of the data, and those that discovery added to it, such as ``cluster@25``.
+
+    Parameters
+    ----------
+    changelist_uri : path of the document
+    data : the files or globs that it is about, or others with the same columns
+    """
+    schema = _schema(changelist_uri, document, expand_paths(data))
+    found = {one.name: arrow_type(one.data_type) for one in document.dataset.domains}
+    return {**found, **dict(zip(schema.names, schema.types, strict=True))}
+
+
+def _schema(changelist_uri: str, document: SearchChangeList, files: Sequence[str]) -> pa.Schema:
+    earlier = document.provenance.config
+    if all(file_format(path, earlier.get("format")) == "parquet" for path in files):
+        return open_parquet([StoredFile(path, path) for path in files]).schema
+    # What type a column of text is of shows only when all of it was read.
+    from slicebeam.pipelines.check_config import check_config
+    from slicebeam.pipelines.launch import start_engine
+    from slicebeam.pipelines.preparation import read_source
+    from slicebeam.pipelines.work_folder import WorkFolder
+
+    told = {name: earlier[name] for name in _HOW_READ if name in earlier}
+    with tempfile.TemporaryDirectory(prefix="slicebeam-") as folder:
+        options = {**told, "data": files, "output": folder, "changelist": changelist_uri}
+        config = check_config(options)
+        with start_engine("direct", ()) as engine:
+            work = WorkFolder(Path(folder) / "work")
+            work.begin(config, files, resume=False)
+            with work:
+                return read_source(config, files, work, engine).schema

@@ -1,0 +1,121 @@
+"""``slicebeam discover``: slices of unstructured data, found by their embeddings."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from slicebeam.metrics.discovery.change import z_score
+from slicebeam.metrics.registry import metric
+from slicebeam.pipelines.discovery.description import with_discovery
+from slicebeam.pipelines.discovery.membership import MEMBERSHIP_FILE, write_membership
+from slicebeam.pipelines.discovery.model import MODEL_FILE
+from slicebeam.pipelines.discovery.preparation import prepare_discovery
+from slicebeam.pipelines.iterations import Iterations
+from slicebeam.pipelines.results import collect, says_more
+from slicebeam.pipelines.search import Further, Published, Steps, run_steps, searched_names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.changelist import SearchChangeList
+    from slicebeam.pipelines.discover_config import DiscoverConfig
+    from slicebeam.pipelines.preparation import Prepared
+    from slicebeam.pipelines.report import Report
+    from slicebeam.pipelines.results import Results
+    from slicebeam.pipelines.runner import Engine
+    from slicebeam.pipelines.terminal import Terminal
+    from slicebeam.pipelines.work_folder import WorkFolder
+
+
+def discover(
+    data: Any, /, *, resume: bool = False, progress: bool = False, **options: Any
+) -> Report:
+    """Find the groups of examples on which a model is worse, or changed, as ``slicebeam discover``.
+
+    Parameters
+    ----------
+    data : a pandas or Arrow table, or paths or globs of files
+    resume : go on where a stopped run was
+    progress : tell on stderr how far it is
+    options : those of the command, with ``_`` for ``-``; without ``output`` nothing is published
+
+    Raises
+    ------
+    InputError
+        The options or the data are wrong.
+    EngineError
+        The engine, the storage or what embeds texts failed.
+    """
+    from slicebeam.pipelines.report import reported
+
+    return reported("discover", data, options, resume=resume, progress=progress)
+
+
+def run_discovery(
+    config: DiscoverConfig,
+    engine: Engine,
+    terminal: Terminal,
+    *,
+    resume: bool = False,
+    asked: str | None = None,
+) -> Published:
+    """Discover slices and publish what was found.
+
+    Raises
+    ------
+    InputError
+        The options or the data are wrong.
+    EngineError
+        The engine, the storage or what embeds texts failed; what is finished stays in the work folder.
+    """
+    steps = Steps(
+        prepare_discovery,
+        Iterations,
+        collect,
+        searched_names,
+        discovery_order,
+        Further((MODEL_FILE, MEMBERSHIP_FILE), further),
+    )
+    return run_steps(config, steps, engine, terminal, earlier=None, resume=resume, asked=asked)
+
+
+def further(
+    config: DiscoverConfig,
+    prepared: Prepared,
+    changelist: SearchChangeList,
+    streams: Sequence[IO[bytes]],
+    work: WorkFolder,
+    engine: Engine,
+) -> SearchChangeList:
+    """Write the model and who is a member of what, and return the document with both."""
+    discovered = prepared.discovered
+    if discovered is None:
+        raise TypeError("a discovery that discovered nothing")
+    model, membership = streams
+    discovered.model.write(model)
+    clusters = discovered.model.clusters
+    write_membership(membership, discovered.beside, clusters, is_split=config.loss_weight > 0)
+    return with_discovery(config, prepared, changelist, work, engine)
+
+
+def discovery_order(results: Results, config: DiscoverConfig) -> NDArray[np.int64]:
+    """Return the slices to report, those first that surely changed most.
+
+    These are the significant slices that say more than those above them, each set of examples once,
+    by z of DISCOVERY's rule: |mean D|/sqrt((variance of D + .05)/n). For a metric that is no mean over
+    the examples of a slice, the variance is that which the interval tells.
+    """
+    first, own, space = results.metrics[0], metric(config.metric[0]), results.space
+    shown = says_more(first.label) & (results.same_as == results.keys)
+    chosen = np.flatnonzero(shown)
+    n = results.sizes[chosen]
+    variance = own.change_variance(results.sums[chosen], space)
+    if variance is None:
+        # Of an interval of 95 %.
+        variance = np.square((first.high[chosen] - first.low[chosen]) / 3.92) * n
+    z = z_score(first.delta[chosen], np.nan_to_num(variance), n)
+    return chosen[np.lexsort((results.keys[chosen], results.levels[chosen], -z))]

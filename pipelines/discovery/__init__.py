@@ -1,0 +1,1 @@
+"""Slices of unstructured data: how they are found, told, and kept."""

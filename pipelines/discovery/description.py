@@ -1,0 +1,365 @@
+"""What the document tells of discovered slices: how they changed, in words, and by examples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import expit
+
+from slicebeam.metrics.discovery.candidate_phrases import candidate_phrases
+from slicebeam.metrics.discovery.change import z_score
+from slicebeam.metrics.discovery.coverage import of_partition
+from slicebeam.metrics.discovery.fitting import is_converged
+from slicebeam.metrics.discovery.phrases import best_phrases, scored
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.changelist_discovery import (
+    Discovery,
+    Found,
+    Overlap,
+    Phrase,
+    PredicateDefinition,
+    Resolution,
+    ShownExample,
+)
+from slicebeam.pipelines.discovery.llm_phrases import is_model, phrases_of_model
+from slicebeam.pipelines.discovery.rows import read_rows
+from slicebeam.transforms.clusters import is_cluster_field
+from slicebeam.transforms.describe_slices import DescribeSlices
+from slicebeam.transforms.example_losses import has_losses
+from slicebeam.transforms.pass_over_files import PassOverFiles
+from slicebeam.transforms.predicates import Singleton
+from slicebeam.transforms.storage import matching, storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.changelist import SearchChangeList, Slice
+    from slicebeam.pipelines.discover_config import DiscoverConfig
+    from slicebeam.pipelines.discovery.preparation import Discovered
+    from slicebeam.pipelines.preparation import Prepared
+    from slicebeam.pipelines.runner import Engine
+    from slicebeam.pipelines.work_folder import WorkFolder
+    from slicebeam.transforms.describe_slices import Description
+
+# Slices of which the document tells how many examples improved, at most.
+_ASSESSED = 100
+# Examples of each role, and phrases, of a described slice.
+_EXAMPLES, _PHRASES = 10, 5
+# Texts of a slice, and of other examples, that a language model is shown.
+_SHOWN_TO_MODEL = 30
+# What shows an example is cut to so many characters.
+_LONGEST_SHOWN = 300
+# CPU time of an example in the pass, measured.
+_SECONDS_PER_ROW = 1e-5
+_LEAST_JOB_SECONDS = 2.0
+# How many notes of derived files are read together.
+_FILES_PER_GROUP = 8
+
+
+def with_discovery(
+    config: DiscoverConfig,
+    prepared: Prepared,
+    changelist: SearchChangeList,
+    work: WorkFolder,
+    engine: Engine,
+) -> SearchChangeList:
+    """Return a document with what discovery knows of its slices, and how they were found."""
+    discovered = prepared.discovered
+    if discovered is None:
+        raise TypeError("a discovery that discovered nothing")
+    assessed = changelist.slices[: max(_ASSESSED, config.slices)]
+    describing = _describing(config, discovered, assessed, work)
+    description = describing.total(_passed(describing, prepared, work, engine))
+    phrases = _phrases(config, discovered, description)
+    shown = _shown(config, discovered, description, assessed[: config.slices])
+    slices = tuple(
+        _discovered_slice(one).model_copy(
+            update={"found": _found(at, config, description, phrases, shown, assessed)}
+        )
+        if at < len(assessed)
+        else _discovered_slice(one)
+        for at, one in enumerate(changelist.slices)
+    )
+    discovery = _discovery(config, prepared, discovered, description)
+    return changelist.model_copy(update={"slices": slices, "discovery": discovery})
+
+
+def _discovered_slice(one: Slice) -> Slice:
+    """Return a slice that tells that a mixture found it, if a mixture did."""
+    definition = one.definition
+    is_found = isinstance(definition, PredicateDefinition) and any(
+        is_cluster_field(condition.field) for condition in definition.predicate.all
+    )
+    if not is_found:
+        return one
+    return one.model_copy(update={"origin": one.origin.model_copy(update={"method": "mixture"})})
+
+
+def _describing(
+    config: DiscoverConfig,
+    discovered: Discovered,
+    slices: Sequence[Slice],
+    work: WorkFolder,
+) -> DescribeSlices:
+    conditions = tuple(
+        tuple(Singleton(each.field, each.op, each.value) for each in one.definition.predicate.all)
+        for one in slices
+        if isinstance(one.definition, PredicateDefinition)
+    )
+    mixtures = discovered.model.clusters.mixtures
+    return DescribeSlices(
+        conditions,
+        {field: mixture.components for field, mixture in mixtures.items()},
+        discovered.files.dimensions,
+        work.path / "embeddings",
+        discovered.beside,
+        _EXAMPLES,
+        has_losses(config.metric[0]),
+        discovered.embedding.encoder is not None and bool(config.text or config.phrases),
+        discovered.sample if discovered.embedding.encoder is not None else None,
+    )
+
+
+def _passed(
+    describing: DescribeSlices, prepared: Prepared, work: WorkFolder, engine: Engine
+) -> list[Any]:
+    notes = matching(work.path / "derived", "*.json")
+    groups = [
+        [str(path) for path in notes[begin : begin + _FILES_PER_GROUP]]
+        for begin in range(0, len(notes), _FILES_PER_GROUP)
+    ]
+    seconds = prepared.rows * _SECONDS_PER_ROW
+    if engine.workers == 1 or seconds < _LEAST_JOB_SECONDS:
+        return [describing([storage_path(path) for path in group]) for group in groups]
+    transform = PassOverFiles(describing, groups, work.folder("describing"))
+    if work.done("describing/passed") is None:
+        engine.end_earlier("describing")
+        work.empty_folder("describing")
+        engine.run(
+            lambda pipeline: pipeline | "Describe" >> transform, "describing", seconds=seconds
+        )
+        work.finish("describing/passed", {})
+    return transform.read()
+
+
+def _phrases(
+    config: DiscoverConfig, discovered: Discovered, description: Description
+) -> list[tuple[Phrase, ...]]:
+    """Return the phrases of each described slice."""
+    if description.overall is None or discovered.embedding.encoder is None:
+        return []
+    source: Any = "corpus"
+    if config.phrases and is_model(config.phrases):
+        source = "llm"
+        candidates = phrases_of_model(
+            config.phrases,
+            _groups(discovered, description, config.slices),
+            storage_path(config.output),
+        )
+    elif config.phrases:
+        source = "given"
+        candidates = given_phrases(config.phrases)
+    else:
+        candidates = _of_corpus(discovered, description, config.slices)
+    if not candidates:
+        return []
+    scores = scored(
+        description.overall, description.embeddings, discovered.embedding.queries(candidates)
+    )
+    best = best_phrases(scores, candidates, _PHRASES)
+    return [
+        tuple(
+            Phrase(text=one.text, score=one.score, correlation=one.correlation, source=source)
+            for one in own
+        )
+        for own in best
+    ]
+
+
+def _groups(
+    discovered: Discovered, description: Description, described: int
+) -> list[tuple[list[str], list[str]]]:
+    """Return of each described slice some texts of its examples, and of others."""
+    rows, texts = _sampled(discovered, description)
+    groups = []
+    for inside in description.inside[:described]:
+        own = [texts[at][:_LONGEST_SHOWN] for at in rows[inside][:_SHOWN_TO_MODEL].tolist()]
+        rest = [texts[at][:_LONGEST_SHOWN] for at in rows[~inside][:_SHOWN_TO_MODEL].tolist()]
+        groups.append((own, rest))
+    return groups
+
+
+def _of_corpus(discovered: Discovered, description: Description, described: int) -> list[str]:
+    if discovered.sample is None:
+        return []
+    places, texts = _sampled(discovered, description)
+    chosen = [texts[at] for at in places.tolist()]
+    return candidate_phrases(chosen, members=description.inside[:described])
+
+
+def _sampled(
+    discovered: Discovered, description: Description
+) -> tuple[NDArray[np.int64], list[str]]:
+    """Return where the tested examples of the sample are in it, as `Description.inside` has them."""
+    if discovered.sample is None:
+        raise TypeError("no texts")
+    rows, texts = discovered.sample.read()
+    return np.searchsorted(rows, description.sampled), texts
+
+
+def given_phrases(uri: str) -> list[str]:
+    """Return the phrases of a file, each once.
+
+    Raises
+    ------
+    InputError
+        There is no such file, or no phrase in it, or it is no text.
+    """
+    path = storage_path(uri, "--phrases")
+    try:
+        lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
+    except FileNotFoundError as error:
+        raise InputError(f"--phrases {uri}: no such file") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"--phrases {uri}: it can't be read; write a phrase a line as UTF-8"
+        ) from error
+    phrases = list(dict.fromkeys(filter(None, lines)))
+    if not phrases:
+        raise InputError(f"--phrases {uri}: it holds no phrase; write one a line")
+    return phrases
+
+
+def _shown(
+    config: DiscoverConfig,
+    discovered: Discovered,
+    description: Description,
+    slices: Sequence[Slice],
+) -> list[tuple[ShownExample, ...]]:
+    """Return the examples that show each described slice."""
+    shift = _shift(config, description)
+    chosen = [description.typical.shown(at, shift=shift) for at in range(len(slices))]
+    rows = np.unique([one.row for own in chosen for one in own]).astype(np.int64)
+    if not rows.size:
+        return [() for _ in slices]
+    columns = [name for name in (config.text, *config.features) if name]
+    read = [*columns, *([config.example_id] if config.example_id else [])]
+    table = read_rows(discovered.source, rows, read)
+    place = {row: at for at, row in enumerate(rows.tolist())}
+    return [
+        tuple(
+            ShownExample(
+                role=one.role,
+                id=table.column(config.example_id)[place[one.row]].as_py()
+                if config.example_id
+                else None,
+                row=one.row,
+                membership=float(expit(one.log_odds)),
+                change=None if np.isnan(one.change) else one.change,
+                display=_display(table, columns, place[one.row]),
+            )
+            for one in own
+        )
+        for own in chosen
+    ]
+
+
+def _display(table: pa.Table, columns: Sequence[str], at: int) -> dict[str, Any]:
+    """Return what shows an example, as JSON has it."""
+    shown: dict[str, Any] = {}
+    for name in columns:
+        value = table.column(name)[at].as_py()
+        if isinstance(value, str) and len(value) > _LONGEST_SHOWN:
+            value = value[: _LONGEST_SHOWN - 1] + "…"
+        is_plain = isinstance(value, (str, int, float, bool)) and value == value  # noqa: PLR0124
+        shown[name] = value if is_plain or value is None else str(value)
+    return shown
+
+
+def _shift(config: DiscoverConfig, description: Description) -> float:
+    """Return what is added to D: the mean loss, where there is one model."""
+    if config.comparison == "baseline" or description.assessment is None:
+        return 0.0
+    return -float(description.assessment.overall.mean[0])
+
+
+def _found(
+    at: int,
+    config: DiscoverConfig,
+    description: Description,
+    phrases: Sequence[tuple[Phrase, ...]],
+    shown: Sequence[tuple[ShownExample, ...]],
+    assessed: Sequence[Slice],
+) -> Found:
+    facts: dict[str, Any] = {}
+    assessment = description.assessment
+    baseline = config.comparison == "baseline"
+    if assessment is not None:
+        own = assessment.slices
+        mean = own.mean if baseline else assessment.difference
+        facts["z"] = float(z_score(mean, own.variance, own.n)[at])
+        if baseline:
+            facts["improved"] = int(own.improved[at])
+            facts["degraded"] = int(own.degraded[at])
+            facts["tied"] = int(own.tied[at])
+            facts["opposite_to_global"] = bool(assessment.opposite_to_global[at])
+    if at < config.slices:
+        jaccard = description.overlap.jaccard[at]
+        facts["overlaps"] = tuple(
+            Overlap(slice_id=other.slice_id, jaccard=float(jaccard[number]))
+            for number, other in enumerate(assessed[: config.slices])
+            if number != at and jaccard[number] > 0
+        )
+        facts["phrases"] = phrases[at] if phrases else ()
+        facts["examples"] = shown[at]
+    return Found(**facts)
+
+
+def _discovery(
+    config: DiscoverConfig, prepared: Prepared, discovered: Discovered, description: Description
+) -> Discovery:
+    axes = discovered.model.clusters.axes
+    own = discovered.embedding.encoder
+    shaped = sum(discovered.files.shaping)
+    return Discovery(
+        encoder=config.used_encoder or "none",
+        encoder_fingerprint=own.fingerprint if own is not None else f"column {config.embedding}",
+        embedding_field=config.embedding,
+        text_field=config.text,
+        dimensions=discovered.files.dimensions,
+        kept_dimensions=discovered.files.dimensions if axes is None else len(axes.variances),
+        kept_variance=1.0
+        if axes is None or axes.total_variance == 0
+        else float(axes.variances.sum() / axes.total_variance),
+        loss_weight=config.loss_weight,
+        discovery_share=config.discovery_share if config.loss_weight else None,
+        discovery_examples=shaped,
+        evaluation_examples=prepared.rows,
+        mixture_fingerprint=discovered.model.fingerprint,
+        resolutions=tuple(_resolutions(discovered, description)),
+        described=config.slices,
+    )
+
+
+def _resolutions(discovered: Discovered, description: Description) -> Iterator[Resolution]:
+    for field, mixture in discovered.model.clusters.mixtures.items():
+        history = discovered.fitted.likelihoods[field]
+        facts: dict[str, Any] = {}
+        if field in description.components:
+            sums = description.components[field]
+            coverage = of_partition(sums)
+            facts["nonempty"] = int(np.count_nonzero(sums.n))
+            facts["r2"] = None if np.isnan(coverage.r2) else float(coverage.r2)
+            facts["r2_expected"] = float(coverage.expected)
+        yield Resolution(
+            field=field,
+            components=mixture.components,
+            iterations=len(history),
+            converged=is_converged(history),
+            mean_log_likelihood=float(history[-1]),
+            **facts,
+        )

@@ -1,0 +1,205 @@
+"""Reads data whose examples have embeddings: where they come from, and writes them once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.discovery.fitting import EmbeddedFiles
+from slicebeam.pipelines.preparation import chunk_rows
+from slicebeam.pipelines.stage import Stage
+from slicebeam.transforms.embed_examples import EmbedExamples
+from slicebeam.transforms.embeddings import Embedding
+from slicebeam.transforms.encoders.lsa import LsaEncoder
+from slicebeam.transforms.encoders.registry import encoder, needs_fit
+from slicebeam.transforms.extract_slice_keys import ExtractPredictions, ReadExamples
+from slicebeam.transforms.sample_texts import SampleTexts, TextSample
+from slicebeam.transforms.shards import read_all_facts
+from slicebeam.transforms.sources import read_split
+from slicebeam.transforms.storage import matching
+from slicebeam.transforms.stored_encoder import StoredEncoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.data_config import DataConfig
+    from slicebeam.pipelines.runner import Engine
+    from slicebeam.pipelines.work_folder import WorkFolder
+    from slicebeam.transforms.embed_examples import Embedded
+    from slicebeam.transforms.encoders.registry import Encoder
+    from slicebeam.transforms.extract_slice_keys import Encoding
+    from slicebeam.transforms.sources import Source
+    from slicebeam.transforms.storage import StoragePath
+
+# Texts that an encoder is fitted to, and that phrases are taken from, at most.
+TEXTS = 20_000
+# Numbers of an embedding that take as much memory of a chunk as a column does.
+_NUMBERS_PER_COLUMN = 4
+# Dimensions that are assumed of an encoder, for the size of a chunk.
+_LARGEST_USUAL = 1536
+# CPU time of reading a value or a number of an embedding, measured on 5,000 x 64.
+_SECONDS_PER_NUMBER = 4e-9
+# The same of embedding a text by whatever does it fastest.
+_SECONDS_PER_TEXT = 5e-5
+
+
+@dataclass(frozen=True)
+class EmbeddingFields:
+    """How a user names what describes an example.
+
+    Attributes
+    ----------
+    embedding : column of vectors
+    text : column of texts
+    encoder : what embeds texts
+    cache : folder that keeps what was embedded
+    """
+
+    embedding: str | None
+    text: str | None
+    encoder: str | None
+    cache: StoragePath
+
+    def check(self, source: Source) -> None:
+        """Raise an InputError where a column is not there."""
+        for name, option in ((self.embedding, "--embedding"), (self.text, "--text")):
+            if name:
+                source.column_type(name, option)
+
+    def chunked(self, config: DataConfig, source: Source) -> Source:
+        """Return the source, of which fewer examples are read at a time where embeddings are long."""
+        width = _LARGEST_USUAL
+        if self.embedding:
+            # The first vector tells the length of all.
+            first = next(read_split(source.in_chunks(1), source.splits[0], [self.embedding]))
+            value = first.table.column(0)[0].as_py()
+            width = len(value) if isinstance(value, list) else 1
+        columns = len(source.schema) + width // _NUMBERS_PER_COLUMN
+        return source.in_chunks(chunk_rows(config, columns))
+
+    def sample(self, source: Source, seed: int, work: WorkFolder) -> TextSample | None:
+        """Return which texts are sampled; None where there are none."""
+        if self.text is None:
+            return None
+        share = min(1.0, TEXTS / source.rows)
+        return TextSample(self.text, share, seed, work.folder("texts"))
+
+
+def sample_texts(sample: TextSample, source: Source, work: WorkFolder, engine: Engine) -> None:
+    """Write the sampled texts, unless they are written."""
+    if work.done("sampled") is not None:
+        return
+    engine.run(
+        lambda pipeline: (
+            pipeline
+            | "Read examples" >> ReadExamples(source, [sample.column])
+            | "Sample texts" >> SampleTexts(sample)
+        ),
+        "texts",
+        seconds=source.rows * _SECONDS_PER_TEXT / 10,
+    )
+    work.check_data()
+    work.finish("sampled", {})
+
+
+def embedding_of(
+    fields: EmbeddingFields,
+    sample: TextSample | None,
+    seed: int,
+    folder: StoragePath,
+    fitted: Mapping[str, NDArray[Any]] | None = None,
+) -> Embedding:
+    """Return where embeddings come from.
+
+    Parameters
+    ----------
+    fields : as the user names them
+    sample : texts that an encoder is fitted to, if it has to be
+    seed : of the fit
+    folder : for an encoder that is fitted, which is sent to workers by its path
+    fitted : arrays of an encoder that was fitted before
+    """
+    own: Encoder | None = None
+    if fields.encoder is not None and needs_fit(fields.encoder):
+        if fitted:
+            own = StoredEncoder.written(LsaEncoder.from_arrays(fitted), folder / "lsa.arrow")
+        elif sample is not None:
+            _, texts = sample.read()
+            own = StoredEncoder.written(LsaEncoder.fit(texts, seed=seed), folder / "lsa.arrow")
+    elif fields.encoder is not None:
+        own = encoder(fields.encoder, cache=fields.cache)
+    return Embedding(fields.embedding, fields.text, own)
+
+
+def embed(
+    source: Source,
+    wanted: Embedded,
+    encoding: Encoding,
+    work: WorkFolder,
+    engine: Engine,
+    on_stage: Callable[[Stage], None],
+) -> EmbeddedFiles:
+    """Write the embeddings of all examples, unless they are written."""
+    if work.done("embedded") is None:
+        chunks = sum(-(-split.rows // source.chunk_rows) for split in source.splits)
+        folder = wanted.folder
+        on_stage(
+            Stage(
+                "embedding the examples" if wanted.embedding.encoder else "reading the embeddings",
+                lambda: sum(1 for _ in folder.glob("*.arrow")),
+                "chunks",
+                chunks,
+            )
+        )
+        columns = list(wanted.embedding.columns)
+        if wanted.outcome is not None:
+            columns += encoding.columns()
+        elif wanted.split is not None and wanted.split.id_column is not None:
+            columns.append(wanted.split.id_column)
+        engine.run(
+            lambda pipeline: (
+                pipeline
+                | "Read examples" >> ReadExamples(source, list(dict.fromkeys(columns)))
+                | "Extract predictions" >> ExtractPredictions(encoding)
+                | "Embed examples" >> EmbedExamples(wanted)
+                if wanted.outcome is not None
+                else pipeline
+                | "Read examples" >> ReadExamples(source, list(dict.fromkeys(columns)))
+                | "Embed examples" >> EmbedExamples(wanted)
+            ),
+            "embed",
+            seconds=source.rows
+            * (_SECONDS_PER_TEXT if wanted.embedding.encoder else 400 * _SECONDS_PER_NUMBER),
+        )
+        work.check_data()
+        work.finish("embedded", {})
+    return embedded_files(matching(wanted.folder, "*.arrow"), wanted.embedding)
+
+
+def embedded_files(paths: Sequence[StoragePath], embedding: Embedding) -> EmbeddedFiles:
+    """Return what the files of embeddings hold.
+
+    Raises
+    ------
+    InputError
+        Embeddings of two files differ in length.
+    """
+    facts = read_all_facts(paths)
+    lengths = {fact["dimensions"]: fact for fact in facts if fact["rows"]}
+    if len(lengths) > 1:
+        (D, one), (other, another) = sorted(lengths.items())[:2]
+        raise InputError(
+            f"{embedding.columns[0]!r} has {D} dimensions in {one['origin']} (from row "
+            f"{one['start_row'] + 1:,} of all) and {other} in {another['origin']} (from row "
+            f"{another['start_row'] + 1:,}); embeddings are of one length"
+        )
+    return EmbeddedFiles(
+        tuple(paths),
+        tuple(fact["rows"] for fact in facts),
+        tuple(fact["shaping"] for fact in facts),
+        next(iter(lengths), 0),
+        all(fact["is_zero_one"] for fact in facts),
+    )

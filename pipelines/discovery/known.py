@@ -1,0 +1,249 @@
+"""What an earlier discovery knows: it tells new examples' components, and embeds words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.pipelines.define.rules import encoders_of, rule_of
+from slicebeam.pipelines.discovery.embedding import EmbeddingFields, embed, embedding_of
+from slicebeam.pipelines.discovery.model import MODEL_FILE, DiscoveryModel
+from slicebeam.pipelines.discovery.preparation import CACHE, derive
+from slicebeam.transforms.clusters import is_cluster_field
+from slicebeam.transforms.definitions import (
+    columns_of,
+    needs_embeddings,
+    needs_ids,
+    queries_of,
+)
+from slicebeam.transforms.derive_columns import Derivation
+from slicebeam.transforms.embed_examples import Embedded
+from slicebeam.transforms.storage import storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.changelist import SearchChangeList
+    from slicebeam.pipelines.changelist_discovery import AnyDefinition, Discovery
+    from slicebeam.pipelines.runner import Engine
+    from slicebeam.pipelines.stage import Stage
+    from slicebeam.pipelines.work_folder import WorkFolder
+    from slicebeam.transforms.clusters import Clusters
+    from slicebeam.transforms.definitions import Rule
+    from slicebeam.transforms.embed_examples import Split
+    from slicebeam.transforms.embeddings import Embedding
+    from slicebeam.transforms.extract_slice_keys import Encoding
+    from slicebeam.transforms.sources import Source
+    from slicebeam.transforms.storage import StoragePath
+
+
+@dataclass(frozen=True)
+class Known:
+    """The document of an earlier run, and what lies beside it.
+
+    Attributes
+    ----------
+    uri : of the document
+    document : the ChangeList
+    """
+
+    uri: str
+    document: SearchChangeList
+
+    @property
+    def folder(self) -> StoragePath:
+        """Where the document is."""
+        return storage_path(self.uri).parent
+
+    @property
+    def discovery(self) -> Discovery:
+        """How slices were discovered.
+
+        Raises
+        ------
+        InputError
+            The document is of a search or check of columns.
+        """
+        if self.document.discovery is None:
+            raise InputError(
+                f"{self.uri} is not of a discovery, so that nothing tells what embeds an example; name "
+                "the document of slicebeam discover"
+            )
+        return self.document.discovery
+
+    @cached_property
+    def model(self) -> DiscoveryModel:
+        """The mixtures."""
+        return DiscoveryModel.read(self.folder / MODEL_FILE, self.discovery.mixture_fingerprint)
+
+    @property
+    def clusters(self) -> Clusters:
+        """What tells the components of an example."""
+        return self.model.clusters
+
+    @property
+    def fields(self) -> EmbeddingFields:
+        """Where embeddings come from."""
+        told = self.discovery
+        encoder = None if told.encoder == "none" else told.encoder
+        return EmbeddingFields(told.embedding_field, told.text_field, encoder, self.folder / CACHE)
+
+    def embedding(self, folder: StoragePath) -> Embedding:
+        """Return the same, with what embeds texts.
+
+        Parameters
+        ----------
+        folder : for an encoder that was fitted, which is sent to workers by its path
+
+        Raises
+        ------
+        InputError
+            What embeds texts is another one than then.
+        """
+        own = embedding_of(self.fields, None, 0, folder, self.model.encoder)
+        told = self.discovery.encoder_fingerprint
+        if own.encoder is not None and own.encoder.fingerprint != told:
+            raise InputError(
+                f"--encoder {self.discovery.encoder} is not what it was at the discovery, so that new "
+                "embeddings cannot be compared; discover again"
+            )
+        return own
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What slices ask of examples besides the columns of the data.
+
+    Attributes
+    ----------
+    definitions : of slices that no predicate tells, by the column that says who is a member
+    fields : that predicates are about
+    own : columns of the data that are no components, whatever they are called
+    """
+
+    definitions: Mapping[str, AnyDefinition]
+    fields: frozenset[str]
+    own: frozenset[str] = frozenset()
+
+    @cached_property
+    def rules(self) -> dict[str, Rule]:
+        """The same as what is evaluated."""
+        return {name: rule_of(one) for name, one in self.definitions.items()}
+
+    @property
+    def all_fields(self) -> set[str]:
+        """The columns that predicates and definitions are about."""
+        return set(self.fields).union(*(columns_of(rule) for rule in self.rules.values()))
+
+    @property
+    def components(self) -> set[str]:
+        """The columns of components that are asked for."""
+        return {name for name in self.all_fields - self.own if is_cluster_field(name)}
+
+    @property
+    def clusters(self) -> bool:
+        """Whether components are asked for."""
+        return bool(self.components)
+
+    @property
+    def embeddings(self) -> bool:
+        """Whether embeddings are asked for."""
+        return self.clusters or any(map(needs_embeddings, self.rules.values()))
+
+    @property
+    def ids(self) -> bool:
+        """Whether ids are asked for."""
+        return any(map(needs_ids, self.rules.values()))
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is asked that is no column of the data."""
+        return bool(self.definitions) or self.clusters
+
+    def queries(self, embedding: Embedding) -> dict[str, NDArray[np.float32]]:
+        """Return the embeddings of the words in definitions: float32 [D] by text."""
+        texts = sorted(set().union(*(queries_of(rule) for rule in self.rules.values())))
+        return dict(zip(texts, embedding.queries(texts), strict=True)) if texts else {}
+
+    def check_encoders(self, known: Known) -> None:
+        """Refuse definitions that speak of the embeddings of another encoder."""
+        for name, one in self.definitions.items():
+            strange = encoders_of(one) - {known.discovery.encoder_fingerprint}
+            if strange:
+                raise InputError(
+                    f"{name} is defined by the embeddings of another encoder than {known.uri} has; "
+                    "define it anew"
+                )
+
+
+def with_derived(
+    known: Known,
+    wishes: Wishes,
+    source: Source,
+    columns: Iterable[str],
+    id_field: str | None,
+    encoding: Encoding,
+    seed: int,
+    work: WorkFolder,
+    engine: Engine,
+    on_stage: Callable[[Stage], None],
+    chunked: Callable[[EmbeddingFields], Source],
+    split: Split | None,
+) -> Source:
+    """Return the examples with the columns that slices ask for, in files of the work folder.
+
+    Parameters
+    ----------
+    columns : that are kept of the data
+    chunked : returns the source as it is read where embeddings are read too
+    split : the examples that are left out; None for all
+    """
+    if wishes.ids and id_field is None:
+        raise InputError("a slice is defined by ids: name the column of ids as --example-id")
+    queries: dict[str, NDArray[np.float32]] = {}
+    embeddings = None
+    clusters = None
+    if wishes.embeddings:
+        wishes.check_encoders(known)
+        fields = known.fields
+        _check_column(known, fields, source)
+        source = chunked(fields)
+        embeddings = work.folder("embeddings")
+        embedding = known.embedding(work.folder("encoder"))
+        wanted = Embedded(embedding, embeddings, work.folder("samples"), 0.0, seed)
+        files = embed(source, wanted, encoding, work, engine, on_stage)
+        _check_dimensions(known, files.dimensions)
+        queries = wishes.queries(embedding)
+        clusters = known.clusters if wishes.clusters else None
+    derivation = Derivation(
+        tuple(dict.fromkeys(columns)),
+        embeddings,
+        work.folder("derived"),
+        clusters,
+        wishes.rules,
+        queries,
+        id_field,
+        split=split,
+    )
+    return derive(derivation, source, encoding, work, engine)
+
+
+def _check_column(known: Known, fields: EmbeddingFields, source: Source) -> None:
+    """Refuse data without the column that tells embeddings; texts beside them show examples only."""
+    name = fields.embedding or fields.text
+    if name not in source.schema.names:
+        unknown = unknown_name("column", str(name), source.schema.names)
+        raise InputError(f"slices of {known.uri} are told by embeddings of a column: {unknown}")
+
+
+def _check_dimensions(known: Known, dimensions: int) -> None:
+    if dimensions != known.discovery.dimensions:
+        raise InputError(
+            f"embeddings of the data have {dimensions} dimensions, and those of the discovery had "
+            f"{known.discovery.dimensions}; embed them by the same encoder"
+        )

@@ -1,0 +1,114 @@
+"""Phrases for slices that a language model thinks of, after it was shown some of their examples."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.shift.api_file import ApiFile
+from slicebeam.pipelines.shift.calls import Item
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from slicebeam.transforms.storage import StoragePath
+
+PROMPT = "prompt"
+# What a list of phrases is written with, besides the phrases.
+_BULLET = re.compile(r"^\s*(?:[-*•–]|\d+[.)])\s*")
+_QUOTES = " \t\"'“”‘’`.,;:"
+_MOST_WORDS, _LONGEST = 8, 80
+_QUESTION = (
+    "Below are texts of one group, and texts that are not of it. Name up to ten short phrases, of one "
+    "to five words each, that say what the texts of the group are about or have in common and the "
+    "others have not. Answer with the phrases alone, one a line.\n\nOf the group:\n{inside}\n\n"
+    "Not of the group:\n{outside}\n"
+)
+
+
+def is_model(uri: str) -> bool:
+    """Return whether ``--phrases`` names the file of an API, and no list.
+
+    >>> is_model("llm.yaml"), is_model("phrases.txt")
+    (True, False)
+    """
+    return uri.lower().endswith((".yaml", ".yml"))
+
+
+def phrases_of_model(
+    llm: str, groups: Sequence[tuple[Sequence[str], Sequence[str]]], folder: StoragePath
+) -> list[str]:
+    """Return the phrases that a language model names, those of all slices together.
+
+    One call is made for each slice. Every answer is in a ledger before it is used, so that a question
+    is paid for once.
+
+    Parameters
+    ----------
+    llm : YAML file of an HTTP API, as of ``slicebeam shift --api``, in which ``{prompt}`` stands for
+        the question
+    groups : of each slice texts of its examples, and of others
+    folder : gets the ledger's folder, ``phrases-<hash>``
+
+    Raises
+    ------
+    InputError
+        The file is wrong, or the API refuses the requests.
+    EngineError
+        A question got no answer however often it was asked, or the ledger can't be written.
+    """
+    from slicebeam.pipelines.shift.http_api import HttpApi
+    from slicebeam.pipelines.shift.ledger import Ledger
+
+    api = _api(llm)
+    questions = [
+        _QUESTION.format(inside=_listed(inside), outside=_listed(outside))
+        for inside, outside in groups
+        if inside
+    ]
+    items = [Item(_hash(question), {PROMPT: question}) for question in questions]
+    place = folder / f"phrases-{_hash(api.identity)[:16]}"
+    counts = api.lost_calls == "count"
+    with (
+        Ledger.open(place, {"api": api.identity}, count_lost=counts, redact=api.redact) as ledger,
+        HttpApi(api, lambda value: isinstance(value, str)) as http,
+    ):
+        ledger.reread(api.answer_in)
+        http.buy(items, ledger, ledger.calls + len(items))
+        answers = [ledger.answers[item.key] for item in items if item.key in ledger.answers]
+    said = [answer.value for answer in answers if answer.problem is None]
+    phrases = [phrase for text in said if isinstance(text, str) for phrase in _phrases(text)]
+    return list(dict.fromkeys(phrases))
+
+
+def _api(llm: str) -> ApiFile:
+    try:
+        api = ApiFile.read(llm, os.environ)
+    except InputError as error:
+        raise InputError(str(error).replace("--api", "--phrases")) from None
+    if list(api.columns) != [PROMPT]:
+        raise InputError(
+            f"--phrases {llm}: write {{{PROMPT}}}, and nothing else in braces, where the question goes"
+        )
+    if api.labels is not None:
+        raise InputError(f"--phrases {llm}: answers are phrases; leave 'labels' out")
+    return api
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return "\n".join(f"- {' '.join(text.split())}" for text in texts)
+
+
+def _phrases(answer: str) -> Iterator[str]:
+    """Yield the phrases of an answer, whatever list they are written as."""
+    for line in answer.splitlines():
+        phrase = _BULLET.sub("", line).strip(_QUOTES)
+        if phrase and len(phrase) <= _LONGEST and len(phrase.split()) <= _MOST_WORDS:
+            yield phrase
+
+
+def _hash(text: Any) -> str:
+    return hashlib.sha256(str(text).encode("utf-8", "surrogatepass")).hexdigest()

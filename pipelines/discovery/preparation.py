@@ -1,0 +1,249 @@
+"""From files to encoded shards in which the components of mixtures are features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.registry import statistic_space
+from slicebeam.pipelines.discovery.description import given_phrases
+from slicebeam.pipelines.discovery.embedding import (
+    EmbeddingFields,
+    embed,
+    embedding_of,
+    sample_texts,
+)
+from slicebeam.pipelines.discovery.fitting import fit_mixtures
+from slicebeam.pipelines.discovery.model import DiscoveryModel
+from slicebeam.pipelines.preparation import (
+    choose_features,
+    model_columns,
+    prepare_source,
+    read_source,
+    resolve_outcome,
+)
+from slicebeam.pipelines.stage import Stage
+from slicebeam.transforms.clusters import cluster_field, is_cluster_field
+from slicebeam.transforms.derive_columns import Derivation, DeriveColumns, derived_source
+from slicebeam.transforms.embed_examples import Embedded, Split
+from slicebeam.transforms.example_losses import has_losses
+from slicebeam.transforms.extract_slice_keys import Encoding, ExtractPredictions, ReadExamples
+from slicebeam.transforms.storage import storage_path
+from slicebeam.transforms.stored_encoder import StoredEncoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from slicebeam.pipelines.discover_config import DiscoverConfig
+    from slicebeam.pipelines.discovery.fitting import EmbeddedFiles, Fitted
+    from slicebeam.pipelines.preparation import Prepared
+    from slicebeam.pipelines.runner import Engine
+    from slicebeam.pipelines.work_folder import WorkFolder
+    from slicebeam.transforms.embeddings import Embedding
+    from slicebeam.transforms.extract_predictions import Outcome
+    from slicebeam.transforms.sample_texts import TextSample
+    from slicebeam.transforms.sources import Source
+    from slicebeam.transforms.storage import StoragePath
+
+CACHE = "embeddings"
+# Examples that clusters to start from are looked for in: so many, and so many for each component.
+_SAMPLE, _SAMPLE_PER_COMPONENT = 20_000, 100
+# CPU time of assigning an example to components and writing its columns.
+_SECONDS_PER_ROW = 5e-6
+
+
+@dataclass(frozen=True)
+class Discovered:
+    """What a discovery knows besides what is searched.
+
+    Attributes
+    ----------
+    source : all examples, also those that are not tested
+    embedding : where embeddings come from
+    files : of the embeddings
+    beside : folder of what is told of each example besides its columns
+    fitted : the mixtures
+    model : the same as it is published
+    sample : of the texts; None where there are none
+    """
+
+    source: Source
+    embedding: Embedding
+    files: EmbeddedFiles
+    beside: StoragePath
+    fitted: Fitted
+    model: DiscoveryModel
+    sample: TextSample | None
+
+
+def prepare_discovery(
+    config: DiscoverConfig,
+    files: Sequence[str],
+    work: WorkFolder,
+    engine: Engine,
+    on_stage: Callable[[Stage], None],
+) -> Prepared:
+    """Embed the examples, fit the mixtures, and write the shards of the examples that are tested."""
+    on_stage(Stage("reading the data"))
+    if config.phrases:
+        # Before anything that takes long, or is paid for, and is then for nothing.
+        given_phrases(config.phrases)
+    source = read_source(config, files, work, engine)
+    if source.rows == 0:
+        raise InputError(f"--data {' '.join(config.data)}: there are no examples in it")
+    _refuse_taken(config, source)
+    fields = EmbeddingFields(
+        config.embedding,
+        config.text,
+        config.used_encoder,
+        storage_path(config.output, "--output") / CACHE,
+    )
+    fields.check(source)
+    outcome = resolve_outcome(config, source)
+    features, encoding = _encoding(config, source, outcome, work)
+    source = fields.chunked(config, source)
+    sample = fields.sample(source, config.seed, work)
+    if sample is not None and config.describes:
+        on_stage(Stage("sampling texts"))
+        sample_texts(sample, source, work, engine)
+    embedding = embedding_of(fields, sample, config.seed, work.folder("encoder"))
+    split = _split(config)
+    wanted = _embedded(config, source, embedding, outcome, split, work)
+    embedded = embed(source, wanted, encoding, work, engine, on_stage)
+    fitted = fit_mixtures(config, embedded, wanted.samples, work, engine, on_stage)
+    own = embedding.encoder
+    arrays = own.load().to_arrays() if isinstance(own, StoredEncoder) else {}
+    discovered = Discovered(
+        source,
+        embedding,
+        embedded,
+        work.folder("beside"),
+        fitted,
+        DiscoveryModel(fitted.clusters, arrays),
+        sample,
+    )
+    derivation = Derivation(
+        tuple(dict.fromkeys([*features, *encoding.columns()])),
+        wanted.folder,
+        work.folder("derived"),
+        fitted.clusters,
+        {},
+        {},
+        config.example_id,
+        discovered.beside,
+        outcome if has_losses(config.metric[0]) else None,
+        config.metric[0],
+        split,
+    )
+    on_stage(Stage("assigning the examples to components"))
+    tested = derive(derivation, source, encoding, work, engine)
+    on_stage(Stage("encoding the examples"))
+    # Columns are those that were written: what describes an example is no feature.
+    prepared = prepare_source(
+        config,
+        tested,
+        outcome,
+        features,
+        work,
+        engine,
+        lambda _: None,
+        known=fitted.clusters.domains,
+    )
+    return replace(prepared, discovered=discovered)
+
+
+def _refuse_taken(config: DiscoverConfig, source: Source) -> None:
+    """Refuse data with columns of the names that are about to be given."""
+    for components in config.components:
+        if cluster_field(components) in source.schema.names:
+            raise InputError(
+                f"the data has a column {cluster_field(components)!r}, which is what components are "
+                "called; rename it"
+            )
+
+
+def _encoding(
+    config: DiscoverConfig, source: Source, outcome: Outcome, work: WorkFolder
+) -> tuple[list[str], Encoding]:
+    """Return the features that are searched beside components, and what else is read."""
+    described = {config.embedding, config.text}
+    for name in config.features:
+        if name in described:
+            raise InputError(
+                f"--features: {name!r} is what is embedded; its components are searched already"
+            )
+        if is_cluster_field(name):
+            raise InputError(f"--features: {name!r}: components are features without being named")
+    everything = choose_features(config, source, outcome)
+    features = everything if config.features else []
+    encoding = Encoding(
+        source,
+        (),
+        outcome,
+        statistic_space(config.metric, config.comparison, weighted=config.weight is not None),
+        work.folder("shards"),
+        config.group or config.example_id,
+        "--group" if config.group else "--example-id",
+        model_columns(config, source, [name for name in everything if name not in described]),
+    )
+    return features, encoding
+
+
+def _split(config: DiscoverConfig) -> Split | None:
+    if config.loss_weight == 0:
+        return None
+    # Examples that go together shape the mixtures together, or none of them does.
+    return Split(config.discovery_share, config.seed, config.group or config.example_id)
+
+
+def _embedded(
+    config: DiscoverConfig,
+    source: Source,
+    embedding: Embedding,
+    outcome: Outcome,
+    split: Split | None,
+    work: WorkFolder,
+) -> Embedded:
+    if split is not None and not has_losses(config.metric[0]):
+        raise InputError(
+            f"--loss-weight needs a loss of each example, which --metric {config.metric[0]} has not; "
+            "name accuracy, a loss or an error first"
+        )
+    shaping = source.rows * (split.share if split else 1.0)
+    most = max(_SAMPLE, _SAMPLE_PER_COMPONENT * max(config.components))
+    return Embedded(
+        embedding,
+        work.folder("embeddings"),
+        work.folder("samples"),
+        min(1.0, most / max(shaping, 1.0)),
+        config.seed,
+        outcome if split is not None else None,
+        config.metric[0],
+        split,
+    )
+
+
+def derive(
+    derivation: Derivation,
+    source: Source,
+    encoding: Encoding,
+    work: WorkFolder,
+    engine: Engine,
+) -> Source:
+    """Write the examples with the columns that are derived, unless they are written."""
+    if work.done("derived") is None:
+        engine.run(
+            lambda pipeline: (
+                pipeline
+                | "Read examples" >> ReadExamples(source, derivation.read)
+                | "Extract predictions" >> ExtractPredictions(encoding)
+                | "Derive columns" >> DeriveColumns(derivation)
+            ),
+            "derive",
+            seconds=source.rows * _SECONDS_PER_ROW,
+        )
+        work.check_data()
+        work.finish("derived", {})
+    # Files may hold fewer examples than a chunk: they are read as they were written.
+    return derived_source(derivation.folder, source.rows).in_chunks(source.chunk_rows)

@@ -1,0 +1,35 @@
+"""A discovery whose every pass is a job of an engine finds what one process finds, to the byte."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slicebeam.pipelines.discovery import description, fitting
+from tests.discovered import COLUMNS, discovery, planted_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.engines.started import Engines
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.mark.parametrize("engine", ["prism", "flink-cluster-loopback"])
+def test_same_result(
+    tmp_path: Path, engines: Engines, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    for module in (fitting, description):
+        monkeypatch.setattr(module, "_LEAST_JOB_SECONDS", 0.0)
+    monkeypatch.setattr(fitting, "_GROUP_ROWS", 400)
+    data = planted_file(tmp_path / "data.parquet", rows=1200, row_groups=3)
+    options = {**COLUMNS, "components": (6,), "dimensions": 6, "chunk_rows": 300, "data": (data,)}
+    alone = discovery(tmp_path / "alone", **options)
+    found = discovery(tmp_path / "found", **options, **engines.options(engine))
+    assert found.slices_bytes == alone.slices_bytes
+    for name in ("discovery", "slices", "testing", "global"):
+        assert found.document[name] == alone.document[name]
+    assert found.document["testing"]["significant"] >= 2
+    assert 3 <= found.document["discovery"]["resolutions"][0]["iterations"] <= 40

@@ -1,0 +1,494 @@
+"""Labels in rounds: what is estimated holds, nothing is asked twice, and a stop loses nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from slicebeam.metrics.attribution.estimates import UNSURE, alignment
+from slicebeam.metrics.attribution.estimates import Draws as MetricDraws
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.attribution import labels as labels_module
+from slicebeam.pipelines.attribution import session as session_module
+from slicebeam.pipelines.attribution.labelers import RecordedLabels
+from slicebeam.pipelines.attribution.rounds import Finished, Stopped, estimate, run_rounds
+from slicebeam.pipelines.attribution.sheets import paths
+from tests.attribute_runs import (
+    TEXT,
+    InMemory,
+    asked_in,
+    attribution_in,
+    fill,
+    labels_folder,
+    opened,
+    population,
+    published,
+    truthful,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+TRUTH = RecordedLabels("truth", ())
+
+
+class Counting:
+    """A labeler who tells the truth and remembers what was asked; it may stop, or fail."""
+
+    def __init__(self, after: int | None = None, error: Exception | None = None) -> None:
+        self.asked: list[Any] = []
+        self.after, self.error = after, error
+
+    def label(self, items: Sequence[Any], people: Any, store: Any) -> None:
+        some = list(items)[: self.after]
+        self.asked += some
+        TRUTH.label(some, people, store)
+        if self.error is not None:
+            raise self.error
+
+
+def covered(people: InMemory, attribution: Any) -> np.ndarray:
+    truths = (people.precision, people.recall, people.missed)
+    found = (attribution.precision, attribution.recall, attribution.missed)
+    return np.array([one.lo <= true <= one.hi for one, true in zip(found, truths, strict=True)])
+
+
+def check_coverage(tmp_path: Path, runs: int, first: int, how: dict[str, Any], **plan: Any) -> None:
+    people = population(**how)
+    hits = np.zeros((runs, 3), bool)
+    values = np.zeros(runs)
+    for run in range(runs):
+        with opened(tmp_path / str(run), people, seed=first + run, looks=1, **plan) as session:
+            drawn = session.sample(160)
+            fill(drawn.sheet, truthful(people))
+            found = estimate(session).assessed.attribution
+        hits[run], values[run] = covered(people, found), found.precision.value
+    assert (hits.mean(axis=0) >= 0.92).all(), hits.mean(axis=0)
+    # Precision is that of a simple random sample: unbiased.
+    assert abs(values.mean() - people.precision) <= 4 * values.std() / runs**0.5
+
+
+def test_intervals_cover_through_the_files(tmp_path: Path) -> None:
+    check_coverage(tmp_path, 60, 0, {"precision": 0.8, "recall": 0.7})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"precision": 0.8, "recall": 0.7},
+        {"precision": 0.95, "recall": 0.95},
+        {"precision": 0.5, "recall": 0.3},
+        # What is missed is not like the words at all.
+        {"precision": 0.8, "recall": 0.8, "strength": -1.0},
+        {"size": 60, "outside": 500, "precision": 0.7, "recall": 0.6},
+    ],
+)
+def test_intervals_cover_all_over(how: dict[str, Any], tmp_path: Path) -> None:
+    check_coverage(tmp_path, 250, 1000, how)
+
+
+@pytest.mark.slow
+def test_all_looks_hold_together(tmp_path: Path) -> None:
+    people = population(recall=0.7)
+    runs, holds = 200, 0
+    for run in range(runs):
+        with opened(tmp_path / str(run), people, seed=run, looks=3) as session:
+            each = []
+            for _ in range(3):
+                session.draw(60)
+                TRUTH.label(session.open_items, people, session.store)
+                each.append(covered(people, session.look().attribution))
+        holds += np.array(each)[:, :2].all()
+    assert holds / runs >= 0.92
+
+
+def test_the_estimates_are_those_of_the_metrics_for_what_was_drawn(tmp_path: Path) -> None:
+    people = population()
+    with opened(tmp_path, people) as session:
+        found = run_rounds(session, TRUTH, budget=240, rounds=2).assessed.attribution
+        rounds, state = session.state.rounds, session.state
+    assert len(rounds) == 2
+    # A round goes on with the order of the slice, and draws anew outside it.
+    first, second = (set(one.precision) for one in rounds)
+    assert not first & second
+    assert rounds[0].recall[:20] != rounds[1].recall[:20]
+    # By hand: weights of the record, truths of the population.
+    inside = np.array([people.truth_of(item) for one in rounds for item in one.precision], np.int8)
+    items = [item for one in rounds for item in one.recall]
+    outside = np.flatnonzero(~people.member)
+    place = {people.ids[int(at)].as_py(): rank for rank, at in enumerate(outside)}
+    draws = MetricDraws(
+        np.array([place[item] for item in items]),
+        np.array([weight for one in rounds for weight in one.weights]),
+        np.array([people.truth_of(item) for item in items], np.int8),
+        min(one.least_weight for one in rounds),
+    )
+    expected = alignment(inside, 300, draws, 3700)
+    assert found.precision.value == expected.precision.estimate
+    assert (found.recall.lo, found.recall.hi) == (expected.recall.low, expected.recall.high)
+    assert (found.missed.lo, found.missed.hi) == (expected.missed.low, expected.missed.high)
+    # Of a proposal by the similarity, w is q·N_C.
+    similarity = people.similarity([TEXT])[0][outside].astype(float)
+    scaled = ((similarity - similarity.min()) / np.ptp(similarity)) ** 4.0
+    weights = 0.2 + 0.8 * scaled / scaled.mean()
+    np.testing.assert_allclose(draws.weight, weights[draws.item])
+    assert state.looks == 1
+
+
+def test_looks_are_counted_and_more_than_planned_are_said(tmp_path: Path) -> None:
+    people = population(recall=0.7)
+    with opened(tmp_path, people, looks=2) as session:
+        for look in range(1, 4):
+            session.draw(40)
+            TRUTH.label(session.open_items, people, session.store)
+            found = session.look()
+            evidence = session.evidence
+            expected = alignment(evidence.inside, 300, evidence.outside, 3700, looks=2)
+            assert found.attribution.precision.lo == expected.precision.low
+            assert found.attribution.recall.hi == expected.recall.high
+            # To look again at the same labels is no further look.
+            assert session.look() == found
+            assert len(session.state.looked) == look
+            assert found.attribution.precision.confidence == pytest.approx(0.975)
+            assert any("look 3" in note and "2 were planned" in note for note in found.notes) == (
+                look == 3
+            )
+    assert "sure to 92%" in found.notes[0]
+
+
+def test_the_plan_of_the_first_round_is_kept(tmp_path: Path) -> None:
+    people = population()
+    with opened(tmp_path, people, looks=3, least_recall=0.6) as session:
+        session.sample(40)
+    with opened(tmp_path, people) as session:
+        assert (session.state.looks, session.state.least_recall) == (3, 0.6)
+    for plan, words in (
+        ({"looks": 2}, "--looks 2, but the first round was drawn with 3"),
+        ({"seed": 5}, "--seed 5"),
+        ({"least_recall": 0.5}, "--least-recall 0.5"),
+    ):
+        with pytest.raises(InputError, match=words), opened(tmp_path, people, **plan):
+            pass
+
+
+def test_other_examples_than_those_drawn_from_are_refused(tmp_path: Path) -> None:
+    people = population()
+    with opened(tmp_path, people) as session:
+        session.sample(40)
+    other = population()
+    other.member = np.roll(other.member, 1)
+    with (
+        pytest.raises(InputError, match="other examples than when items were drawn"),
+        opened(tmp_path, other),
+    ):
+        pass
+    # The order of the examples is none of it.
+    turned = population()
+    for name in ("member", "truth", "hashes", "z", "raw"):
+        setattr(turned, name, getattr(turned, name)[::-1])
+    turned.ids = turned.ids.take(pa.array(np.arange(4000)[::-1].copy()))
+    with opened(tmp_path, turned) as session:
+        fill(session.sample(40).sheet, truthful(turned))
+        assert estimate(session).assessed.attribution.precision.value > 0.5
+
+
+def test_nothing_is_asked_twice(tmp_path: Path) -> None:
+    people = population(size=40, outside=200, precision=0.7, recall=0.5)
+    labeler = Counting()
+    with opened(tmp_path, people, looks=9, least_precision=0.7, least_recall=0.45) as session:
+        run_rounds(session, labeler, budget=180, rounds=6)
+        drawn = [item for one in session.state.rounds for item in one.recall]
+    assert len(set(labeler.asked)) == len(labeler.asked) <= 180
+    # Draws with replacement hit some items again, and their labels count for each draw.
+    assert len(set(drawn)) < len(drawn)
+    told = attribution_in(tmp_path / "changelist.r1.json")
+    assert sum(one["labelled"] for one in told["rounds"] if one["phase"] == "precision") == 40
+    # The same words of another slice: only what is not known is asked.
+    other = population(size=40, outside=200, precision=0.7, recall=0.5)
+    other.member = ~other.member
+    one = session.slice.model_copy(update={"slice_id": "0ther"})
+    again = Counting()
+    with session_module.session(
+        other, session.document, one, session.plan, session.place, begins=True
+    ) as second:
+        second.draw(100)
+        again.label(second.open_items, other, second.store)
+        found = second.evidence.digest
+    assert not set(again.asked) & set(labeler.asked)
+    # What was taken over stays, whatever becomes of the other folder.
+    shutil.rmtree(session.folder)
+    with session_module.session(
+        other, session.document, one, session.plan, session.place
+    ) as second:
+        assert second.evidence.digest == found
+        assert not second.evidence.open
+
+
+def test_a_label_that_was_taken_away_is_asked_again(tmp_path: Path) -> None:
+    people = population()
+    with opened(tmp_path, people) as session:
+        run_rounds(session, TRUTH, budget=60, rounds=1)
+        session.draw(30)
+        TRUTH.label(session.open_items, people, session.store)
+        first = session.state.rounds[0].asked[3]
+    path = labels_folder(tmp_path) / "labels.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(one for one in lines if json.loads(one)["item"] != first))
+    with opened(tmp_path, people) as session:
+        sampled = session.sample(30)
+        assert (sampled.drawn.number, sampled.left, sampled.is_new) == (1, 1, False)
+        assert str(first) in asked_in(sampled.sheet)
+
+
+def test_a_census_is_exact(tmp_path: Path) -> None:
+    people = population(size=20, outside=60, precision=0.5, recall=0.5)
+    with opened(tmp_path, people) as session:
+        found = run_rounds(session, TRUTH, budget=500, rounds=1)
+        told = found.assessed.attribution
+        assert told.recall.lo == told.recall.hi == pytest.approx(people.recall)
+        assert told.precision.lo == told.precision.hi == people.precision
+        with pytest.raises(InputError, match="every example was drawn"):
+            session.sample(10)
+    assert found.assessed.decision == "update"
+
+
+def test_a_slice_of_all_examples_has_recall_1(tmp_path: Path) -> None:
+    people = population(size=100, outside=0, precision=0.9, recall=1.0)
+    with opened(tmp_path, people) as session:
+        found = run_rounds(session, TRUTH, budget=100, rounds=1).assessed
+    assert (found.attribution.recall.lo, found.attribution.missed.hi) == (1.0, 0.0)
+    assert found.decision == "accept"
+    assert found.attribution.state == "accepted"
+
+
+def test_an_empty_slice_is_refused(tmp_path: Path) -> None:
+    people = population()
+    published(tmp_path, people)
+    people.member[:] = False
+    with pytest.raises(InputError, match="has no example in this data"), opened(tmp_path, people):
+        pass
+
+
+def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
+    people = population()
+    labeler = Counting(after=30)
+    with opened(tmp_path, people) as session:
+        stopped = run_rounds(session, labeler, budget=100, rounds=1)
+        assert isinstance(stopped, Stopped)
+        assert not session.state.looked
+    labeler.after, labeler.error = 20, EngineError("the API is down")
+    with pytest.raises(EngineError), opened(tmp_path, people) as session:
+        run_rounds(session, labeler, budget=100, rounds=1)
+    labeler.after = labeler.error = None
+    with opened(tmp_path, people) as session:
+        stopped_asked = len(labeler.asked)
+        finished = run_rounds(session, labeler, budget=100, rounds=1)
+    assert stopped_asked == 50
+    assert len(labeler.asked) == len(set(labeler.asked)) <= 100
+    with opened(tmp_path / "straight", people) as session:
+        straight = run_rounds(session, TRUTH, budget=100, rounds=1)
+    assert isinstance(finished, Finished)
+    same = straight.assessed.attribution.model_copy(
+        update={"labels_uri": finished.assessed.attribution.labels_uri}
+    )
+    assert finished.assessed.attribution == same
+    # Once more: all is known, and nothing new is published.
+    with opened(tmp_path, people) as session:
+        session.slice = session.slice.model_copy(
+            update={"attribution": finished.assessed.attribution}
+        )
+        assert run_rounds(session, labeler, budget=100, rounds=1).document is None
+        assert len(session.state.looked) == 1
+
+
+def test_a_crash_between_any_two_writes_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people = population()
+    with opened(tmp_path / "whole", people) as session:
+        whole = run_rounds(session, TRUTH, budget=120, rounds=2).assessed.attribution
+    writes = itertools.count()
+
+    class Killed(BaseException):
+        pass
+
+    def dying_at(number: int, real: Any) -> Any:
+        def write(*given: Any) -> Any:
+            if next(writes) == number:
+                raise Killed
+            return real(*given)
+
+        return write
+
+    from slicebeam.pipelines.attribution import sheets, state
+
+    for number in range(12):
+        writes = itertools.count()
+        folder = tmp_path / str(number)
+        with monkeypatch.context() as patched:
+            for module in (labels_module, sheets, state):
+                patched.setattr(module, "written_whole", dying_at(number, module.written_whole))
+            try:
+                with opened(folder, people) as session:
+                    run_rounds(session, Counting(after=50), budget=120, rounds=2)
+                    run_rounds(session, Counting(), budget=120, rounds=2)
+            except Killed:
+                pass
+        with opened(folder, people) as session:
+            found = run_rounds(session, Counting(), budget=120, rounds=2).assessed.attribution
+            assert len(session.state.looked) <= 2
+        assert (found.precision, found.recall) == (whole.precision, whole.recall)
+
+
+def test_a_kill_between_the_record_and_the_sheet_writes_the_sheet_of_that_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people = population()
+
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session_module, "write_sheets", die)
+        with pytest.raises(KeyboardInterrupt), opened(tmp_path, people) as session:
+            session.sample(40)
+    with opened(tmp_path, people) as session:
+        sampled = session.sample(40)
+        assert not sampled.is_new
+        assert list(map(str, sampled.drawn.asked)) == asked_in(sampled.sheet)
+        assert len(session.state.rounds) == 1
+
+
+def test_two_processes_don_t_mix_their_labels(tmp_path: Path) -> None:
+    people = population()
+    with opened(tmp_path, people):
+        with pytest.raises(EngineError, match="--labels-dir"), opened(tmp_path, people):
+            pass
+        # Other words of the same slice are nobody's business.
+        with opened(tmp_path, people, text="it is about music"):
+            pass
+
+
+def test_only_the_draws_before_a_missing_label_count(tmp_path: Path) -> None:
+    people = population()
+    with opened(tmp_path, people) as session:
+        drawn = session.sample(80).drawn
+        first = drawn.asked[:30]
+        late = drawn.asked[-5:]
+        TRUTH.label((*first, *late), people, session.store)
+        found = session.evidence
+        assert found.waiting == 5
+        counted = {*first} & {*drawn.precision}
+        assert found.inside.size == len(counted)
+        told = session.look()
+        assert told.attribution.state == "labelling"
+        assert any("don't count yet" in note for note in told.notes)
+    # In the sheet both phases come in turn, so that both get labelled.
+    assert 5 < len(counted) < 25
+
+
+def test_a_damaged_record_is_told(tmp_path: Path) -> None:
+    people = population()
+    with opened(tmp_path, people) as session:
+        session.sample(40)
+        TRUTH.label(session.open_items[:3], people, session.store)
+    folder = labels_folder(tmp_path)
+    lines = (folder / "labels.jsonl").read_text().splitlines(keepends=True)
+    (folder / "labels.jsonl").write_text(lines[0] + '{"item": 1\n')
+    with (
+        pytest.raises(EngineError, match=r"labels\.jsonl, line 2 is damaged"),
+        opened(tmp_path, people),
+    ):
+        pass
+    (folder / "labels.jsonl").write_text("")
+    (folder / "state.json").write_text("{}")
+    with pytest.raises(EngineError, match=r"state\.json is damaged"), opened(tmp_path, people):
+        pass
+
+
+def test_labels_are_kept_as_lines_of_json(tmp_path: Path) -> None:
+    people = population(textual=True)
+    with opened(tmp_path, people) as session:
+        session.draw(20)
+        items = session.open_items
+        session.store.add({items[0]: UNSURE}, "me")
+        assert session.store.add({items[0]: UNSURE}, "you") == 0
+        assert session.store.add({items[0]: 1}, "you") == 1
+    [line] = (labels_folder(tmp_path) / "labels.jsonl").read_text().splitlines()
+    told = json.loads(line)
+    assert told["at"]
+    assert {**told, "at": ""} == {
+        "item": items[0],
+        "text": TEXT,
+        "label": "yes",
+        "labeler": "you",
+        "at": "",
+    }
+
+
+def test_the_revision_tells_the_attribution_and_the_edit(tmp_path: Path) -> None:
+    people = population(precision=0.5)
+    with opened(tmp_path, people) as session:
+        finished = run_rounds(session, TRUTH, budget=200, rounds=1)
+    assert finished.document == tmp_path / "changelist.r1.json"
+    told = json.loads(finished.document.read_text())
+    attribution = told["slices"][0]["attribution"]
+    assert attribution["state"] == "rejected"
+    assert attribution["queries"] == [TEXT]
+    assert attribution["labels_uri"].startswith("attribution/3f2a9c01-")
+    phases = [(one["phase"], one["round"], one["labeler"]) for one in attribution["rounds"]]
+    assert phases == [("precision", 1, "column truth"), ("recall", 1, "column truth")]
+    [edit] = told["edits"]
+    assert (edit["op"], edit["target"]) == ("attribute", "3f2a9c01")
+    assert edit["after"] == attribution
+    assert "before" not in edit
+
+
+def test_nothing_to_estimate_is_told(tmp_path: Path) -> None:
+    people = population()
+    with (
+        pytest.raises(InputError, match="begin with 'slicebeam attribute sample'"),
+        opened(tmp_path, people, begins=False),
+    ):
+        pass
+    with opened(tmp_path, people) as session:
+        session.sample(20)
+        with pytest.raises(InputError, match=r"nothing is labelled yet.*round-001\.csv"):
+            estimate(session)
+        assert paths(session.folder, 1)[0].is_file()
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ({"text": " "}, "--text is empty"),
+        ({"looks": 0}, "--looks 0"),
+        ({"least_precision": 1.5}, "--least-precision 1.5"),
+        ({"exponent": -1.0}, "--exponent -1.0"),
+        ({"uniform_share": 0.0}, "--uniform-share 0.0"),
+    ],
+)
+def test_a_wrong_plan(plan: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=words), opened(tmp_path, population(), **plan) as session:
+        session.sample(40)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"budget": 0, "rounds": 1}, "--budget 0"),
+        ({"budget": 5, "rounds": 0}, "--rounds 0"),
+        ({"budget": 5, "rounds": 1, "train": -1}, "--train -1"),
+    ],
+)
+def test_wrong_numbers(given: dict[str, int], words: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=words), opened(tmp_path, population()) as session:
+        run_rounds(session, TRUTH, **given)

@@ -1,0 +1,72 @@
+"""Discovery, revisions and checks whose data and output are in object storage."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.discover import discover
+from tests.conftest import google_first
+from tests.discovered import COLUMNS, discovery, planted_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.object_stores import Bucket
+
+PUBLISHED = ["changelist.json", "membership.parquet", "mixture.npz", "slices.parquet"]
+
+
+@google_first
+def test_as_on_a_disk(bucket: Bucket, tmp_path: Path) -> None:
+    local = planted_file(tmp_path / "data.parquet")
+    data = bucket.upload(tmp_path / "data.parquet", "data/data.parquet")
+    options = {**COLUMNS, "components": (8,), "chunk_rows": 250}
+    report = discover(data, output=f"{bucket.uri}/out", **options)
+    alone = discovery(tmp_path / "alone", data=(local,), **options)
+    assert bucket.keys() == ["data/data.parquet", *(f"out/{name}" for name in PUBLISHED)]
+    found = json.loads(bucket.read("out/changelist.json"))
+    for name in ("discovery", "slices", "testing"):
+        assert found[name] == alone.document[name]
+    assert bucket.read("out/slices.parquet") == alone.slices_bytes
+    for name in ("membership.parquet", "mixture.npz"):
+        assert bucket.read(f"out/{name}") == (tmp_path / "alone" / name).read_bytes()
+    first = report.changelist.slices[0]
+    folder = f"{bucket.uri}/out"
+    renamed = ["edit", "rename", "--changelist", folder, "--slice", first.slice_id]
+    assert run([*renamed, "--name", "the worst", "--quiet"]) == 0
+    split = ["edit", "split", "--changelist", folder, "--slice", "the worst"]
+    assert run([*split, "--where", "id < 300", "--quiet"]) == 0
+    revised = json.loads(bucket.read("out/changelist.r2.json"))
+    assert [edit["op"] for edit in revised["edits"]] == ["rename", "split"]
+    check = ["check", "--changelist", f"{folder}/changelist.r2.json", "--data", data]
+    assert run([*check, "--output", f"{bucket.uri}/checked", "--quiet"]) == 0
+    checked = json.loads(bucket.read("checked/changelist.json"))
+    sizes = {one["slice_id"]: one["size"]["n"] for one in checked["slices"]}
+    assert sizes == {one["slice_id"]: one["size"]["n"] for one in revised["slices"]}
+
+
+@pytest.mark.slow
+@google_first
+def test_work_folder_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
+    """What is unfinished may be there too; a run with workers reads it from there."""
+    local = planted_file(tmp_path / "data.parquet", row_groups=2)
+    options = {**COLUMNS, "components": (8,), "chunk_rows": 250}
+    alone = discovery(tmp_path / "alone", data=(local,), **options)
+    for engine in ("direct", "direct_multi"):
+        output = tmp_path / engine
+        found = discovery(
+            output,
+            data=(local,),
+            work_dir=f"{bucket.uri}/work",
+            runner_config=engine,
+            **options,
+        )
+        assert found.slices_bytes == alone.slices_bytes
+        assert (output / "mixture.npz").read_bytes() == (
+            tmp_path / "alone" / "mixture.npz"
+        ).read_bytes()
+        assert bucket.keys() == []

@@ -1,0 +1,1 @@
+"""Text as vectors: what ``--encoder`` names, and the folder that keeps what was embedded."""

@@ -1,0 +1,269 @@
+"""Calls of an embeddings endpoint: some at once, repeated where that may help, answers checked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from slicebeam.metrics.errors import EngineError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import aiohttp
+    from numpy.typing import NDArray
+
+    from slicebeam.transforms.encoders.cache import Keep
+
+_TEXTS_A_CALL = 64
+# Endpoints limit the words of a request as well; a text alone may have more.
+_LETTERS_A_CALL = 200_000
+_CALLS_AT_ONCE = 4
+_RETRIES = 6
+# Seconds before a call is repeated, doubled each time up to the longest.
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
+# An endpoint that asks to wait for longer than this is asked again by another run.
+_MOST_PATIENCE = 3600.0
+_TIMEOUT, _CONNECTS_WITHIN = 120.0, 10.0
+_LARGEST_BODY = 64 << 20
+_SHOWN = 200
+_PASSING = frozenset({408, 429})
+
+
+class _Response(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Calls:
+    """The calls that get the vectors of some texts.
+
+    Parameters
+    ----------
+    name : of the encoder, for messages
+    address : of the requests
+    model : asked for
+    key : sent as a bearer token, empty for none; it is never shown
+    """
+
+    def __init__(self, name: str, address: str, model: str, key: str) -> None:
+        self.name, self.address, self.model, self._key = name, address, model, key
+        self._failure: Exception | None = None
+        self._answered = 0
+        # By the clock of time.monotonic.
+        self._paused_until = 0.0
+
+    async def make(self, texts: Sequence[str], keep: Keep) -> None:
+        """Hand over the vectors of all texts, call by call.
+
+        After a failure no call is begun, and those in flight are waited for: they are paid.
+
+        Raises
+        ------
+        InputError
+            The endpoint refuses a call.
+        EngineError
+            A call got no answer however often it was made, or one that is none.
+        """
+        import aiohttp
+
+        batches = iter(list(_batches(texts)))
+        headers = {"User-Agent": "slicebeam", "Content-Type": "application/json"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_CALLS_AT_ONCE),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=_TIMEOUT, sock_connect=_CONNECTS_WITHIN),
+            headers=headers,
+        ) as session:
+
+            async def work() -> None:
+                try:
+                    for rows in batches:
+                        if self._failure is not None:
+                            return
+                        vectors = await self._vectors(session, texts[rows])
+                        self._answered += 1
+                        # Writing may take as long as a call.
+                        await asyncio.to_thread(keep, rows, vectors)
+                except Exception as error:  # noqa: BLE001  (raised when the others have ended)
+                    self._failure = self._failure or error
+
+            await asyncio.gather(*(work() for _ in range(_CALLS_AT_ONCE)))
+        if self._failure is not None:
+            raise self._failure
+
+    async def _vectors(
+        self, session: aiohttp.ClientSession, texts: Sequence[str]
+    ) -> NDArray[np.float32]:
+        body = json.dumps({"model": self.model, "input": list(texts)}).encode()
+        failures, answered = 0, self._answered
+        while True:
+            await self._pause()
+            wait = None
+            try:
+                response = await self._call(session, body)
+            except _NoAnswerError as error:
+                reason = str(error)
+            else:
+                if response.status == 200:
+                    return self._read(response.body, len(texts))
+                if response.status not in _PASSING and response.status < 500:
+                    raise self._refused(response)
+                reason = f"HTTP {response.status}: {self._excerpt(response.body)}"
+                wait = self._asked_to_wait(response)
+                # An endpoint that is busy with the other calls has nothing against this one.
+                if response.status == 429 and self._answered > answered:
+                    failures, answered = 0, self._answered
+            failures += 1
+            if failures > _RETRIES or self._failure is not None:
+                often = "once" if failures == 1 else f"{failures} times"
+                raise EngineError(
+                    f"--encoder {self.name}: {often} {reason}; "
+                    "run again later: what was embedded by now is kept"
+                )
+            if wait is None:
+                await asyncio.sleep(_backoff(failures))
+
+    async def _call(self, session: aiohttp.ClientSession, body: bytes) -> _Response:
+        import aiohttp
+
+        try:
+            async with session.post(self.address, data=body, allow_redirects=False) as response:
+                blocks, size = [], 0
+                async for block in response.content.iter_any():
+                    blocks.append(block)
+                    size += len(block)
+                    if size > _LARGEST_BODY:
+                        response.close()
+                        break
+                return _Response(response.status, response.headers, b"".join(blocks))
+        except asyncio.TimeoutError:
+            raise _NoAnswerError(f"no answer within {_TIMEOUT:g} s") from None
+        except (aiohttp.InvalidURL, ValueError) as error:
+            raise InputError(
+                f"--encoder {self.name}: no request can be made of it ({self._told(error)})"
+            ) from None
+        except aiohttp.ClientConnectorError as error:
+            raise _NoAnswerError(f"no connection ({self._told(error)})") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _NoAnswerError(f"a dropped connection ({self._told(error)})") from None
+
+    async def _pause(self) -> None:
+        """Wait for as long as the endpoint asked of any call."""
+        while (left := self._paused_until - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+
+    def _asked_to_wait(self, response: _Response) -> float | None:
+        seconds = retry_after(response.headers)
+        if seconds is None:
+            return None
+        if seconds > _MOST_PATIENCE:
+            raise EngineError(
+                f"--encoder {self.name}: HTTP {response.status}: the endpoint asks to wait for "
+                f"{seconds / 3600:.1f} hours; run again then: what was embedded by now is kept"
+            )
+        self._paused_until = max(self._paused_until, time.monotonic() + seconds)
+        return seconds
+
+    def _refused(self, response: _Response) -> InputError:
+        status = response.status
+        if 300 <= status < 400:
+            place = self._shown(response.headers.get("Location", "nowhere"))
+            return InputError(
+                f"--encoder {self.name}: HTTP {status}: it redirects to {place}, where no key is sent; if "
+                "you trust that address, write it instead"
+            )
+        remedy = {
+            400: "the model's name may be wrong, or a text too long for it",
+            401: "set OPENAI_API_KEY in the environment, also in that of remote workers",
+            403: "check what the key in OPENAI_API_KEY permits",
+            404: "check the address, and the model's name behind ?model=",
+        }.get(status, "check the address, and the model's name behind ?model=")
+        return InputError(
+            f"--encoder {self.name}: HTTP {status}: {self._excerpt(response.body)}\n{remedy}"
+        )
+
+    def _read(self, body: bytes, count: int) -> NDArray[np.float32]:
+        """Return the vectors of an answer in the order of the texts, shape ``[count, D]``."""
+        try:
+            items = json.loads(body)["data"]
+            order = [item["index"] for item in items]
+            vectors = [item["embedding"] for item in items]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise self._wrong("it has no list 'data' of index and embedding", body) from None
+        if sorted(order, key=str) != sorted(range(count), key=str):
+            raise self._wrong(f"it has {len(order)} embeddings for {count} texts", body)
+        try:
+            with np.errstate(over="ignore"):
+                whole = np.asarray(vectors, np.float64).astype(np.float32)
+        except (ValueError, TypeError, OverflowError):
+            raise self._wrong(
+                "its embeddings are no numbers, or of several lengths", body
+            ) from None
+        if whole.ndim != 2 or not whole.shape[1]:
+            raise self._wrong("its embeddings are no lists of numbers", body)
+        if not np.isfinite(whole).all():
+            raise self._wrong("an embedding has numbers that are not finite", body)
+        return whole[np.argsort(order)]
+
+    def _wrong(self, what: str, body: bytes) -> EngineError:
+        return EngineError(
+            f"--encoder {self.name}: an answer is none of an embeddings endpoint: {what}: "
+            f"{self._excerpt(body)}"
+        )
+
+    def _excerpt(self, body: bytes) -> str:
+        return self._shown(body.decode("utf-8", "replace")) or "no text"
+
+    def _told(self, error: Exception) -> str:
+        return self._shown(str(error) or type(error).__name__)
+
+    def _shown(self, text: str) -> str:
+        hidden = text.replace(self._key, "***") if self._key else text
+        return " ".join(hidden.split())[:_SHOWN]
+
+
+class _NoAnswerError(Exception):
+    """A call got no answer, and may be made again."""
+
+
+def _batches(texts: Sequence[str]) -> Iterator[slice]:
+    """Yield which texts go into a call together."""
+    start, letters = 0, 0
+    for row, text in enumerate(texts):
+        letters += len(text)
+        if row > start and (row - start == _TEXTS_A_CALL or letters > _LETTERS_A_CALL):
+            yield slice(start, row)
+            start, letters = row, len(text)
+    if len(texts):
+        yield slice(start, len(texts))
+
+
+def _backoff(failures: int) -> float:
+    """Return the seconds to wait after so many failures, so that not all come back at once."""
+    longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (failures - 1))
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311  (no secret)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds of a Retry-After header, None where there is none that can be read."""
+    text = headers.get("Retry-After", "").strip()
+    if text.isdecimal():
+        return float(text[:9])
+    try:
+        until = parsedate_to_datetime(text)
+        # By the clock that the date is of, where it is told.
+        told = headers.get("Date")
+        now = parsedate_to_datetime(told).timestamp() if told else time.time()
+        return max(0.0, until.timestamp() - now)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None

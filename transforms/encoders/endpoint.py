@@ -1,0 +1,142 @@
+"""Vectors of texts from an endpoint that answers like OpenAI's ``/v1/embeddings``."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.transforms.encoders.cache import Source, embed_once
+from slicebeam.transforms.encoders.embedding_calls import Calls
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from urllib.parse import SplitResult
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from slicebeam.transforms.encoders.cache import Keep
+    from slicebeam.transforms.storage import StoragePath
+
+KEY_VARIABLE = "OPENAI_API_KEY"
+_DEFAULT_MODEL = "text-embedding-3-small"
+_KIND = "openai:"
+_EXAMPLE = "openai:https://host/v1?model=NAME"
+
+
+@dataclass(frozen=True)
+class EndpointEncoder:
+    """Asks an endpoint, at the address and for the model that the name tells.
+
+    The key is read from the environment of the process that asks, and is in no file and no pickle.
+    Vectors are taken as they come, of whatever length they are.
+
+    Attributes
+    ----------
+    name : as the user wrote it
+    address : of the requests
+    model : asked for
+    cache : folder that keeps the vectors
+    """
+
+    name: str
+    address: str
+    model: str
+    cache: StoragePath | None
+
+    @property
+    def fingerprint(self) -> str:
+        """``sha256:…`` of the address and the model."""
+        told = f"endpoint {self.address} {self.model}"
+        return f"sha256:{hashlib.sha256(told.encode()).hexdigest()}"
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the vectors of texts, shape ``[n, D]``.
+
+        An empty text is asked for as a blank, since OpenAI's endpoint refuses the empty one.
+
+        Raises
+        ------
+        InputError
+            The endpoint refuses the requests. What it answered by then is kept.
+        EngineError
+            It cannot be reached, or answers what is no vector of each text.
+        """
+        source = Source(self.name, self.fingerprint, self.cache)
+        return embed_once([text or " " for text in texts], source, self._embed)
+
+    def _embed(self, texts: Sequence[str], keep: Keep) -> None:
+        calls = Calls(self.name, self.address, self.model, _key())
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            asyncio.run(calls.make(texts, keep))
+            return
+        # A notebook runs its cells inside of a loop.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, calls.make(texts, keep)).result()
+
+
+def endpoint_encoder(spec: str, cache: StoragePath | None) -> EndpointEncoder:
+    """Return the encoder of ``openai:URL``, where the URL may end in ``?model=NAME``.
+
+    The address is that of the API, such as ``https://host/v1``, or of its ``…/embeddings``.
+
+    Raises
+    ------
+    InputError
+        It is no address, or holds what may be a secret; or aiohttp is not installed.
+    """
+    try:
+        import aiohttp  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            "--encoder openai: needs aiohttp: install it with pip install 'slicebeam[api]'"
+        ) from error
+    address = spec.removeprefix(_KIND)
+    parts = _parts(spec, address)
+    model = _DEFAULT_MODEL
+    for key, value in parse_qsl(parts.query, keep_blank_values=True):
+        if key != "model":
+            # Not the value, nor the whole, since it may be a key.
+            raise InputError(f"--encoder openai: {unknown_name('parameter', key, ['model'])}")
+        model = value
+    if not model:
+        raise InputError(f"--encoder {spec}: the name of the model is empty")
+    path = parts.path.rstrip("/") or "/v1"
+    path = path if path.endswith("/embeddings") else f"{path}/embeddings"
+    return EndpointEncoder(
+        spec, urlunsplit((parts.scheme, parts.netloc, path, "", "")), model, cache
+    )
+
+
+def _parts(spec: str, address: str) -> SplitResult:
+    try:
+        parts = urlsplit(address)
+        # Reading it is what finds a wrong one.
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise InputError(f"--encoder openai: no address ({error}); write {_EXAMPLE}") from error
+    if parts.username is not None or parts.password is not None:
+        raise InputError(
+            f"--encoder openai: the address holds a user's name or password; write {_EXAMPLE}, and set "
+            f"{KEY_VARIABLE} in the environment"
+        )
+    if parts.scheme not in {"http", "https"} or not host:
+        raise InputError(f"--encoder {spec}: {address!r} is no address; write {_EXAMPLE}")
+    return parts
+
+
+def _key() -> str:
+    key = os.environ.get(KEY_VARIABLE, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise InputError(
+            f"{KEY_VARIABLE} in the environment has signs that no key has; set it again"
+        )
+    return key

@@ -1,0 +1,189 @@
+"""Vectors of texts by the words in them: TF-IDF and a truncated SVD, fitted to a sample."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slicebeam.metrics.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from typing_extensions import Self
+
+_MOST_FEATURES = 50_000
+# From so many texts on, what occurs in one of them only says nothing about the others.
+_LARGE_SAMPLE = 1_000
+# Directions of less than this share of the first one's strength are rounding errors.
+_SMALLEST_STRENGTH = 1e-6
+_SHORTEST = 1e-6
+_MOST_SEED = 2**32
+# Texts that are held as words at once.
+_TOGETHER = 10_000
+
+
+def _sklearn() -> Any:
+    import sklearn.decomposition
+    import sklearn.feature_extraction.text
+
+    return sklearn
+
+
+def _vectorizer(**more: Any) -> Any:
+    return _sklearn().feature_extraction.text.TfidfVectorizer(
+        lowercase=True, ngram_range=(1, 2), sublinear_tf=True, **more
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class LsaEncoder:
+    """Latent semantic analysis: TF-IDF of words and pairs of words, projected, of unit length.
+
+    A text that has no word of the vocabulary is the zero vector, as is one none of whose words has
+    a part in the directions that were kept.
+
+    Attributes
+    ----------
+    vocabulary : V words and pairs of words, in the order of the columns
+    idf : float64 ``[V]``, ln((1 + n) / (1 + texts with the word)) + 1
+    components : float32 ``[D, V]``, the directions
+
+    References
+    ----------
+    Deerwester, Dumais, Furnas, Landauer, Harshman, "Indexing by latent semantic analysis", JASIS
+    41(6), 1990. Halko, Martinsson, Tropp, "Finding structure with randomness", SIAM Review 53(2),
+    2011. The same numbers as scikit-learn's TfidfVectorizer, TruncatedSVD and Normalizer in a row.
+    """
+
+    vocabulary: tuple[str, ...]
+    idf: NDArray[np.float64]
+    components: NDArray[np.float32]
+
+    @classmethod
+    def fit(cls, texts: Sequence[str], *, dimensions: int = 128, seed: int) -> LsaEncoder:
+        """Learn the words and directions of texts.
+
+        Parameters
+        ----------
+        texts : a sample
+        dimensions : at most; fewer where the texts have fewer directions
+        seed : of the randomized SVD; the same texts in the same order and seed give the same
+
+        Raises
+        ------
+        InputError
+            The texts have no words, or differ in none; or scikit-learn is not installed.
+        """
+        if dimensions < 1:
+            raise ValueError(f"dimensions = {dimensions}")
+        vectorizer = _vectorizer(
+            min_df=2 if len(texts) >= _LARGE_SAMPLE else 1, max_features=_MOST_FEATURES
+        )
+        try:
+            weights = vectorizer.fit_transform(texts)
+        except ValueError as error:
+            raise _no_words(texts, vectorizer) from error
+        rows, features = weights.shape
+        # One more than this is no direction, and scikit-learn takes no single column.
+        most = min(dimensions, rows, features)
+        if features < 2 or not _differs(weights):
+            raise InputError(
+                f"--encoder lsa: the {len(texts):,} texts differ in no word, so that nothing tells them "
+                "apart; is --text the right column?"
+            )
+        svd = _sklearn().decomposition.TruncatedSVD(
+            most, algorithm="randomized", random_state=seed % _MOST_SEED
+        )
+        svd.fit(weights)
+        strength = svd.singular_values_
+        kept = strength > _SMALLEST_STRENGTH * strength[0]
+        return cls(
+            tuple(vectorizer.get_feature_names_out().tolist()),
+            np.asarray(vectorizer.idf_, np.float64),
+            np.asarray(svd.components_[kept], np.float32),
+        )
+
+    @property
+    def name(self) -> str:
+        """As the user writes it."""
+        return "lsa"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """``sha256:…`` of the vocabulary, the weights and the directions."""
+        digest = hashlib.sha256(b"lsa 1-2-grams sublinear\0")
+        for name, array in self.to_arrays().items():
+            digest.update(f"{name} {array.shape}\0".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return f"sha256:{digest.hexdigest()}"
+
+    @cached_property
+    def _fitted(self) -> Any:
+        vectorizer = _vectorizer(vocabulary=self.vocabulary)
+        vectorizer.idf_ = self.idf
+        return vectorizer
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the vectors of texts, shape ``[n, D]``, of length one or zero."""
+        vectors = np.zeros((len(texts), len(self.components)), np.float32)
+        for start in range(0, len(texts), _TOGETHER):
+            weights = self._fitted.transform(texts[start : start + _TOGETHER])
+            projected = np.asarray(weights @ self.components.T, np.float64)
+            lengths = np.linalg.norm(projected, axis=1, keepdims=True)
+            has_direction = lengths[:, 0] > _SHORTEST
+            vectors[start : start + _TOGETHER][has_direction] = (
+                projected[has_direction] / lengths[has_direction]
+            )
+        return vectors
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all that it is, as an ``.npz`` takes it.
+
+        The vocabulary is one text in UTF-8, a word a line: an array of texts would make each as wide
+        as the longest word.
+        """
+        words = "\n".join(self.vocabulary).encode()
+        return {
+            "vocabulary": np.frombuffer(words, np.uint8),
+            "idf": self.idf,
+            "components": self.components,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """Return the encoder that `to_arrays` told."""
+        words = np.asarray(arrays["vocabulary"], np.uint8).tobytes().decode()
+        return cls(
+            tuple(words.split("\n")),
+            np.asarray(arrays["idf"], np.float64),
+            np.asarray(arrays["components"], np.float32),
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not what it has made for itself: that is of the installed scikit-learn.
+        return type(self).from_arrays, (self.to_arrays(),)
+
+
+def _differs(weights: Any) -> bool:
+    """Whether some row is no multiple of the first one, all rows being of length one or zero."""
+    cosines = np.asarray((weights @ weights[0].T).todense())
+    return bool(cosines.min() < 1 - 1e-9)
+
+
+def _no_words(texts: Sequence[str], vectorizer: Any) -> InputError:
+    words = vectorizer.build_analyzer()
+    if any(words(text) for text in texts):
+        return InputError(
+            f"--encoder lsa: no word is in two of the {len(texts):,} texts, so that nothing ties them "
+            "together; use --encoder minilm, or another column as --text"
+        )
+    return InputError(
+        f"--encoder lsa: none of the {len(texts):,} texts has a word of two letters or more; is --text "
+        "the right column?"
+    )

@@ -1,0 +1,165 @@
+"""Vectors of texts by a model handler of the user's own, as Beam's RunInference takes it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slicebeam.metrics.errors import InputError, SlicebeamError
+from slicebeam.transforms.encoders.cache import Source, embed_once
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.transforms.encoders.cache import Keep
+    from slicebeam.transforms.storage import StoragePath
+
+# Texts of a batch, where the handler does not say how many.
+_TOGETHER = 64
+# Models that a process has loaded at once.
+_MOST_LOADED = 2
+
+
+@dataclass(frozen=True)
+class HandlerEncoder:
+    """A function that returns a ``ModelHandler``: it gets texts, and its inferences are vectors.
+
+    Only the import path tells it from others: where the model behind it changes, give the function
+    another name, or delete the folder of what was embedded.
+
+    Attributes
+    ----------
+    name : ``module:function``
+    cache : folder that keeps the vectors
+    """
+
+    name: str
+    cache: StoragePath | None
+
+    @property
+    def fingerprint(self) -> str:
+        """``sha256:…`` of the import path."""
+        return f"sha256:{hashlib.sha256(f'handler {self.name}'.encode()).hexdigest()}"
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the vectors of texts, shape ``[n, D]``.
+
+        Raises
+        ------
+        InputError
+            The handler fails, or gives no vectors of finite numbers.
+        """
+
+        def embed(missing: Sequence[str], keep: Keep) -> None:
+            _embed(self.name, missing, keep)
+
+        return embed_once(texts, Source(self.name, self.fingerprint, self.cache), embed)
+
+
+def handler_encoder(name: str, cache: StoragePath | None) -> HandlerEncoder:
+    """Return the encoder of ``module:function``, which is called once to see that it works."""
+    _handler(name)
+    return HandlerEncoder(name, cache)
+
+
+def _handler(name: str) -> Any:
+    from apache_beam.ml.inference.base import KeyedModelHandler, ModelHandler
+
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"--encoder {name}: {error}; write module:function, of a module that can be imported"
+        ) from error
+    except Exception as error:
+        raise InputError(f"--encoder {name}: importing {module} failed: {_told(error)}") from error
+    if not callable(found):
+        raise InputError(
+            f"--encoder {name}: {function} is no function that returns a model handler"
+        )
+    try:
+        handler = found()
+    except Exception as error:
+        raise InputError(f"--encoder {name}: {function}() failed: {_told(error)}") from error
+    if not isinstance(handler, ModelHandler) or isinstance(handler, KeyedModelHandler):
+        raise InputError(
+            f"--encoder {name}: {function}() returns a {type(handler).__name__}, not a ModelHandler of "
+            "apache_beam.ml.inference whose examples are texts"
+        )
+    return handler
+
+
+@lru_cache(_MOST_LOADED)
+def _loaded(name: str) -> tuple[Any, Any]:
+    handler = _handler(name)
+    try:
+        handler.set_environment_vars()
+        return handler, handler.load_model()
+    except Exception as error:
+        raise InputError(f"--encoder {name}: loading the model failed: {_told(error)}") from error
+
+
+def _embed(name: str, texts: Sequence[str], keep: Keep) -> None:
+    handler, model = _loaded(name)
+    together = int(handler.batch_elements_kwargs().get("max_batch_size", _TOGETHER))
+    for start in range(0, len(texts), together):
+        batch = texts[start : start + together]
+        keep(slice(start, start + len(batch)), _vectors(name, handler, model, batch))
+
+
+def _vectors(name: str, handler: Any, model: Any, batch: Sequence[str]) -> NDArray[np.float32]:
+    try:
+        examples: list[Any] = list(batch)
+        for before in handler.get_preprocess_fns():
+            examples = [before(example) for example in examples]
+        results = list(handler.run_inference(examples, model))
+        for after in handler.get_postprocess_fns():
+            results = [after(result) for result in results]
+        vectors = [_vector(result) for result in results]
+    except SlicebeamError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"--encoder {name}: it failed on {len(batch)} texts: {_told(error)}"
+        ) from error
+    if len(vectors) != len(batch):
+        raise InputError(
+            f"--encoder {name}: it gives {len(vectors)} inferences for {len(batch)} texts"
+        )
+    shapes = sorted({vector.shape for vector in vectors})
+    if len(shapes) > 1 or len(shapes[0]) != 1 or not shapes[0][0]:
+        raise InputError(
+            f"--encoder {name}: its inferences have the shape {' and '.join(map(str, shapes))}; each is "
+            "to be one vector, all of the same length"
+        )
+    whole = np.stack(vectors)
+    if not np.isfinite(whole).all():
+        row = int(np.flatnonzero(~np.isfinite(whole).all(axis=1))[0])
+        raise InputError(
+            f"--encoder {name}: the vector of the text {batch[row][:60]!r} has numbers that are not "
+            "finite"
+        )
+    return whole
+
+
+def _vector(result: Any) -> NDArray[np.float32]:
+    from apache_beam.ml.inference.base import PredictionResult
+
+    value = result.inference if isinstance(result, PredictionResult) else result
+    # A tensor of PyTorch may be on another device, or part of a graph.
+    value = value.detach().cpu() if hasattr(value, "detach") else value
+    with np.errstate(over="ignore"):
+        return np.asarray(value, np.float32)
+
+
+def _told(error: Exception) -> str:
+    """Return an error of the user's code in a line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

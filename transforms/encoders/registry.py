@@ -1,0 +1,71 @@
+"""What turns texts into vectors, by the name that a user gives it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.transforms.encoders.endpoint import endpoint_encoder
+from slicebeam.transforms.encoders.minilm import minilm_encoder
+from slicebeam.transforms.encoders.model_handler import handler_encoder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from slicebeam.transforms.storage import StoragePath
+
+LSA, MINILM = "lsa", "minilm"
+_ENDPOINT = "openai:"
+_KINDS = (LSA, MINILM, "openai:URL", "module:function")
+
+
+class Encoder(Protocol):
+    """Turns texts into vectors; it is sent to workers by pickle, and loads there what is large."""
+
+    @property
+    def name(self) -> str:
+        """As the user wrote it: ``lsa``, ``minilm``, ``openai:https://…``, ``module:function``."""
+
+    @property
+    def fingerprint(self) -> str:
+        """``sha256:…`` of all that decides the vectors and can be known."""
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the vectors of texts, shape ``[n, D]``, the same for the same text.
+
+        No text is shape ``[0, D]``, with D = 0 where nobody has told it yet.
+        """
+
+
+def needs_fit(spec: str) -> bool:
+    """Whether the encoder is learned from the texts: by `LsaEncoder.fit`, not by `encoder`."""
+    return spec == LSA
+
+
+def encoder(spec: str, *, cache: StoragePath | None) -> Encoder:
+    """Return the encoder that ``--encoder`` names; nothing large is loaded, and nobody is asked.
+
+    Parameters
+    ----------
+    spec : ``minilm``, ``openai:URL`` or ``module:function``
+    cache : folder that keeps what was embedded, for later calls, processes and runs; None for none
+
+    Raises
+    ------
+    InputError
+        There is no such encoder, or it needs a package that is not installed.
+    """
+    if needs_fit(spec):
+        raise ValueError(f"{spec} is fitted to texts: LsaEncoder.fit")
+    if spec == MINILM:
+        return minilm_encoder(cache)
+    if spec.startswith(_ENDPOINT):
+        return endpoint_encoder(spec, cache)
+    if ":" not in spec:
+        raise unknown_name("encoder", spec, _KINDS)
+    if "://" in spec:
+        raise InputError(f"--encoder {spec}: write openai: before the address of an endpoint")
+    return handler_encoder(spec, cache)
