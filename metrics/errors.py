@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 _MOST_NAMES = 12
 # What a file or a command line holds may stand in a message: signs that a terminal obeys, and
-# words of a megabyte.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+# words of a megabyte. Those that turn the direction of writing hide what stands there.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _ENDLESS = re.compile(r"\S{401,}")
 _KEPT = 150
 

@@ -9,6 +9,7 @@ from pydantic import model_validator
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.pipelines.changelist_files import read_search
 from slicebeam.pipelines.data_config import Command, flag, validated
+from slicebeam.pipelines.revisions import base_of
 from slicebeam.pipelines.run_config import RunConfig
 
 if TYPE_CHECKING:
@@ -91,7 +92,9 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
             raise unknown_name("option", name, CheckConfig.model_fields)
     changelist = options.get("changelist")
     if isinstance(changelist, str) and changelist and not options.get("slices"):
-        document = read_search(changelist, "--changelist")
+        # Of a folder the last revision.
+        options = {**options, "changelist": base_of(changelist)}
+        document = read_search(options["changelist"], "--changelist")
         options = {**taken_over(document.provenance.config, options), **options}
     return validated(CheckConfig, options)
 
@@ -119,4 +122,7 @@ def taken_over(earlier: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str
             beside = _BESIDE.get(name, ())
             if name in earlier and not any(other in given for other in beside):
                 taken[name] = earlier[name]
+    if "group" in taken:
+        # A discovery takes both, and examples are resampled by one.
+        taken.pop("example_id", None)
     return taken

@@ -156,9 +156,9 @@ def _check(prepared: Prepared, results: Results) -> doc.Check | None:
 
 def _title(config: RunConfig) -> str:
     name = metric(config.metric[0]).title
-    where = {"worse": "is worse", "better": "is better", "both": "differs"}[config.alternative]
-    than = "than before" if config.comparison == "baseline" else "than over all examples"
-    return f"{name}: where it {where} {than}"
+    where = {"worse": "is worse than", "better": "is better than", "both": "differs from"}
+    reference = "before" if config.comparison == "baseline" else "over all examples"
+    return f"{name}: where it {where[config.alternative]} {reference}"
 
 
 def summary(
@@ -190,6 +190,9 @@ def summary(
     if not found:
         return text + f"No slice is significantly {what}."
     text += f"{found:,} slice{'s are' if found > 1 else ' is'} significantly {what}"
+    if config.command == "discover" and prepared.lattice.max_cross_size == 1:
+        # Nothing is above a component.
+        return text + "."
     return text + f"; {reported:,} of them {_say(reported)} more than the slices above."
 
 

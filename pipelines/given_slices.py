@@ -70,12 +70,14 @@ class WantedSlices:
     source, uri : where the slices were read
     changelist_id : of the document; None for a file
     slices : in the order in which they were written
+    data : of the document, in which its slices were found; empty for a file
     """
 
     source: Literal["changelist", "file"]
     uri: str
     slices: tuple[Wanted, ...]
     changelist_id: str | None = None
+    data: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,8 @@ def slices_of_changelist(uri: str, document: SearchChangeList) -> WantedSlices:
         raise InputError(
             f"--changelist {uri} reports no slice, so that there is nothing to check; give --slices"
         )
-    return WantedSlices("changelist", uri, tuple(wanted), document.changelist_id)
+    found_in = document.dataset.uri if document.provenance.command != "check" else ()
+    return WantedSlices("changelist", uri, tuple(wanted), document.changelist_id, found_in)
 
 
 def wanted_slice(name: str, definition: AnyDefinition, slice_id: str) -> Wanted:

@@ -118,6 +118,8 @@ class RunConfig(DataConfig):
 
     def _check_losses(self) -> None:
         needs = needs_of(self.metric)
+        if self.baseline_loss and not self.loss:
+            raise InputError("--baseline-loss needs the losses of the new model, too: give --loss")
         for name in ("loss", "baseline_loss"):
             if getattr(self, name) and not needs.losses:
                 raise InputError(

@@ -105,7 +105,7 @@ class Terminal:
             self._say(f"{prepared.rows:,} examples, {space:,} slices to check")
             return
         self._say(
-            f"{prepared.rows:,} examples, {len(prepared.domains)} features, "
+            f"{prepared.rows:,} examples, {len(prepared.domains)} feature{'' if len(prepared.domains) == 1 else 's'}, "
             f"{prepared.lattice.singletons:,} singleton predicates, {space:,} conjunctions of up to "
             f"{prepared.lattice.max_cross_size}"
         )

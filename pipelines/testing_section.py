@@ -75,7 +75,7 @@ def testing(
         significant=int(first.significant.sum()),
         degraded=int((first.significant & _worse(first)).sum()),
         expected_false=expected,
-        warnings=tuple(_warnings(prepared, searched, results)),
+        warnings=tuple(_warnings(config, prepared, searched, results)),
     )
 
 
@@ -105,7 +105,14 @@ def _tests_used(config: RunConfig, first: MetricResult) -> str:
     return "; ".join(used) or "none: there was nothing to test"
 
 
-def _warnings(prepared: Prepared, searched: Searched, results: Results) -> Iterator[str]:
+def _warnings(
+    config: RunConfig, prepared: Prepared, searched: Searched, results: Results
+) -> Iterator[str]:
+    if prepared.given is not None and config.data == prepared.given.wanted.data:
+        yield (
+            "This is the data in which the slices were found: what was chosen for its p-value has a "
+            "small one here too. Check on new data."
+        )
     called = results.keys[results.metrics[0].significant]
     few = int(np.count_nonzero(np.isin(searched.few_groups, called)))
     if few:

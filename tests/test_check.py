@@ -354,7 +354,7 @@ WRONG = {
     "both": (["--slices=s.yaml", "--changelist=c.json"], "either --changelist, of an earlier run"),
     "no file": (["--slices=none.yaml"], "--slices none.yaml: no such file"),
     "no changelist": (["--changelist=none.json"], "--changelist none.json: no such file"),
-    "a folder": (["--changelist=."], "--changelist . is a folder"),
+    "a folder": (["--changelist=."], "--changelist .: there is no changelist.json in this folder"),
     "no document": (["--changelist=empty.json"], "no ChangeList; name a changelist.json"),
     "a changelist": (
         ["--slices=like.json"],

@@ -89,7 +89,7 @@ def test_wrong_usage(given: list[str], message: str, capsys: pytest.CaptureFixtu
 def test_what_goes_where(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments(data)) == 0
     printed = capsys.readouterr()
-    assert "400 examples, 1 features" in printed.err
+    assert "400 examples, 1 feature," in printed.err
     assert "group = bad" in printed.out
     assert str(data.parent / "out" / "changelist.json") in printed.out
     assert not (data.parent / "out" / "_work").exists()

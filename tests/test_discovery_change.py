@@ -103,41 +103,13 @@ def test_large_chunks_lose_no_more_digits_than_small_ones(kind):
     assert_are(whole, [D[components == k] for k in range(5)])
 
 
-def test_of_zero_one_losses_totals_are_exact_and_a_total_of_nothing_has_no_direction():
+def test_of_zero_one_losses_totals_are_exact():
     D = np.tile([1.0, -1.0, 0.0, 1.0, 1.0, -1.0, -1.0], 31)
     members = np.vstack([D > 0, D < 0, D == 0])
     found = reduce(
         add, [Assessment.of(members[:, i : i + 3], D[i : i + 3]) for i in range(0, 217, 3)]
     )
     assert found.overall.total[0] == 0.0
-    assert not found.opposite_to_global.any()
-
-
-def test_opposite_to_global_is_the_other_sign():
-    D = np.array([3.0, 1.0, -1.0, -0.5, 0.0])
-    members = np.array(
-        [[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 0, 1], [0, 1, 1, 0, 0], [0] * 5], bool
-    )
-    assert Assessment.of(members, D).opposite_to_global.tolist() == [
-        False,
-        True,
-        False,
-        False,
-        False,
-    ]
-    assert Assessment.of(members, -D).opposite_to_global.tolist() == [
-        False,
-        True,
-        False,
-        False,
-        False,
-    ]
-    # Only rounding makes the sum of these other than 0.
-    tenths = np.array([0.1, 0.2, -0.3])
-    assert tenths.sum() != 0
-    for sign in (1, -1):
-        both = Assessment.of(np.eye(3, dtype=bool), sign * tenths)
-        assert not both.opposite_to_global.any()
 
 
 def test_of_one_model_the_difference_is_that_of_the_mean_loss_less_the_loss():

@@ -145,10 +145,12 @@ def slow_occurrences(texts, min_texts):
     """n-grams of scikit-learn that begin and end with no stop word, of texts without punctuation."""
     vectorizer = CountVectorizer(ngram_range=(1, 3), binary=True, token_pattern=r"\S+")
     counts = vectorizer.fit_transform(texts).sum(axis=0).A1
+    # What turns a sentence round is worth telling.
+    stop = ENGLISH_STOP_WORDS - {"not"}
     return {
         phrase: count
         for phrase, count in zip(vectorizer.get_feature_names_out(), counts.tolist(), strict=True)
-        if count >= min_texts and not {phrase.split()[0], phrase.split()[-1]} & ENGLISH_STOP_WORDS
+        if count >= min_texts and not {phrase.split()[0], phrase.split()[-1]} & stop
     }
 
 

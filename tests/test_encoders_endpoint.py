@@ -239,7 +239,7 @@ def test_an_endpoint_that_asks_for_hours(server: Server) -> None:
 def test_an_endpoint_that_never_answers(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedding_calls, "_RETRIES", 2)
     server.rule = lambda _: (503, {}, f"no such day for {KEY}")
-    with pytest.raises(EngineError, match=r"3 times HTTP 503: no such day for \*\*\*\nrun again"):
+    with pytest.raises(EngineError, match=r"3 times HTTP 503: no such day for \*\*\*; run again"):
         encoder(f"openai:{server.url}", cache=None).encode(["a"])
     assert server.asked["a"] == 3
     with pytest.raises(EngineError, match="3 times no connection"):

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,22 @@ from slicebeam.pipelines.cli import run
 
 ROOT = Path(__file__).parent.parent
 PAGES = (
-    *("README.md", "docs/scheduled.md", "docs/shift.md"),
+    *("README.md", "docs/scheduled.md", "docs/shift.md", "docs/discover.md"),
     *("examples/README.md", "examples/scheduled/README.md"),
 )
+
+
+# Pages whose blocks go on with what earlier ones wrote.
+ONE_AFTER_ANOTHER = ("docs/discover.md",)
 
 
 def _blocks(page: str) -> list[list[str]]:
     """The commands of each block of a page, those of the shell left out."""
     text = (ROOT / page).read_text("utf-8").replace("\\\n", " ")
     blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
-    kept = ("slicebeam ", "export ", "python examples/")
-    return [[line for line in block.splitlines() if line.startswith(kept)] for block in blocks]
+    kept = ("slicebeam ", "export ", "python examples/", "printf ")
+    lines = [[line for line in block.splitlines() if line.startswith(kept)] for block in blocks]
+    return [list(chain.from_iterable(lines))] if page in ONE_AFTER_ANOTHER else lines
 
 
 def _runnable() -> list[tuple[str, list[str]]]:
@@ -36,11 +42,15 @@ def _runnable() -> list[tuple[str, list[str]]]:
     return [(page, block) for page, block in found if any("slicebeam" in line for line in block)]
 
 
+def _is_quick(page: str, commands: list[str]) -> bool:
+    return page == "README.md" and not any("slicebeam discover" in one for one in commands)
+
+
 @pytest.mark.parametrize(
     ("page", "commands"),
     [
-        # What is behind the first page takes longer.
-        pytest.param(*one, marks=[] if one[0] == "README.md" else pytest.mark.slow)
+        # What is behind the first page takes longer, and so does what reads texts.
+        pytest.param(*one, marks=[] if _is_quick(*one) else pytest.mark.slow)
         for one in _runnable()
     ],
 )
@@ -64,6 +74,8 @@ def _run_all(commands: list[str], stack: ExitStack, monkeypatch: pytest.MonkeyPa
         elif program == "export":
             for pair in arguments:
                 monkeypatch.setenv(*pair.split("="))
+        elif program == "printf":
+            subprocess.run(command, shell=True, check=True)
         elif program == "python":
             monkeypatch.setattr("sys.argv", arguments)
             runpy.run_path(arguments[0], run_name="__main__")
@@ -86,6 +98,18 @@ def test_the_calls_that_the_readme_tells(tmp_path: Path, monkeypatch: pytest.Mon
     assert run([*arguments, "--quiet"]) == 0
     calls = json.loads((tmp_path / "changelist.json").read_text())["shift"]["cost"]["calls"]
     assert f"until the error is small enough: {calls:,} of" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_discovery_from_python_works_as_pasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "discover.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(block, {})
+    assert "What they are like:" in capsys.readouterr().out
 
 
 def test_python_works_as_pasted(

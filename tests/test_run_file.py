@@ -143,8 +143,11 @@ def test_every_flag_has_a_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 WRONG: dict[str, tuple[Any, str]] = {
-    "no mapping": ("- a\n", "DIR/run.yaml: 'command: search', 'check' or 'shift' is expected"),
-    "empty": ("", "DIR/run.yaml: 'command: search', 'check' or 'shift' is expected"),
+    "no mapping": (
+        "- a\n",
+        "DIR/run.yaml: 'command: search', 'check', 'shift' or 'discover' is expected",
+    ),
+    "empty": ("", "DIR/run.yaml: 'command: search', 'check', 'shift' or 'discover' is expected"),
     "no yaml": ("a: [", "DIR/run.yaml: it can't be read (while parsing"),
     "no text": ("\x00", "DIR/run.yaml: it can't be read"),
     "twice": (
@@ -153,7 +156,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     ),
     "no command": (
         {"data": "x"},
-        "key 'command' is missing; add 'command: search', 'check' or 'shift'",
+        "key 'command' is missing; add 'command: search', 'check', 'shift' or 'discover'",
     ),
     "command": ({**GOOD, "command": "serach"}, "unknown command 'serach'; did you mean 'search'?"),
     "key": ({**GOOD, "lable": "x"}, "DIR/run.yaml: unknown key 'lable'; did you mean 'label'?"),

@@ -18,6 +18,7 @@ from slicebeam.transforms.embed_examples import chunk_name, positions
 from slicebeam.transforms.embeddings import EmbeddedChunk
 from slicebeam.transforms.example_losses import losses_of
 from slicebeam.transforms.extract_predictions import extract_predictions
+from slicebeam.transforms.one_thread import one_thread
 from slicebeam.transforms.sources import StoredFile, open_parquet
 from slicebeam.transforms.storage import matching, written_whole
 
@@ -94,7 +95,8 @@ def derive_chunk(chunk: Chunk, wanted: Derivation) -> None:
     if wanted.embeddings is not None:
         z = EmbeddedChunk(wanted.embeddings / chunk_name(chunk.split, chunk.batch)).z
     if wanted.clusters is not None and z is not None:
-        assigned = wanted.clusters.assigned(z, chunk.origin_row + 1)
+        with one_thread():
+            assigned = wanted.clusters.assigned(z, chunk.origin_row + 1)
         for field, rows in assigned.items():
             components = wanted.clusters.mixtures[field].components
             table = table.append_column(field, rows.column(components))

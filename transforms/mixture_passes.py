@@ -12,6 +12,7 @@ from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.loss_heads import CategoricalSums, NormalSums
 from slicebeam.transforms.embed_examples import DISCOVERY, loss_column
 from slicebeam.transforms.embeddings import EmbeddedChunk, write_embeddings
+from slicebeam.transforms.one_thread import one_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,7 +45,8 @@ class SumForPca:
         for path in paths:
             z, _ = shaping(EmbeddedChunk(path))
             if len(z):
-                found += pca.sums(z)
+                with one_thread():
+                    found += pca.sums(z)
         return {"n": np.array([found.n]), "mean": found.mean, "scatter": found.scatter.ravel()}
 
     def total(self, parts: Sequence[Found]) -> PcaSums:
@@ -75,7 +77,9 @@ class Project:
         for path in paths:
             chunk = EmbeddedChunk(path)
             others = {name: chunk.column(name) for name in chunk.names}
-            write_embeddings(self.folder / path.name, pca.projected(chunk.z, self.axes), others, {})
+            with one_thread():
+                projected = pca.projected(chunk.z, self.axes)
+            write_embeddings(self.folder / path.name, projected, others, {})
             rows += len(chunk.z)
         return {"rows": np.array([rows])}
 
@@ -98,9 +102,10 @@ class SumForMixtures:
         for path in paths:
             z, losses = shaping(EmbeddedChunk(path))
             if len(z):
-                for number, mixture in enumerate(self.mixtures):
-                    own = losses[: len(mixture.heads)]
-                    totals[number] += em.sums(mixture, z, own)
+                with one_thread():
+                    for number, mixture in enumerate(self.mixtures):
+                        own = losses[: len(mixture.heads)]
+                        totals[number] += em.sums(mixture, z, own)
         for number, total in enumerate(totals):
             found |= {f"{number} {name}": values for name, values in _flat(total)}
         return found

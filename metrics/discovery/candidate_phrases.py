@@ -42,6 +42,8 @@ _MEANINGFUL = {
     ),
     *("interest", "mill", "mine", "move", "part", "serious", "show", "side", "sincere", "system"),
     *("thick", "thin"),
+    # What turns a sentence round, or strengthens it, can be what a slice has in common.
+    *("cannot", "never", "no", "none", "nor", "not", "nothing", "only", "very", "well", "without"),
 }
 # Examples that a phrase is taken to occur in as often as it does overall, inside and outside a slice,
 # before any are looked at.

@@ -1,7 +1,6 @@
 """How much the loss changed on slices, from sums over chunks, and how slices are ranked by it.
 
-Source: Eyuboglu et al. (2024), "Model ChangeLists": the change of a slice, and the flag of those that
-went against all examples.
+Source: Eyuboglu et al. (2024), "Model ChangeLists".
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 # Added to the variance of D, so that a small slice that happens to be of one mind is not the first.
 _PRIOR_VARIANCE = 0.05
-# What is less than this part of a typical size of D is what rounding leaves of nothing.
-_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -212,15 +209,6 @@ class Assessment:
         )
         return difference
 
-    @property
-    def opposite_to_global(self) -> BoolArray:
-        """Whether a slice changed in the other direction than all examples did: bool [S].
-
-        Of a mean that is 0, also if rounding made it 1e-18, nothing is opposite. With one model it
-        means nothing, for all examples together do not differ from themselves.
-        """
-        return _direction(self.slices) * _direction(self.overall) < 0
-
 
 def z_score(mean: ArrayLike, variance: ArrayLike, n: ArrayLike) -> FloatArray:
     """Return |mean|/√((σ² + .05)/n), by which slices are ranked; it is no test.
@@ -246,14 +234,6 @@ def z_score(mean: ArrayLike, variance: ArrayLike, n: ArrayLike) -> FloatArray:
 def _scatter(D: FloatArray) -> float:
     """Return Σ(D − mean)², 0 of no examples."""
     return float(np.square(D - D.mean()).sum()) if D.size else 0.0
-
-
-def _direction(found: ChangeSums) -> FloatArray:
-    """Return −1, 0 or 1 of each slice."""
-    mean = found.mean
-    size = np.sqrt(found.variance + np.square(mean))
-    direction: FloatArray = np.where(np.abs(mean) > _ROUNDING * size, np.sign(mean), 0.0)
-    return direction
 
 
 def _check_finite(change: FloatArray, first_row: int) -> None:

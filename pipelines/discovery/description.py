@@ -76,9 +76,10 @@ def with_discovery(
     description = describing.total(_passed(describing, prepared, work, engine))
     phrases = _phrases(config, discovered, description)
     shown = _shown(config, discovered, description, assessed[: config.slices])
+    overall = changelist.global_[0].direction
     slices = tuple(
         _discovered_slice(one).model_copy(
-            update={"found": _found(at, config, description, phrases, shown, assessed)}
+            update={"found": _found(at, config, description, phrases, shown, assessed, overall)}
         )
         if at < len(assessed)
         else _discovered_slice(one)
@@ -294,19 +295,23 @@ def _found(
     phrases: Sequence[tuple[Phrase, ...]],
     shown: Sequence[tuple[ShownExample, ...]],
     assessed: Sequence[Slice],
+    overall: str,
 ) -> Found:
+    """Return what discovery knows of a slice; `overall` is the direction of all examples."""
     facts: dict[str, Any] = {}
     assessment = description.assessment
     baseline = config.comparison == "baseline"
     if assessment is not None:
         own = assessment.slices
         mean = own.mean if baseline else assessment.difference
-        facts["z"] = float(z_score(mean, own.variance, own.n)[at])
+        if config.weight is None:
+            facts["z"] = float(z_score(mean, own.variance, own.n)[at])
         if baseline:
             facts["improved"] = int(own.improved[at])
             facts["degraded"] = int(own.degraded[at])
             facts["tied"] = int(own.tied[at])
-            facts["opposite_to_global"] = bool(assessment.opposite_to_global[at])
+    directions = {overall, assessed[at].changes[0].direction}
+    facts["opposite_to_global"] = baseline and directions == {"improved", "degraded"}
     if at < config.slices:
         jaccard = description.overlap.jaccard[at]
         facts["overlaps"] = tuple(

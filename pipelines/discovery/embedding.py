@@ -40,6 +40,8 @@ TEXTS = 20_000
 _NUMBERS_PER_COLUMN = 4
 # Dimensions that are assumed of an encoder, for the size of a chunk.
 _LARGEST_USUAL = 1536
+# Texts of a chunk that are embedded by a network, here or elsewhere.
+_SLOW_TEXTS = 1024
 # CPU time of reading a value or a number of an embedding, measured on 5,000 x 64.
 _SECONDS_PER_NUMBER = 4e-9
 # The same of embedding a text by whatever does it fastest.
@@ -78,7 +80,11 @@ class EmbeddingFields:
             value = first.table.column(0)[0].as_py()
             width = len(value) if isinstance(value, list) else 1
         columns = len(source.schema) + width // _NUMBERS_PER_COLUMN
-        return source.in_chunks(chunk_rows(config, columns))
+        rows = chunk_rows(config, columns)
+        if self.encoder is not None and not self.embedding and not needs_fit(self.encoder):
+            # What takes minutes tells how far it is.
+            rows = min(rows, _SLOW_TEXTS)
+        return source.in_chunks(rows)
 
     def sample(self, source: Source, seed: int, work: WorkFolder) -> TextSample | None:
         """Return which texts are sampled; None where there are none."""
@@ -144,14 +150,12 @@ def embed(
 ) -> EmbeddedFiles:
     """Write the embeddings of all examples, unless they are written."""
     if work.done("embedded") is None:
-        chunks = sum(-(-split.rows // source.chunk_rows) for split in source.splits)
         folder = wanted.folder
         on_stage(
             Stage(
                 "embedding the examples" if wanted.embedding.encoder else "reading the embeddings",
                 lambda: sum(1 for _ in folder.glob("*.arrow")),
                 "chunks",
-                chunks,
             )
         )
         columns = list(wanted.embedding.columns)

@@ -18,6 +18,7 @@ from slicebeam.pipelines.stage import Stage
 from slicebeam.transforms.clusters import Clusters, cluster_field
 from slicebeam.transforms.embeddings import EmbeddedChunk
 from slicebeam.transforms.mixture_passes import Project, SumForMixtures, SumForPca, shaping
+from slicebeam.transforms.one_thread import one_thread
 from slicebeam.transforms.pass_over_files import PassOverFiles, read_found, write_found
 from slicebeam.transforms.storage import matching
 
@@ -171,7 +172,8 @@ def fit_mixtures(
     state = _read_state(work)
     if state is None:
         on_stage(Stage("finding clusters to start from"))
-        state = _started(config, files, samples, axes)
+        with one_thread():
+            state = _started(config, files, samples, axes)
         _write_state(work, state)
     iterations = [0]
     most = max(map(len, state.likelihoods.values()))

@@ -27,6 +27,7 @@ from slicebeam.pipelines.stage import Stage
 from slicebeam.transforms.clusters import cluster_field, is_cluster_field
 from slicebeam.transforms.derive_columns import Derivation, DeriveColumns, derived_source
 from slicebeam.transforms.embed_examples import Embedded, Split
+from slicebeam.transforms.encoders.registry import needs_fit
 from slicebeam.transforms.example_losses import has_losses
 from slicebeam.transforms.extract_slice_keys import Encoding, ExtractPredictions, ReadExamples
 from slicebeam.transforms.storage import storage_path
@@ -104,9 +105,14 @@ def prepare_discovery(
     features, encoding = _encoding(config, source, outcome, work)
     source = fields.chunked(config, source)
     sample = fields.sample(source, config.seed, work)
+    if config.used_encoder is not None and not needs_fit(config.used_encoder):
+        # What is wrong with it is said before anything takes long.
+        embedding_of(fields, None, config.seed, work.folder("encoder"))
     if sample is not None and config.describes:
         on_stage(Stage("sampling texts"))
         sample_texts(sample, source, work, engine)
+    if config.used_encoder is not None and needs_fit(config.used_encoder):
+        on_stage(Stage("learning the words"))
     embedding = embedding_of(fields, sample, config.seed, work.folder("encoder"))
     split = _split(config)
     wanted = _embedded(config, source, embedding, outcome, split, work)

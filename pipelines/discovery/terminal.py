@@ -25,12 +25,20 @@ def found_lines(document: SearchChangeList) -> list[str]:
         if one.found is not None and (one.found.phrases or one.found.examples):
             lines += [*_lines(one, one.found)]
     if lines:
-        lines = ["What they are like:", *lines, ""]
+        words = " (words, and their correlation with membership)" if _has_words(document) else ""
+        lines = [f"What they are like{words}:", *lines, ""]
     return [*lines, *_fitted(document.discovery)]
 
 
+def _has_words(document: SearchChangeList) -> bool:
+    return any(one.found is not None and one.found.phrases for one in document.slices[:_MOST])
+
+
 def _lines(one: Slice, found: Found) -> Iterator[str]:
-    words = ", ".join(phrase.text for phrase in found.phrases)
+    words = ", ".join(
+        phrase.text if phrase.correlation is None else f"{phrase.text} ({phrase.correlation:.2f})"
+        for phrase in found.phrases
+    )
     yield printable(f"  {one.name}" + (f": {words}" if words else ""))
     told = []
     if found.improved is not None and found.degraded is not None:
@@ -38,7 +46,7 @@ def _lines(one: Slice, found: Found) -> Iterator[str]:
     if found.opposite_to_global:
         told.append("opposite to all examples")
     shown = [_shown(example) for example in found.examples if example.role == "representative"]
-    if shown and shown[0]:
+    if shown and shown[0] and one.origin.method == "mixture":
         told.append(f"such as {shown[0]}")
     if told:
         yield printable("    " + "; ".join(told))
@@ -56,7 +64,8 @@ def _fitted(discovery: Discovery) -> Iterator[str]:
     kept = ""
     if discovery.kept_dimensions < discovery.dimensions:
         kept = f", of which {discovery.kept_variance:.0%} of the variance in {discovery.kept_dimensions}"
-    yield f"Embeddings ({discovery.encoder}) of {discovery.dimensions} dimensions{kept}."
+    encoder = "" if discovery.encoder == "none" else f" ({discovery.encoder})"
+    yield f"Embeddings{encoder} of {discovery.dimensions} dimensions{kept}."
     if discovery.discovery_share is not None:
         yield (
             f"{discovery.discovery_examples:,} examples shaped the mixtures; "

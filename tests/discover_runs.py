@@ -1,0 +1,123 @@
+"""Runs discoveries for the tests, and the data that they are about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from slicebeam.pipelines.discover import run_discovery
+from slicebeam.pipelines.discover_config import discover_config
+from slicebeam.pipelines.runner import Engine, runner_config
+from slicebeam.pipelines.terminal import Terminal
+from tests.running import Found, read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pandas as pd
+
+
+@dataclass
+class Discovered(Found):
+    """What a discovery published."""
+
+    @cached_property
+    def membership(self) -> pd.DataFrame:
+        return pq.read_table(self.folder / "membership.parquet").to_pandas()
+
+    @cached_property
+    def mixture(self) -> dict[str, np.ndarray]:
+        with np.load(self.folder / "mixture.npz") as loaded:
+            return {name: loaded[name] for name in loaded.files}
+
+    @property
+    def resolutions(self) -> dict[str, dict[str, Any]]:
+        """What the document tells of each mixture, by its column."""
+        return {one["field"]: one for one in self.document["discovery"]["resolutions"]}
+
+
+def discover(
+    output: Path,
+    *,
+    resume: bool = False,
+    engine_seen: Callable[[Engine], None] | None = None,
+    **options: Any,
+) -> Discovered:
+    """Run a discovery in this process.
+
+    Parameters
+    ----------
+    engine_seen : is called with the engine before the run
+    """
+    config = discover_config({"output": str(output), **options})
+    with Engine(runner_config(config.runner_config, config.runner_option)) as engine:
+        if engine_seen is not None:
+            engine_seen(engine)
+        run_discovery(config, engine, Terminal(quiet=True), resume=resume)
+    return read_discovery(output)
+
+
+def read_discovery(folder: Path) -> Discovered:
+    """Read what a discovery published."""
+    return Discovered(**vars(read(folder)))
+
+
+def examples(
+    seed: int, *, n: int = 600, dimensions: int = 6, groups: int = 5, apart: float = 1.6
+) -> pa.Table:
+    """Return examples of overlapping groups that an old and a new model are right about, or not.
+
+    Numbers of embeddings are 64ths below 32, which float16 holds exactly. Of groups 0 and 1 the new
+    model is better and worse than the old. Columns: ``id``, ``z``, ``label``, ``old``, ``new``
+    (classes), ``loss_old``, ``loss_new`` (real), ``wrong_old``, ``wrong_new`` (0 or 1), ``source``
+    and ``length`` (features), ``author`` (of a few examples each) and ``weight``.
+    """
+    rng = np.random.default_rng(seed)
+    of = rng.integers(groups, size=n)
+    z = apart * rng.standard_normal((groups, dimensions))[of] + rng.standard_normal((n, dimensions))
+    z = np.round((z + 0.5) * 64) / 64
+    often = np.array([[0.65, 0.10], [0.05, 0.60], *[[0.2, 0.2]] * (groups - 2)])[of]
+    old_wrong, new_wrong = (rng.random((n, 2)) < often).T
+    label = rng.integers(3, size=n)
+    old, new = (
+        (label + wrong * rng.integers(1, 3, size=n)) % 3 for wrong in (old_wrong, new_wrong)
+    )
+    names = np.array(["ant", "bee", "cat"])
+    loss_old = np.round(rng.gamma(2, 0.2, n) + old_wrong, 6)
+    loss_new = np.where(rng.random(n) < 0.1, loss_old, rng.gamma(2, 0.2, n) + new_wrong)
+    source = np.where(rng.random(n) < 0.3 + 0.1 * of, "mail", "web")
+    order = rng.permutation(n)
+    return pa.table(
+        {
+            "id": pa.array([f"x{number}" for number in order]),
+            "z": pa.array(list(z.astype(np.float64)), pa.list_(pa.float64())),
+            "label": names[label],
+            "old": names[old],
+            "new": names[new],
+            "loss_old": loss_old,
+            "loss_new": np.round(loss_new, 6),
+            "wrong_old": old_wrong.astype(np.float64),
+            "wrong_new": new_wrong.astype(np.float64),
+            "source": source,
+            "length": rng.integers(1, 5, size=n),
+            "author": order // 4,
+            "weight": rng.choice([0.5, 1.0, 2.0], size=n),
+        }
+    )
+
+
+def embeddings(table: pa.Table, column: str = "z") -> np.ndarray:
+    """Return the embeddings of a table: float64 [n, D]."""
+    return np.array(table.column(column).to_pylist(), np.float64)
+
+
+def written(path: Path, table: pa.Table, **how: Any) -> str:
+    """Write a table as Parquet and return its path."""
+    pq.write_table(table, path, **how)
+    return str(path)

@@ -1,0 +1,302 @@
+"""What is wrong where discovered slices are checked, changed or read is said in a line or two."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.discover import discover
+from slicebeam.pipelines.discovery.model import DiscoveryModel
+from tests.discover_runs import embeddings, examples
+from tests.running import refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    # What a run wrote on stderr, after its exit code was checked.
+    Refuse = Callable[..., str]
+
+ROWS = 120
+TABLE = examples(0, n=ROWS, dimensions=4, groups=3, apart=6.0)
+LOSSES = {"loss": "loss_new", "baseline_loss": "loss_old"}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A discovery that found something, with the data beside it."""
+    folder = tmp_path_factory.mktemp("kept")
+    loss = np.where(embeddings(TABLE)[:, 0] > 3, 0.9, 0.2) + 0.001 * np.arange(ROWS)
+    table = TABLE.append_column("row", [range(ROWS)])
+    at = table.schema.get_field_index("loss_new")
+    pq.write_table(table.set_column(at, "loss_new", [loss]), folder / "e.parquet")
+    discover(
+        str(folder / "e.parquet"),
+        **{
+            "embedding": "z",
+            "components": 3,
+            "example_id": "row",
+            "output": folder / "out",
+            **LOSSES,
+        },
+    )
+    return folder
+
+
+@pytest.fixture
+def found(kept: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    shutil.copytree(kept / "out", tmp_path / "out")
+    shutil.copy(kept / "e.parquet", tmp_path / "e.parquet")
+    return tmp_path
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(path) for path in folder.rglob("*") if path.is_file())
+
+
+def names(found: Path, document: str = "changelist.json") -> list[str]:
+    return [one["name"] for one in json.loads((found / "out" / document).read_text())["slices"]]
+
+
+@pytest.fixture
+def fails(found: Path, capsys: pytest.CaptureFixture[str]) -> Refuse:
+    """Run a command about the discovery that must fail, and return what it says."""
+
+    def run_it(command: str, *flags: Any, code: int = 2) -> str:
+        before = files(found / "out")
+        uri = found / "out" / "changelist.json"
+        arguments = [*command.split(), "--changelist", str(uri), *map(str, flags)]
+        said = refused(arguments, capsys, folder=found, code=code)
+        assert files(found / "out") == before
+        return said
+
+    return run_it
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda path: path.unlink(),
+            "no such file; it belongs beside the ChangeList of a discovery",
+        ),
+        (lambda path: (path.unlink(), path.mkdir()), "no such file; it belongs beside"),
+        (
+            lambda path: path.write_bytes(b"PK"),
+            " is damaged: it is not what the discovery wrote; discover",
+        ),
+        (lambda path: path.write_bytes(path.read_bytes()[:600]), " is damaged: it is not"),
+        (lambda path: np.savez(path, other=np.ones(3)), " is damaged: it is not"),
+        (lambda path: np.savez(path, other=np.array([{}])), " is damaged: it is not"),
+        (
+            np.savez,
+            " is of another run than the ChangeList beside it; keep the two",
+        ),
+    ],
+)
+def test_mixtures_that_are_not_those_of_the_document(
+    change: Callable[[Path], Any], message: str, found: Path, fails: Refuse
+) -> None:
+    change(found / "out" / "mixture.npz")
+    said = fails("check", "--data", found / "e.parquet", "--output", found / "new")
+    assert said.startswith("DIR/out/mixture.npz")
+    assert message in said
+
+
+def test_mixtures_of_another_discovery(found: Path, fails: Refuse) -> None:
+    options = {"embedding": "z", "components": 4, "output": found / "other", **LOSSES}
+    discover(str(found / "e.parquet"), **options)
+    shutil.copy(found / "other" / "mixture.npz", found / "out" / "mixture.npz")
+    said = fails("check", "--data", found / "e.parquet", "--output", found / "new")
+    assert said == (
+        "DIR/out/mixture.npz is of another run than the ChangeList beside it; keep the two together"
+    )
+
+
+def test_mixtures_of_which_bytes_changed(found: Path) -> None:
+    """Every change of a byte is noticed, unless it changes no parameter."""
+    path = found / "out" / "mixture.npz"
+    content = path.read_bytes()
+    document = json.loads((found / "out" / "changelist.json").read_text())
+    fingerprint = document["discovery"]["mixture_fingerprint"]
+    rng = np.random.default_rng(1)
+    noticed = 0
+    for at in rng.integers(len(content), size=300):
+        path.write_bytes(
+            content[:at] + bytes([content[at] ^ rng.integers(1, 256)]) + content[at + 1 :]
+        )
+        try:
+            assert DiscoveryModel.read(path, fingerprint).fingerprint == fingerprint
+        except InputError as error:
+            assert "mixture.npz is" in str(error)  # noqa: PT017  (most, but not all, raise)
+            noticed += 1
+    assert noticed > 150
+
+
+NEW: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
+    "other dimensions": (
+        lambda table: table.set_column(1, "z", pa.array([[1.0, 2.0]] * ROWS)),
+        "embeddings of the data have 2 dimensions, and those of the discovery had 4; embed them by the",
+    ),
+    "no embedding": (
+        lambda table: table.drop_columns(["z"]),
+        "slices of DIR/out/changelist.json are told by embeddings of a column: unknown column 'z'; columns:",
+    ),
+    "no loss": (
+        lambda table: table.drop_columns(["loss_new"]),
+        "--loss: unknown column 'loss_new'",
+    ),
+    "no id": (lambda table: table.drop_columns(["row"]), "--example-id: unknown column 'row'"),
+    "no example": (
+        lambda table: table.slice(0, 0),
+        "--data DIR/new.parquet: there are no examples in it",
+    ),
+    "column of components": (
+        lambda table: table.append_column("cluster@3", [["x"] * ROWS]),
+        "the data has a column 'cluster@3', which is what components are called; rename it",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", NEW)
+def test_new_data_that_do_not_fit(what: str, found: Path, fails: Refuse) -> None:
+    change, message = NEW[what]
+    pq.write_table(change(pq.read_table(found / "e.parquet")), found / "new.parquet")
+    said = fails("check", "--data", found / "new.parquet", "--output", found / "new")
+    assert said.startswith(message)
+
+
+def test_documents_where_another_is_needed(
+    found: Path, fails: Refuse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document, data = found / "out" / "changelist.json", found / "e.parquet"
+    check = ["check", "--data", str(data), "--output", str(found / "checked")]
+    assert run([*check, "--changelist", str(document), "--quiet"]) == 0
+    again = ["--changelist", str(found / "checked" / "changelist.json")]
+    assert refused([*check, *again], capsys, folder=found) == (
+        "DIR/checked/changelist.json is not of a discovery, so that nothing tells what embeds an example; "
+        "name the document of slicebeam discover"
+    )
+    said = fails(
+        *("shift", "--data", data, "--label", "label", "--old-prediction", "old"),
+        *("--replay-prediction", "new", "--budget", 50, "--output", found / "shift"),
+    )
+    assert said.startswith("--changelist DIR/out/changelist.json, slice 'cluster@3 = ")
+    assert said.endswith(
+        "': it is defined by embeddings, ids or other slices, which only slicebeam check --changelist "
+        "looks at"
+    )
+    search = ["search", "--data", str(data), "--loss", "loss_new", "--baseline-loss", "loss_old"]
+    search += ["--features", "source", "--alternative", "both", "--output", str(found / "search")]
+    said = refused([*search, "--since", str(document)], capsys, folder=found)
+    assert said == (
+        "--since DIR/out/changelist.json is of a discovery, whose slices are no columns of the data; "
+        "follow them by slicebeam check --changelist, or name the document of a search"
+    )
+    said = refused([*search, "--domains", str(document)], capsys, folder=found)
+    assert said.startswith(
+        "no feature is left to slice by (cluster@3: in DIR/out/changelist.json but not"
+    )
+
+
+def test_edits_and_definitions(found: Path, fails: Refuse) -> None:
+    name = names(found)[0]
+    (found / "ids.csv").write_text("id\n1\n2\n")
+    edit = "--slice: unknown slice 'nope'; slices: cluster@3 = "
+    assert fails("edit rename", "--slice", "nope", "--name", "x").startswith(edit)
+    assert fails("edit merge", "--slice", "nope", "--slice", name, "--name", "x").startswith(edit)
+    assert fails("edit merge", "--slice", name, "--name", "x").startswith(
+        "--slice names 1 of 1 slices"
+    )
+    split = "edit split"
+    assert fails(split, "--slice", name, "--where", "nope = 1").startswith(
+        "--where: unknown column 'nope'"
+    )
+    assert fails(split, "--slice", name, "--where", "cluster@9 = 1").startswith(
+        "--where: unknown column 'cluster@9'; did you mean 'cluster@3'?"
+    )
+    assert fails(split, "--slice", name, "--where", "source = fax").endswith(
+        "would have no examples; define it otherwise"
+    )
+    assert fails("edit rename", "--slice", name, "--name", "\x1b[31m").startswith(
+        "--name '\\x1b[31m' is no"
+    )
+    assert fails("edit undo").startswith("there is nothing to undo")
+    for way in (
+        ["define", "--name", "x", "--text-filter", "film"],
+        ["attribute sample", "--slice", name, "--text", "x", "--budget", 20],
+    ):
+        assert fails(*way) == (
+            "words are embedded by what made column 'z', which nobody told; discover again with --encoder"
+        )
+    # Ids have to tell examples apart where they are what a slice is made of.
+    table = pq.read_table(found / "e.parquet")
+    twice = table.set_column(table.schema.get_field_index("row"), "row", [[1, 1, *range(2, ROWS)]])
+    pq.write_table(twice, found / "twice.parquet")
+    flags = ["--data", found / "twice.parquet"]
+    unique = (
+        "column 'row' does not tell examples apart: 1 twice; give every example an id of its own"
+    )
+    assert fails("define", "--name", "x", "--ids", found / "ids.csv", *flags) == unique
+    said = fails("attribute sample", "--slice", name, "--text", "x", "--budget", 20, *flags)
+    assert said == unique
+
+
+def test_a_folder_without_a_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder, message in {
+        "": "--changelist DIR: there is no changelist.json in this folder",
+        "no": "--changelist DIR/no: no such file",
+    }.items():
+        for command in (
+            ["define", "--name", "x", "--where", "a = 1"],
+            ["edit", "rename", "--slice", "x", "--name", "y"],
+            ["edit", "log"],
+            ["attribute", "sample", "--slice", "x", "--text", "y", "--budget", "20"],
+        ):
+            where = ["--changelist", str(tmp_path / folder)]
+            assert refused([*command, *where], capsys, folder=tmp_path) == message
+
+
+def test_run_files(found: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = {"command": "discover", "data": [str(found / "e.parquet")], "embedding": "z", **LOSSES}
+    good |= {"output": str(found / "new")}
+    for change, message in {
+        (("components", 3.5),): "DIR/run.yaml, components: 3.5 is no whole number",
+        (("components", True),): "DIR/run.yaml, components: True is no whole number",
+        (
+            ("components", None),
+        ): "DIR/run.yaml, components: it has no value; give one or leave the key",
+        (("componnts", 3),): "DIR/run.yaml: unknown key 'componnts'; did you mean 'components'?",
+        (("loss_weight", "x"),): "--loss-weight 'x': it must be a valid number",
+        (("since", "x"),): "--since is for a search, not for discovery; leave it out",
+        (("domains", "x"),): "--domains is for a search, not for discovery; leave it out",
+    }.items():
+        (found / "run.yaml").write_text(yaml.safe_dump({**good, **dict(change)}))
+        said = refused(["run", str(found / "run.yaml")], capsys, folder=found)
+        assert said.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"componets": 3}, "unknown option 'componets'; did you mean 'components'?"),
+        ({"components": True}, "components: True is no whole number"),
+        ({"components": 4.0}, "components: 4.0 is no whole number"),
+        ({"since": "x"}, "--since is for a search, not for discovery"),
+        ({"resume": True}, "a run goes on in the output that it began with; name it as output="),
+    ],
+)
+def test_from_python(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        discover(TABLE, **{"embedding": "z", **LOSSES, **options})
+    assert str(error.value).startswith(message)

@@ -1,0 +1,283 @@
+"""``--metric loss``: columns of losses that a search, a check or a discovery averages."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from slicebeam.pipelines.cli import run
+from tests.running import read, refused, rows_of, search
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = 300
+
+
+def examples() -> pd.DataFrame:
+    rng = np.random.default_rng(5)
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(18, 80, ROWS),
+            "sex": rng.choice(["F", "M"], ROWS),
+            "label": rng.choice(["no", "yes"], ROWS),
+            "new": rng.gamma(2.0, 0.3, ROWS),
+            "old": rng.gamma(2.0, 0.2, ROWS),
+            "zero": 0.0,
+            "weight": rng.choice([0.5, 1.0, 3.0], ROWS),
+        }
+    )
+    frame.loc[frame["sex"] == "F", "new"] += 0.5
+    frame["prediction"] = np.where(rng.random(ROWS) < 0.8, frame["label"], "no")
+    return frame
+
+
+OPTIONS: dict[str, Any] = {"features": "age,sex", "min_slice_size": 5, "alternative": "both"}
+NUMBERS = ["slice", "n", "value", "reference", "delta", "ci_low", "ci_high", "p_value", "q_value"]
+NUMBERS += ["significant", "test", "reason"]
+
+
+def searched(folder: Path, frame: pd.DataFrame, **options: Any) -> Any:
+    path = folder / "e.parquet"
+    frame.to_parquet(path)
+    given = {**OPTIONS, **options}
+    given["features"] = tuple(given["features"].split(","))
+    return search(folder / "out", data=(str(path),), **given)
+
+
+@pytest.mark.parametrize(("side", "weight"), [("baseline", None), ("overall", "weight")])
+def test_losses_are_averaged(side: str, weight: str | None, tmp_path: Path) -> None:
+    frame = examples()
+    options = {"loss": "new", **({"baseline_loss": "old"} if side == "baseline" else {})}
+    found = searched(tmp_path, frame, **options, **({"weight": weight} if weight else {}))
+    assert [one["key"] for one in found.document["metrics"]] == ["loss"]
+    w = frame[weight].to_numpy() if weight else np.ones(ROWS)
+    assert len(found.table) > 20
+    for row, held in rows_of(found, frame):
+        mean = np.average(frame["new"][held], weights=w[held])
+        rest = frame["old"][held] if side == "baseline" else frame["new"]
+        before = np.average(rest, weights=w[held] if side == "baseline" else w)
+        assert row.n == held.sum()
+        assert row.value == pytest.approx(mean, rel=1e-12)
+        assert row.reference == pytest.approx(before, rel=1e-12)
+        assert row.delta == pytest.approx(mean - before, rel=1e-9, abs=1e-12)
+        assert 0 < row.p_value <= 1
+    # Women's losses grew, which is worse: less of a loss is better.
+    (first,) = (one for one in found.document["slices"] if one["name"] == "sex = F")
+    assert first["changes"][0]["direction"] in {"degraded", "worse"}
+
+
+def test_a_loss_is_what_an_error_is(tmp_path: Path) -> None:
+    """Of a label 0 the absolute error is the prediction itself, so that all numbers are the same."""
+    frame = examples()
+    losses = searched(tmp_path, frame, loss="new", baseline_loss="old").table
+    errors = searched(
+        tmp_path, frame, metric=("mae",), label="zero", prediction="new", baseline_prediction="old"
+    ).table
+    pd.testing.assert_frame_equal(losses[NUMBERS], errors[NUMBERS])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "decimal",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("whole", "boolean", "single")),
+    ],
+)
+def test_numbers_of_any_type(kind: str, tmp_path: Path) -> None:
+    frame = examples()
+    tenths = (frame["new"] * 4).astype(int)
+    same = frame.assign(new=tenths.astype(float) if kind != "boolean" else (tenths > 1) * 1.0)
+    expected = searched(tmp_path, same, loss="new").table
+    other = {
+        "whole": tenths.astype("int8"),
+        "boolean": tenths > 1,
+        "decimal": [Decimal(int(one)) for one in tenths],
+        "single": tenths.astype("float32"),
+    }[kind]
+    found = searched(tmp_path, frame.assign(new=other), loss="new").table
+    pd.testing.assert_frame_equal(found[NUMBERS], expected[NUMBERS])
+
+
+def test_losses_beside_another_metric(tmp_path: Path) -> None:
+    frame = examples()
+    found = searched(
+        tmp_path,
+        frame,
+        loss="new",
+        metric=("accuracy", "loss"),
+        label="label",
+        prediction="prediction",
+    )
+    right = (frame["label"] == frame["prediction"]).to_numpy()
+    told = {one["name"]: one for one in found.document["slices"]}
+    alone = searched(tmp_path, frame, loss="new").table.set_index("slice")
+    tables = found.table.set_index(["metric", "slice"])
+    for row, held in rows_of(found, frame[["age", "sex"]]):
+        if row.metric == "accuracy":
+            assert row.value == pytest.approx(right[held].mean(), rel=1e-12)
+            other = tables.loc[("loss", row.slice)]
+            assert other["value"] == alone.loc[row.slice, "value"]
+    assert all(len(one["changes"]) == 2 for one in told.values())
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "reason"),
+    [
+        (0.3, 0.3, "the two models never differ on the slice"),
+        (0.3, 0.5, "all examples have the same outcome"),
+        pytest.param(0.3, None, "all examples have the same outcome", marks=pytest.mark.slow),
+        pytest.param(-1.0, -2.0, "all examples have the same outcome", marks=pytest.mark.slow),
+    ],
+)
+def test_losses_that_are_all_the_same(
+    new: float, old: float | None, reason: str, tmp_path: Path
+) -> None:
+    options = {"loss": "new", **({} if old is None else {"baseline_loss": "old"})}
+    found = searched(tmp_path, examples().assign(new=new, old=old or 0.0), **options)
+    assert found.table["p_value"].eq(1).all()
+    assert found.table["reason"].eq(reason).all()
+    assert found.table["delta"].to_numpy() == pytest.approx(new - (new if old is None else old))
+    assert not found.document["slices"]
+
+
+def test_losses_below_zero(tmp_path: Path) -> None:
+    """Log likelihoods are losses of any sign: a shift of both changes no difference."""
+    frame = examples()
+    lower = frame.assign(new=frame["new"] - 7, old=frame["old"] - 7)
+    found = searched(tmp_path, lower, loss="new", baseline_loss="old").table
+    expected = searched(tmp_path, frame, loss="new", baseline_loss="old").table
+    same = ["delta", "ci_low", "ci_high", "p_value"]
+    order = ["slice"]
+    np.testing.assert_allclose(
+        found.sort_values(order)[same], expected.sort_values(order)[same], rtol=1e-6, atol=1e-9
+    )
+
+
+def test_a_check_takes_the_losses_over(tmp_path: Path) -> None:
+    frame = examples()
+    first = searched(tmp_path, frame, loss="new", baseline_loss="old")
+    document = str(tmp_path / "out" / "changelist.json")
+    check = ["check", "--changelist", document, "--data", str(tmp_path / "e.parquet"), "--quiet"]
+    assert run([*check, "--output", str(tmp_path / "new")]) == 0
+    checked = {one["slice_id"]: one for one in read(tmp_path / "new").document["slices"]}
+    assert first.document["slices"]
+    for one in first.document["slices"]:
+        assert checked[one["slice_id"]]["changes"][0]["delta"] == one["changes"][0]["delta"]
+    # Other losses, of one model.
+    assert (
+        run([*check, "--output", str(tmp_path / "new"), "--loss", "old", "--compare", "overall"])
+        == 0
+    )
+    for row, held in rows_of(read(tmp_path / "new"), frame):
+        assert row.value == pytest.approx(frame["old"][held].mean(), rel=1e-12)
+
+
+WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "nan": (
+        {"new": [np.nan if row == 33 else 0.5 for row in range(ROWS)]},
+        {"loss": "new"},
+        "column 'new' has no value in row 34 of DIR/e.parquet; drop such examples or fill the column",
+    ),
+    "infinite": (
+        {"old": [-np.inf if row == 33 else 0.5 for row in range(ROWS)]},
+        {"loss": "new", "baseline_loss": "old"},
+        "column 'old' holds -inf in row 34 of DIR/e.parquet, which no sum can hold; drop such examples",
+    ),
+    "too large": (
+        {"new": [1e200 if row == 33 else 0.5 for row in range(ROWS)]},
+        {"loss": "new"},
+        "column 'new' holds 1e+200 in row 34 of DIR/e.parquet, which no sum can hold",
+    ),
+    "text": (
+        {},
+        {"loss": "label"},
+        "column 'label' is string, but a loss is a number; name a numeric column",
+    ),
+    "lists": (
+        {"new": [[0.5]] * ROWS},
+        {"loss": "new"},
+        "column 'new' is list<element: double>, but a loss is a number; name a numeric column",
+    ),
+    "unknown": (
+        {},
+        {"loss": "nw"},
+        "--loss: unknown column 'nw'; did you mean 'new'? columns: age,",
+    ),
+    "unknown baseline": (
+        {},
+        {"loss": "new", "baseline_loss": "odl"},
+        "--baseline-loss: unknown column 'odl'",
+    ),
+    "empty": ({}, {"loss": ""}, "--loss holds an empty name; give one or leave it out"),
+    "baseline alone": (
+        {},
+        {"baseline_loss": "old"},
+        "--baseline-loss needs the losses of the new model, too: give --loss",
+    ),
+    "no loss": ({}, {"metric": "loss"}, "--metric loss needs a column of losses: give --loss"),
+    "accuracy": (
+        {},
+        {"loss": "new", "metric": "accuracy", "label": "label", "prediction": "prediction"},
+        "--loss is for --metric loss, not accuracy; leave one out",
+    ),
+    "no baseline": (
+        {},
+        {"loss": "new", "compare": "baseline"},
+        "--metric loss needs the losses of both models: give --baseline-loss, or --compare overall",
+    ),
+    "predictions of one model": (
+        {},
+        {
+            "loss": "new",
+            "baseline_loss": "old",
+            "metric": "loss,accuracy",
+            "label": "label",
+            "prediction": "prediction",
+        },
+        "--metric loss, accuracy needs the old model's predictions: give --baseline-prediction,",
+    ),
+    "feature": (
+        {},
+        {"loss": "new", "features": "sex,new"},
+        "--features: 'new' is the label, a prediction, a score, a loss, a weight, a group, an id",
+    ),
+    "counts": (
+        {},
+        {"loss": "new", "test": "bootstrap-cells"},
+        "--test bootstrap-cells draws counts, and loss is no metric of counts; use bootstrap-rows or",
+    ),
+    "threshold": (
+        {},
+        {"loss": "new", "threshold": 0.3},
+        "--threshold is for scores, but the predictions are",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_losses(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    columns, options, message = WRONG[what]
+    examples().assign(**columns).to_parquet(tmp_path / "e.parquet")
+    arguments = ["search", "--data", str(tmp_path / "e.parquet"), "--output", str(tmp_path / "out")]
+    for name, value in {"features": "sex", **options}.items():
+        arguments += ["--" + name.replace("_", "-"), str(value)]
+    assert refused(arguments, capsys, folder=tmp_path).startswith(message)
+    assert not (tmp_path / "out" / "slices.parquet").exists()
+
+
+def test_losses_of_new_data_are_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = examples()
+    searched(tmp_path, frame, loss="new", baseline_loss="old")
+    frame.drop(columns="old").to_parquet(tmp_path / "new.parquet")
+    check = ["check", "--changelist", str(tmp_path / "out" / "changelist.json")]
+    check += ["--data", str(tmp_path / "new.parquet"), "--output", str(tmp_path / "checked")]
+    said = refused(check, capsys, folder=tmp_path)
+    assert said.startswith("--baseline-loss: unknown column 'old'")
+    document = json.loads((tmp_path / "out" / "changelist.json").read_text())
+    assert document["provenance"]["config"]["metric"] == ["loss"]
