@@ -162,6 +162,7 @@ def test_heavy_values_leave_fine_buckets_to_the_others():
         (0.8, 0.4, 15_000, 1.0),
     ],
 )
+@pytest.mark.slow
 def test_false_positive_rate(true_auc, prevalence, n, ratio):
     whole = population(true_auc, prevalence, ratio=ratio)
     N0, N1 = whole.sum(axis=1)
@@ -213,6 +214,7 @@ def test_large_slices_have_the_normal_z():
     np.testing.assert_allclose(p, ndtr(z), rtol=0.1)
 
 
+@pytest.mark.slow
 def test_p_refine_is_uniform_for_random_parts_of_a_parent():
     parent = population(0.85, 0.3, size=900, seed=8)
     parent_n0, parent_n1 = parent.sum(axis=1)

@@ -66,6 +66,7 @@ def test_mean_losses() -> None:
     assert not wrong.passed
 
 
+@pytest.mark.slow
 def test_ranking() -> None:
     assert designs.ranking(draws=2000, step=3, slack=0.006).passed
     assert not designs.ranking(draws=2000, step=3, slack=0.006, conditional=False).passed
@@ -96,6 +97,7 @@ def test_priority_selection() -> None:
     assert not wrong.passed
 
 
+@pytest.mark.slow
 def test_inherited_children() -> None:
     assert designs.inherited_children(data_sets=40, slack=0.003).passed
     assert not designs.inherited_children(data_sets=40, slack=0.003, against_all=True).passed

@@ -177,6 +177,7 @@ def test_the_same_slices_as_a_search(searched: Found, tmp_path: Path, adult_path
     ],
     ids=lambda more: "-".join(map(str, more)),
 )
+@pytest.mark.slow
 def test_every_kind_of_test_agrees_with_a_search(
     more: dict[str, Any], tmp_path: Path, adult_path: Path
 ) -> None:
@@ -454,6 +455,7 @@ def test_a_run_without_reported_slices_has_nothing_to_check(
     ],
     ids=lambda more: "-".join(map(str, more["metric"])),
 )
+@pytest.mark.slow
 def test_slices_with_few_or_no_examples_in_every_metric(
     more: dict[str, Any], tmp_path: Path, adult_path: Path
 ) -> None:

@@ -295,6 +295,7 @@ def test_listed_candidates_however_counted(
 
 @settings(max_examples=60, deadline=None)
 @given(seed=SEEDS, cuts=CUTS, replicates=st.integers(0, 2), space=st.sampled_from(SPACES))
+@pytest.mark.slow
 def test_inside_base_slices(
     seed: int, cuts: list[int], replicates: int, space: StatisticSpace
 ) -> None:
@@ -359,6 +360,7 @@ def test_sums_of_the_largest_numbers_are_exact() -> None:
 
 @pytest.mark.parametrize("lookup", [0, 1 << 18])
 @pytest.mark.parametrize("spread", [0, 10**9])
+@pytest.mark.slow
 def test_the_fast_paths_count_the_same(
     monkeypatch: pytest.MonkeyPatch, lookup: int, spread: int
 ) -> None:

@@ -310,6 +310,7 @@ spelled = st.one_of(
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(spelled, max_size=8), st.integers(0, 8), st.integers(0, 8))
+@pytest.mark.slow
 def test_kinds_merge_and_parse(values, one, two):
     low, high = sorted((one, two))
     parts = [values[:low], values[low:high], values[high:]]

@@ -25,6 +25,7 @@ from tests.running import refused
 
 
 @pytest.mark.parametrize("where", ["local", "bucket"])
+@pytest.mark.slow
 def test_template_is_complete(
     bucket: Bucket,
     service: DataflowService,

@@ -116,6 +116,7 @@ def runs(
         pytest.param(300, 0.1, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_error_rate_and_coverage_on_the_intervals_of_searches(n: int, rate: float) -> None:
     rng = np.random.default_rng(n)
     now, then = runs(n, rate, rng, 4000), runs(n, rate, rng, 4000)

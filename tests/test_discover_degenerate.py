@@ -184,6 +184,7 @@ def test_more_dimensions_than_examples(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", ["ab", pytest.param("ba", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_files_without_row_groups(order: str, tmp_path: Path) -> None:
     whole = discover(tmp_path / "one", data=(written(tmp_path / "x.parquet", TABLE),), **OPTIONS)
     paths = []
@@ -226,6 +227,7 @@ def test_losses_that_weigh_much_or_are_all_the_same(tmp_path: Path) -> None:
         assert set(found.membership["split"]) == {"discovery", "evaluation"}
 
 
+@pytest.mark.slow
 def test_ids_that_are_repeated(tmp_path: Path) -> None:
     """They are discovered all the same, and what has one id is of one part."""
     ids = np.arange(ROWS) // 3
@@ -256,6 +258,7 @@ def test_columns_of_the_same_names_as_those_of_a_result(tmp_path: Path) -> None:
 ODD = "\x1b[31mred\x1b[0m\nevil \x07 \u202eabc"
 
 
+@pytest.mark.slow
 def test_texts_that_are_hard_to_print(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Control characters and directions of writing reach no terminal."""
     kinds = [f"{ODD} bad", "good 😀 مرحبا stuff"]
@@ -294,6 +297,7 @@ def test_texts_that_are_hard_to_print(tmp_path: Path, capsys: pytest.CaptureFixt
     ],
     ids=["2 MB", "empty", "no words", "zero"],
 )
+@pytest.mark.slow
 def test_one_text_of_another_kind(text: str, tmp_path: Path) -> None:
     texts = [
         f"{'film' if row % 2 else 'news'} {'good' if row % 3 else 'bad'} x" for row in range(ROWS)
@@ -328,6 +332,7 @@ def test_text_of_any_type(kind: pa.DataType, tmp_path: Path) -> None:
     assert groups(found) == [tuple(range(group, ROWS, 3)) for group in range(3)]
 
 
+@pytest.mark.slow
 def test_from_python(tmp_path: Path) -> None:
     whole = discover(tmp_path / "out", data=(written(tmp_path / "e.parquet", TABLE),), **OPTIONS)
     options = {name: value for name, value in OPTIONS.items() if name != "components"}
@@ -343,6 +348,7 @@ def test_from_python(tmp_path: Path) -> None:
     assert [one.components for one in told.resolutions] == [2, 5]
 
 
+@pytest.mark.slow
 def test_what_a_run_file_and_a_document_repeat(tmp_path: Path) -> None:
     data = written(tmp_path / "e.parquet", TABLE)
     options: dict[str, Any] = {**OPTIONS, "components": (3, 5), "example_id": "id"}
@@ -359,6 +365,7 @@ def test_what_a_run_file_and_a_document_repeat(tmp_path: Path) -> None:
     assert repeated.slices_bytes == first.slices_bytes
 
 
+@pytest.mark.slow
 def test_check_on_odd_data(tmp_path: Path) -> None:
     """New data without what only shows an example, of one example, and where a slice has none."""
     loss = np.where(GROUPS, 0.9, 0.1) + 0.001 * np.arange(ROWS)
@@ -384,6 +391,7 @@ def test_check_on_odd_data(tmp_path: Path) -> None:
         assert one["changes"][0]["delta"] == earlier[one["slice_id"]]["delta"]
 
 
+@pytest.mark.slow
 def test_a_search_of_a_column_that_is_called_like_components(tmp_path: Path) -> None:
     """Of a document without a discovery it is a column as others are."""
     table = with_columns(

@@ -237,6 +237,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return _WORLDS[name]
 
 
+@pytest.mark.slow
 def test_axes_are_those_of_a_singular_value_decomposition(world: World) -> None:
     told, arrays = world.found.document["discovery"], world.found.mixture
     kept = world.case.options.get("dimensions", world.z.shape[1])
@@ -360,6 +361,7 @@ def test_table_of_slices_is_counted_and_tested_right(world: World) -> None:
         assert world.found.resolutions[name]["nonempty"] == np.count_nonzero(sizes)
 
 
+@pytest.mark.slow
 def test_coverage_is_that_of_a_regression(world: World) -> None:
     for name, component in world.components.items():
         r2, expected = oracle.coverage(world.D, component[world.tested])

@@ -154,6 +154,7 @@ def test_killed_at_any_moment_it_is_resumed(
         ".mixture.npz.*",
     ],
 )
+@pytest.mark.slow
 def test_killed_at_a_mark_it_is_resumed(
     commands: Commands, data: str, undisturbed: Discovered, tmp_path: Path, mark: str
 ) -> None:
@@ -233,6 +234,7 @@ def test_it_is_not_resumed_with_other_options(
     assert {path.name for path in output.rglob("*")} >= before
 
 
+@pytest.mark.slow
 def test_a_second_run_replaces_the_first(
     data: str, undisturbed: Discovered, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -248,6 +250,7 @@ def test_a_second_run_replaces_the_first(
     assert_same(output, undisturbed)
 
 
+@pytest.mark.slow
 def test_the_seed_decides_and_nothing_else(
     data: str, undisturbed: Discovered, tmp_path: Path
 ) -> None:

@@ -193,6 +193,7 @@ def test_how_data_is_cut_changes_nothing(tmp_path: Path, small_groups: None, lay
     assert_same(found, mixture, iterations, 5)
 
 
+@pytest.mark.slow
 def test_several_resolutions_and_principal_components_in_one_pass(
     tmp_path: Path, small_groups: None
 ) -> None:
@@ -288,6 +289,7 @@ def published(found: Discovered) -> dict[str, bytes]:
         ),
     ],
 )
+@pytest.mark.slow
 def test_worker_processes_publish_the_same_bytes(
     tmp_path: Path, small_groups: None, told: dict[str, Any]
 ) -> None:

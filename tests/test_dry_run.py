@@ -110,6 +110,7 @@ def test_iterating_strategies_are_bounded(data: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("kind", [pytest.param("csv", marks=pytest.mark.slow), "csv.gz"])
+@pytest.mark.slow
 def test_text_is_sampled(
     tmp_path: Path,
     adult_path: Path,
@@ -146,6 +147,7 @@ def _options(data: str, **more: Any) -> dict[str, Any]:
     return {"data": (data,), "label": "income", "prediction": "prediction", "output": "x", **more}
 
 
+@pytest.mark.slow
 def test_footers_tell_about_how_many_values_there_are(data: Path, tmp_path: Path) -> None:
     known = search(tmp_path / "out", **_run_options(data))
     shape = read_shape(search_config(_options(str(data))), [str(data)])
@@ -157,6 +159,7 @@ def test_footers_tell_about_how_many_values_there_are(data: Path, tmp_path: Path
     assert 0.7 < ratio < 1.4
 
 
+@pytest.mark.slow
 def test_domains_of_an_earlier_run_are_not_guessed(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,6 +232,7 @@ def test_tested_slices_of_independent_features_are_about_those_estimated() -> No
 
 
 @pytest.mark.parametrize("test", ["auto", pytest.param("bootstrap-rows", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_single_job_finds_the_same(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, test: str
 ) -> None:

@@ -247,6 +247,7 @@ def test_vectors_of_another_length(tmp_path: Path) -> None:
 
 
 @own_stores
+@pytest.mark.slow
 def test_in_object_storage(bucket: Bucket) -> None:
     folder = storage_path(f"{bucket.uri}/embeddings")
     failing, embedder = Embedder(fails_at=50), Embedder()

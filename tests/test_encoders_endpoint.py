@@ -196,6 +196,7 @@ def test_no_answer_in_time_is_asked_again(server: Server, monkeypatch: pytest.Mo
     assert len(server.requests) == 2
 
 
+@pytest.mark.slow
 def test_retry_after_holds_all_calls(server: Server) -> None:
     server.plan = [(429, {"Retry-After": "1"}, "")]
     server.latency = 0.2
@@ -209,6 +210,7 @@ def test_retry_after_holds_all_calls(server: Server) -> None:
     assert embedding_calls.retry_after({}) is None
 
 
+@pytest.mark.slow
 def test_busy_with_the_other_calls_is_no_failure(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

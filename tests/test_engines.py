@@ -416,6 +416,7 @@ def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
 )
+@pytest.mark.slow
 def test_a_guarded_program_ends_when_the_run_is_killed(tmp_path: Path, number: int) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()

@@ -162,6 +162,7 @@ def test_replicates_are_told(explained: Explained) -> None:
     assert numbers(lines)["accuracy"]["p"] == pytest.approx(p, rel=PRINTED)
 
 
+@pytest.mark.slow
 def test_a_slice_without_a_test_says_why(explained: Explained) -> None:
     lines, found = explained("relationship = Own-child", "--metric=accuracy,precision")
     row = row_of(found, "relationship = Own-child", "precision")

@@ -159,6 +159,7 @@ def size_of_test(n: int, N: int, K: int, tail: str, alpha: float) -> float:
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.1, 0.2, 0.5])
+@pytest.mark.slow
 def test_false_positive_rate_of_enough_errors(rate):
     # Averaged over neighbouring sizes: one size's rate jumps with the lattice.
     N, K = 20_000, int(20_000 * rate)

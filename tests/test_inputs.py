@@ -211,6 +211,7 @@ def test_old_predictions_do_not_matter_beside_all_examples(tmp_path: Path, old: 
         search_table(tmp_path, table, baseline_prediction="odl", compare="overall")
 
 
+@pytest.mark.slow
 def test_300_columns(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     table = with_roles({f"c{i}": pa.array(rng.integers(0, 3, 400)) for i in range(300)})

@@ -43,6 +43,7 @@ def test_negative_counts_are_refused():
 
 
 @pytest.mark.parametrize(("n", "disagreeing"), [(300, 0.1), (60, 0.5), (2000, 0.05), (1500, 0.3)])
+@pytest.mark.slow
 def test_false_positive_rate(n, disagreeing):
     counts = np.arange(n + 1)
     m, b = np.meshgrid(counts, counts, indexing="ij")

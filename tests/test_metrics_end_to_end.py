@@ -134,6 +134,7 @@ def test_values_overall(overall: Found, adult: pd.DataFrame) -> None:
         assert "before" not in change
 
 
+@pytest.mark.slow
 def test_values_of_two_models(baseline: Found, adult: pd.DataFrame) -> None:
     assert check_values(baseline, adult, of_new, of_old) > 20
     new, old = of_new(adult), of_old(adult)
@@ -631,6 +632,7 @@ def test_a_mean_needs_no_predictions(tmp_path: Path, prices: tuple[Path, pd.Data
     assert check_values(found, frame, errors("guess")) == 3
 
 
+@pytest.mark.slow
 def test_a_classifier_as_a_file(tmp_path: Path, small: pd.DataFrame) -> None:
     frame = small.assign(x=(np.arange(len(small)) * 37 % 101) / 101)
     frame["label"] = np.where(frame["y"], "yes", "no")

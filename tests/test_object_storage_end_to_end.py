@@ -91,6 +91,7 @@ def test_as_on_a_disk(
 
 
 @google_first
+@pytest.mark.slow
 def test_what_is_said_of_a_run_names_the_objects(
     bucket: Bucket, data: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,6 +190,7 @@ def test_every_format_and_globs(
 
 
 @google_first
+@pytest.mark.slow
 def test_models_and_domains_from_a_bucket(
     bucket: Bucket, tmp_path: Path, adult: pd.DataFrame
 ) -> None:
@@ -329,6 +331,7 @@ def test_a_lost_answer_to_any_request_changes_nothing(
 @pytest.mark.parametrize(
     "moment", [r"_work.*iteration-1", pytest.param(r"_work.*encoded", marks=SLOW)]
 )
+@pytest.mark.slow
 def test_a_killed_run_goes_on(
     bucket: Bucket,
     data: str,
@@ -545,6 +548,7 @@ def test_a_damaged_shard_is_never_counted(
 
 
 @google_first
+@pytest.mark.slow
 def test_a_shard_that_is_cut_is_named_and_one_that_is_gone_is_made_again(
     bucket: Bucket,
     stopped: list[str],

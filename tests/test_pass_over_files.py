@@ -30,6 +30,7 @@ OPTIONS: dict[str, Any] = {
     ],
     ids=["auc", "weighted loss"],
 )
+@pytest.mark.slow
 def test_workers_find_what_one_process_finds(
     tmp_path: Path, adult_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:

@@ -265,6 +265,7 @@ def test_a_busy_store_is_asked_again(path: ObjectPath, proxy: Proxy, status: int
         ),
     ],
 )
+@pytest.mark.slow
 def test_a_store_that_never_answers(
     path: ObjectPath, proxy: Proxy, bucket: Bucket, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def test_a_search_of_a_table(adult_path: Path, tmp_path: Path, folder: Path) -> 
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_check_of_a_table(adult: pd.DataFrame, adult_path: Path, tmp_path: Path) -> None:
     earlier = search(adult_path, **OPTIONS, output=str(tmp_path / "earlier"))
     name = earlier.changelist.slices[0].name
@@ -103,6 +104,7 @@ def test_a_shift_of_a_table(tmp_path: Path) -> None:
     assert sum(found.slices["n"].to_pylist()) == len(frame)
 
 
+@pytest.mark.slow
 def test_it_is_shown_as_the_command_does(
     adult: pd.DataFrame, adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -189,6 +189,7 @@ def test_two_models(tmp_path: Path, adult_path: Path, adult: pd.DataFrame) -> No
     assert min(counted.values()) > 10
 
 
+@pytest.mark.slow
 def test_example_ids_make_the_result_independent_of_the_order(
     tmp_path: Path, adult: pd.DataFrame
 ) -> None:
@@ -317,6 +318,7 @@ def test_few_groups_are_warned_of(grouped: tuple[pd.DataFrame, Path, Found]) -> 
     assert warning.startswith(f"{some} significant slices have fewer than 100 groups")
 
 
+@pytest.mark.slow
 def test_groups_do_not_depend_on_the_order(
     tmp_path: Path, grouped: tuple[pd.DataFrame, Path, Found]
 ) -> None:

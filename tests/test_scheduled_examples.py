@@ -87,6 +87,7 @@ def test_the_days_are_the_examples_of_the_package(days: Path, adult: pd.DataFram
     assert len(planted) == 280
 
 
+@pytest.mark.slow
 def test_checks_of_the_watched_slices(
     days: Path,
     tmp_path: Path,
@@ -105,6 +106,7 @@ def test_checks_of_the_watched_slices(
 @pytest.mark.parametrize(
     "bucket", ["gcs_server", pytest.param("moto", marks=pytest.mark.slow)], indirect=True
 )
+@pytest.mark.slow
 def test_everything_may_be_in_a_bucket(
     bucket: Bucket, days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

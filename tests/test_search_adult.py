@@ -79,6 +79,7 @@ def test_every_row_says_what_pandas_says(
     np.testing.assert_allclose(rows["ci_low"], -other["ci_high"].to_numpy(), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_predicates_as_published_give_n(overall: Found, adult: pd.DataFrame) -> None:
     """The predicate as it stands, on the raw table, for a sample of rows."""
     for row in overall.table.sample(60, random_state=1).itertuples():
@@ -119,6 +120,7 @@ def test_p_values_of_two_models_are_mcnemars_mid_p(baseline: Found, adult: pd.Da
     np.testing.assert_array_equal(reasons, b + c == 0)
 
 
+@pytest.mark.slow
 def test_batch_tests_every_large_conjunction(
     overall: Found, masks: dict[lattice.Id, np.ndarray]
 ) -> None:
@@ -212,6 +214,7 @@ def test_iterative_is_algorithm_1(
     ("most", "iterations"),
     [(60, 6), (300, 3), pytest.param(10**9, 5, marks=pytest.mark.slow)],
 )
+@pytest.mark.slow
 def test_priority_is_algorithm_2(
     tmp_path: Path, adult_path: Path, adult: pd.DataFrame, most: int, iterations: int
 ) -> None:
@@ -251,6 +254,7 @@ def test_priority_is_algorithm_2(
     assert set(found.conjunctions(found.table[found.table["significant"]])) == expected.significant
 
 
+@pytest.mark.slow
 def test_priority_without_a_limit_is_iterative(tmp_path: Path, adult_path: Path) -> None:
     options = {"data": (str(adult_path),), **OVERALL}
     one = search(tmp_path / "iterative", strategy="iterative", **options)

@@ -153,6 +153,7 @@ def test_masa_without_replacement_goes_nowhere_beyond_what_there_is(calls):
         assert (row[made.size :] == -1).all()
 
 
+@pytest.mark.slow
 def test_masa_comes_near_to_the_best_allocation():
     rng = np.random.default_rng(5)
     p = np.array([0.5, 0.3, 0.2])

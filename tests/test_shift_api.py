@@ -190,6 +190,7 @@ FAULTS = {"429": 0.05, "500": 0.05, "503": 0.03, "drop-before": 0.04, "drop-afte
     ],
     ids=" ".join,
 )
+@pytest.mark.slow
 def test_the_result_is_that_of_the_recorded_answers(bench: Any, flags: tuple[str, ...]) -> None:
     found = bench(faults=FAULTS, latency=(0.0, 0.02))
     document = found.bought(*flags, concurrency=32, retries=20)
@@ -255,6 +256,7 @@ KILLS = [2, pytest.param(20, marks=pytest.mark.slow)]
 
 @pytest.mark.parametrize("times", KILLS)
 @pytest.mark.parametrize("method", ["plus", pytest.param("masa", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_killed_runs_pay_each_item_once(
     bench: Any, commands: Commands, times: int, method: str
 ) -> None:
@@ -335,6 +337,7 @@ def test_money_is_never_exceeded_with_many_calls_in_flight(bench: Any) -> None:
     assert found.api.stats["most_in_flight"] == 64
 
 
+@pytest.mark.slow
 def test_a_log_tells_how_many_answers_there_are(
     bench: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -447,6 +450,7 @@ def test_two_runs_at_once_on_one_ledger(
 
 
 @pytest.mark.parametrize("wrong", ["answer", "labels"])
+@pytest.mark.slow
 def test_what_is_mended_reads_the_paid_answers_again(
     bench: Any, capsys: pytest.CaptureFixture[str], wrong: str
 ) -> None:
@@ -519,6 +523,7 @@ SECRETIVE: dict[str, Any] = {
     ],
 )
 @pytest.mark.parametrize("log", ["text", "json"])
+@pytest.mark.slow
 def test_secrets_are_told_nowhere(
     bench: Any,
     capfd: pytest.CaptureFixture[str],

@@ -179,6 +179,7 @@ def flags_of(name: str, folder: Path, method: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "method"), everything(0, 1))
+@pytest.mark.slow
 def test_every_number_of_a_degenerate_pool(name: str, method: str, tmp_path: Path) -> None:
     frame, seed = worlds()[name], 3
     difficulty = None if frame["confidence"].isna().all() else "confidence"

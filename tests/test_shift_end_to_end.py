@@ -254,6 +254,7 @@ def test_an_earlier_document_tells_the_old_matrix(frame: pd.DataFrame, tmp_path:
     assert found["global"][0]["before"]["value"] == pytest.approx(np.trace(before * scale))
 
 
+@pytest.mark.slow
 def test_answers_that_were_none_stay_in_the_old_matrix(frame: pd.DataFrame, tmp_path: Path) -> None:
     silent = frame.assign(new=frame["new"].where(frame.index % 5 > 0))
     first = ["--data", saved(silent, tmp_path, "one.parquet"), *REPLAYED]
@@ -360,6 +361,7 @@ def test_the_document_of_a_shift_is_refused_where_slices_are_wanted(
     assert told.startswith("--old-matrix DIR/other/changelist.json is not the document of a shift")
 
 
+@pytest.mark.slow
 def test_fail_on_worse(frame: pd.DataFrame, tmp_path: Path) -> None:
     pool = saved(frame, tmp_path)
     flags = ["--data", pool, *ROLES, "--budget", 300, "--fail-on", "worse"]

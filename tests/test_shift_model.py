@@ -134,6 +134,7 @@ def test_a_model_handler_answers_once(
     assert len(calls_of(handlers)) == len(set(calls_of(handlers))) < 170
 
 
+@pytest.mark.slow
 def test_what_is_no_class_is_no_result(pool: str, handlers: Path, tmp_path: Path) -> None:
     flags = ["--data", pool, *ROLES, "--model", "handlers_of_a_test:Odd", "--budget", 100]
     told = shift(tmp_path / "out", *flags)["shift"]
@@ -178,6 +179,7 @@ def test_a_killed_run_asks_only_what_it_has_no_answer_to(
     assert (told["new_matrix"], told["cost"]["replayed"]) == (undisturbed["new_matrix"], 400)
 
 
+@pytest.mark.slow
 def test_a_scikit_learn_model(
     frame: pd.DataFrame, pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

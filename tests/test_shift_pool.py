@@ -245,6 +245,7 @@ def same(one: Pool, other: Pool) -> None:
     assert one.items.fields.equals(other.items.fields)
 
 
+@pytest.mark.slow
 def test_a_pool_does_not_depend_on_how_it_is_cut(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

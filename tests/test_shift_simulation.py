@@ -139,6 +139,7 @@ def test_only_items_of_the_stratum_are_asked_and_none_twice(method):
     assert new.sum() == 8 * 111
 
 
+@pytest.mark.slow
 def test_every_item_is_asked_as_often_as_others_of_its_stratum():
     pool, items, starts = traced_pool()
     for method in ("plus", "uniform", "masa"):

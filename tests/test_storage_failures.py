@@ -107,6 +107,7 @@ def test_no_credentials_for_google_cloud_storage(
 
 @own_stores
 @pytest.mark.parametrize("use", ["is_file", "read", "write"])
+@pytest.mark.slow
 def test_nobody_listens(bucket: Bucket, use: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "1")
     for name, value in bucket.store.environment(f"http://127.0.0.1:{free_port()}").items():
@@ -148,6 +149,7 @@ FAULTY_USES = ["is_file", "iterdir", "read", "open", "write", "unlink"]
     ],
 )
 @pytest.mark.usefixtures("short_waits")
+@pytest.mark.slow
 def test_passing_faults_go_unnoticed(bucket: Bucket, proxy: Proxy, use: str, name: str) -> None:
     bucket.write("folder/file", b"content" * 1000)
     bucket.write("folder/file/below", b"")
@@ -208,6 +210,7 @@ def test_what_is_damaged_on_its_way_is_fetched_again_or_refused(
 
 @google_first
 @pytest.mark.usefixtures("short_waits")
+@pytest.mark.slow
 def test_an_upload_that_is_cut_leaves_what_was_there(
     bucket: Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,6 +132,7 @@ def test_values_are_weighted_means(
 
 
 @pytest.mark.parametrize("compared", ["overall", pytest.param("baseline", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_whole_weights_are_repeated_rows(
     tmp_path: Path, frame: pd.DataFrame, compared: str
 ) -> None:
@@ -251,6 +252,7 @@ def refuse(
     return run_it
 
 
+@pytest.mark.slow
 def test_weights_that_are_none(refuse: Callable[[Any], str], frame: pd.DataFrame) -> None:
     w = frame["w"]
     message = refuse(w.where(frame.index != 41, -2.5))

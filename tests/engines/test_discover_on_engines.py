@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("engine", ["prism", "flink-cluster-loopback"])
+@pytest.mark.parametrize("engine", ["prism", "flink-embedded"])
 def test_same_result(
     tmp_path: Path, engines: Engines, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
