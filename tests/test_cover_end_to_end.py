@@ -125,6 +125,7 @@ def greedy(masks: list[np.ndarray], excess: np.ndarray) -> list[tuple[int, float
 
 
 @pytest.mark.parametrize("way", PARAMETERS)
+@pytest.mark.slow
 def test_the_cover_is_the_greedy_choice(
     runs: Callable[[str], Found], adult: pd.DataFrame, way: str
 ) -> None:

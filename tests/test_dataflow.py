@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+@pytest.mark.slow
 def test_search_is_the_same(
     bucket: Bucket, service: DataflowService, adult_path: Path, expected: bytes
 ) -> None:

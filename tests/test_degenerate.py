@@ -250,6 +250,7 @@ def test_what_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("name", "comparison", "weighted"), EVERY)
+@pytest.mark.slow
 def test_intervals_hold_the_estimate(name: str, comparison: Comparison, *, weighted: bool) -> None:
     own = metric(name)
     for kind in WORLDS:
@@ -276,6 +277,7 @@ def test_intervals_hold_the_estimate(name: str, comparison: Comparison, *, weigh
 
 
 @pytest.mark.parametrize(("name", "comparison", "weighted"), EVERY)
+@pytest.mark.slow
 def test_refinement_of_any_parent(name: str, comparison: Comparison, *, weighted: bool) -> None:
     own = metric(name)
     for kind in WORLDS:

@@ -19,7 +19,7 @@ LARGE = {
     "size": 100,
     "background": 20,
     "decoys": 10,
-    "apart": 0.8,
+    "apart": 1.5,
 }
 
 

@@ -352,6 +352,7 @@ def test_a_wrong_mixture_is_told_by_check(
     assert not (tmp_path / "checked" / "changelist.json").exists()
 
 
+@pytest.mark.slow
 def test_any_harm_to_a_mixture_is_found_or_harmless(
     undisturbed: Discovered, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ PUBLISHED = ["changelist.json", "membership.parquet", "mixture.npz", "slices.par
 
 
 @google_first
+@pytest.mark.slow
 def test_as_on_a_disk(bucket: Bucket, tmp_path: Path) -> None:
     local = planted_file(tmp_path / "data.parquet")
     data = bucket.upload(tmp_path / "data.parquet", "data/data.parquet")

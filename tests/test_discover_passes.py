@@ -184,6 +184,7 @@ def laid_out(folder: Path, table: pa.Table, layout: str) -> tuple[tuple[str, ...
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.slow
 def test_how_data_is_cut_changes_nothing(tmp_path: Path, small_groups: None, layout: str) -> None:
     table = examples(6, n=90 if layout == "chunks of 1" else 300, apart=0.9)
     told = {**LOSSES, "loss_weight": 1.0, "discovery_share": 0.6}

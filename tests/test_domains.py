@@ -101,6 +101,7 @@ def test_predicates_survive_json(kind: str, data: st.DataObject) -> None:
 @settings(max_examples=40, deadline=None, derandomize=True)
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data(), bins=st.integers(2, 5), top_values=st.integers(1, 4))
+@pytest.mark.slow
 def test_codes_are_what_predicates_say(
     kind: str, data: st.DataObject, bins: int, top_values: int
 ) -> None:

@@ -29,6 +29,7 @@ FAULTS = [
     *faults_of_storage.FAULTS,
     *faults_of_surroundings.FAULTS,
 ]
+FIRST = ("killed", "the disk full", "the data changed")
 OF_RUNS = ["killed, then resumed", "two runs in one"]
 
 
@@ -42,7 +43,16 @@ def named(fault: Fault) -> str:
     return fault.name
 
 
-@pytest.mark.parametrize("fault", [one for one in FAULTS if one.quick], ids=named)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        # The others once in the longer run, too, where they are tried at many moments.
+        pytest.param(one, marks=[] if one.name.startswith(FIRST) else pytest.mark.slow)
+        for one in FAULTS
+        if one.quick
+    ],
+    ids=lambda fault: fault.name,
+)
 def test_fault(place: Bench, fault: Fault) -> None:
     tally = fault.tried(place, fault.quick)
     assert tally.other(fault.may) == {}

@@ -57,7 +57,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(150, marks=pytest.mark.slow)])
 def test_a_few_mutated_inputs(tmp_path: Path, count: int) -> None:
     keep = tmp_path / "failures"
     done = python(

@@ -109,7 +109,7 @@ def test_discovery_from_python_works_as_pasted(
     page = (ROOT / "docs" / "discover.md").read_text("utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(block, {})
-    assert "What they are like:" in capsys.readouterr().out
+    assert "What they are like" in capsys.readouterr().out
 
 
 def test_python_works_as_pasted(

@@ -94,6 +94,7 @@ def test_p_values_are_the_hypergeometric_mid_p(overall: Found, adult: pd.DataFra
     np.testing.assert_allclose(rows["p_value"], law.sf(x) + law.pmf(x) / 2, rtol=1e-8, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_p_values_of_two_models_are_mcnemars_mid_p(baseline: Found, adult: pd.DataFrame) -> None:
     new = (adult["income"] == adult["prediction"]).to_numpy()
     old = (adult["income"] == adult["prediction_old"]).to_numpy()

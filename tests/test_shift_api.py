@@ -327,6 +327,7 @@ def test_lost_calls_are_made_up_for_where_an_estimate_needs_them(bench: Any) -> 
     assert document["shift"]["cost"]["calls"] < 60
 
 
+@pytest.mark.slow
 def test_money_is_never_exceeded_with_many_calls_in_flight(bench: Any) -> None:
     found = bench(faults=FAULTS, latency=(0.05, 0.1))
     document = found.bought("--budget=0.05USD", price=0.00025, concurrency=64, retries=20)
@@ -478,6 +479,7 @@ def test_what_is_mended_reads_the_paid_answers_again(
 
 
 @google_first
+@pytest.mark.slow
 def test_output_and_ledger_in_object_storage(bench: Any, bucket: Bucket) -> None:
     found = bench(faults={"503": 0.05})
     bucket.write("api.yaml", Path(found.file(concurrency=32)).read_bytes())

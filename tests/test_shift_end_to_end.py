@@ -199,6 +199,7 @@ def test_a_pool_that_did_not_change_is_told_so(pool: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.slow
 def test_a_run_is_the_first_of_a_study_with_its_seed(
     method: str,
     frame: pd.DataFrame,

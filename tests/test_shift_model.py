@@ -112,6 +112,7 @@ def calls_of(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("handler", [pytest.param("Local", marks=pytest.mark.slow), "Remote"])
+@pytest.mark.slow
 def test_a_model_handler_answers_once(
     handler: str, frame: pd.DataFrame, pool: str, handlers: Path, tmp_path: Path
 ) -> None:

@@ -361,6 +361,7 @@ MATRICES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.slow
 def test_wrong_old_matrices(
     refuse: Refuse, earlier: dict[str, Any], name: str, tmp_path: Path
 ) -> None:

@@ -198,6 +198,7 @@ PATTERNS = {
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.slow
 def test_globs_find_the_same_everywhere(place: Place, pattern: str) -> None:
     for name in [*PATTERNS["**/*.parquet"], "day=1/x.csv", "1.parquet.part", "11.parquet"]:
         place.put(name)

@@ -49,6 +49,7 @@ USES: Use = {
 
 
 @pytest.mark.parametrize("use", USES)
+@pytest.mark.slow
 def test_a_bucket_that_is_not_there(bucket: Bucket, use: str) -> None:
     path = ObjectPath(f"{bucket.uri}-absent/folder/file")
     with pytest.raises(EngineError) as error:

@@ -104,6 +104,7 @@ def hajek(some: pd.DataFrame, weight: str, old: str = "") -> dict[str, float]:
 
 @pytest.mark.parametrize("weight", ["w", pytest.param("whole", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("compared", ["overall", "baseline"])
+@pytest.mark.slow
 def test_values_are_weighted_means(
     tmp_path: Path, frame: pd.DataFrame, compared: str, weight: str
 ) -> None:
