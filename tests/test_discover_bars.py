@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy import stats
 
 from slicebeam.pipelines.discover import discover
 from tests.discovered import COLUMNS, planted_table
@@ -42,8 +43,9 @@ def precision_at_ten(table: pa.Table, loss_weight: float) -> tuple[float, list[f
 def test_planted_slices_are_found(loss_weight: float, least: float) -> None:
     found = [precision_at_ten(planted_table(**LARGE, seed=seed), loss_weight) for seed in range(4)]
     assert np.mean([precision for precision, _ in found]) >= least
-    shares = [share for _, some in found for share in some]
-    assert np.mean(np.array(shares) < 0.02) <= 0.05
+    shares = np.array([share for _, some in found for share in some])
+    # One in twenty of what is significant may be false; of so few that is more than two by chance.
+    assert np.count_nonzero(shares < 0.02) <= stats.binom.ppf(0.995, shares.size, 0.05)
 
 
 @pytest.mark.parametrize("loss_weight", [0.0, 1.0, 10.0])
