@@ -75,6 +75,7 @@ def check_coverage(tmp_path: Path, runs: int, first: int, how: dict[str, Any], *
     assert abs(values.mean() - people.precision) <= 4 * values.std() / runs**0.5
 
 
+@pytest.mark.slow
 def test_intervals_cover_through_the_files(tmp_path: Path) -> None:
     check_coverage(tmp_path, 60, 0, {"precision": 0.8, "recall": 0.7})
 

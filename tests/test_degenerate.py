@@ -194,6 +194,7 @@ def check_p(test: SliceTest, sums: NDArray[np.int64], totals: NDArray[np.int64])
         for one in EVERY
     ],
 )
+@pytest.mark.slow
 def test_p_is_one_for_a_reason_or_proper(
     name: str, comparison: Comparison, test: Test, *, weighted: bool
 ) -> None:

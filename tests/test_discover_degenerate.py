@@ -149,6 +149,7 @@ def test_large_vectors_fall_into_the_same_groups(
     ],
     ids=["lists", "other lists"],
 )
+@pytest.mark.slow
 def test_numbers_of_any_type(kinds: tuple[pa.DataType, ...], tmp_path: Path) -> None:
     z = np.round(np.abs(SCALED)) + 0.0
     expected = groups(found_in(tmp_path, with_columns(z=vectors(z))))

@@ -273,6 +273,7 @@ def test_a_work_folder_with_other_objects_is_refused(
 
 @s3_first
 @pytest.mark.usefixtures("short_waits")
+@pytest.mark.slow
 def test_faults_of_storage_change_nothing(
     bucket: Bucket, data: str, proxy: Proxy, reference: Found, tmp_path: Path
 ) -> None:

@@ -583,6 +583,7 @@ def test_answers_that_hold_secrets_are_told_without_them(bench: Any) -> None:
         pytest.param(signal.SIGTERM, 143, "terminated", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_a_signal_loses_nothing(
     bench: Any, commands: Commands, number: signal.Signals, code: int, word: str
 ) -> None:

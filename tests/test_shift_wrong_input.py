@@ -435,6 +435,7 @@ def test_models_that_are_none(refuse: Refuse, frame: pd.DataFrame, tmp_path: Pat
         assert said(name).startswith(f"--model {name}: {message}")
 
 
+@pytest.mark.slow
 def test_ledgers_that_are_no_folder(refuse: Refuse, frame: pd.DataFrame, tmp_path: Path) -> None:
     fitted = LogisticRegression().fit(frame[["x1", "x2"]], frame["label"])
     (tmp_path / "model.pkl").write_bytes(pickle.dumps(fitted))

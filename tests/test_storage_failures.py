@@ -176,6 +176,7 @@ def test_passing_faults_go_unnoticed(bucket: Bucket, proxy: Proxy, use: str, nam
         for kind in ("silence", "drop", "status", "cut answer", "lose answer")
     ],
 )
+@pytest.mark.slow
 def test_lasting_faults_are_an_error(
     bucket: Bucket, proxy: Proxy, use: str, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -333,6 +333,7 @@ def test_missing_values_of_roles(folder: Path, refuse: Refuse, column: str) -> N
     )
 
 
+@pytest.mark.slow
 def test_columns_that_are_no_classes(folder: Path, refuse: Refuse) -> None:
     frame = examples()
     changes: dict[str, tuple[dict[str, Any], str]] = {
