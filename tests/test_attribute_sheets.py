@@ -63,7 +63,9 @@ def test_what_is_written(tmp_path: Path) -> None:
     sampled, _ = drawn_in(tmp_path, people)
     content = sampled.sheet.read_bytes()
     # Excel reads UTF-8 only where it is told so.
-    assert content.startswith(b"\xef\xbb\xbfitem,label,text,data.label,phase,round,weight\r\n")
+    assert content.startswith(
+        b'\xef\xbb\xbf"item","label","text","data.label","phase","round","weight"\r\n'
+    )
     rows = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")))
     lines = [json.loads(line) for line in sampled.lines.read_text().splitlines()]
     assert [row["item"] for row in rows] == [str(item) for item in sampled.drawn.asked]

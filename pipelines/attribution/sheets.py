@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.attribution.labels import CHOICES, label_of
 from slicebeam.pipelines.attribution.population import positions_of
+from slicebeam.pipelines.attribution.spreadsheet_cells import quoted, unquoted
 from slicebeam.pipelines.strict_text import parse_json
 from slicebeam.transforms.storage import storage_errors, written_whole
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 _BEFORE, _AFTER = ("item", "label"), ("phase", "round", "weight")
 # Spreadsheets cut longer cells, or refuse them.
 _LONGEST_CELL = 32_000
-# What a spreadsheet would take for a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 # Spreadsheets round numbers.
 _ROUNDING = 1e-4
 _LARGEST_EXACT = 2**53
@@ -83,13 +82,11 @@ def write_sheets(folder: StoragePath, drawn: Drawn, population: Population) -> N
             stream.write(b"\n")
     fields = list(dict.fromkeys(name for row in rows for name in row)) or [*_BEFORE, *_AFTER]
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, fields, lineterminator="\r\n")
-    writer.writeheader()
-    own = {*_BEFORE, *_AFTER}
+    # Quotes around every cell keep separators inside it with readers that know them.
+    writer = csv.writer(text, lineterminator="\r\n", quoting=csv.QUOTE_ALL)
+    writer.writerow([_cell(name) for name in fields])
     for row in rows:
-        writer.writerow(
-            {name: value if name in own else _cell(value) for name, value in row.items()}
-        )
+        writer.writerow([_cell(row.get(name)) for name in fields])
     with written_whole(as_csv) as stream:
         stream.write(text.getvalue().encode("utf-8-sig", "replace"))
 
@@ -111,9 +108,7 @@ def _cell(value: Any) -> Any:
         return value
     if isinstance(value, (dict, list)):
         value = json.dumps(value, ensure_ascii=False, default=str)
-    text = str(value).replace("\0", "")
-    if text.startswith(_FORMULA):
-        text = f"'{text}"
+    text = quoted(str(value).replace("\0", ""))
     return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
 
 
@@ -250,11 +245,11 @@ def _csv_rows(name: str, content: bytes) -> Iterator[_Row]:
                 continue
             place = f"{name}, line {reader.line_num}"
             if header is None:
-                header = [cell.strip().casefold() for cell in cells]
+                header = [unquoted(cell).strip().casefold() for cell in cells]
                 _check_header(place, header)
                 continue
             # Some programs leave out empty cells at the end.
-            yield _Row(place, dict(zip(header, cells, strict=False)))
+            yield _Row(place, dict(zip(header, map(unquoted, cells), strict=False)))
         if header is None:
             raise InputError(f"{name} is empty; restore it, or remove it to have it written again")
     except csv.Error as error:
