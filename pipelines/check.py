@@ -14,6 +14,7 @@ from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.metrics.lattice import Lattice
 from slicebeam.metrics.registry import metric, statistic_space
 from slicebeam.pipelines.changelist_files import read_search
+from slicebeam.pipelines.confirmation import Confirmed
 from slicebeam.pipelines.discovery.known import Known, Wishes, with_derived
 from slicebeam.pipelines.earlier_run import earlier_run
 from slicebeam.pipelines.given_slices import given_slices, read_given
@@ -116,7 +117,11 @@ def prepare_check(
     """
     known = None
     if config.changelist is not None:
-        known = Known(config.changelist, read_search(config.changelist, "--changelist"))
+        known = Known(
+            config.changelist,
+            read_search(config.changelist, "--changelist"),
+            Confirmed(encoder=config.encoder),
+        )
     wanted = read_given(config.changelist, config.slices)
     return prepare_given(config, wanted, known, files, work, engine, on_stage)
 

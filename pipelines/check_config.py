@@ -8,6 +8,7 @@ from pydantic import model_validator
 
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.pipelines.changelist_files import read_search
+from slicebeam.pipelines.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.data_config import Command, flag, validated
 from slicebeam.pipelines.revisions import base_of
 from slicebeam.pipelines.run_config import RunConfig
@@ -55,6 +56,7 @@ class CheckConfig(RunConfig):
 
     changelist: str | None = None
     slices: str | None = None
+    encoder: str | None = None
 
     @model_validator(mode="after")
     def _checks(self) -> CheckConfig:
@@ -63,6 +65,8 @@ class CheckConfig(RunConfig):
                 "give the slices to check: either --changelist, of an earlier run, or --slices, a YAML "
                 "file of predicates"
             )
+        if self.encoder is not None and self.changelist is None:
+            raise InputError("--encoder confirms that of a --changelist, which is not given")
         for name in ("features", "exclude_features"):
             if getattr(self, name) and not (self.model or self.baseline_model):
                 raise InputError(
@@ -80,12 +84,13 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
     """Return the validated configuration of a check.
 
     With a ChangeList what the user leaves out is as in the run that the document describes: its
-    columns, metrics and tests.
+    columns, metrics and tests. A model is code, which only the user may name.
 
     Raises
     ------
     InputError
-        One line: the first option that is wrong, its value and the remedy.
+        One line: the first option that is wrong, its value and the remedy; or a model that the
+        document names and the user does not.
     """
     for name in options:
         if name not in CheckConfig.model_fields:
@@ -95,7 +100,9 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
         # Of a folder the last revision.
         options = {**options, "changelist": base_of(changelist)}
         document = read_search(options["changelist"], "--changelist")
-        options = {**taken_over(document.provenance.config, options), **options}
+        taken = taken_over(document.provenance.config, options)
+        refuse_unconfirmed(options["changelist"], taken, options)
+        options = {**taken, **options}
     return validated(CheckConfig, options)
 
 

@@ -119,6 +119,7 @@ def check(
     output: opt.Output,
     changelist: opt.Changelist = None,
     slices: opt.Slices = None,
+    encoder: opt.ConfirmedEncoder = None,
     label: opt.LabelOfCheck = None,
     prediction: opt.Prediction = None,
     score: opt.Score = None,
@@ -329,22 +330,35 @@ def run_file(
         str | None,
         typer.Option(help="What {date} stands for, such as 2026-11-20.  [default: today in UTC]"),
     ] = None,
+    model: opt.GivenModel = None,
+    baseline_model: opt.GivenBaselineModel = None,
+    encoder: opt.GivenEncoder = None,
+    api: opt.GivenApi = None,
+    phrases: opt.GivenPhrases = None,
+    runner_config: opt.GivenRunnerConfig = None,
+    runner_option: opt.RunnerOption = None,
     resume: opt.Resume = False,
     dry_run: opt.DryRun = False,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
     log_format: opt.LogFormat = "text",
 ) -> None:
-    """Run what a file describes, or repeat an earlier run."""
-    from slicebeam.pipelines.scheduled import read_run
+    """Run what a file describes, or repeat an earlier run.
+
+    Models, encoders, APIs and engines that the changelist.json of a run names are not used unless you
+    name them again: they run code or send data. In place of your own file's they are used as given.
+    """
+    from slicebeam.pipelines.scheduled import INSTEAD, read_run
 
     invocation: Invocation = context.obj
     given = {name: context.params[name] for name in ASKED.values() if _was_given(context, name)}
     if "log_format" in given:
         invocation.log(Asked(**given))
-    described = read_run(file, date, os.environ)
-    options = described.options | ({} if output is None else {"output": output})
-    code = launch(described.command, options, Asked(**{**described.asked, **given}), invocation)
+    instead = {name: context.params[name] for name in INSTEAD if _was_given(context, name)}
+    described = read_run(file, date, os.environ, instead)
+    code = launch(
+        described.command, described.options, Asked(**{**described.asked, **given}), invocation
+    )
     if code:
         raise typer.Exit(code)
 

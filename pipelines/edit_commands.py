@@ -115,17 +115,22 @@ def merge(
     ],
     name: NewName,
     data: DataOfSlices = None,
+    model: opt.ConfirmedModel = None,
+    baseline_model: opt.ConfirmedBaselineModel = None,
+    encoder: opt.ConfirmedEncoder = None,
     runner_config: opt.RunnerConfig = "direct",
     runner_option: opt.RunnerOption = None,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Make one slice of several: the examples of any of them."""
+    from slicebeam.pipelines.confirmation import Confirmed
     from slicebeam.pipelines.define.joining import merged_slices
     from slicebeam.pipelines.define.new_slices import Counting
 
     base = _base(changelist)
-    counting = Counting(tuple(data or ()), runner_config, tuple(runner_option or ()))
+    confirmed = Confirmed(model, baseline_model, encoder)
+    counting = Counting(tuple(data or ()), runner_config, tuple(runner_option or ()), confirmed)
     edited = merged_slices(base, slices, name, counting)
     _publish(base, edited, f"merged {len(slices)} slices", quiet=quiet, as_json=as_json)
 
@@ -149,19 +154,24 @@ def split(
         ),
     ] = None,
     data: DataOfSlices = None,
+    model: opt.ConfirmedModel = None,
+    baseline_model: opt.ConfirmedBaselineModel = None,
+    encoder: opt.ConfirmedEncoder = None,
     runner_config: opt.RunnerConfig = "direct",
     runner_option: opt.RunnerOption = None,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Make two slices of one, by a predicate."""
+    from slicebeam.pipelines.confirmation import Confirmed
     from slicebeam.pipelines.define.joining import split_slice
     from slicebeam.pipelines.define.new_slices import Counting
     from slicebeam.pipelines.edits import find_slice
 
     base = _base(changelist)
     one = find_slice(base.document, slice_)
-    counting = Counting(tuple(data or ()), runner_config, tuple(runner_option or ()))
+    confirmed = Confirmed(model, baseline_model, encoder)
+    counting = Counting(tuple(data or ()), runner_config, tuple(runner_option or ()), confirmed)
     edited = split_slice(base, one, where, tuple(name or ()), counting)
     _publish(base, edited, f"split slice {one.name!r}", quiet=quiet, as_json=as_json)
 

@@ -65,6 +65,28 @@ Encoder = Annotated[
         "[default: lsa with --text]"
     ),
 ]
+# Given again for what a document names: nothing of a document runs code or is sent anywhere unless
+# the user says so.
+ConfirmedModel = Annotated[
+    str | None,
+    typer.Option(help="Confirms the model in --changelist, whose code loading runs."),
+]
+ConfirmedBaselineModel = Annotated[
+    str | None, typer.Option(help="Confirms the old model in --changelist.")
+]
+ConfirmedEncoder = Annotated[
+    str | None,
+    typer.Option(
+        help="Confirms the encoder in --changelist, where it is code (module:function) or an "
+        "endpoint (openai:URL) that gets your texts."
+    ),
+]
+GivenModel = Annotated[str | None, typer.Option(help="Model, instead of the file's.")]
+GivenBaselineModel = Annotated[str | None, typer.Option(help="Old model, instead of the file's.")]
+GivenEncoder = Annotated[str | None, typer.Option(help="Encoder, instead of the file's.")]
+GivenApi = Annotated[str | None, typer.Option(help="File of an API, instead of the file's.")]
+GivenPhrases = Annotated[str | None, typer.Option(help="File of phrases, instead of the file's.")]
+GivenRunnerConfig = Annotated[str | None, typer.Option(help="Engine, instead of the file's.")]
 Components = Annotated[
     list[str] | None,
     typer.Option(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.pipelines.changelist_files import read_changelist
+from slicebeam.pipelines.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.launch import ASKED, Asked
 from slicebeam.pipelines.option_values import CONFIGS, as_flag
 from slicebeam.pipelines.strict_text import parse_json, parse_yaml
@@ -24,6 +26,11 @@ _FILLED = frozenset(
     {"data", "output", "work_dir", "model", "baseline_model", "domains", "changelist", "slices"}
     | {"since", "since_if_exists", "runner_config", "runner_option"}
     | {"old_matrix", "api", "ledger"}
+)
+# What may be given beside the file, in place of what it says.
+INSTEAD = (
+    *("output", "model", "baseline_model", "encoder", "api", "phrases"),
+    *("runner_config", "runner_option"),
 )
 _PLACEHOLDER = re.compile(
     r"\$\{(?P<variable>[^}]*)\}|(?P<doubled>\{\{|\}\})|\{(?P<name>[^{}]*)\}|(?P<brace>[{}])"
@@ -48,7 +55,12 @@ class Described:
     asked: dict[str, Any]
 
 
-def read_run(file: str, date: str | None, environment: Mapping[str, str]) -> Described:
+def read_run(
+    file: str,
+    date: str | None,
+    environment: Mapping[str, str],
+    instead: Mapping[str, Any] = MappingProxyType({}),
+) -> Described:
     """Return what a configuration file, or the document of an earlier run, tells to run.
 
     Parameters
@@ -56,12 +68,14 @@ def read_run(file: str, date: str | None, environment: Mapping[str, str]) -> Des
     file : YAML or JSON
     date : what ``{date}`` stands for, as an ISO date; None for today in UTC
     environment : the variables that ``${NAME}`` stands for
+    instead : options in place of the file's
 
     Raises
     ------
     InputError
-        The file is missing or unreadable, a key is unknown, a value has the wrong type, or a
-        placeholder stands for nothing.
+        The file is missing or unreadable, a key is unknown, a value has the wrong type, a
+        placeholder stands for nothing, or a document names code, a program or an endpoint that
+        the user does not name.
     """
     content = _content(file)
     if "schema_version" in content and "provenance" in content:
@@ -72,16 +86,15 @@ def read_run(file: str, date: str | None, environment: Mapping[str, str]) -> Des
         made_by = read_changelist(file, "run").provenance
         fields = CONFIGS[made_by.command].model_fields
         # Unknown keys are refused with the other options.
-        return Described(
-            made_by.command,
-            {
-                key: as_flag(f"{file}, {key}", key, value, fields[key].annotation)
-                if key in fields
-                else value
-                for key, value in made_by.config.items()
-            },
-            {},
-        )
+        recorded = {
+            key: as_flag(f"{file}, {key}", key, value, fields[key].annotation)
+            if key in fields
+            else value
+            for key, value in made_by.config.items()
+        }
+        kept = {key: value for key, value in recorded.items() if key not in instead}
+        refuse_unconfirmed(file, kept, {})
+        return Described(made_by.command, kept | dict(instead), {})
     filling = _Filling(file, _day(date), environment)
     command = _command(file, content)
     fields = CONFIGS[command].model_fields
@@ -100,7 +113,7 @@ def read_run(file: str, date: str | None, environment: Mapping[str, str]) -> Des
             kind = fields[key].annotation if key in fields else str
             typed = as_flag(f"{file}, {key}", key, value, kind)
             options[key] = filling.filled(key, typed) if key in _FILLED else typed
-    return Described(command, options, asked)
+    return Described(command, options | dict(instead), asked)
 
 
 def _content(file: str) -> dict[Any, Any]:

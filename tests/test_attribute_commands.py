@@ -38,7 +38,9 @@ class Commands:
         self.people, self.document = people, published(folder, people)
         self.folder, self.data = folder, []
 
-    def open_population(self, uri: str, name: str, *, data: tuple[str, ...] | None) -> Any:
+    def open_population(
+        self, uri: str, name: str, *, data: tuple[str, ...] | None, confirmed: Any
+    ) -> Any:
         self.data.append(data)
         document = read_search(uri, "--changelist")
         [one] = [each for each in document.slices if each.slice_id.startswith(name)]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines import options as opt
+from slicebeam.pipelines.confirmation import Confirmed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -102,6 +104,9 @@ def sample(
     uniform_share: UniformShare = 0.2,
     looks: Looks = None,
     seed: Seed = None,
+    model: opt.ConfirmedModel = None,
+    baseline_model: opt.ConfirmedBaselineModel = None,
+    encoder: opt.ConfirmedEncoder = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -122,7 +127,8 @@ def sample(
         exponent,
         uniform_share,
     )
-    with _opened(changelist, slice_name, plan, data, labels_dir, begins=True) as opened:
+    confirmed = Confirmed(model, baseline_model, encoder)
+    with _opened(changelist, slice_name, plan, data, labels_dir, confirmed, begins=True) as opened:
         sampled = opened.sample(budget, is_train=train)
         _tell(opened.notes, quiet=quiet)
     if not quiet or as_json:
@@ -141,6 +147,9 @@ def estimate(
     least_recall: LeastRecall = None,
     looks: Looks = None,
     seed: Seed = None,
+    model: opt.ConfirmedModel = None,
+    baseline_model: opt.ConfirmedBaselineModel = None,
+    encoder: opt.ConfirmedEncoder = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -150,7 +159,8 @@ def estimate(
     from slicebeam.pipelines.attribution.showing import show_finished
 
     plan = Plan(text, (), looks, seed, least_precision, least_recall)
-    with _opened(changelist, slice_name, plan, data, labels_dir) as opened:
+    confirmed = Confirmed(model, baseline_model, encoder)
+    with _opened(changelist, slice_name, plan, data, labels_dir, confirmed) as opened:
         finished = estimated(opened)
         _tell(opened.notes, quiet=quiet)
     if not quiet or as_json:
@@ -202,6 +212,9 @@ def run(
     uniform_share: UniformShare = 0.2,
     looks: Looks = None,
     seed: Seed = None,
+    model: opt.ConfirmedModel = None,
+    baseline_model: opt.ConfirmedBaselineModel = None,
+    encoder: opt.ConfirmedEncoder = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -225,8 +238,9 @@ def run(
     )
     place = Place.of(_base(changelist), labels_dir)
     labeler = _labeler(labels, positive or (), llm, ledger, place.labels_dir, quiet=quiet)
+    confirmed = Confirmed(model, baseline_model, encoder)
     with _opened(
-        changelist, slice_name, plan, data, labels_dir, begins=True, rounds=rounds
+        changelist, slice_name, plan, data, labels_dir, confirmed, begins=True, rounds=rounds
     ) as opened:
         came = run_rounds(opened, labeler, budget=budget, rounds=rounds, train=train)
         _tell(opened.notes, quiet=quiet)
@@ -250,6 +264,7 @@ def _opened(
     plan: Plan,
     data: Sequence[str] | None,
     labels_dir: str | None,
+    confirmed: Confirmed,
     *,
     begins: bool = False,
     rounds: int | None = None,
@@ -260,7 +275,7 @@ def _opened(
     uri = _base(changelist)
     place = Place.of(uri, labels_dir)
     population, document, one = open_population(
-        uri, slice_name, data=None if data is None else tuple(data)
+        uri, slice_name, data=None if data is None else tuple(data), confirmed=confirmed
     )
     with session(
         population, document, one, plan, place, begins=begins, default_looks=rounds or 1

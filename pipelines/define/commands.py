@@ -86,6 +86,9 @@ def define(
         ),
     ] = None,
     data: DataOfSlices = None,
+    model: opt.ConfirmedModel = None,
+    baseline_model: opt.ConfirmedBaselineModel = None,
+    encoder: opt.ConfirmedEncoder = None,
     runner_config: opt.RunnerConfig = "direct",
     runner_option: opt.RunnerOption = None,
     as_json: opt.AsJson = False,
@@ -95,6 +98,7 @@ def define(
 
     Or by a language model, which is asked about every example. The slice is counted on the data, and a new revision of the ChangeList, beside it, has it.
     """
+    from slicebeam.pipelines.confirmation import Confirmed
     from slicebeam.pipelines.define.defining import Described, define_slice
     from slicebeam.pipelines.define.new_slices import Counting
 
@@ -115,6 +119,7 @@ def define(
         if not quiet:
             sys.stderr.write(f"{printable(said)}\n")
 
-    counting = Counting(tuple(data or ()), runner_config, tuple(runner_option or ()))
+    confirmed = Confirmed(model, baseline_model, encoder)
+    counting = Counting(tuple(data or ()), runner_config, tuple(runner_option or ()), confirmed)
     published = define_slice(changelist, described, counting, on_start)
     published.show(f"defined slice {name!r}", quiet=quiet, as_json=as_json)

@@ -127,7 +127,9 @@ def _defined(
     encoder = _encoder(base, way) if way in ("text_filter", "classifier") else ""
     id_field = _id_field(base, way) if way in ("ids", "llm_filter") else ""
     column = _text_column(base, described) if way == "llm_filter" else ""
-    population: Population = open_examples(base.uri, base.document, counting.data or None)
+    population: Population = open_examples(
+        base.uri, base.document, counting.data or None, counting.confirmed
+    )
     if described.text_filter is not None:
         from slicebeam.pipelines.define.text_filter import text_filter
 

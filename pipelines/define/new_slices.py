@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import InputError, printable
 from slicebeam.pipelines.changelist import Origin
 from slicebeam.pipelines.changelist_files import read_search
+from slicebeam.pipelines.confirmation import NOTHING, Confirmed
 from slicebeam.pipelines.define.rules import slice_id_of
 from slicebeam.pipelines.revisions import base_of, later_revision, publish_revision
 from slicebeam.transforms.predicates import shortened
@@ -46,11 +47,13 @@ class Counting:
     ----------
     data : files or globs; none for those that the document is about
     runner_config, runner_option : the engine
+    confirmed : what of the document the user named again
     """
 
     data: tuple[str, ...] = ()
     runner_config: str = "direct"
     runner_option: tuple[str, ...] = ()
+    confirmed: Confirmed = NOTHING
 
 
 @dataclass
@@ -110,6 +113,7 @@ class Base:
             changelist_uri=self.uri,
             runner_config=counting.runner_config,
             runner_option=counting.runner_option,
+            confirmed=counting.confirmed,
         )
         slices = []
         for slice_id, one, counted in zip(ids, wanted, found, strict=True):

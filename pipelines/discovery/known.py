@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.pipelines.confirmation import NOTHING, Confirmed, refuse_unconfirmed
 from slicebeam.pipelines.define.rules import encoders_of, rule_of
 from slicebeam.pipelines.discovery.embedding import EmbeddingFields, embed, embedding_of
 from slicebeam.pipelines.discovery.model import MODEL_FILE, DiscoveryModel
@@ -50,10 +51,12 @@ class Known:
     ----------
     uri : of the document
     document : the ChangeList
+    confirmed : what of the document the user named again
     """
 
     uri: str
     document: SearchChangeList
+    confirmed: Confirmed = NOTHING
 
     @property
     def folder(self) -> StoragePath:
@@ -103,8 +106,11 @@ class Known:
         Raises
         ------
         InputError
-            What embeds texts is another one than then.
+            What embeds texts is another one than then, or the user has to confirm it first.
         """
+        refuse_unconfirmed(
+            self.uri, {"encoder": self.fields.encoder}, {"encoder": self.confirmed.encoder}
+        )
         own = embedding_of(self.fields, None, 0, folder, self.model.encoder)
         told = self.discovery.encoder_fingerprint
         if own.encoder is not None and own.encoder.fingerprint != told:

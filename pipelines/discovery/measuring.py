@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from slicebeam.pipelines.check import (
     prepare_given,
 )
 from slicebeam.pipelines.check_config import CheckConfig, taken_over
+from slicebeam.pipelines.confirmation import NOTHING, Confirmed, refuse_unconfirmed
 from slicebeam.pipelines.data_config import validated
 from slicebeam.pipelines.define.rules import slice_id_of
 from slicebeam.pipelines.discovery.known import Known
@@ -43,6 +45,7 @@ def measured(
     changelist_uri: str,
     runner_config: str = "direct",
     runner_option: tuple[str, ...] = (),
+    confirmed: Confirmed = NOTHING,
 ) -> list[Slice]:
     """Return slices with their sizes and changes, as a check of them would find them.
 
@@ -54,15 +57,16 @@ def measured(
         left out where slices are about components
     changelist_uri : of the document, beside which the model of a discovery is
     runner_config, runner_option : the engine
+    confirmed : what of the document the user named again
 
     Raises
     ------
     InputError
-        The data or a definition is wrong.
+        The data or a definition is wrong, or the user has to confirm a model or an encoder.
     EngineError
         The engine, the storage or what embeds texts failed.
     """
-    known = Known(changelist_uri, document)
+    known = Known(changelist_uri, document, confirmed)
     wanted = WantedSlices(
         "changelist",
         changelist_uri,
@@ -74,6 +78,7 @@ def measured(
     )
     earlier = document.provenance.config
     options: dict[str, Any] = taken_over(earlier, {})
+    refuse_unconfirmed(changelist_uri, options, asdict(confirmed))
     options |= {name: earlier[name] for name in _OF_FILES if name in earlier}
     if options.get("example_id") and options.get("group"):
         # Of the two that a discovery takes, a check resamples by one.

@@ -16,6 +16,7 @@ from scipy.special import expit
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist_files import read_search
 from slicebeam.pipelines.check_config import CheckConfig
+from slicebeam.pipelines.confirmation import NOTHING, Confirmed
 from slicebeam.pipelines.define.rules import rule_of
 from slicebeam.pipelines.discovery.known import Known, Wishes
 from slicebeam.pipelines.discovery.measuring import measured
@@ -259,35 +260,45 @@ class Examples:
             [(name, definition)],
             data=self.data,
             changelist_uri=self.known.uri,
+            confirmed=self.known.confirmed,
         )
         return one
 
 
 def open_examples(
-    changelist_uri: str, document: SearchChangeList, data: tuple[str, ...] | None
+    changelist_uri: str,
+    document: SearchChangeList,
+    data: tuple[str, ...] | None,
+    confirmed: Confirmed = NOTHING,
 ) -> Examples:
     """Return the examples of a document.
 
     Parameters
     ----------
     data : other files or globs than the document's
+    confirmed : what of the document the user named again
 
     Raises
     ------
     InputError
         The data is missing or wrong, or ids do not tell examples apart.
     """
-    return Examples(Known(changelist_uri, document), data)
+    return Examples(Known(changelist_uri, document, confirmed), data)
 
 
 def open_population(
-    changelist_uri: str, slice_name: str, *, data: tuple[str, ...] | None
+    changelist_uri: str,
+    slice_name: str,
+    *,
+    data: tuple[str, ...] | None,
+    confirmed: Confirmed = NOTHING,
 ) -> tuple[Examples, SearchChangeList, Slice]:
     """Return the examples, the document and one of its slices, whose members are known.
 
     Parameters
     ----------
     slice_name : slice_id, the beginning of one, or a name
+    confirmed : what of the document the user named again
 
     Raises
     ------
@@ -296,5 +307,5 @@ def open_population(
     """
     document = read_search(changelist_uri, "--changelist")
     one = find_slice(document, slice_name)
-    known = Known(changelist_uri, document)
+    known = Known(changelist_uri, document, confirmed)
     return Examples(known, data, one.definition), document, one

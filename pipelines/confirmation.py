@@ -1,0 +1,98 @@
+"""What a document names but only the user may start: code, programs and endpoints.
+
+A ChangeList may come from a stranger. Its paths, columns and predicates are data; but loading a model
+runs the code in it, and an endpoint gets the user's texts and keys. Whatever of that kind stands in a
+document is used only where the user names it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.data_config import flag
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_RUNS_CODE = "loading it runs the code in it"
+_STARTS = "it decides which programs are started"
+_SENDS = "data and keys are sent to the endpoint in it"
+# Why an option of a document needs the user's word.
+_REASONS = {
+    "model": _RUNS_CODE,
+    "baseline_model": _RUNS_CODE,
+    "runner_config": _STARTS,
+    "runner_option": _STARTS,
+    "api": _SENDS,
+    "phrases": _SENDS,
+}
+_ENDPOINT = "openai:"
+# Encoders that are part of slicebeam: they import nothing of a user's, and ask nobody.
+_OWN_ENCODERS = frozenset({"none", "lsa", "minilm"})
+_OWN_ENGINES = frozenset({"direct", "direct_multi"})
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """What the user names again, for a document that names it too.
+
+    Attributes
+    ----------
+    model, baseline_model : files of models
+    encoder : ``module:function`` or ``openai:URL``
+    """
+
+    model: str | None = None
+    baseline_model: str | None = None
+    encoder: str | None = None
+
+
+NOTHING = Confirmed()
+
+
+def refuse_unconfirmed(
+    source: str, options: Mapping[str, Any], confirmed: Mapping[str, Any]
+) -> None:
+    """Refuse options of a document that run code, start a program or ask an endpoint.
+
+    Parameters
+    ----------
+    source : the document
+    options : what is about to be used of its configuration
+    confirmed : what the user gave, by the names of the options
+
+    Raises
+    ------
+    InputError
+        The document names such a thing, and the user does not.
+    """
+    for name, value in options.items():
+        reason = _reason(name, value)
+        if reason is not None and confirmed.get(name) != value:
+            raise InputError(
+                f"{source} names {flag(name)} {_written(value)}, and {reason}; if you trust it, "
+                f"confirm it by {flag(name)} {_written(value)}"
+            )
+
+
+def _reason(name: str, value: Any) -> str | None:
+    if not value:
+        return None
+    if name == "encoder":
+        if value in _OWN_ENCODERS:
+            return None
+        if str(value).startswith(_ENDPOINT):
+            return "the texts and the key in OPENAI_API_KEY are sent to it"
+        return "importing it runs its code"
+    if name == "runner_config" and value in _OWN_ENGINES:
+        return None
+    # A file of phrases is data; a YAML file names the API that is asked for them.
+    if name == "phrases" and not str(value).lower().endswith((".yaml", ".yml")):
+        return None
+    return _REASONS.get(name)
+
+
+def _written(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
