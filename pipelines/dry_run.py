@@ -312,6 +312,7 @@ class _Looked:
             "--group" if config.group else "--example-id",
             # A model itself is not loaded, which would run code.
             {side: tuple(features) for side, path in models if path},
+            is_resampled=config.resamples_examples,
         )
 
     def shape(self, columns: tuple[ColumnShape, ...], learned: int, read: set[str]) -> Shape:

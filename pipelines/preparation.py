@@ -39,6 +39,7 @@ from slicebeam.transforms.learn_domains import (
     read_domains,
 )
 from slicebeam.transforms.models import load_model, model_features
+from slicebeam.transforms.number_equal_rows import ROW_BYTES, NumberEqualRows
 from slicebeam.transforms.pass_over_files import OverShards, PassOverFiles
 from slicebeam.transforms.shards import Shard, read_all_facts
 from slicebeam.transforms.sources import StoredFile, open_parquet
@@ -71,6 +72,8 @@ _SECONDS_PER_BYTE = 2e-8
 # The same of summing an example of a shard, and below what it is not worth a job.
 _SECONDS_PER_ROW = 2e-8
 _LEAST_PASS_SECONDS = 1.0
+# The same of telling an example from equal ones.
+_SECONDS_PER_NUMBER = 1e-7
 # Bytes that a column of a chunk takes while it is read and coded, for the size of a chunk.
 _CELL_BYTES = 40
 _SMALLEST_CHUNK = 1024
@@ -188,6 +191,7 @@ def prepare_source(
         config.group or config.example_id,
         "--group" if config.group else "--example-id",
         model_columns(config, source, features),
+        is_resampled=config.resamples_examples,
     )
     return encode(config, encoding, lattice, left_out, work, engine)
 
@@ -453,6 +457,8 @@ def encode(
     of_all = np.sum([one["totals"] for one in found], axis=0)
     if config.weight and not scaling.space.weights(of_all).sum() > 0:
         raise InputError(f"--weight {config.weight!r} is 0 for every example")
+    if config.resamples_examples and not encoding.example_id:
+        scaling = replace(scaling, numbered=numbered(config, paths, rows, work, engine))
     return Prepared(
         encoding.source,
         encoding.outcome,
@@ -465,6 +471,26 @@ def encode(
         tuple(labels),
         sum(fact["content"] for fact in facts) % 2**64,
     )
+
+
+def numbered(
+    config: RunConfig, shards: Sequence[StoragePath], rows: int, work: WorkFolder, engine: Engine
+) -> tuple[str, ...]:
+    """Return the files with the numbers of examples that hold the same, which is their only id."""
+    seconds = rows * _SECONDS_PER_NUMBER
+    folder = work.folder("ids")
+    if work.done("ids/numbered") is None:
+        parts = -(-rows * ROW_BYTES // config.memory)
+        if seconds >= _LEAST_PASS_SECONDS:
+            parts = max(parts, engine.workers)
+        engine.end_earlier("ids")
+        work.empty_folder("ids")
+        transform = NumberEqualRows(tuple(map(str, shards)), parts, folder)
+        engine.run(
+            lambda pipeline: pipeline | "Number equal rows" >> transform, "ids", seconds=seconds
+        )
+        work.finish("ids/numbered", {})
+    return tuple(map(str, matching(folder, "*.arrow")))
 
 
 def pass_over(

@@ -89,7 +89,10 @@ def stages_of(config: SearchConfig) -> tuple[str, ...]:
         stages += ["scores", "buckets"]
     if space.terms or space.weighted:
         stages.append("sizes")
-    stages += ["totals", "iteration-1"]
+    stages.append("totals")
+    if config.resamples_examples and not (config.group or config.example_id):
+        stages.append("ids")
+    stages.append("iteration-1")
     if config.resamples_examples and not config.is_paper:
         stages.append("iteration-1-resampled")
     return tuple(stages)
