@@ -394,7 +394,12 @@ def _jobs(
     """Return what puts the jobs together that all commands have."""
     converted = ConvertToParquet(
         [(path, file_format(path, config.format)) for path in looked.files],
-        Conversion(looked.work / "parquet", config.column_names, config.skip_rows),
+        Conversion(
+            looked.work / "parquet",
+            config.column_names,
+            config.skip_rows,
+            delimiter=config.delimiter,
+        ),
     )
     folder = looked.work / "iteration-1"
     combined = CombineSliceMetrics(

@@ -9,6 +9,7 @@ import numpy as np
 from slicebeam.metrics import base
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.registry import metric
+from slicebeam.transforms.predicate_text import refuse_empty_intervals
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.iterations import Searched
@@ -65,6 +66,7 @@ def explain(
     """
     at = _position(text, results, names)
     if at is None:
+        refuse_empty_intervals(text)
         raise InputError(
             f"--explain {text!r}: no tested slice has this id or text (smaller than "
             f"{config.used_min_slice_size}, not visited, or misspelt); see slice and slice_id in "

@@ -214,7 +214,11 @@ def read_source(
         raise InputError(f"--data mixes formats ({', '.join(sorted(set(kinds)))}); convert some")
     else:
         conversion = Conversion(
-            work.folder("parquet"), config.column_names, config.skip_rows, kinds[0] != "csv"
+            work.folder("parquet"),
+            config.column_names,
+            config.skip_rows,
+            kinds[0] != "csv",
+            config.delimiter,
         )
         if work.done("converted") is None:
             transform = ConvertToParquet(list(zip(files, kinds, strict=True)), conversion)
@@ -231,8 +235,12 @@ def read_source(
 
 
 def _refuse_csv_options(config: DataConfig, kinds: Sequence[str]) -> None:
-    if "csv" not in kinds and (config.column_names or config.skip_rows):
+    if "csv" in kinds:
+        return
+    if config.column_names or config.skip_rows:
         raise InputError(f"--column-names and --skip-rows are for CSV, but the data is {kinds[0]}")
+    if config.delimiter != ",":
+        raise InputError(f"--delimiter is for CSV, but the data is {kinds[0]}")
 
 
 def chunk_rows(config: DataConfig, columns: int) -> int:

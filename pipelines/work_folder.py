@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.data_config import DataConfig
 
 _MARKER = "run.json"
-_LAYOUT = 3
+_LAYOUT = 4
 # What a run puts into its work folder besides these and the lock.
 _FOLDERS = re.compile(
     r"parquet|domains|texts|encoder|embeddings|samples|pca|projected|projecting|mixtures|em-\d+|derived|beside|describing|"
