@@ -158,7 +158,7 @@ def _reading(config: RunConfig, shape: Shape) -> list[StageCost]:
     space = shape.space
     passes = 1 + 2 * space.ranked + bool(space.terms or space.weighted)
     stages.append(StageCost("totals", passes * shape.rows * PASS_ROW))
-    if _numbers_rows(config):
+    if config.numbers_rows:
         stages.append(StageCost("ids", shape.rows * NUMBER_ROW))
     return stages
 
@@ -184,11 +184,6 @@ def budget_of(config: RunConfig, shape: Shape) -> Budget:
     )
 
 
-def _numbers_rows(config: RunConfig) -> bool:
-    """Return whether examples are resampled by what they hold, equal ones by a number too."""
-    return config.resamples_examples and not (config.group or config.example_id)
-
-
 def row_bytes(config: RunConfig, shape: Shape) -> int:
     """Return the bytes of an example in a shard."""
     space = shape.space
@@ -200,9 +195,9 @@ def row_bytes(config: RunConfig, shape: Shape) -> int:
     )
     values = {(term.value, term.source) for term in space.terms if term.value}
     measured = space.sides * space.ranked + space.weighted + len(values)
-    has_id = config.group or config.example_id or _numbers_rows(config)
+    has_id = bool(config.group) or config.numbers_rows
     cell: int = np.min_scalar_type(space.cells).itemsize
-    return codes + cell + 8 * (measured + bool(has_id))
+    return codes + cell + 8 * (measured + has_id)
 
 
 def _test_seconds(config: RunConfig) -> float:

@@ -74,12 +74,14 @@ def explain(
         )
     level = int(prepared.lattice.cross_sizes(results.keys[at : at + 1])[0])
     family = searched.tests_per_level
+    # Slices that were not visited are counted by an upper bound.
+    bound = "at most " if sum(family) > sum(searched.tested_per_level) else ""
     name = names.texts(results.keys[at : at + 1]).to_pylist()[0]
     lines = [f"{name} (n = {int(results.sizes[at]):,}, level {level})"]
     for measured in results.metrics:
         lines += _metric_lines(measured, at, config, prepared, results)
     lines.append(
-        f"  q: {config.used_correction}; {family[level - 1]:,} slices of level {level} could be tested, "
+        f"  q: {config.used_correction}; {bound}{family[level - 1]:,} slices of level {level} could be tested, "
         f"{sum(family):,} in all; L = {len(family)}; significant where q <= {config.used_alpha:g}"
     )
     return tuple(lines)

@@ -82,11 +82,13 @@ class WorkFolder:
     Attributes
     ----------
     run_id : tells the run from others, the same when it is resumed; empty before it began
+    is_resumed : whether the run goes on where an earlier one was
     """
 
     def __init__(self, path: StoragePath) -> None:
         self.path = path
         self.run_id = ""
+        self.is_resumed = False
         self._files: dict[str, list[int | str] | None] = {}
         self._lock: RunLock | None = None
 
@@ -114,6 +116,7 @@ class WorkFolder:
         """
         run = self._described(config, files)
         self.run_id = uuid.uuid4().hex[:10]
+        self.is_resumed = resume
         if self.path.is_file():
             raise InputError(f"--work-dir {self.path} is a file; name a folder")
         self._check_content(run, resume=resume)

@@ -74,7 +74,7 @@ def test_numbers_over_shards_are_a_count_of_all(tmp_path: Path, parts: int) -> N
     found = [np.zeros(own.size, np.uint64) for own in contents]
     for part in range(parts):
         path = tmp_path / f"part-{part}"
-        number_equal_rows(shards, part, parts, path)
+        number_equal_rows(shards, "content", part, parts, path)
         file = open_arrow(path)
         assert file.num_record_batches == len(shards)
         for at in range(len(shards)):

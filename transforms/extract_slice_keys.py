@@ -138,11 +138,27 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> None:
             [name, old, float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))]
             for (name, old), values in predicted.values.items()
         ],
+        "differs": _differs(predicted),
         "heaviest": 1.0 if predicted.weights is None else float(predicted.weights.max(initial=0)),
         "content": int(contents.sum(dtype=np.uint64)),
     }
     path = shard_path(encoding.folder, chunk.split, chunk.batch)
     write_shard(path, codes, radices, measured, facts)
+
+
+def _differs(predicted: Predicted) -> bool | None:
+    """Return whether the two models differ in anything measured; None where there is one model."""
+    pairs: list[tuple[Any, Any]] = []
+    for of_rows in (predicted.indicators, predicted.values):
+        pairs += [(of_rows[name, False], of_rows[name, True]) for name, old in of_rows if old]
+    if "baseline" in predicted.scores:
+        pairs.append((predicted.scores["prediction"], predicted.scores["baseline"]))
+    if "baseline" in predicted.pairs:
+        same = predicted.pairs["prediction"].equals(predicted.pairs["baseline"])
+        pairs.append((same, True))
+    if not pairs:
+        return None
+    return any(not np.array_equal(new, old) for new, old in pairs)
 
 
 def _measured(predicted: Predicted) -> dict[str, NDArray[np.float64]]:

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.occurrences import repeats
-from slicebeam.transforms.arrow_files import write_arrow
-from slicebeam.transforms.shards import CONTENT, Shard
+from slicebeam.transforms.arrow_files import open_arrow, write_arrow
+from slicebeam.transforms.shards import Shard
 from slicebeam.transforms.storage import storage_path
 
 if TYPE_CHECKING:
@@ -25,19 +25,20 @@ ROW_BYTES = 56
 
 
 def number_equal_rows(
-    shards: Sequence[StoragePath], part: int, parts: int, path: StoragePath
+    shards: Sequence[StoragePath], column: str, part: int, parts: int, path: StoragePath
 ) -> None:
     """Write the numbers of the examples that equal an earlier one, a batch for each shard.
 
     Parameters
     ----------
     shards : all of them
-    part, parts : which examples, by their content, of which equal ones are in the same part
+    column : of a hash of what is compared
+    part, parts : which examples, by that hash, of which equal ones are in the same part
     path : of the file
     """
     contents, rows = [], []
     for shard in shards:
-        content = Shard(shard).column(CONTENT)
+        content = Shard(shard).column(column)
         mine = np.flatnonzero(content % np.uint64(parts) == part) if parts > 1 else None
         contents.append(np.array(content if mine is None else content[mine]))
         rows.append(mine)
@@ -62,18 +63,43 @@ def number_equal_rows(
 
 
 class _Number(beam.DoFn):
-    def __init__(self, shards: Sequence[str], parts: int, folder: StoragePath) -> None:
-        self.shards, self.parts, self.folder = shards, parts, folder
+    def __init__(self, shards: Sequence[str], column: str, parts: int, folder: StoragePath) -> None:
+        self.shards, self.column, self.parts, self.folder = shards, column, parts, folder
 
     def process(self, part: int) -> Iterator[int]:
         paths = [storage_path(path) for path in self.shards]
-        number_equal_rows(paths, part, self.parts, part_path(self.folder, part))
+        path = self.folder / f"{part:06d}.arrow"
+        number_equal_rows(paths, self.column, part, self.parts, path)
         yield part
 
 
-def part_path(folder: StoragePath, part: int) -> StoragePath:
-    """Return the file of a part."""
-    return folder / f"{part:06d}.arrow"
+@dataclass(frozen=True)
+class Repeats:
+    """Values that several examples have.
+
+    Attributes
+    ----------
+    values : how many
+    shard, row : position of an example of the first of them, its shard among all and its row there
+    """
+
+    values: int
+    shard: int
+    row: int
+
+
+def read_repeats(paths: Sequence[StoragePath]) -> Repeats | None:
+    """Return what the parts that were written say of repeated values; None where there is none."""
+    values, first = 0, []
+    for path in paths:
+        file = open_arrow(path)
+        for shard in range(file.num_record_batches):
+            batch = file.get_batch(shard)
+            second = np.flatnonzero(batch.column("number").to_numpy() == 1)
+            if second.size:
+                values += second.size
+                first.append((shard, int(batch.column("row")[int(second[0])].as_py())))
+    return Repeats(values, *min(first)) if first else None
 
 
 @dataclass
@@ -83,16 +109,18 @@ class NumberEqualRows(beam.PTransform):
     Attributes
     ----------
     shards : all of them
-    parts : how many workers share the examples, by their content
+    column : of a hash of what is compared
+    parts : how many workers share the examples, by that hash
     folder : where the parts go
     """
 
     shards: tuple[str, ...]
+    column: str
     parts: int
     folder: StoragePath
 
     def expand(self, pipeline: Any) -> Any:
         """Wire the transform."""
-        numbering = _Number(self.shards, self.parts, self.folder)
+        numbering = _Number(self.shards, self.column, self.parts, self.folder)
         parts = beam.Create(list(range(self.parts)))
         return pipeline | "Parts" >> parts | "Number" >> beam.ParDo(numbering)
