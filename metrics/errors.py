@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 _MOST_NAMES = 12
 # What a file or a command line holds may stand in a message: signs that a terminal obeys, and
@@ -15,6 +15,8 @@ _MOST_NAMES = 12
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _ENDLESS = re.compile(r"\S{401,}")
 _KEPT = 150
+# What stands between values where it is no comma.
+_SEPARATORS = ";\t"
 
 
 class SlicebeamError(Exception):
@@ -47,6 +49,21 @@ def nearest_hint(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near!r}?" if near else ";"
 
 
+def delimiter_hint(names: Sequence[str]) -> str:
+    """Return the remedy where the only column's name looks like several, empty where it does not.
+
+    >>> delimiter_hint(["age;sex"])
+    "are values separated by ';'? give --delimiter ';'"
+    """
+    if len(names) != 1:
+        return ""
+    character = max(_SEPARATORS, key=names[0].count)
+    if character not in names[0]:
+        return ""
+    shown = "tab" if character == "\t" else repr(character)
+    return f"are values separated by {shown}? give --delimiter {shown}"
+
+
 def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
     """Return the error for a name that is not among the known ones, the nearest one first.
 
@@ -54,6 +71,8 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
     "unknown column 'labl'; did you mean 'label'? columns: age, label"
     """
     names = list(known)
+    if what == "column" and (hint := delimiter_hint(names)):
+        return InputError(f"unknown column {name!r}: the only column is {names[0]!r}; {hint}")
     shown = ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
     return InputError(f"unknown {what} {name!r}{nearest_hint(name, names)} {what}s: {shown}")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 UInt64Array: TypeAlias = NDArray[np.uint64]
 
 _WORD = 1 << 64
-_GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _FIRST_MIX = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND_MIX = np.uint64(0x94D049BB133111EB)
 _POISSON_ENTRIES = 21
@@ -38,7 +38,7 @@ def splitmix64(x: UInt64Array) -> UInt64Array:
         OOPSLA, with the mixing constants of Vigna's public-domain splitmix64.c.
     """
     # Whole-array operations wrap around silently, those on scalars warn.
-    mixed = np.add(np.atleast_1d(x), _GOLDEN_GAMMA, dtype=np.uint64)
+    mixed = np.add(np.atleast_1d(x), GOLDEN_GAMMA, dtype=np.uint64)
     # One scratch array for all shifts: fresh memory costs more than the arithmetic.
     shifted = np.right_shift(mixed, np.uint64(30))
     mixed ^= shifted

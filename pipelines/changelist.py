@@ -173,11 +173,15 @@ class Slice(Part):
     notes: tuple[str, ...] = Field((), description="written by people")
     rank: int | None = Field(
         None,
-        description="place in the cover: the few of the reported slices that together explain most "
-        "of the excess; absent for the others",
+        description="place in the cover: the few of the reported slices that greedy choice takes, "
+        "the one with the most excess that no earlier one holds at each step; absent for the others",
     )
     explained: float | None = Field(
-        None, description="share of the excess that the cover explains up to this rank"
+        None,
+        description="excess in the slices up to this rank, as a share of the excess in all of the "
+        "(at most 128) reported slices that the cover is chosen from together, or of what greedy "
+        "choice collects of it where that is more; no share of all errors. The excess is that over "
+        "the reference: errors that would be there at the reference's rate do not count",
     )
     origin: Origin = Origin()
     definition: AnyDefinition
@@ -217,7 +221,11 @@ class Testing(Part):
     confidence: float
     bootstrap: Bootstrap | None = None
     min_slice_size: int
-    family_size: int = Field(description="slices that the correction counts")
+    family_size: int = Field(
+        description="slices that the correction counts, of at least min_slice_size examples: all of "
+        "them in a batch search or a check; where a strategy did not visit all, those it tested and "
+        "an upper bound of the others, which count with p = 1"
+    )
     family_per_level: tuple[int, ...]
     tested_per_level: tuple[int, ...]
     significant: int = Field(description="significant slices of the primary metric")

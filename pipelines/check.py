@@ -160,6 +160,7 @@ def prepare_given(
         config.group or config.example_id,
         "--group" if config.group else "--example-id",
         read,
+        is_resampled=config.resamples_examples,
     )
     is_discovery = known is not None and known.document.discovery is not None
     wishes = wishes_of(wanted, () if is_discovery else source.schema.names)

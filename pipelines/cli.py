@@ -68,6 +68,7 @@ def search(
     format: opt.Format = None,  # noqa: A002  (the flag's name)
     column_names: opt.ColumnNames = None,
     skip_rows: opt.SkipRows = 0,
+    delimiter: opt.Delimiter = ",",
     features: opt.Features = None,
     exclude_features: opt.ExcludeFeatures = None,
     example_id: opt.ExampleId = None,
@@ -134,6 +135,7 @@ def check(
     format: opt.Format = None,  # noqa: A002  (the flag's name)
     column_names: opt.ColumnNames = None,
     skip_rows: opt.SkipRows = 0,
+    delimiter: opt.Delimiter = ",",
     features: opt.FeaturesOfModel = None,
     exclude_features: opt.ExcludeFeaturesOfModel = None,
     example_id: opt.ExampleId = None,
@@ -200,6 +202,7 @@ def discover(
     format: opt.Format = None,  # noqa: A002  (the flag's name)
     column_names: opt.ColumnNames = None,
     skip_rows: opt.SkipRows = 0,
+    delimiter: opt.Delimiter = ",",
     features: opt.FeaturesOfDiscovery = None,
     example_id: opt.IdOfDiscovery = None,
     weight: opt.Weight = None,
@@ -276,6 +279,7 @@ def shift(
     format: opt.Format = None,  # noqa: A002  (the flag's name)
     column_names: opt.ColumnNames = None,
     skip_rows: opt.SkipRows = 0,
+    delimiter: opt.Delimiter = ",",
     example_id: opt.ExampleId = None,
     fail_on: opt.FailOnShift = None,
     seed: opt.Seed = 0,

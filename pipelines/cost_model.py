@@ -41,6 +41,8 @@ IMPORT_SECONDS, OWN_SECONDS = 1.5, 0.5
 LEARN_VALUE, ENCODE_VALUE, CONVERT_BYTE = 1.3e-8, 2.5e-8, 1.2e-8
 # Summing an example of a shard, for totals and for each of sizes, scores and buckets.
 PASS_ROW = 2e-8
+# Telling an example from equal ones.
+NUMBER_ROW = 1e-7
 # What counting takes in fact of what the plan reckons with.
 COUNT_FACTOR = 1.1
 # Testing a slice for a metric of counts or means, and for one of ranks, whose sums are long; and what is
@@ -156,6 +158,8 @@ def _reading(config: RunConfig, shape: Shape) -> list[StageCost]:
     space = shape.space
     passes = 1 + 2 * space.ranked + bool(space.terms or space.weighted)
     stages.append(StageCost("totals", passes * shape.rows * PASS_ROW))
+    if config.numbers_rows:
+        stages.append(StageCost("ids", shape.rows * NUMBER_ROW))
     return stages
 
 
@@ -191,7 +195,7 @@ def row_bytes(config: RunConfig, shape: Shape) -> int:
     )
     values = {(term.value, term.source) for term in space.terms if term.value}
     measured = space.sides * space.ranked + space.weighted + len(values)
-    has_id = bool(config.group or config.example_id)
+    has_id = bool(config.group) or config.numbers_rows
     cell: int = np.min_scalar_type(space.cells).itemsize
     return codes + cell + 8 * (measured + has_id)
 

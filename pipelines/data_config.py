@@ -24,6 +24,8 @@ _UNITS = {
     "GIB": 2**30,
 }
 _SMALLEST_BUDGET = 16 * 10**6
+# Quotes and line ends have a meaning of their own in CSV.
+_NO_DELIMITERS = '"\r\n\0'
 
 
 def memory_bytes(text: str) -> int:
@@ -41,6 +43,25 @@ def memory_bytes(text: str) -> int:
     if size < _SMALLEST_BUDGET:
         raise InputError(f"--memory-budget {text!r} is less than 16MB, the smallest that works")
     return size
+
+
+def delimiter_character(text: str) -> str:
+    r"""Return the character between the values of a CSV file, which ``tab`` and ``\t`` name too.
+
+    >>> delimiter_character("tab")
+    '\t'
+    """
+    character = "\t" if text.casefold() in ("tab", "\\t") else text
+    if len(character) != 1:
+        raise InputError(
+            f"--delimiter {text!r} has {len(character)} characters; give a single one, such as ';', "
+            "or tab"
+        )
+    if not character.isascii() or character.isalnum() or character in _NO_DELIMITERS:
+        raise InputError(
+            f"--delimiter {text!r} can't stand between values; give a sign such as ';' or '|', or tab"
+        )
+    return character
 
 
 class DataConfig(BaseModel):
@@ -62,6 +83,7 @@ class DataConfig(BaseModel):
     format: str | None = None
     column_names: tuple[str, ...] = ()
     skip_rows: Annotated[int, Field(ge=0)] = 0
+    delimiter: str = ","
     example_id: str | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     work_dir: str | None = None
@@ -90,6 +112,11 @@ class DataConfig(BaseModel):
                 f"{flag(info.field_name)} {value!r}{hint} choose from {', '.join(known)}"
             )
         return value
+
+    @field_validator("delimiter")
+    @classmethod
+    def _one_character(cls, value: str) -> str:
+        return delimiter_character(value)
 
     @field_validator("memory_budget")
     @classmethod

@@ -153,6 +153,7 @@ def _sampled(config: RunConfig, files: Sequence[str], size: int, kind: str) -> D
                 path,
                 column_names=config.column_names or None,
                 skip_rows=config.skip_rows,
+                delimiter=config.delimiter,
                 block_bytes=_BLOCK_BYTES,
             )
         elif kind == "jsonl":

@@ -312,6 +312,7 @@ class _Looked:
             "--group" if config.group else "--example-id",
             # A model itself is not loaded, which would run code.
             {side: tuple(features) for side, path in models if path},
+            is_resampled=config.resamples_examples,
         )
 
     def shape(self, columns: tuple[ColumnShape, ...], learned: int, read: set[str]) -> Shape:
@@ -393,7 +394,12 @@ def _jobs(
     """Return what puts the jobs together that all commands have."""
     converted = ConvertToParquet(
         [(path, file_format(path, config.format)) for path in looked.files],
-        Conversion(looked.work / "parquet", config.column_names, config.skip_rows),
+        Conversion(
+            looked.work / "parquet",
+            config.column_names,
+            config.skip_rows,
+            delimiter=config.delimiter,
+        ),
     )
     folder = looked.work / "iteration-1"
     combined = CombineSliceMetrics(

@@ -9,6 +9,7 @@ import numpy as np
 from slicebeam.metrics import base
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.registry import metric
+from slicebeam.transforms.predicate_text import refuse_empty_intervals
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.iterations import Searched
@@ -65,6 +66,7 @@ def explain(
     """
     at = _position(text, results, names)
     if at is None:
+        refuse_empty_intervals(text)
         raise InputError(
             f"--explain {text!r}: no tested slice has this id or text (smaller than "
             f"{config.used_min_slice_size}, not visited, or misspelt); see slice and slice_id in "
@@ -72,12 +74,14 @@ def explain(
         )
     level = int(prepared.lattice.cross_sizes(results.keys[at : at + 1])[0])
     family = searched.tests_per_level
+    # Slices that were not visited are counted by an upper bound.
+    bound = "at most " if sum(family) > sum(searched.tested_per_level) else ""
     name = names.texts(results.keys[at : at + 1]).to_pylist()[0]
     lines = [f"{name} (n = {int(results.sizes[at]):,}, level {level})"]
     for measured in results.metrics:
         lines += _metric_lines(measured, at, config, prepared, results)
     lines.append(
-        f"  q: {config.used_correction}; {family[level - 1]:,} slices of level {level} could be tested, "
+        f"  q: {config.used_correction}; {bound}{family[level - 1]:,} slices of level {level} could be tested, "
         f"{sum(family):,} in all; L = {len(family)}; significant where q <= {config.used_alpha:g}"
     )
     return tuple(lines)

@@ -14,7 +14,7 @@ from slicebeam.pipelines.changelist_discovery import PredicateDefinition
 from slicebeam.pipelines.changelist_files import read_search
 from slicebeam.pipelines.strict_text import parse_yaml
 from slicebeam.transforms.clusters import is_cluster_field
-from slicebeam.transforms.conditions import Membership, holds
+from slicebeam.transforms.conditions import Membership, check_condition
 from slicebeam.transforms.predicate_text import parse_predicate
 from slicebeam.transforms.predicates import (
     OPS,
@@ -287,7 +287,7 @@ def _checked(
             raise unknown_name("column", condition.field, columns)
         kind = columns[condition.field]
         try:
-            holds(pa.nulls(0, kind), condition)
+            check_condition(condition, kind)
         except InputError as error:
             raise InputError(f"column {condition.field!r}: {error}") from error
         # A document's predicates keep their form, and so the ids by which runs are compared.

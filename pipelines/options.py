@@ -144,6 +144,13 @@ ColumnNames = Annotated[
     typer.Option(metavar="<names>", help="Columns of a CSV file without a header, by commas."),
 ]
 SkipRows = Annotated[int, typer.Option(help="Lines before the header of a CSV file.")]
+Delimiter = Annotated[
+    str,
+    typer.Option(
+        metavar="<character>",
+        help="Character between the values of a CSV file, such as ';' or tab.",
+    ),
+]
 Features = Annotated[
     list[str] | None,
     typer.Option(

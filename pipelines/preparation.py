@@ -12,6 +12,7 @@ import pyarrow as pa
 from slicebeam.metrics.errors import EngineError, InputError, unknown_name
 from slicebeam.metrics.lattice import Lattice
 from slicebeam.metrics.registry import averaged_column, needs_of, statistic_space
+from slicebeam.pipelines.discovery.rows import read_rows
 from slicebeam.pipelines.given_domains import given_domains
 from slicebeam.pipelines.scaling import scale, totals
 from slicebeam.pipelines.stage import Stage
@@ -39,8 +40,9 @@ from slicebeam.transforms.learn_domains import (
     read_domains,
 )
 from slicebeam.transforms.models import load_model, model_features
+from slicebeam.transforms.number_equal_rows import ROW_BYTES, NumberEqualRows, read_repeats
 from slicebeam.transforms.pass_over_files import OverShards, PassOverFiles
-from slicebeam.transforms.shards import Shard, read_all_facts
+from slicebeam.transforms.shards import CONTENT, Shard, read_all_facts
 from slicebeam.transforms.sources import StoredFile, open_parquet
 from slicebeam.transforms.storage import matching
 
@@ -71,10 +73,26 @@ _SECONDS_PER_BYTE = 2e-8
 # The same of summing an example of a shard, and below what it is not worth a job.
 _SECONDS_PER_ROW = 2e-8
 _LEAST_PASS_SECONDS = 1.0
+# The same of telling an example from equal ones.
+_SECONDS_PER_NUMBER = 1e-7
 # Bytes that a column of a chunk takes while it is read and coded, for the size of a chunk.
 _CELL_BYTES = 40
 _SMALLEST_CHUNK = 1024
 _MOST_REASONS = 5
+
+
+@dataclass(frozen=True)
+class RepeatedIds:
+    """Ids that several examples have.
+
+    Attributes
+    ----------
+    number : how many
+    one : of them
+    """
+
+    number: int
+    one: Any
 
 
 @dataclass(frozen=True)
@@ -93,6 +111,8 @@ class Prepared:
     shards : the encoded files
     labels : the classes
     content : a hash of all examples' codes and what is measured of them, whatever their order
+    repeated_ids : ids that several examples have, where they are named and not to be groups
+    models_agree : whether two models are compared that differ on no example
     given : the slices of a check, which has no domains
     discovered : what a discovery knows besides
     """
@@ -107,6 +127,8 @@ class Prepared:
     shards: tuple[str, ...]
     labels: tuple[Any, ...]
     content: int
+    repeated_ids: RepeatedIds | None = None
+    models_agree: bool = False
     given: GivenSlices | None = None
     discovered: Discovered | None = None
 
@@ -188,6 +210,7 @@ def prepare_source(
         config.group or config.example_id,
         "--group" if config.group else "--example-id",
         model_columns(config, source, features),
+        is_resampled=config.resamples_examples,
     )
     return encode(config, encoding, lattice, left_out, work, engine)
 
@@ -210,7 +233,11 @@ def read_source(
         raise InputError(f"--data mixes formats ({', '.join(sorted(set(kinds)))}); convert some")
     else:
         conversion = Conversion(
-            work.folder("parquet"), config.column_names, config.skip_rows, kinds[0] != "csv"
+            work.folder("parquet"),
+            config.column_names,
+            config.skip_rows,
+            kinds[0] != "csv",
+            config.delimiter,
         )
         if work.done("converted") is None:
             transform = ConvertToParquet(list(zip(files, kinds, strict=True)), conversion)
@@ -227,8 +254,12 @@ def read_source(
 
 
 def _refuse_csv_options(config: DataConfig, kinds: Sequence[str]) -> None:
-    if "csv" not in kinds and (config.column_names or config.skip_rows):
+    if "csv" in kinds:
+        return
+    if config.column_names or config.skip_rows:
         raise InputError(f"--column-names and --skip-rows are for CSV, but the data is {kinds[0]}")
+    if config.delimiter != ",":
+        raise InputError(f"--delimiter is for CSV, but the data is {kinds[0]}")
 
 
 def chunk_rows(config: DataConfig, columns: int) -> int:
@@ -453,6 +484,16 @@ def encode(
     of_all = np.sum([one["totals"] for one in found], axis=0)
     if config.weight and not scaling.space.weights(of_all).sum() > 0:
         raise InputError(f"--weight {config.weight!r} is 0 for every example")
+    repeated: RepeatedIds | None = None
+    if config.numbers_rows:
+        column = "id" if encoding.example_id else CONTENT
+        files = numbered(config, paths, column, rows, work, engine)
+        if column == CONTENT:
+            scaling = replace(scaling, numbered=tuple(map(str, files)))
+        elif repeats := read_repeats(files):
+            start = read_all_facts([paths[repeats.shard]])[0]["start_row"]
+            repeated = RepeatedIds(repeats.values, _id_at(encoding, start + repeats.row))
+    differs = [fact["differs"] for fact in facts if fact["rows"]]
     return Prepared(
         encoding.source,
         encoding.outcome,
@@ -464,7 +505,41 @@ def encode(
         tuple(map(str, paths)),
         tuple(labels),
         sum(fact["content"] for fact in facts) % 2**64,
+        repeated_ids=repeated,
+        models_agree=bool(differs) and all(one is False for one in differs),
     )
+
+
+def numbered(
+    config: RunConfig,
+    shards: Sequence[StoragePath],
+    column: str,
+    rows: int,
+    work: WorkFolder,
+    engine: Engine,
+) -> list[StoragePath]:
+    """Return the files with the numbers of examples that have the same hash in a column."""
+    seconds = rows * _SECONDS_PER_NUMBER
+    folder = work.folder("ids")
+    if work.done("ids/numbered") is None:
+        parts = -(-rows * ROW_BYTES // config.memory)
+        if seconds >= _LEAST_PASS_SECONDS:
+            parts = max(parts, engine.workers)
+        engine.end_earlier("ids")
+        work.empty_folder("ids")
+        transform = NumberEqualRows(tuple(map(str, shards)), column, parts, folder)
+        engine.run(
+            lambda pipeline: pipeline | "Number equal rows" >> transform, "ids", seconds=seconds
+        )
+        work.finish("ids/numbered", {})
+    return matching(folder, "*.arrow")
+
+
+def _id_at(encoding: Encoding, position: int) -> Any:
+    """Return the id of an example."""
+    name = encoding.example_id or ""
+    (value,) = read_rows(encoding.source, np.array([position]), [name]).column(name).to_pylist()
+    return value
 
 
 def pass_over(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
 from contextlib import ExitStack
@@ -149,8 +150,32 @@ def _files(data: Any, folder: Path) -> tuple[str, ...]:
     if isinstance(data, (list, tuple)) and all(isinstance(one, (str, os.PathLike)) for one in data):
         return tuple(os.fspath(one) for one in data)
     path = folder / "data.parquet"
-    pq.write_table(_table(data), path)
+    table = _table(data)
+    try:
+        pq.write_table(table, path)
+    except pa.ArrowException as error:
+        raise InputError(_unwritable(table, str(error).splitlines()[0])) from error
     return (str(path),)
+
+
+def _unwritable(table: pa.Table, reason: str) -> str:
+    """Return what to say of a table that has a column which Parquet can't hold."""
+    for place, field in enumerate(table.schema):
+        if _is_writable(table.select([place])):
+            continue
+        return (
+            f"column {field.name!r} is {field.type}, which can't be read; convert it, such as by "
+            ".astype(str), or drop it"
+        )
+    return f"the table can't be read ({reason}); write it as Parquet, and give the path"
+
+
+def _is_writable(table: pa.Table) -> bool:
+    try:
+        pq.write_table(table, io.BytesIO())
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _table(data: Any) -> pa.Table:
@@ -158,8 +183,7 @@ def _table(data: Any) -> pa.Table:
         return data
     try:
         if type(data).__module__.partition(".")[0] == "pandas":
-            # An index is no column: it would be searched as a feature.
-            return pa.Table.from_pandas(data, preserve_index=False)
+            return pa.Table.from_pandas(_plain(data), preserve_index=False)
         return pa.table(data)
     except (TypeError, ValueError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -167,6 +191,36 @@ def _table(data: Any) -> pa.Table:
             f"a {type(data).__name__} is no data that can be read ({reason}); give a pandas or Arrow "
             "table, or paths"
         ) from error
+
+
+def _plain(data: Any) -> Any:
+    """Return a pandas frame whose named index levels are columns, and whose intervals are text.
+
+    An index without a name is no column: it would be searched as a feature.
+    """
+    import pandas as pd
+
+    if not isinstance(data, pd.DataFrame):
+        return data
+    frame = data.copy(deep=False)
+    for level, name in enumerate(frame.index.names):
+        if name is None:
+            continue
+        if name in frame.columns:
+            raise InputError(
+                f"the index is named {name!r}, as a column is; rename one, or reset_index(drop=True)"
+            )
+        frame[name] = frame.index.get_level_values(level)
+    for place, kind in enumerate(frame.dtypes):
+        if isinstance(kind, pd.IntervalDtype):
+            column = frame.iloc[:, place].astype("category")
+        elif isinstance(kind, pd.CategoricalDtype):
+            column = frame.iloc[:, place]
+        else:
+            continue
+        if isinstance(column.cat.categories.dtype, pd.IntervalDtype):
+            frame.isetitem(place, column.cat.rename_categories(str).array)
+    return frame
 
 
 def _run(

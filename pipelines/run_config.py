@@ -98,6 +98,8 @@ class RunConfig(DataConfig):
                 raise InputError(
                     f"--{prefix}prediction and --{prefix}model both give predictions; choose one"
                 )
+        if self.comparison == "baseline":
+            self._check_models_differ()
         if self.compare == "baseline" and not self.has_baseline:
             raise InputError(
                 "--compare baseline needs the old model: give --baseline-prediction, "
@@ -115,6 +117,30 @@ class RunConfig(DataConfig):
         if self.compare == "overall" and self.baseline_model:
             raise InputError("--baseline-model is for --compare baseline, not overall")
         return self
+
+    def _check_models_differ(self) -> None:
+        """Refuse a baseline that is read from the same place as the predictions."""
+        needs = needs_of(self.metric)
+        read = ["loss"] if needs.losses else []
+        if needs.scores:
+            read.append("score")
+        if needs.predictions:
+            # The first of these that is given predicts.
+            firsts = [
+                next(
+                    (one for one in ("prediction", "model", "score") if getattr(self, old + one)),
+                    "",
+                )
+                for old in ("", "baseline_")
+            ]
+            read += firsts[:1] if firsts[0] == firsts[1] else []
+        for name in filter(None, read):
+            column = getattr(self, name)
+            if column and column == getattr(self, f"baseline_{name}"):
+                raise InputError(
+                    f"--{name} and --baseline-{name} are both {column!r}: a model does not differ from "
+                    "itself; name the old model's"
+                )
 
     def _check_losses(self) -> None:
         needs = needs_of(self.metric)
@@ -204,6 +230,11 @@ class RunConfig(DataConfig):
         """Whether examples are resampled: all of them, or those of promising slices."""
         space = statistic_space(self.metric, self.comparison, weighted=self.weight is not None)
         return any(needs_rows(self.used_test, name, space) for name in self.metric)
+
+    @property
+    def numbers_rows(self) -> bool:
+        """Whether examples with the same id, or the same content where they have none, are counted."""
+        return not self.group and (self.example_id is not None or self.resamples_examples)
 
     @property
     def draws_replicates(self) -> bool:

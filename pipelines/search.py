@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Generic
@@ -195,6 +195,22 @@ class Places:
         return tuple(self.output / name for name in names)
 
 
+@contextmanager
+def removing_new_folders(config: DataConfig) -> Iterator[None]:
+    """Where wrong input ends a run, remove the empty folders that were not there before it."""
+    named = [config.output, *([config.work_dir] if config.work_dir else [])]
+    paths = [Path(name) for name in named if isinstance(storage_path(name), Path)]
+    missing = [one for path in paths for one in (path, *path.parents) if not one.exists()]
+    try:
+        yield
+    except InputError:
+        for folder in sorted(missing, key=lambda one: -len(one.parts)):
+            # Somebody else may have put something there meanwhile.
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
 def places_of(config: DataConfig) -> Places:
     """Return where a run reads and writes, after making the output folder.
 
@@ -226,6 +242,22 @@ def run_steps(
     asked: str | None,
 ) -> Published:
     """Do what all commands do, each with its own steps, and publish what was found."""
+    with removing_new_folders(config):
+        return _run_steps(
+            config, steps, engine, terminal, earlier=earlier, resume=resume, asked=asked
+        )
+
+
+def _run_steps(
+    config: Config,
+    steps: Steps[Config],
+    engine: Engine,
+    terminal: Terminal,
+    *,
+    earlier: Earlier | None,
+    resume: bool,
+    asked: str | None,
+) -> Published:
     places = places_of(config)
     if steps.further is not None:
         places = replace(places, further=steps.further.names)
@@ -330,9 +362,18 @@ _ANEW = "without --resume"
 
 @contextmanager
 def resumable(work: WorkFolder) -> Iterator[None]:
-    """Say in an error of engine or storage where a run goes on from."""
+    """Say in an error of engine or storage where a run goes on from.
+
+    Of a run that ends for wrong input nothing is left to go on from, unless it went on itself.
+    """
     try:
         yield
+    except InputError:
+        if not work.is_resumed:
+            # The error that ends the run says more than what can't be removed.
+            with suppress(EngineError):
+                work.remove()
+        raise
     except EngineError as error:
         # Where the folder is gone or another run's, nothing else matters, and nothing is finished.
         try:

@@ -30,6 +30,7 @@ from slicebeam.pipelines.search import (
     compared,
     find_and_publish,
     places_of,
+    removing_new_folders,
     resumable,
     search_steps,
 )
@@ -89,7 +90,10 @@ def stages_of(config: SearchConfig) -> tuple[str, ...]:
         stages += ["scores", "buckets"]
     if space.terms or space.weighted:
         stages.append("sizes")
-    stages += ["totals", "iteration-1"]
+    stages.append("totals")
+    if config.numbers_rows:
+        stages.append("ids")
+    stages.append("iteration-1")
     if config.resamples_examples and not config.is_paper:
         stages.append("iteration-1-resampled")
     return tuple(stages)
@@ -354,9 +358,16 @@ def run_single_job(
     EngineError
         The engine or the storage failed.
     """
+    config = check_single_job(config)
+    with removing_new_folders(config):
+        return _run_single_job(config, engine, terminal, resume=resume)
+
+
+def _run_single_job(
+    config: SearchConfig, engine: Engine, terminal: Terminal, *, resume: bool
+) -> Published:
     from slicebeam.pipelines.changelist import SearchChangeList
 
-    config = check_single_job(config)
     compared_config, _ = compared(config)
     places = places_of(compared_config)
     table, document = places.published

@@ -290,7 +290,11 @@ def show_slices(document: SearchChangeList, explanation: Sequence[str] = ()) -> 
             console.print(f"and {rest:,} more", markup=False)
     cover = sorted((one for one in document.slices if one.rank), key=lambda one: one.rank or 0)
     if cover:
-        console.print("Few explain most of the excess (share explained so far):", markup=False)
+        console.print(
+            "The slices that hold most of the excess that the worst reported slices hold together "
+            "(share of it so far; no share of all errors):",
+            markup=False,
+        )
         for one in cover[:MOST_COVERING]:
             console.print(f"  {one.explained:4.0%}  {one.name} (n = {one.size.n:,})", markup=False)
         console.print()

@@ -49,6 +49,9 @@ def testing(
     }
     if prepared.given is not None:
         sentences = _sentences_of_check(alpha, family)
+    promise = sentences[config.used_correction]
+    if config.used_correction != "none" and prepared.given is None:
+        promise += _unvisited(searched)
     expected = alpha * sum(searched.tested_per_level) if config.used_correction == "none" else None
     replicates = None
     if config.draws_replicates:
@@ -65,7 +68,7 @@ def testing(
         alternative=config.alternative,
         alpha=alpha,
         correction=config.used_correction,
-        corrected_for=sentences[config.used_correction],
+        corrected_for=promise,
         confidence=CONFIDENCE,
         bootstrap=replicates,
         min_slice_size=config.used_min_slice_size,
@@ -76,6 +79,17 @@ def testing(
         degraded=int((first.significant & _worse(first)).sum()),
         expected_false=expected,
         warnings=tuple(_warnings(config, prepared, searched, results)),
+    )
+
+
+def _unvisited(searched: Searched) -> str:
+    """Return what the correction counts besides the slices that were tested, as a sentence."""
+    family, tested = sum(searched.tests_per_level), sum(searched.tested_per_level)
+    if family == tested:
+        return ""
+    return (
+        f" The correction counts {family:,} slices: {tested:,} that were tested and, with p = 1, at "
+        f"most {family - tested:,} that were not visited (an upper bound)."
     )
 
 
@@ -112,6 +126,17 @@ def _warnings(
         yield (
             "This is the data in which the slices were found: what was chosen for its p-value has a "
             "small one here too. Check on new data."
+        )
+    if prepared.models_agree:
+        yield "The two models agree on every example, so nothing can have changed."
+    if prepared.repeated_ids is not None:
+        number, example = prepared.repeated_ids.number, prepared.repeated_ids.one
+        values = "1 value occurs" if number == 1 else f"{number:,} values occur"
+        yield f"--example-id {config.example_id}: {values} more than once, such as {example!r}" + (
+            "; such examples are resampled together. If they belong together, name the column as "
+            "--group, which also asks for enough groups in a slice."
+            if config.resamples_examples
+            else "."
         )
     called = results.keys[results.metrics[0].significant]
     few = int(np.count_nonzero(np.isin(searched.few_groups, called)))

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.data_config import DataConfig
 
 _MARKER = "run.json"
-_LAYOUT = 3
+_LAYOUT = 4
 # What a run puts into its work folder besides these and the lock.
 _FOLDERS = re.compile(
     r"parquet|domains|texts|encoder|embeddings|samples|pca|projected|projecting|mixtures|em-\d+|derived|beside|describing|"
-    r"pool-values|pool-items|shards|parents|(first-)?hashes|overlaps|sizes|scores|buckets|totals|iteration-\d+(-resampled(-parts|-groups)?)?"
+    r"pool-values|pool-items|shards|parents|(first-)?hashes|overlaps|sizes|scores|buckets|totals|ids|iteration-\d+(-resampled(-parts|-groups)?)?"
 )
 _FILES = {
     "converted.json",
@@ -82,11 +82,13 @@ class WorkFolder:
     Attributes
     ----------
     run_id : tells the run from others, the same when it is resumed; empty before it began
+    is_resumed : whether the run goes on where an earlier one was
     """
 
     def __init__(self, path: StoragePath) -> None:
         self.path = path
         self.run_id = ""
+        self.is_resumed = False
         self._files: dict[str, list[int | str] | None] = {}
         self._lock: RunLock | None = None
 
@@ -114,6 +116,7 @@ class WorkFolder:
         """
         run = self._described(config, files)
         self.run_id = uuid.uuid4().hex[:10]
+        self.is_resumed = resume
         if self.path.is_file():
             raise InputError(f"--work-dir {self.path} is a file; name a folder")
         self._check_content(run, resume=resume)

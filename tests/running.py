@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import numpy as np
 import pyarrow.parquet as pq
 
+from slicebeam.metrics.counting import Tables
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config import search_config
 from slicebeam.pipelines.runner import Engine, runner_config
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
     import pytest
+
+    from slicebeam.metrics.counting import RowBlock
 
 
 @dataclass
@@ -80,6 +84,21 @@ def search(output: Path, *, resume: bool = False, **options: Any) -> Found:
     with Engine(runner_config(config.runner_config, config.runner_option)) as engine:
         run_search(config, engine, Terminal(quiet=True), resume=resume)
     return read(output)
+
+
+def search_noting_ids(output: Path, rows: int, **options: Any) -> tuple[Found, np.ndarray]:
+    """Run a search in this process; return too by which ids [rows] it resampled the examples."""
+    ids = np.zeros(rows, np.uint64)
+    drawn = Tables._drawn
+
+    def noting(tables: Tables, block: RowBlock) -> Any:
+        ids[block.positions.astype(np.int64)] = block.ids
+        return drawn(tables, block)
+
+    with mock.patch.object(Tables, "_drawn", noting):
+        found = search(output, **options)
+    assert np.unique(ids).size == rows
+    return found, ids
 
 
 def read(folder: Path) -> Found:

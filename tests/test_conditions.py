@@ -14,7 +14,7 @@ import pytest
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.given_slices import given_slices, read_slices
-from slicebeam.transforms.conditions import Membership, holds
+from slicebeam.transforms.conditions import Membership, check_condition, holds
 from slicebeam.transforms.predicate_text import parse_predicate
 from slicebeam.transforms.predicates import Singleton
 from tests.oracle import predicates
@@ -231,3 +231,46 @@ def test_values_get_the_columns_own_type(tmp_path: Any) -> None:
             '{"field": "age", "op": "<", "value": 60}',
         ],
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [
+        (pa.int64(), [2, 1], "'x in [2, 1)' holds no value, since its bounds are swapped; write 'x in [1, 2)'"),
+        (pa.float32(), [0.5, -0.5], "'x in [0.5, -0.5)' holds no value"),
+        (pa.float64(), [2, 2], "since its upper bound is not part of it; write 'x = 2'"),
+        (pa.float64(), ["Infinity", 1], "since its bounds are swapped"),
+        (pa.date32(), ["2026-02-01", "2026-01-31"], "write 'x in [2026-01-31, 2026-02-01)'"),
+        (pa.decimal128(9, 2), ["10.00", "9.50"], "write 'x in [9.50, 10.00)'"),
+    ],
+)  # fmt: skip
+def test_an_empty_interval_is_refused(kind: pa.DataType, value: list[Any], said: str) -> None:
+    with pytest.raises(InputError) as error:
+        check_condition(Singleton("x", "between", value), kind)
+    assert said in str(error.value)
+    with pytest.raises(InputError):
+        check_condition(Singleton("x", "between", value), pa.dictionary(pa.int32(), kind))
+
+
+def test_intervals_that_hold_something_are_not() -> None:
+    for kind, value in (
+        (pa.int64(), [0.2, 0.7]),
+        (pa.float32(), [1.0, 1.0 + 1e-12]),
+        (pa.float64(), ["-Infinity", "Infinity"]),
+        (pa.int64(), [2**62, 2**62 + 1]),
+    ):
+        check_condition(Singleton("x", "between", value), kind)
+
+
+def test_negative_zero_is_zero() -> None:
+    for op, value, plain in (
+        ("==", -0.0, 0.0),
+        ("between", [-0.0, 1.5], [0.0, 1.5]),
+        ("in", [3.0, -0.0], [3.0, 0.0]),
+    ):
+        one, other = Singleton("x", op, value), Singleton("x", op, plain)
+        assert one.identity() == other.identity()
+        assert str(one) == str(other)
+        assert one.json_text() == other.json_text()
+    assert Singleton("x", "==", False).value is False
+    assert isinstance(Singleton("x", "==", 0).value, int)

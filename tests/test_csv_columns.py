@@ -438,3 +438,47 @@ def test_a_line_end_in_quotes_is_kept_wherever_a_block_ends(tmp_path: Path, begi
     for block in (64, 65, 67):
         table = pa.concat_tables(read_csv_blocks(str(path), block_bytes=block))
         assert list(zip(*(column.to_pylist() for column in table.columns), strict=True)) == rows
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|", " "])
+def test_other_delimiters(tmp_path, delimiter):
+    rows = [
+        ["a", "b, c", "d"],
+        ["1,5", "x;y\t|z w", 'q"q'],
+        ["", "two\nlines", "é"],
+        ["3", "4", "5"],
+    ]
+    stream = io.StringIO()
+    csv.writer(stream, delimiter=delimiter).writerows(rows)
+    table = read(write(tmp_path / "a.csv", stream.getvalue()), delimiter=delimiter)
+    assert table.column_names == rows[0]
+    found = [[value or "" for value in row.values()] for row in table.to_pylist()]
+    assert found == rows[1:]
+
+
+def test_delimiter_in_errors(tmp_path):
+    path = write(tmp_path / "a.csv", "a;b\n1;2\n3;4;5\n")
+    with pytest.raises(
+        InputError, match=r"line 3: 3 fields where the header has 2: .*holds ';' in"
+    ):
+        read(path, delimiter=";")
+    path = write(tmp_path / "b.csv", 'a;b\n1;2\n3;"4\n5;6\n')
+    with pytest.raises(InputError, match="line 3: a quote opens here and is never closed"):
+        read(path, delimiter=";")
+    path = write(tmp_path / "c.csv", "a;b\n1,5;2\n")
+    with pytest.raises(InputError, match="are values separated by ';'\\? give --delimiter ';'"):
+        read(path)
+
+
+@pytest.mark.parametrize(("head", "skip"), [("", 0), ("# made by hand\n", 1), ("\ufeff", 0)])
+def test_names_that_are_the_header_are_refused(tmp_path, head, skip):
+    path = write(tmp_path / "a.csv", f'{head}"a",b\n1,2\n')
+    with pytest.raises(InputError) as refused:
+        read(path, column_names=["a", "b"], skip_rows=skip)
+    assert str(refused.value) == (
+        f"{path}, line {skip + 1}: the file begins with the names that --column-names gives; leave "
+        f"--column-names out, or give --skip-rows {skip + 1}"
+    )
+    remedied = read(path, column_names=["a", "b"], skip_rows=skip + 1)
+    assert remedied.to_pydict() == {"a": ["1"], "b": ["2"]}
+    assert read(path, column_names=["b", "a"], skip_rows=skip).num_rows == 2

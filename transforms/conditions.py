@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -155,6 +155,33 @@ def _check_shape(condition: Singleton, listed: Any) -> None:
                 f"op {op!r} needs a value, not {shortened(repr(value))}; missing values are "
                 "matched by 'is_null'"
             )
+
+
+def check_condition(condition: Singleton, kind: pa.DataType) -> None:
+    """Hold a condition of a user against the type of its column.
+
+    Raises
+    ------
+    InputError
+        As `holds`, or no value can be in its interval.
+    """
+    holds(pa.nulls(0, kind), condition)
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if condition.op != "between":
+        return
+    low, high = condition.value
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        # As they were written: rounded to the column's width, two bounds may be the same.
+        first, second = (float(one) if isinstance(one, str) else one for one in (low, high))
+    else:
+        first, second = sortable(arrow_values([low, high], kind))
+    if first < second:
+        return
+    if first == second:
+        why, instead = "its upper bound is not part of it", Singleton(condition.field, "==", low)
+    else:
+        why, instead = "its bounds are swapped", replace(condition, value=[high, low])
+    raise InputError(f"'{condition}' holds no value, since {why}; write '{instead}'")
 
 
 def _has_order(kind: pa.DataType) -> bool:

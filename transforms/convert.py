@@ -37,12 +37,14 @@ class Conversion:
     column_names : names of the columns of CSV files without a header, or none
     skip_rows : lines before the header of a CSV file
     sparse_keys : whether a file may lack columns that others have, as in JSON Lines
+    delimiter : character between the values of a CSV file
     """
 
     folder: StoragePath
     column_names: tuple[str, ...] = ()
     skip_rows: int = 0
     sparse_keys: bool = False
+    delimiter: str = ","
 
 
 def _blocks(path: str, kind: Format, conversion: Conversion) -> Iterator[pa.Table]:
@@ -52,6 +54,7 @@ def _blocks(path: str, kind: Format, conversion: Conversion) -> Iterator[pa.Tabl
             path,
             column_names=names,
             skip_rows=conversion.skip_rows,
+            delimiter=conversion.delimiter,
             block_bytes=_CSV_BLOCK_BYTES,
         )
     return read_json_blocks(path) if kind == "jsonl" else read_tfrecord_blocks(path)

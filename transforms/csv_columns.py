@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, delimiter_hint
 from slicebeam.transforms.raw_text import (
     LARGEST_BLOCK,
     open_bytes,
@@ -38,16 +38,26 @@ class _Row(NamedTuple):
     text: str
 
 
+class _Reading(NamedTuple):
+    """How a file is read."""
+
+    path: str
+    skip_rows: int
+    delimiter: str
+    open_file: Callable[[str], BinaryIO]
+
+
 class _Body:
     """The bytes after the header as a file for Arrow; always ends in a line end."""
 
     closed = False
 
-    def __init__(self, head: bytes, stream: BinaryIO, lines: int) -> None:
+    def __init__(self, head: bytes, stream: BinaryIO, lines: int, delimiter: str) -> None:
         # Arrow takes a byte order mark away from where it begins, which here is a value's own.
         self._head = b"\xef\xbb\xbf" + head if head.startswith(b"\xef\xbb\xbf") else head
         self._stream = stream
         self.lines = lines
+        self._opening = f'{delimiter}"'.encode()
         self.tail = b""
         self._quotes = 0
 
@@ -81,7 +91,7 @@ class _Body:
         if written.strip(b"\r\n"):
             begins = [written[-_SHOWN:]]
         else:
-            begins = [b',"' + written]
+            begins = [self._opening + written]
             # Alone on its line, a quote that opens looks like one that closes, which has a partner.
             if self._quotes % 2:
                 begins += [b'\n"' + written, b'\r"' + written]
@@ -91,7 +101,11 @@ class _Body:
 
 
 def _begin(
-    stream: BinaryIO, path: str, column_names: Sequence[str] | None, skip_rows: int
+    stream: BinaryIO,
+    path: str,
+    column_names: Sequence[str] | None,
+    skip_rows: int,
+    delimiter: str,
 ) -> tuple[list[str], _Body]:
     """Read the lines before the first row of data: the names and the bytes that follow."""
     head = b""
@@ -107,7 +121,9 @@ def _begin(
         require_text(complete, path, 1)
         lines = iter(io.StringIO(complete.decode("utf-8"), newline=""))
         consumed: list[str] = list(islice(lines, skip_rows))
-        rows = csv.reader(_remember(lines, consumed))
+        if column_names is not None:
+            _refuse_header(lines, path, column_names, skip_rows, delimiter)
+        rows = csv.reader(_remember(lines, consumed), delimiter=delimiter)
         try:
             names = list(column_names) if column_names is not None else next(filter(None, rows), [])
         except csv.Error as error:
@@ -116,19 +132,39 @@ def _begin(
         if ended or used < len(complete):
             body = text_bytes[used:]
             if ended and column_names is None and not body:
-                _require_closed("".join(consumed[skip_rows:]), path)
+                _require_closed("".join(consumed[skip_rows:]), path, delimiter)
             if not names or (column_names is not None and ended and not body.strip(b"\r\n")):
                 raise InputError(f"{path}: the file is empty; a CSV file begins with a header")
-            return names, _Body(body, stream, len(consumed))
+            return names, _Body(body, stream, len(consumed), delimiter)
         if len(head) > LARGEST_BLOCK:
             raise InputError(f"{path}: the header does not end within 256 MB; is this a CSV file?")
         size = len(head)
 
 
-def _require_closed(header: str, path: str) -> None:
+def _refuse_header(
+    lines: Iterable[str], path: str, column_names: Sequence[str], skip_rows: int, delimiter: str
+) -> None:
+    """Raise an InputError where the first line of data is the names that were given."""
+    for number, line in enumerate(lines, skip_rows + 1):
+        if not line.strip("\r\n"):
+            continue
+        try:
+            first = next(csv.reader([line], delimiter=delimiter), [])
+        except csv.Error:
+            # What can't be read is no header; Arrow says what is wrong with it.
+            return
+        if first == list(column_names):
+            raise InputError(
+                f"{path}, line {number}: the file begins with the names that --column-names gives; "
+                f"leave --column-names out, or give --skip-rows {number}"
+            )
+        return
+
+
+def _require_closed(header: str, path: str, delimiter: str) -> None:
     """Raise an InputError where a quote in a file of a header only is never closed."""
     # What follows a quote that is open belongs to its value.
-    *_, last = csv.reader(io.StringIO(f"{header}\nend", newline=""))
+    *_, last = csv.reader(io.StringIO(f"{header}\nend", newline=""), delimiter=delimiter)
     if last != ["end"]:
         raise InputError(
             f"{path}: a quote opens in the header and is never closed: {_beginning(header)!r}; "
@@ -159,6 +195,7 @@ def read_csv_blocks(
     *,
     column_names: Sequence[str] | None = None,
     skip_rows: int = 0,
+    delimiter: str = ",",
     block_bytes: int = 16 << 20,
     open_file: Callable[[str], BinaryIO] = open_stored,
 ) -> Iterator[pa.Table]:
@@ -172,6 +209,8 @@ def read_csv_blocks(
         Names of the columns of a file without a header: its first line is data.
     skip_rows : int
         Lines to leave out before the header, or before the data when names are given.
+    delimiter : str
+        The ASCII character between values.
     block_bytes : int
         Text in a block; grows up to 256 MB where a single row is longer.
     open_file : callable
@@ -188,7 +227,8 @@ def read_csv_blocks(
     ------
     InputError
         Empty file, rows of different lengths, columns without a name or with the same name, a
-        quote that is never closed, text that is not UTF-8, corrupt gzip, a row above 256 MB.
+        quote that is never closed, text that is not UTF-8, corrupt gzip, a row above 256 MB, a
+        first line that holds the very names given as `column_names`.
     """
     if column_names is not None:
         _require_names("--column-names", column_names)
@@ -197,10 +237,10 @@ def read_csv_blocks(
         rows_before = finished
         try:
             with open_bytes(path, open_file) as stream:
-                names, body = _begin(stream, path, column_names, skip_rows)
+                names, body = _begin(stream, path, column_names, skip_rows, delimiter)
                 if column_names is None:
                     _require_names(path, names)
-                for table in _arrow_blocks(body, names, block_bytes):
+                for table in _arrow_blocks(body, names, block_bytes, delimiter):
                     # After a retry with larger blocks, the rows already given are left out.
                     fresh = table.slice(rows_before) if rows_before else table
                     rows_before -= table.num_rows - fresh.num_rows
@@ -229,7 +269,8 @@ def read_csv_blocks(
                 number, expected, actual, text = found.groups()
                 row = _Row(int(number), int(expected), int(actual), text)
                 named = column_names is not None
-                raise _length_error(path, row, named, skip_rows, open_file) from error
+                reading = _Reading(path, skip_rows, delimiter, open_file)
+                raise _length_error(reading, row, names, named=named) from error
             if "straddl" in str(error):
                 raise InputError(
                     f"{path}: the row after {finished} rows of data is longer than 256 MB; "
@@ -238,7 +279,9 @@ def read_csv_blocks(
             raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
 
 
-def _arrow_blocks(body: _Body, names: list[str], block_bytes: int) -> Iterator[pa.Table]:
+def _arrow_blocks(
+    body: _Body, names: list[str], block_bytes: int, delimiter: str
+) -> Iterator[pa.Table]:
     from pyarrow import csv as arrow_csv
 
     reader = arrow_csv.open_csv(
@@ -247,7 +290,7 @@ def _arrow_blocks(body: _Body, names: list[str], block_bytes: int) -> Iterator[p
         read_options=arrow_csv.ReadOptions(
             column_names=names, block_size=block_bytes, use_threads=False
         ),
-        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+        parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         convert_options=arrow_csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),
             null_values=[""],
@@ -260,34 +303,34 @@ def _arrow_blocks(body: _Body, names: list[str], block_bytes: int) -> Iterator[p
             yield pa.Table.from_batches([batch])
 
 
-def _length_error(
-    path: str, row: _Row, named: bool, skip_rows: int, open_file: Callable[[str], BinaryIO]
-) -> InputError:
+def _length_error(reading: _Reading, row: _Row, names: Sequence[str], *, named: bool) -> InputError:
     expected, found = row.expected, row.found
-    line = _line_of(path, expected, skip_rows, open_file)
+    line, skip_rows, path = _line_of(reading, expected), reading.skip_rows, reading.path
     where = f"{path}, line {line}" if line else f"{path}, row {row.number} of the data"
     source = "--column-names" if named else "the header"
-    if expected == 1 and not named:
+    if expected == 1 and not named and (hint := delimiter_hint(names)):
+        remedy = hint
+    elif expected == 1 and not named:
         remedy = "the first line may not be a header: --skip-rows or --column-names"
     elif "\n" in row.text:
         remedy = "is a quote opened and never closed?"
     elif named and found < expected and row.number == 1:
         remedy = f"the first line may be no data: --skip-rows {line or skip_rows + 1}"
     else:
-        remedy = "put a value that holds commas in quotes, or mend the row"
+        what = "commas" if reading.delimiter == "," else repr(reading.delimiter)
+        remedy = f"put a value that holds {what} in quotes, or mend the row"
     return InputError(
         f"{where}: {found} field{'s' * (found != 1)} where {source} has {expected}: "
         f"{_beginning(row.text)!r}; {remedy}"
     )
 
 
-def _line_of(
-    path: str, expected: int, skip_rows: int, open_file: Callable[[str], BinaryIO]
-) -> int | None:
+def _line_of(reading: _Reading, expected: int) -> int | None:
     """Return the number of the first line whose row has another length, if csv can tell."""
-    with open_bytes(path, open_file) as stream:
+    skip_rows = reading.skip_rows
+    with open_bytes(reading.path, reading.open_file) as stream:
         text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
-        rows = csv.reader(islice(text, skip_rows, None))
+        rows = csv.reader(islice(text, skip_rows, None), delimiter=reading.delimiter)
         before = 0
         try:
             for row in rows:

@@ -27,6 +27,9 @@ Kind = Literal["categorical", "numeric", "list"]
 MOST_DISTINCT = 0.5
 # Below this many values nothing can be said about a column being an id.
 FEW_VALUES = 100
+# An id of pairs: how often a value occurs at most, and what share of integers occurs just twice.
+_MOST_OF_PAIR = 3
+_TWICE = 0.8
 
 
 @dataclass(frozen=True)
@@ -361,6 +364,12 @@ def learn_domain(
         return LeftOut(name, f"all of its {present:,} integers are distinct: an id")
     if ids and pa.types.is_string(kind) and distinct > MOST_DISTINCT * present:
         return LeftOut(name, f"{distinct:,} distinct values in {present:,}: an id or free text")
+    if ids and not error and not counted.list_column and _are_pairs(counted, distinct, present):
+        return LeftOut(
+            name,
+            f"{distinct:,} distinct values in {present:,}, about twice each: an id of pairs; name it "
+            "in --features to keep it",
+        )
     if counted.list_column:
         return _list_domain(name, counted, top_values, error)
     if is_categorical(kind, distinct, bins):
@@ -368,6 +377,20 @@ def learn_domain(
     else:
         domain = numeric_domain(name, counted, bins, error)
     return domain if domain.size > 1 else LeftOut(name, "all of its values are in one bin")
+
+
+def _are_pairs(counted: ValueCounts, distinct: int, present: int) -> bool:
+    """Return whether the values of text or of integers occur about twice each, as ids of pairs do.
+
+    Integers that measure something may repeat as seldom, but by chance: two in five of them at most
+    occur twice. So nearly all have to.
+    """
+    kind, counts = counted.values.type, counted.counts
+    if counts.max() > _MOST_OF_PAIR:
+        return False
+    if pa.types.is_string(kind):
+        return distinct * _MOST_OF_PAIR >= present
+    return bool(pa.types.is_integer(kind)) and np.mean(counts == 2) >= _TWICE
 
 
 def _most_frequent(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:

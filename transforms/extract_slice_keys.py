@@ -20,6 +20,7 @@ from slicebeam.transforms.domains import missing_mask, sortable
 from slicebeam.transforms.extract_predictions import extract_predictions
 from slicebeam.transforms.shards import (
     CLASS_COLUMNS,
+    CONTENT,
     WEIGHT,
     score_column,
     value_column,
@@ -55,10 +56,11 @@ class Encoding:
     space : the statistics that metrics need, before their scales are known
     folder : where the shards go
     example_id : column that identifies an example, or its group, when examples are resampled; None
-        for its position
+        for what the example holds
     id_option : the option that named it
     model_columns : what each model file reads, by side
     given : the slices of a check, which has no domains
+    is_resampled : whether examples are resampled
     """
 
     source: Source
@@ -70,6 +72,7 @@ class Encoding:
     id_option: str = "--example-id"
     model_columns: dict[Side, tuple[str, ...]] = field(default_factory=dict)
     given: Membership | None = None
+    is_resampled: bool = False
 
     def columns(self) -> list[str]:
         """Return the columns that are read."""
@@ -119,10 +122,12 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> None:
             coded = predicted.pairs[side].dictionary_encode(null_encoding="encode")
             pairs[name] = coded.dictionary.to_pylist()
             measured[name] = coded.indices.to_numpy()
-    content = content_hash(codes, cells, _bits(measured, pairs))
+    contents = row_contents(codes, cells, _bits(measured, pairs))
     if encoding.example_id:
         array = chunk.table.column(encoding.example_id).combine_chunks()
         measured["id"] = id_hashes(array, chunk, encoding.id_option)
+    elif encoding.is_resampled:
+        measured[CONTENT] = contents
     facts = {
         "start_row": chunk.start_row,
         "rows": chunk.table.num_rows,
@@ -133,11 +138,27 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> None:
             [name, old, float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))]
             for (name, old), values in predicted.values.items()
         ],
+        "differs": _differs(predicted),
         "heaviest": 1.0 if predicted.weights is None else float(predicted.weights.max(initial=0)),
-        "content": content,
+        "content": int(contents.sum(dtype=np.uint64)),
     }
     path = shard_path(encoding.folder, chunk.split, chunk.batch)
     write_shard(path, codes, radices, measured, facts)
+
+
+def _differs(predicted: Predicted) -> bool | None:
+    """Return whether the two models differ in anything measured; None where there is one model."""
+    pairs: list[tuple[Any, Any]] = []
+    for of_rows in (predicted.indicators, predicted.values):
+        pairs += [(of_rows[name, False], of_rows[name, True]) for name, old in of_rows if old]
+    if "baseline" in predicted.scores:
+        pairs.append((predicted.scores["prediction"], predicted.scores["baseline"]))
+    if "baseline" in predicted.pairs:
+        same = predicted.pairs["prediction"].equals(predicted.pairs["baseline"])
+        pairs.append((same, True))
+    if not pairs:
+        return None
+    return any(not np.array_equal(new, old) for new, old in pairs)
 
 
 def _measured(predicted: Predicted) -> dict[str, NDArray[np.float64]]:
@@ -171,12 +192,12 @@ def _codes(column: pa.Array | pa.ChunkedArray, domain: Domain) -> NDArray[np.int
     return domain.encode(array)
 
 
-def content_hash(
+def row_contents(
     codes: Sequence[NDArray[np.int64] | Ragged],
     cells: NDArray[np.int64],
     measured: Sequence[NDArray[np.uint64]],
-) -> int:
-    """Return a sum over examples of a hash of their codes: the same in any order of the examples."""
+) -> NDArray[np.uint64]:
+    """Return a hash [rows] of each example's codes and what is measured of it."""
     state = cells.astype(np.uint64)
     for bits in measured:
         state = splitmix64(state ^ bits)
@@ -191,7 +212,7 @@ def content_hash(
         # A polynomial in the codes: mixing each of them would cost ten times that.
         state *= _POLYNOMIAL_BASE
         state += mixed
-    return int(splitmix64(state).sum(dtype=np.uint64))
+    return splitmix64(state)
 
 
 def id_hashes(array: pa.Array, chunk: Chunk, option: str = "--example-id") -> NDArray[np.uint64]:

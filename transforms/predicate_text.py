@@ -57,6 +57,21 @@ def parse_predicate(text: str, columns: Mapping[str, pa.DataType]) -> tuple[Sing
     return tuple(_condition(part, columns) for part in _split(text, "&"))
 
 
+def refuse_empty_intervals(text: str) -> None:
+    """Raise an InputError where an interval of numbers in a predicate's text holds no value."""
+    for reading in (one for part in _split(text, "&") for one in _readings(part)):
+        if reading.op == "between":
+            try:
+                low, high = map(float, reading.words)
+            except ValueError:
+                continue
+            if not low < high:
+                raise InputError(
+                    f"'{Singleton(reading.field, 'between', [low, high])}' holds no value; the lower "
+                    "bound is the first, and the upper one is not part of the interval"
+                )
+
+
 def _split(text: str, separator: str) -> list[str]:
     """Return what is between separators outside of quotes, without blanks around it."""
     parts, begin = [], 0

@@ -49,6 +49,8 @@ class Singleton:
     def __post_init__(self) -> None:
         if self.op not in OPS:
             raise InputError(f"predicate on {self.field!r}: unknown op {self.op!r}; ops: {OPS}")
+        # -0.0 equals 0.0, so that both are the same slice.
+        object.__setattr__(self, "value", _without_negative_zero(self.value))
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object of the predicate."""
@@ -92,6 +94,12 @@ class Singleton:
             return f"{field} in {{{', '.join(_shown(value) for value in self.value)}}}"
         sign = {"==": "=", "<": "<", ">=": ">=", "contains": "contains"}[self.op]
         return f"{field} {sign} {_shown(self.value)}"
+
+
+def _without_negative_zero(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_negative_zero(one) for one in value]
+    return 0.0 if isinstance(value, float) and value == 0 else value
 
 
 def slice_hashes(slices: Iterable[Iterable[Singleton]]) -> NDArray[np.uint64]:

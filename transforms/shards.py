@@ -16,8 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.counting import ROWS_AT_A_TIME, Ragged, RowBlock
+from slicebeam.metrics.occurrences import occurrence_ids
 from slicebeam.metrics.statistic_space import BUCKETS, StatisticSpace, fixed_point
 from slicebeam.transforms.arrow_files import damaged, open_arrow, read_metadata, write_arrow
+from slicebeam.transforms.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 # Objects that are asked for their metadata together.
 _READ_AT_ONCE = 16
 WEIGHT = "weight"
+CONTENT = "content"
 # Axes of the cells that hold a class of each example, by the column of their codes.
 CLASS_COLUMNS = {
     ("label_class", False): "label class",
@@ -60,6 +63,7 @@ class Scaling:
     edges : of the score buckets of each model
     coarse : bool [buckets] for each model: whether a bucket holds several different scores
     rough : values of which one is so large that ordinary ones are rounded in its sums
+    numbered : files with the numbers of equal examples, where these have ids from their content
     places : float64 [2, buckets] for each model: where a score of this bucket stands among all
         examples of the other class, for a negative and a positive
     """
@@ -71,6 +75,7 @@ class Scaling:
     coarse: tuple[NDArray[np.bool_], ...] = ()
     places: tuple[NDArray[np.float64], ...] = ()
     rough: tuple[str, ...] = ()
+    numbered: tuple[str, ...] = ()
 
 
 def write_shard(
@@ -87,7 +92,8 @@ def write_shard(
     codes : of each feature, [rows] or ragged
     radices : number of codes of each feature, which sets the width
     measured : other columns [rows]: ``cell`` always; ``id`` (uint64) where a column identifies an
-        example or its group; weights, classes, scores and values where metrics need them
+        example or its group; ``content`` (uint64), a hash of the others, where examples are
+        resampled and no column does; weights, classes, scores and values where metrics need them
     facts : JSON values that the driver wants to know of the shard
     """
     columns = {name: pa.array(values) for name, values in measured.items()}
@@ -127,9 +133,26 @@ class Shard:
         """Yield the rows in blocks that fit the cache; without a scaling only their codes."""
         whole = self._batch()
         facts = _facts(whole)
+        ids = self._ids(whole, scaling)
         for begin in range(0, whole.num_rows, ROWS_AT_A_TIME):
             batch = whole.slice(begin, ROWS_AT_A_TIME)
-            yield _row_block(batch, facts["start_row"] + begin, facts["pairs"], scaling)
+            own = None if ids is None else ids[begin : begin + ROWS_AT_A_TIME]
+            yield _row_block(batch, facts["start_row"] + begin, facts["pairs"], scaling, own)
+
+    def _ids(self, batch: pa.RecordBatch, scaling: Scaling | None) -> NDArray[np.uint64] | None:
+        """Return the ids [rows]; None for the positions, where nothing is resampled by them."""
+        if "id" in batch.schema.names:
+            ids: NDArray[np.uint64] = batch.column("id").to_numpy()
+            return ids
+        if scaling is None or not scaling.numbered:
+            return None
+        numbers = np.zeros(batch.num_rows, np.uint64)
+        for path in scaling.numbered:
+            file = open_arrow(storage_path(path), is_unchanging=True)
+            names = json.loads(file.schema.metadata[b"facts"])["shards"]
+            again = file.get_batch(names.index(self.path.name))
+            numbers[again.column("row").to_numpy()] = again.column("number").to_numpy()
+        return occurrence_ids(batch.column(CONTENT).to_numpy(), numbers)
 
 
 def read_all_facts(paths: Sequence[StoragePath]) -> list[dict[str, Any]]:
@@ -153,7 +176,11 @@ def _facts(batch: pa.RecordBatch) -> dict[str, Any]:
 
 
 def _row_block(
-    batch: pa.RecordBatch, start_row: int, pairs: dict[str, list[Any]], scaling: Scaling | None
+    batch: pa.RecordBatch,
+    start_row: int,
+    pairs: dict[str, list[Any]],
+    scaling: Scaling | None,
+    ids: NDArray[np.uint64] | None,
 ) -> RowBlock:
     columns: dict[int, NDArray[np.int64] | Ragged] = {}
 
@@ -169,7 +196,7 @@ def _row_block(
 
     rows = batch.num_rows
     positions = np.arange(start_row, start_row + rows, dtype=np.uint64)
-    ids = batch.column("id").to_numpy() if "id" in batch.schema.names else positions
+    ids = positions if ids is None else ids
     cells = batch.column("cell").to_numpy().astype(np.int64)
     none = np.zeros((0, rows), np.int64)
     if scaling is None:

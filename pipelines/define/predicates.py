@@ -6,12 +6,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist_discovery import PredicateDefinition
 from slicebeam.pipelines.changelist_parts import Condition, Predicate
-from slicebeam.transforms.conditions import holds
+from slicebeam.transforms.conditions import check_condition
 from slicebeam.transforms.domains import arrow_type
 from slicebeam.transforms.files import expand_paths, file_format
 from slicebeam.transforms.predicate_text import parse_predicate
@@ -20,10 +18,12 @@ from slicebeam.transforms.sources import StoredFile, open_parquet
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import pyarrow as pa
+
     from slicebeam.pipelines.changelist import SearchChangeList
 
 # What an earlier run says of how files are read, besides their columns.
-_HOW_READ = ("format", "column_names", "skip_rows")
+_HOW_READ = ("format", "column_names", "skip_rows", "delimiter")
 
 
 def predicate_definition(text: str, columns: Mapping[str, pa.DataType]) -> PredicateDefinition:
@@ -42,7 +42,7 @@ def predicate_definition(text: str, columns: Mapping[str, pa.DataType]) -> Predi
     try:
         conditions = parse_predicate(text, columns)
         for one in conditions:
-            holds(pa.nulls(0, columns[one.field]), one)
+            check_condition(one, columns[one.field])
     except InputError as error:
         raise InputError(f"--where: {error}") from error
     told = tuple(Condition(field=one.field, op=_op(one.op), value=one.value) for one in conditions)

@@ -34,7 +34,15 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.preparation import Prepared
 
 # How the files are read is no option of a check that takes over an earlier run's.
-_OF_FILES = ("format", "column_names", "skip_rows", "memory_budget", "chunk_rows", "example_id")
+_OF_FILES = (
+    "format",
+    "column_names",
+    "skip_rows",
+    "delimiter",
+    "memory_budget",
+    "chunk_rows",
+    "example_id",
+)
 
 
 def measured(

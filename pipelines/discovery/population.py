@@ -73,7 +73,14 @@ class Examples:
         paths = self.data or self.known.document.dataset.uri
         read = {
             name: earlier[name]
-            for name in ("format", "column_names", "skip_rows", "memory_budget", "chunk_rows")
+            for name in (
+                "format",
+                "column_names",
+                "skip_rows",
+                "delimiter",
+                "memory_budget",
+                "chunk_rows",
+            )
             if name in earlier
         }
         # Only what concerns the reading of files has a meaning here.

@@ -192,6 +192,7 @@ def _encoding(
         config.group or config.example_id,
         "--group" if config.group else "--example-id",
         model_columns(config, source, [name for name in everything if name not in described]),
+        is_resampled=config.resamples_examples,
     )
     return features, encoding
 

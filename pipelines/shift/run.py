@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.given_slices import given_slices, read_given
 from slicebeam.pipelines.preparation import read_source
-from slicebeam.pipelines.search import places_of, resumable, writer
+from slicebeam.pipelines.search import places_of, removing_new_folders, resumable, writer
 from slicebeam.pipelines.shift.answers import (
     NO_RESULT,
     Classes,
@@ -73,6 +73,13 @@ def run_shift(
     EngineError
         The engine, the API or the storage failed; every answer is in the ledger.
     """
+    with removing_new_folders(config):
+        return _run_shift(config, engine, terminal, resume=resume)
+
+
+def _run_shift(
+    config: ShiftConfig, engine: Engine, terminal: Terminal, *, resume: bool
+) -> PublishedShift:
     api = _api(config)
     price, currency = _price(config, api)
     limit = None if config.budget is None else parse_budget(config.budget).calls(price, currency)

@@ -14,7 +14,7 @@ from slicebeam.metrics.shift.churn import churned
 from slicebeam.metrics.shift.quality import calls_for_target, qualities
 from slicebeam.metrics.shift.simulation import Items
 from slicebeam.metrics.shift.strata import Strata
-from slicebeam.pipelines.search import places_of, resumable
+from slicebeam.pipelines.search import places_of, removing_new_folders, resumable
 from slicebeam.pipelines.shift.assessment import check_budget
 from slicebeam.pipelines.shift.config import parse_budget
 from slicebeam.pipelines.shift.run import begin, priced, read_sliced_pool
@@ -192,18 +192,19 @@ def _read(
     methods: Sequence[Method],
 ) -> list[Pool]:
     """Return all items of the pool, or as many as are simulated, stratified as each method wants."""
-    places = places_of(config)
-    work = begin(config, places, engine, terminal, resume=resume)
-    with work, resumable(work):
-        pools = []
-        for method in methods:
-            own = config.model_copy(update={"method": method, "api": None})
-            sliced = read_sliced_pool(own, places, work, engine, terminal, None, _MOST_ITEMS)
-            pools.append(sliced.pool)
-        try:
-            work.remove()
-        except EngineError as error:
-            terminal.note(str(error))
+    with removing_new_folders(config):
+        places = places_of(config)
+        work = begin(config, places, engine, terminal, resume=resume)
+        with work, resumable(work):
+            pools = []
+            for method in methods:
+                own = config.model_copy(update={"method": method, "api": None})
+                sliced = read_sliced_pool(own, places, work, engine, terminal, None, _MOST_ITEMS)
+                pools.append(sliced.pool)
+            try:
+                work.remove()
+            except EngineError as error:
+                terminal.note(str(error))
     return pools
 
 
