@@ -70,6 +70,7 @@ METHODS: tuple[str, ...] = (
     "bootstrap of examples, t",
     "permutation of examples, Pearson III tail",
     "AutoSlicer's t",
+    "bootstrap of groups, t",
 )
 (
     HYPERGEOMETRIC,
@@ -85,6 +86,7 @@ METHODS: tuple[str, ...] = (
     BOOTSTRAP_ROWS,
     PERMUTATION,
     PAPER,
+    BOOTSTRAP_GROUPS,
 ) = range(1, len(METHODS))
 
 

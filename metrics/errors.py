@@ -31,6 +31,12 @@ class InputError(SlicebeamError):
     exit_code = 2
 
 
+class UntestedError(SlicebeamError):
+    """A gate that could test nothing: its result is published, and says nothing."""
+
+    exit_code = 2
+
+
 class EngineError(SlicebeamError):
     """The engine or the storage failed: the work folder keeps what is finished."""
 

@@ -51,6 +51,28 @@ def bh_adjusted(p: ArrayLike, m: int) -> FloatArray:
     return _step_up(np.asarray(p, dtype=np.float64), m, 1.0)
 
 
+def holm_adjusted(p: ArrayLike) -> FloatArray:
+    """Return Holm's adjusted p-values, under any dependence of the tests.
+
+    Parameters
+    ----------
+    p : float array [tests], any order; all tests of the family
+
+    Returns
+    -------
+    float64 array [tests]
+        max over ranks i ≤ rank of p_(i)·(m − i + 1), at most 1, m the number of tests. Rejecting
+        where it is ≤ α controls the family-wise error rate at α. Source: Holm (1979), Scand. J.
+        Stat. 6:65.
+    """
+    values = np.asarray(p, dtype=np.float64)
+    order = np.argsort(values, kind="stable")
+    steps = values[order] * np.arange(values.size, 0, -1)
+    adjusted = np.empty(values.size)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return adjusted
+
+
 def by_adjusted(p: ArrayLike, m: int) -> FloatArray:
     """Return Benjamini and Yekutieli's adjusted p-values among m tests, under any dependence.
 

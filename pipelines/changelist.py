@@ -123,6 +123,14 @@ class Change(Part):
     direction: Literal["improved", "degraded", "none"] = Field(
         description="of the delta in the metric's own direction"
     )
+    label: Literal["new", "refines", "inherited"] | None = Field(
+        None, description="whether the slice says more than those above it in this metric"
+    )
+    place: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="place among the slices that are reported for this metric, the worst first; "
+        "absent where the slice is reported for another metric only",
+    )
 
 
 class Origin(Part):
@@ -165,7 +173,7 @@ class Refinement(Part):
 
 
 class Slice(Part):
-    """A significant slice of a search, or any slice of a check."""
+    """A slice that is significant in any metric of a search, or any slice of a check."""
 
     slice_id: str
     name: str
@@ -191,7 +199,9 @@ class Slice(Part):
         None, description="n times delta of the primary metric; absent where that is undefined"
     )
     refinement: Refinement | None = Field(
-        None, description="of a search only: in a check no slice is held against those above it"
+        None,
+        description="of a search only: in a check no slice is held against those above it; by the first "
+        "metric in which it says more",
     )
     same_examples_as: tuple[str, ...] = Field(
         (), description="longer predicates that hold of the very same examples"
@@ -210,6 +220,23 @@ class Bootstrap(Part):
     seed: int
 
 
+class MetricTests(Part):
+    """How far the slices could be tested by one metric, and what came out."""
+
+    metric: str
+    test: str = Field(description="the tests that were used, the most frequent one first")
+    tested: int = Field(description="slices that could be tested")
+    untested: dict[str, int] = Field(
+        {}, description="how many large enough slices could not be tested, by the reason"
+    )
+    blind: str | None = Field(
+        None, description="why no slice at all could be tested; absent where some could"
+    )
+    significant: int
+    degraded: int = Field(description="significant slices on which the metric is worse")
+    reported: int = Field(description="slices that are reported for this metric")
+
+
 class Testing(Part):
     """What was tested and how."""
 
@@ -224,14 +251,19 @@ class Testing(Part):
     family_size: int = Field(
         description="slices that the correction counts, of at least min_slice_size examples: all of "
         "them in a batch search or a check; where a strategy did not visit all, those it tested and "
-        "an upper bound of the others, which count with p = 1"
+        "an upper bound of the others, which count with p = 1; each metric has a correction of its own"
     )
     family_per_level: tuple[int, ...]
     tested_per_level: tuple[int, ...]
-    significant: int = Field(description="significant slices of the primary metric")
-    degraded: int = Field(description="those of them on which the metric is worse")
+    significant: int = Field(description="slices that are significant in any metric")
+    degraded: int = Field(description="slices on which any metric is significantly worse")
+    metrics: tuple[MetricTests, ...] = Field(
+        (), description="of each metric, the primary one first"
+    )
     expected_false: float | None = Field(
-        None, description="expected number of false slices; only where nothing was corrected"
+        None,
+        description="expected number of false results, over all metrics; only where nothing was "
+        "corrected",
     )
     warnings: tuple[str, ...] = Field((), description="what to be careful about")
 
@@ -244,7 +276,9 @@ class Iteration(Part):
     nonempty: int = Field(description="candidates whose slice is not empty")
     nonempty_estimated: float | None = None
     tested: int
-    significant: int = Field(description="significant slices after this iteration, of all visited")
+    significant: int = Field(
+        description="slices significant in the primary metric after this iteration, of all visited"
+    )
     cpu_seconds: float
     wall_seconds: float
     shuffled_bytes: int
@@ -258,8 +292,9 @@ class Search(Part):
     stopped: Literal["exhausted", "iterations"]
     iterations: tuple[Iteration, ...]
     reported: int = Field(
-        description="significant slices that say more than those above them, each set of examples "
-        "once, or all slices of a check; the document holds the first thousand"
+        description="significant slices that say more than those above them in any metric, each set "
+        "of examples once, or all slices of a check; the document holds a thousand, the worst of each "
+        "metric"
     )
     inherited: int = Field(description="significant slices that a slice above them explains")
     duplicates: int = Field(
@@ -282,21 +317,58 @@ class Check(Part):
     empty: int = Field(description="those without any example in this data")
 
 
+class Difference(Part):
+    """How a number differs between two runs, tested as that of independent samples."""
+
+    difference: Estimate = Field(description="now minus then, with an interval")
+    p_value: float = Field(description="two-sided, that nothing changed")
+    p_adjusted: float
+    significant: bool
+    direction: Literal["improved", "degraded", "none"] = Field(
+        description="in the metric's own direction"
+    )
+
+
+class OverallSince(Part):
+    """A metric over all examples in this run and in an earlier one."""
+
+    metric: str
+    n_now: int
+    n_then: int
+    now: Estimate = Field(description="the metric of the model under test")
+    then: Estimate
+    value_change: Difference | None = Field(
+        None, description="of the value; absent where it could not be tested"
+    )
+    delta_now: Estimate | None = Field(
+        None, description="baseline: the model under test minus the old one"
+    )
+    delta_then: Estimate | None = None
+    delta_change: Difference | None = Field(
+        None, description="of the delta; absent where it could not be tested"
+    )
+    reason: str | None = Field(None, description="why something could not be tested")
+
+
 class Moment(Part):
-    """The primary metric on a slice in one of two runs."""
+    """A metric on a slice in one of two runs."""
 
     n: int
     value: float | None = None
+    value_interval: Estimate | None = Field(
+        None, description="the value with its interval; absent where none is known"
+    )
     delta: Estimate
     p_adjusted: float | None = None
     significant: bool
 
 
 class SinceSlice(Part):
-    """A slice in this run and in an earlier one."""
+    """A slice in this run and in an earlier one, by one metric."""
 
     slice_id: str
     name: str
+    metric: str | None = Field(None, description="absent in documents of earlier versions")
     predicate: Predicate | None = Field(
         None, description="absent for a slice that is defined in another way"
     )
@@ -316,10 +388,27 @@ class SinceSlice(Part):
     direction: Literal["improved", "degraded", "none"] = Field(
         "none", description="of the change in the metric's own direction"
     )
+    value_change: Difference | None = Field(
+        None, description="of the metric's value itself; absent where it could not be tested"
+    )
+
+
+class MetricSince(Part):
+    """How the slices changed since an earlier run, by one metric."""
+
+    metric: str
+    compared: int = Field(description="slices in both runs whose deltas were compared")
+    new: int
+    gone: int
+    worse: int = Field(description="compared slices whose delta is significantly worse than then")
+    better: int
+    value_compared: int = Field(description="slices whose values were compared")
+    value_worse: int = Field(description="those whose value is significantly worse than then")
+    value_better: int
 
 
 class Since(Part):
-    """What changed since an earlier run, by the primary metric; slices are matched by slice_id."""
+    """What changed since an earlier run; slices are matched by slice_id."""
 
     uri: str
     changelist_id: str
@@ -328,9 +417,18 @@ class Since(Part):
     read_from: Literal["slices.parquet", "changelist.json"] = Field(
         description="whether all tested slices of the earlier run were known, or its reported ones"
     )
-    metric: str
+    metric: str = Field(description="the first metric that both runs measured")
     summary: str = Field(description="what changed in plain words")
-    compared: int = Field(description="slices in both runs whose deltas were compared")
+    overall: tuple[OverallSince, ...] = Field(
+        (), description="each metric that both runs measured, over all examples"
+    )
+    metrics: tuple[MetricSince, ...] = Field(
+        (), description="counts of slices by each metric that both runs measured"
+    )
+    compared: int = Field(
+        description="slices in both runs whose deltas were compared, once for each metric, as all that "
+        "follows"
+    )
     corrected_for: str
     new: int
     gone: int
@@ -339,7 +437,7 @@ class Since(Part):
     warnings: tuple[str, ...] = ()
     slices: tuple[SinceSlice, ...] = Field(
         description="those that are new, gone, worse or better, and those that both runs report or "
-        "check; the first thousand"
+        "check, metric by metric; a thousand at the most"
     )
 
 

@@ -141,13 +141,15 @@ def _text(path: StoragePath) -> str:
 
 
 def read_table(
-    uri: str, document: SearchChangeList, metric: str, columns: Sequence[str]
-) -> pa.Table | None:
-    """Return a metric's rows of the table that a document names; None where it is not beside it.
+    uri: str, document: SearchChangeList, metrics: Sequence[str], columns: Sequence[str]
+) -> dict[str, pa.Table] | None:
+    """Return the rows of each metric in the table that a document names; None where it is not beside it.
 
     Parameters
     ----------
     uri : of the document
+    metrics : names
+    columns : those that the table has not, being of an earlier version, are left out
     """
     path = storage_path(uri).parent / TABLE
     if not path.is_file():
@@ -157,5 +159,11 @@ def read_table(
         if f"sha256:{sha256_of(stream)}" != document.search.slices_fingerprint:
             return None
         stream.seek(0)
-        table = pq.read_table(stream, columns=[*columns, "metric"])
-    return table.filter(pc.equal(table.column("metric"), metric)).select(list(columns))
+        known = pq.read_schema(stream).names
+        stream.seek(0)
+        wanted = [name for name in columns if name in known]
+        table = pq.read_table(stream, columns=[*wanted, "metric"])
+    return {
+        name: table.filter(pc.equal(table.column("metric"), name)).select(wanted)
+        for name in metrics
+    }

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from slicebeam.metrics.counting_plan import plan_listed
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.metrics.lattice import Lattice
-from slicebeam.metrics.registry import metric, statistic_space
+from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.changelist_files import read_search
 from slicebeam.pipelines.confirmation import Confirmed
 from slicebeam.pipelines.discovery.known import Known, Wishes, with_derived
@@ -27,6 +27,7 @@ from slicebeam.pipelines.preparation import (
     read_source,
     resolve_outcome,
 )
+from slicebeam.pipelines.report_order import given_order
 from slicebeam.pipelines.results import collect_given
 from slicebeam.pipelines.search import Published, Steps, run_steps
 from slicebeam.pipelines.slices_table import SliceNames
@@ -38,14 +39,11 @@ from slicebeam.transforms.test_significance import part_column
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from numpy.typing import NDArray
-
     from slicebeam.metrics.lattice import Keys
     from slicebeam.pipelines.check_config import CheckConfig
     from slicebeam.pipelines.given_slices import GivenSlices, WantedSlices
     from slicebeam.pipelines.preparation import Prepared
     from slicebeam.pipelines.report import Report
-    from slicebeam.pipelines.results import Results
     from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.terminal import Terminal
@@ -98,7 +96,7 @@ def run_check(
     EngineError
         The engine or the storage failed; what is finished stays in the work folder.
     """
-    steps = Steps(prepare_check, GivenIterations, collect_given, given_names, check_order)
+    steps = Steps(prepare_check, GivenIterations, collect_given, given_names, given_order)
     earlier = earlier_run(config)
     return run_steps(config, steps, engine, terminal, earlier=earlier, resume=resume, asked=asked)
 
@@ -296,16 +294,3 @@ def given_names(prepared: Prepared) -> SliceNames:
     if prepared.given is None:
         raise TypeError("a check without slices")
     return GivenNames(prepared.lattice, prepared.given)
-
-
-def check_order(results: Results, config: CheckConfig) -> NDArray[np.int64]:
-    """Return all slices, the significant ones first, the worst of each kind first.
-
-    By the confidence bound of the delta that is nearer to no difference, those without one last.
-    """
-    first = results.metrics[0]
-    upward = first.delta > 0
-    worse = (upward != metric(config.metric[0]).higher_is_better) & (first.delta != 0)
-    harm = np.where(worse, 1, -1) * np.where(upward, first.low, -first.high)
-    harm = np.where(np.isnan(harm), -np.inf, harm)
-    return np.lexsort((results.keys, -harm, ~worse, ~first.significant))

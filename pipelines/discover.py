@@ -13,7 +13,8 @@ from slicebeam.pipelines.discovery.membership import MEMBERSHIP_FILE, write_memb
 from slicebeam.pipelines.discovery.model import MODEL_FILE
 from slicebeam.pipelines.discovery.preparation import prepare_discovery
 from slicebeam.pipelines.iterations import Iterations
-from slicebeam.pipelines.results import collect, says_more
+from slicebeam.pipelines.report_order import joined, said_by
+from slicebeam.pipelines.results import collect
 from slicebeam.pipelines.search import Further, Published, Steps, run_steps, searched_names
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.discover_config import DiscoverConfig
     from slicebeam.pipelines.preparation import Prepared
     from slicebeam.pipelines.report import Report
-    from slicebeam.pipelines.results import Results
+    from slicebeam.pipelines.report_order import Reported
+    from slicebeam.pipelines.results import MetricResult, Results
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.terminal import Terminal
     from slicebeam.pipelines.work_folder import WorkFolder
@@ -102,20 +104,22 @@ def further(
     return with_discovery(config, prepared, changelist, work, engine)
 
 
-def discovery_order(results: Results, config: DiscoverConfig) -> NDArray[np.int64]:
-    """Return the slices to report, those first that surely changed most.
+def discovery_order(results: Results, config: DiscoverConfig) -> Reported:  # noqa: ARG001  (as all orders)
+    """Return the slices to report, of each metric those first that surely changed most.
 
     These are the significant slices that say more than those above them, each set of examples once,
     by z of DISCOVERY's rule: |mean D|/sqrt((variance of D + .05)/n). For a metric that is no mean over
     the examples of a slice, the variance is that which the interval tells.
     """
-    first, own, space = results.metrics[0], metric(config.metric[0]), results.space
-    shown = says_more(first.label) & (results.same_as == results.keys)
-    chosen = np.flatnonzero(shown)
+    return joined([_most_changed_first(results, measured) for measured in results.metrics])
+
+
+def _most_changed_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
+    chosen = said_by(results, measured)
     n = results.sizes[chosen]
-    variance = own.change_variance(results.sums[chosen], space)
+    variance = metric(measured.name).change_variance(results.sums[chosen], results.space)
     if variance is None:
         # Of an interval of 95 %.
-        variance = np.square((first.high[chosen] - first.low[chosen]) / 3.92) * n
-    z = z_score(first.delta[chosen], np.nan_to_num(variance), n)
+        variance = np.square((measured.high[chosen] - measured.low[chosen]) / 3.92) * n
+    z = z_score(measured.delta[chosen], np.nan_to_num(variance), n)
     return chosen[np.lexsort((results.keys[chosen], results.levels[chosen], -z))]

@@ -17,7 +17,7 @@ from slicebeam.metrics.registry import metric
 from slicebeam.pipelines import changelist as doc
 from slicebeam.pipelines.changelist_discovery import AnyDefinition, PredicateDefinition
 from slicebeam.pipelines.changelist_parts import Estimate, Predicate
-from slicebeam.pipelines.results import CONFIDENCE, INHERITED, LABELS, NO_LABEL, says_more
+from slicebeam.pipelines.results import CONFIDENCE, LABELS, NO_LABEL, says_more, stretched_interval
 from slicebeam.pipelines.testing_section import testing
 from slicebeam.transforms.learn_domains import domain_to_json
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.cover import Cover
     from slicebeam.pipelines.iterations import Searched
     from slicebeam.pipelines.preparation import Prepared
+    from slicebeam.pipelines.report_order import Reported
     from slicebeam.pipelines.results import MetricResult, Results
     from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.slices_table import SliceNames
@@ -43,23 +44,23 @@ def build(
     searched: Searched,
     results: Results,
     names: SliceNames,
-    order: NDArray[np.int64],
+    order: Reported,
     cover: Cover,
     runner: str,
     slices_fingerprint: str,
 ) -> doc.SearchChangeList:
     """Return the document of a search, whose reported slices are in the given order."""
-    slices = _slices(prepared, results, names, order[:MOST_REPORTED], cover)
+    slices = _slices(prepared, results, names, order, cover)
     is_check = prepared.given is not None
     fingerprint = _fingerprint(prepared)
     options = config.resolved(searched.strategy)
     identity = json.dumps([fingerprint, _what_is_found(options)], sort_keys=True).encode()
-    first = results.metrics[0]
+    tests = testing(config, prepared, searched, results, order)
     changes = tuple(_global(name, prepared, grouped=bool(config.group)) for name in config.metric)
     return doc.SearchChangeList(
         changelist_id=hashlib.sha256(identity).hexdigest()[:16],
         title=_title(config),
-        summary=summary(config, prepared, results, changes[0], len(order)),
+        summary=summary(config, prepared, changes, tests),
         created_at=datetime.now(timezone.utc),
         dataset=_dataset(config, prepared, fingerprint),
         models=tuple(_models(config, prepared)),
@@ -80,7 +81,7 @@ def build(
             for name in config.metric
         ),
         global_=changes,
-        testing=testing(config, prepared, searched, results),
+        testing=tests,
         search=doc.Search(
             strategy=_literal(searched.strategy),
             max_cross_size=int(results.levels.max(initial=1))
@@ -88,11 +89,11 @@ def build(
             else prepared.lattice.max_cross_size,
             stopped=_literal(searched.stopped),
             iterations=tuple(doc.Iteration(**vars(record)) for record in searched.records),
-            reported=len(order),
-            inherited=int(np.count_nonzero(first.label == INHERITED)),
-            duplicates=int(
-                np.count_nonzero(says_more(first.label) & (results.same_as != results.keys))
-            ),
+            reported=order.positions.size,
+            inherited=0
+            if is_check
+            else int(np.count_nonzero(results.significant & ~results.says_more)),
+            duplicates=int(np.count_nonzero(results.says_more & (results.same_as != results.keys))),
             saved_slices=_literal(results.saved),
             slices_fingerprint=slices_fingerprint,
         ),
@@ -143,60 +144,77 @@ def _fingerprint(prepared: Prepared) -> str:
 def _check(prepared: Prepared, results: Results) -> doc.Check | None:
     if prepared.given is None:
         return None
-    wanted, reasons = prepared.given.wanted, results.metrics[0].reason
+    wanted = prepared.given.wanted
+    reasons = np.stack([measured.reason for measured in results.metrics])
     return doc.Check(
         source=wanted.source,
         uri=wanted.uri,
         changelist_id=wanted.changelist_id,
         slices=len(wanted.slices),
-        too_small=int(np.count_nonzero(reasons == SMALL_SLICE)),
-        empty=int(np.count_nonzero(reasons == NO_EXAMPLES)),
+        too_small=int(np.count_nonzero((reasons == SMALL_SLICE).all(axis=0))),
+        empty=int(np.count_nonzero((reasons == NO_EXAMPLES).all(axis=0))),
     )
 
 
 def _title(config: RunConfig) -> str:
-    name = metric(config.metric[0]).title
-    where = {"worse": "is worse than", "better": "is better than", "both": "differs from"}
+    titles = [metric(name).title for name in config.metric]
+    if len(titles) > 1:
+        where = {"worse": "are worse than", "better": "are better than", "both": "differ from"}
+        named = f"{', '.join(titles[:-1])} and {titles[-1]}: where they"
+    else:
+        where = {"worse": "is worse than", "better": "is better than", "both": "differs from"}
+        named = f"{titles[0]}: where it"
     reference = "before" if config.comparison == "baseline" else "over all examples"
-    return f"{name}: where it {where[config.alternative]} {reference}"
+    return f"{named} {where[config.alternative]} {reference}"
 
 
 def summary(
     config: RunConfig,
     prepared: Prepared,
-    results: Results,
-    overall: doc.Change,
-    reported: int,
+    overall: tuple[doc.Change, ...],
+    tests: doc.Testing,
 ) -> str:
-    """Return the result in plain words."""
-    first = results.metrics[0]
-    own = metric(config.metric[0])
-    name, found = own.title, int(first.significant.sum())
-    value = _shown(own, overall.after.value)
-    if overall.before is not None:
-        whole = f"{name} is {value}, was {_shown(own, overall.before.value)}"
+    """Return the result in plain words, metric by metric."""
+    examples = f" over {prepared.rows:,} examples"
+    sentences: list[str] = []
+    for change, tested in zip(overall, tests.metrics, strict=True):
+        sentences.append(f"{_overall(change)}{'' if sentences else examples}.")
+        sentences.append(_found(config, prepared, tested))
+    return " ".join(sentences)
+
+
+def _overall(change: doc.Change) -> str:
+    own = metric(change.metric)
+    text = f"{own.title} is {shown(own, change.after.value)}"
+    return text if change.before is None else f"{text}, was {shown(own, change.before.value)}"
+
+
+def _found(config: RunConfig, prepared: Prepared, tests: doc.MetricTests) -> str:
+    """Return how many slices are significant in a metric, in a sentence."""
+    if config.comparison == "baseline":
         what = {"worse": "degraded", "better": "improved", "both": "changed"}[config.alternative]
     else:
-        whole = f"{name} is {value}"
         what = {"worse": "worse", "better": "better", "both": "different"}[config.alternative]
-    text = f"{whole} over {prepared.rows:,} examples. "
+    found, reported = tests.significant, tests.reported
+    if tests.blind is not None:
+        return "No slice could be tested."
     if prepared.given is not None:
+        if not reported:
+            return "There was no slice to check."
         number = f"{found:,}" if found else "None"
         are = "are" if found > 1 else "is"
-        return (
-            text
-            + f"{number} of the {results.keys.size:,} checked slices {are} significantly {what}."
-        )
+        return f"{number} of the {reported:,} checked slices {are} significantly {what}."
     if not found:
-        return text + f"No slice is significantly {what}."
-    text += f"{found:,} slice{'s are' if found > 1 else ' is'} significantly {what}"
+        return f"No slice is significantly {what}."
+    text = f"{found:,} slice{'s are' if found > 1 else ' is'} significantly {what}"
     if config.command == "discover" and prepared.lattice.max_cross_size == 1:
         # Nothing is above a component.
         return text + "."
     return text + f"; {reported:,} of them {_say(reported)} more than the slices above."
 
 
-def _shown(own: Metric, value: float | None) -> str:
+def shown(own: Metric, value: float | None) -> str:
+    """Return a value of a metric as a reader sees it."""
     if value is None:
         return "undefined"
     return f"{value:.1%}" if own.range == (0.0, 1.0) and own.name != "brier" else f"{value:.4g}"
@@ -296,9 +314,7 @@ def _values(
     """Return a model's metric on each slice (sums [slices, columns])."""
     space = prepared.space
     value = own.value(sums, space, old=old)
-    ends = own.value_interval(sums, prepared.of_all, space, CONFIDENCE, old=old)
-    low, high = (value + stretch * (end - value) for end in ends)
-    low, high = np.maximum(low, own.range[0]), np.minimum(high, own.range[1])
+    low, high = stretched_interval(own, sums, prepared.of_all, space, stretch, old=old)
     return [_estimate(*one) for one in np.stack([value, low, high], axis=1).tolist()]
 
 
@@ -313,6 +329,9 @@ def _finite(value: float) -> float | None:
 
 
 def _estimate(value: float, low: float, high: float) -> Estimate:
+    if math.isnan(value):
+        # A formula may give an interval where the metric has no value.
+        low = high = math.nan
     return Estimate(value=_finite(value), lo=_finite(low), hi=_finite(high), confidence=CONFIDENCE)
 
 
@@ -320,9 +339,11 @@ def _slices(
     prepared: Prepared,
     results: Results,
     names: SliceNames,
-    order: NDArray[np.int64],
+    reported: Reported,
     cover: Cover,
 ) -> tuple[doc.Slice, ...]:
+    listed = reported.listed(MOST_REPORTED, int(cover.chosen.max(initial=-1)) + 1)
+    order = reported.positions[listed]
     keys = results.keys[order]
     ids, texts = names.ids(keys).to_pylist(), names.texts(keys).to_pylist()
     origin = doc.Origin()
@@ -335,27 +356,31 @@ def _slices(
         texts = [name or text for name, text in zip(called, texts, strict=True)]
     predicates = names.predicates(keys).to_pylist()
     first = results.metrics[0]
-    parents = names.ids(first.parent[order]).to_pylist()
+    refinements = _refinements(results, order, names)
     copies = _copies(results, names)
     sizes = results.sizes
-    by_metric = [_changes(prepared, results, measured, order) for measured in results.metrics]
-    places = {place: rank for rank, place in enumerate(cover.chosen.tolist())}
+    by_metric = [
+        _changes(prepared, results, measured, order, by_it)
+        for measured, by_it in zip(results.metrics, reported.by_metric, strict=True)
+    ]
+    ranks = {place: rank for rank, place in enumerate(cover.chosen.tolist())}
+    rank_of = [ranks.get(place) for place in listed.tolist()]
     return tuple(
         doc.Slice(
             slice_id=ids[place],
             name=texts[place],
-            rank=places[place] + 1 if place in places else None,
-            explained=float(cover.explained[places[place]]) if place in places else None,
+            rank=None if rank is None else rank + 1,
+            explained=None if rank is None else float(cover.explained[rank]),
             origin=origin,
             definition=_definition(prepared, int(keys[place]), predicates[place]),
             cross_size=int(results.levels[at]),
             size=doc.Size(n=int(sizes[at]), share=float(sizes[at] / prepared.rows)),
             impact=_finite(sizes[at] * first.delta[at]),
-            refinement=_refinement(first, int(at), parents[place]),
+            refinement=refinements[place],
             same_examples_as=copies.get(int(keys[place]), ()),
             changes=tuple(changes[place] for changes in by_metric),
         )
-        for place, at in enumerate(order)
+        for place, (at, rank) in enumerate(zip(order, rank_of, strict=True))
     )
 
 
@@ -369,14 +394,28 @@ def _definition(prepared: Prepared, key: int, predicate: str | None) -> AnyDefin
     return given
 
 
-def _refinement(first: MetricResult, at: int, parent: str | None) -> doc.Refinement | None:
-    if first.label[at] == NO_LABEL:
-        return None
-    return doc.Refinement(
-        label=_literal(LABELS[first.label[at]]),
-        parent=parent,
-        p_refine=_finite(first.p_refine[at]),
-    )
+def _refinements(
+    results: Results, order: NDArray[np.int64], names: SliceNames
+) -> list[doc.Refinement | None]:
+    """Return of each slice how it refines those above it.
+
+    By the first metric in which it says more, or else the first one in which it is significant.
+    """
+    labels = np.stack([measured.label[order] for measured in results.metrics])
+    by = np.argmax(2 * says_more(labels) + (labels != NO_LABEL), axis=0)
+    places = np.arange(order.size)
+    label = labels[by, places]
+    parent = np.stack([measured.parent[order] for measured in results.metrics])[by, places]
+    p = np.stack([measured.p_refine[order] for measured in results.metrics])[by, places]
+    parents = names.ids(np.where(label == NO_LABEL, 0, parent)).to_pylist()
+    return [
+        None
+        if code == NO_LABEL
+        else doc.Refinement(
+            label=_literal(LABELS[code]), parent=parents[place], p_refine=_finite(p[place])
+        )
+        for place, code in enumerate(label.tolist())
+    ]
 
 
 def _copies(results: Results, names: SliceNames) -> dict[int, tuple[str, ...]]:
@@ -390,10 +429,22 @@ def _copies(results: Results, names: SliceNames) -> dict[int, tuple[str, ...]]:
 
 
 def _changes(
-    prepared: Prepared, results: Results, measured: MetricResult, order: NDArray[np.int64]
+    prepared: Prepared,
+    results: Results,
+    measured: MetricResult,
+    order: NDArray[np.int64],
+    reported: NDArray[np.int64],
 ) -> list[doc.Change]:
-    """Return a metric's change on each slice of the report."""
+    """Return a metric's change on each slice of the report.
+
+    Parameters
+    ----------
+    order : positions of the slices
+    reported : positions of those that are reported for this metric, the worst first
+    """
     own, space = metric(measured.name), prepared.space
+    place_of = np.zeros(results.keys.size, np.int64)
+    place_of[reported] = np.arange(1, reported.size + 1)
     sums, stretch = results.sums[order], measured.stretch[order]
     after = _values(own, sums, prepared, stretch)
     baseline = space.comparison == "baseline"
@@ -418,6 +469,8 @@ def _changes(
                 reason=REASONS[measured.reason[at]] or None,
                 significant=bool(measured.significant[at]),
                 direction=_direction(delta, higher_is_better=own.higher_is_better),
+                label=_literal(LABELS[measured.label[at]]),
+                place=int(place_of[at]) or None,
             )
         )
     return changes

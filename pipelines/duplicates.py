@@ -33,13 +33,15 @@ def same_examples(
     keys: Keys,
     sums: NDArray[np.int64],
     significant: NDArray[np.bool_],
-    shown: NDArray[np.bool_],
+    shown_in: NDArray[np.int64],
     levels: NDArray[np.int64],
     prepared: Prepared,
     work: WorkFolder,
     engine: Engine,
 ) -> Keys:
-    """Return for each slice the key of the shortest one to show that has the same examples.
+    """Return for each slice the key of the one to show that has the same examples.
+
+    That is the shortest one of those that say more in the most metrics.
 
     Only slices with equal sums can be the same. Of two nested predicates the longer one holds of
     as many examples only if they are the same; the row hashes of the others are compared.
@@ -49,7 +51,7 @@ def same_examples(
     keys : int64 [slices] that are known
     sums : int64 [slices, columns]
     significant : bool [slices]
-    shown : bool [slices] which of these say more than the slices above them
+    shown_in : int64 [slices] in how many metrics they say more than the slices above them
     levels : int64 [slices]
 
     Returns
@@ -58,6 +60,7 @@ def same_examples(
         The slice's own key where it is not significant, or where no slice to show is the same.
     """
     same = keys.copy()
+    shown = shown_in > 0
     mine = np.flatnonzero(significant)
     if mine.size < 2:
         return same
@@ -81,7 +84,7 @@ def same_examples(
     _, representative, found_class = np.unique(found, return_index=True, return_inverse=True)
     merged[nested[hashed]] = nested[hashed][representative][found_class.reshape(-1)]
     number = merged[nested]
-    order = np.lexsort((keys[alike], levels[alike], ~shown[alike], number))
+    order = np.lexsort((keys[alike], levels[alike], -shown_in[alike], number))
     begins = np.concatenate([[True], np.diff(number[order]) != 0])
     owner = alike[order][np.flatnonzero(begins)][np.cumsum(begins) - 1]
     same[alike[order]] = np.where(shown[owner], keys[owner], keys[alike[order]])

@@ -25,19 +25,22 @@ _SAME = ("label", "compare", "alternative", "positive_class", "threshold", "weig
 
 @dataclass(frozen=True)
 class Measured:
-    """The primary metric on the slices of a run; every array is [slices].
+    """A metric on the slices of a run; every array is [slices].
 
     Attributes
     ----------
     ids : slice ids, each once
     n : examples
-    value, delta, low, high, q : of the metric; NaN where undefined
+    value, value_low, value_high : of the metric, with its interval; NaN where undefined or not known
+    delta, low, high, q : of the metric; NaN where undefined
     significant : whether the slice was called
     """
 
     ids: NDArray[np.str_]
     n: NDArray[np.int64]
     value: NDArray[np.float64]
+    value_low: NDArray[np.float64]
+    value_high: NDArray[np.float64]
     delta: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
@@ -46,19 +49,21 @@ class Measured:
 
     def moment(self, at: int) -> doc.Moment:
         """Return what stands in the document of one slice."""
-        estimate = Estimate(
-            value=_finite(self.delta[at]),
-            lo=_finite(self.low[at]),
-            hi=_finite(self.high[at]),
-            confidence=CONFIDENCE,
-        )
+        has_interval = np.isfinite(self.value_low[at] + self.value_high[at])
         return doc.Moment(
             n=int(self.n[at]),
             value=_finite(self.value[at]),
-            delta=estimate,
+            value_interval=_estimate(self.value[at], self.value_low[at], self.value_high[at])
+            if has_interval
+            else None,
+            delta=_estimate(self.delta[at], self.low[at], self.high[at]),
             p_adjusted=_finite(self.q[at]),
             significant=bool(self.significant[at]),
         )
+
+
+def _estimate(value: float, low: float, high: float) -> Estimate:
+    return Estimate(value=_finite(value), lo=_finite(low), hi=_finite(high), confidence=CONFIDENCE)
 
 
 @dataclass(frozen=True)
@@ -69,13 +74,13 @@ class Earlier:
     ----------
     uri : of its document
     document : the ChangeList
-    measured : all its tested slices, or those that it reports
+    measured : by each metric that both runs measure, all its tested slices, or those that it reports
     has_all : which of the two
     """
 
     uri: str
     document: doc.SearchChangeList
-    measured: Measured
+    measured: dict[str, Measured]
     has_all: bool
 
 
@@ -90,19 +95,25 @@ def earlier_run(config: RunConfig) -> Earlier | None:
     if config.since is None:
         return None
     document = read_search(config.since, "--since")
-    primary = next(one.key for one in document.metrics if one.primary)
-    now = {"metric": config.metric[0], **_measures(config.options_used())}
-    then = {"metric": primary, **_measures(document.provenance.config)}
+    measured_then = [one.key for one in document.metrics]
+    both = [name for name in config.metric if name in measured_then]
+    now, then = _measures(config.options_used()), _measures(document.provenance.config)
+    if not both:
+        now = {"metric": ", ".join(config.metric), **now}
+        then = {"metric": ", ".join(measured_then), **then}
     for key, before in then.items():
         if now[key] != before:
             raise InputError(
                 f"--since {config.since}: {key} was {_shown(before)} there and is {_shown(now[key])} "
                 "here, so that the runs can't be compared"
             )
-    columns = ("slice_id", "n", "value", "delta", "ci_low", "ci_high", "q_value", "significant")
-    table = read_table(config.since, document, primary, columns)
-    measured = _of_document(document) if table is None else _of_table(table)
-    return Earlier(config.since, document, measured, table is not None)
+    columns = ("slice_id", "n", "value", "value_low", "value_high", "delta", "ci_low", "ci_high")
+    tables = read_table(config.since, document, both, (*columns, "q_value", "significant"))
+    if tables is None:
+        measured = {name: _of_document(document, name) for name in both}
+    else:
+        measured = {name: _of_table(table) for name, table in tables.items()}
+    return Earlier(config.since, document, measured, tables is not None)
 
 
 def _measures(options: dict[str, Any]) -> dict[str, Any]:
@@ -115,6 +126,9 @@ def _shown(value: Any) -> str:
 
 def _of_table(table: pa.Table) -> Measured:
     def numbers(name: str) -> NDArray[Any]:
+        if name not in table.column_names:
+            # Of a version that did not write it.
+            return np.full(table.num_rows, np.nan)
         # A null is an undefined number.
         return table.column(name).to_numpy(zero_copy_only=False)
 
@@ -122,6 +136,8 @@ def _of_table(table: pa.Table) -> Measured:
         numbers("slice_id").astype(str),
         numbers("n"),
         numbers("value"),
+        numbers("value_low"),
+        numbers("value_high"),
         numbers("delta"),
         numbers("ci_low"),
         numbers("ci_high"),
@@ -130,17 +146,25 @@ def _of_table(table: pa.Table) -> Measured:
     )
 
 
-def _of_document(document: doc.SearchChangeList) -> Measured:
-    changes = [one.changes[0] for one in document.slices]
+def _of_document(document: doc.SearchChangeList, metric: str) -> Measured:
+    measured = [
+        (one, change)
+        for one in document.slices
+        for change in one.changes
+        if change.metric == metric
+    ]
+    changes = [change for _, change in measured]
     deltas = [change.delta or Estimate() for change in changes]
 
     def numbers(values: list[float | None]) -> NDArray[np.float64]:
         return np.array([np.nan if value is None else value for value in values], np.float64)
 
     return Measured(
-        np.array([one.slice_id for one in document.slices], str),
-        np.array([one.size.n for one in document.slices], np.int64),
+        np.array([one.slice_id for one, _ in measured], str),
+        np.array([one.size.n for one, _ in measured], np.int64),
         numbers([change.after.value for change in changes]),
+        numbers([change.after.lo for change in changes]),
+        numbers([change.after.hi for change in changes]),
         numbers([delta.value for delta in deltas]),
         numbers([delta.lo for delta in deltas]),
         numbers([delta.hi for delta in deltas]),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.data_config import DataConfig
+    from slicebeam.pipelines.gate import Verdict
     from slicebeam.pipelines.iterations import IterationRecord, Progress
     from slicebeam.pipelines.preparation import Prepared
     from slicebeam.pipelines.search import Published
@@ -95,8 +96,10 @@ class EventLog:
         """Tell something that the user should know."""
         self._write("note", text=text)
 
-    def published(self, published: Published, exit_code: int) -> None:
+    def published(self, published: Published, found: Verdict) -> None:
         """Tell what to be careful about, and what was published where."""
+        from slicebeam.pipelines.since_overall import overall_json
+
         document = published.changelist
         since = document.since
         for warning in (*document.testing.warnings, *(since.warnings if since else ())):
@@ -105,6 +108,7 @@ class EventLog:
         if since is not None:
             names = ("changelist_id", "compared", "new", "gone", "worse", "better")
             facts["since"] = {name: getattr(since, name) for name in names}
+            facts["since"]["overall"] = [overall_json(one) for one in since.overall]
         content = hashlib.sha256(document.to_json().encode()).hexdigest()
         self._write(
             "published",
@@ -118,7 +122,17 @@ class EventLog:
             significant=document.testing.significant,
             degraded=document.testing.degraded,
             reported=document.search.reported,
-            exit_code=exit_code,
+            metrics={
+                one.metric: {
+                    "tested": one.tested,
+                    "significant": one.significant,
+                    "degraded": one.degraded,
+                    "reported": one.reported,
+                }
+                for one in document.testing.metrics
+            },
+            reasons=list(found.reasons),
+            exit_code=found.code,
             **facts,
         )
 

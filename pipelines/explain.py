@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics import base
-from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.registry import metric
-from slicebeam.transforms.predicate_text import refuse_empty_intervals
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.iterations import Searched
@@ -41,8 +39,10 @@ _WHY = {
     "examples as degrees of freedom.",
     base.BOOTSTRAP_CELLS: "delta / sd of its Poisson replicates drawn from the counts, t on B − 1 "
     "degrees of freedom.",
-    base.BOOTSTRAP_ROWS: "delta / sd of its Poisson replicates of the examples, or of their groups, t on "
-    "B − 1 degrees of freedom.",
+    base.BOOTSTRAP_ROWS: "delta / sd of its Poisson replicates of the examples, t on B − 1 degrees of "
+    "freedom.",
+    base.BOOTSTRAP_GROUPS: "delta / sd of its Poisson replicates, in which all examples of a group get "
+    "the same weight, t on B − 1 degrees of freedom.",
     base.PERMUTATION: "the mean of a random subset of n of the N examples: its exact mean, deviation "
     "and skewness; tail by Pearson type III.",
     base.PAPER: "delta / sd of its replicates, t on B − 1 degrees of freedom. Uncalibrated.",
@@ -51,27 +51,23 @@ _WHY = {
 
 def explain(
     text: str,
+    key: int | None,
     config: RunConfig,
     prepared: Prepared,
     searched: Searched,
     results: Results,
     names: SliceNames,
 ) -> tuple[str, ...]:
-    """Return the lines that explain the tests of a slice, named by its id or its text.
+    """Return the lines that explain the tests of a slice, or say that it was not tested.
 
-    Raises
-    ------
-    InputError
-        No tested slice has this name.
+    Parameters
+    ----------
+    text : what the user called it
+    key : of the slice; None for an id that was not looked up
     """
-    at = _position(text, results, names)
+    at = _position(text, key, results, names)
     if at is None:
-        refuse_empty_intervals(text)
-        raise InputError(
-            f"--explain {text!r}: no tested slice has this id or text (smaller than "
-            f"{config.used_min_slice_size}, not visited, or misspelt); see slice and slice_id in "
-            "slices.parquet"
-        )
+        return (f"{text}: not tested: {_why_untested(config, searched, results)}.",)
     level = int(prepared.lattice.cross_sizes(results.keys[at : at + 1])[0])
     family = searched.tests_per_level
     # Slices that were not visited are counted by an upper bound.
@@ -80,19 +76,31 @@ def explain(
     lines = [f"{name} (n = {int(results.sizes[at]):,}, level {level})"]
     for measured in results.metrics:
         lines += _metric_lines(measured, at, config, prepared, results)
+    each = " of each metric" if len(results.metrics) > 1 else ""
     lines.append(
-        f"  q: {config.used_correction}; {bound}{family[level - 1]:,} slices of level {level} could be tested, "
-        f"{sum(family):,} in all; L = {len(family)}; significant where q <= {config.used_alpha:g}"
+        f"  q{each}: {config.used_correction}; {bound}{family[level - 1]:,} slices of level {level} "
+        f"could be tested, {sum(family):,} in all; L = {len(family)}; significant where q <= "
+        f"{config.used_alpha:g}"
     )
     return tuple(lines)
 
 
-def _position(text: str, results: Results, names: SliceNames) -> int | None:
-    for known in (names.ids(results.keys), names.texts(results.keys)):
-        found = np.flatnonzero(np.asarray(known.to_numpy(zero_copy_only=False)) == text)
-        if found.size:
-            return int(found[0])
-    return None
+def _position(text: str, key: int | None, results: Results, names: SliceNames) -> int | None:
+    if key is None:
+        ids = np.asarray(names.ids(results.keys).to_numpy(zero_copy_only=False))
+        found = np.flatnonzero(ids == text)
+    else:
+        found = np.flatnonzero(results.keys == key)
+    return int(found[0]) if found.size else None
+
+
+def _why_untested(config: RunConfig, searched: Searched, results: Results) -> str:
+    why = f"it has fewer than {config.used_min_slice_size:,} examples"
+    if searched.strategy != "batch":
+        why += f", or --strategy {searched.strategy} did not visit it"
+    if results.saved == "significant":
+        why += ", or it is not significant, and only significant slices were kept"
+    return why
 
 
 def _metric_lines(

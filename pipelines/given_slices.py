@@ -100,18 +100,8 @@ class GivenSlices:
 
 
 def slices_of_changelist(uri: str, document: SearchChangeList) -> WantedSlices:
-    """Return the slices that a document reports.
-
-    Raises
-    ------
-    InputError
-        It reports none.
-    """
+    """Return the slices that a document reports, of a clean run none."""
     wanted = [wanted_slice(one.name, one.definition, one.slice_id) for one in document.slices]
-    if not wanted:
-        raise InputError(
-            f"--changelist {uri} reports no slice, so that there is nothing to check; give --slices"
-        )
     found_in = document.dataset.uri if document.provenance.command != "check" else ()
     return WantedSlices("changelist", uri, tuple(wanted), document.changelist_id, found_in)
 

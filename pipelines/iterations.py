@@ -119,6 +119,8 @@ class Searched:
     tests_per_level : slices of each level that the correction counts
     tested_per_level : slices of each level that were tested
     few_groups : int64 [slices] resampled slices with few groups, though enough for a test
+    most_groups : largest number of groups of any slice, at most `ENOUGH_GROUPS`; None without
+        groups
     """
 
     strategy: str
@@ -128,6 +130,7 @@ class Searched:
     tests_per_level: tuple[int, ...]
     tested_per_level: tuple[int, ...]
     few_groups: Keys
+    most_groups: int | None = None
 
 
 class Iterations:
@@ -173,6 +176,7 @@ class Iterations:
         )
         self.records: list[IterationRecord] = []
         self.few_groups: list[Keys] = [np.zeros(0, np.int64)]
+        self.most_groups: int | None = None
         self.parts: list[StoragePath] = []
 
     def _budget(self, resampling: Resampling | None) -> Budget:
@@ -272,6 +276,10 @@ class Iterations:
 
     def _groups(self, stage: str, keys: Keys) -> Array:
         """Return in how many groups the examples of each slice are."""
+        asked = keys
+        if self.most_groups is None:
+            # No slice has more groups than one of its predicates: what they have bounds them all.
+            keys = np.union1d(asked, self.prepared.lattice.singleton_keys())
         folder = self.work.folder(f"{stage}-groups")
         if self.work.done(f"{stage}-groups/counted") is None:
             self.engine.end_earlier(f"{stage}-groups")
@@ -282,8 +290,10 @@ class Iterations:
             )
             self.work.finish(f"{stage}-groups/counted", {})
         known, groups = read_sums(folder)
-        groups = groups[np.searchsorted(known, keys)]
-        self.few_groups.append(keys[(groups >= LEAST_GROUPS) & (groups < ENOUGH_GROUPS)])
+        if self.most_groups is None:
+            self.most_groups = int(groups.max(initial=0))
+        groups = groups[np.searchsorted(known, asked)]
+        self.few_groups.append(asked[(groups >= LEAST_GROUPS) & (groups < ENOUGH_GROUPS)])
         return groups
 
     def _step_by_step(self, config: SearchConfig, strategy: str) -> Searched:
@@ -338,6 +348,7 @@ class Iterations:
             tests,
             tested,
             np.concatenate(self.few_groups),
+            self.most_groups,
         )
 
     def _sizes_of(self, proposal: Proposal, parts: list[StoragePath]) -> tuple[Keys, Array]:

@@ -6,7 +6,7 @@ import csv
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError, nearest_hint
+from slicebeam.metrics.errors import InputError, UntestedError, nearest_hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -125,6 +125,11 @@ def launch(
     -------
     int
         The exit code: 1 where ``fail_on`` says that what was found is a failure.
+
+    Raises
+    ------
+    UntestedError
+        There is a ``fail_on``, and for some metric nothing could be tested; the result is published.
     """
     invocation.command = command
     events = invocation.log(asked)
@@ -156,10 +161,19 @@ def launch(
         if perhaps is not None and config.since is None:
             terminal.note(f"there is no {perhaps!r} yet, so that nothing is compared with it")
         published = run_config(config, engine, terminal, asked)
-    failed = asked.fail_on == "worse" and published.changelist.testing.degraded > 0
+    from slicebeam.pipelines.gate import BLIND, verdict
+
+    found = verdict(published.changelist, asked.fail_on)
     if events is not None:
-        events.published(published, int(failed))
-    return int(failed)
+        events.published(published, found)
+    if found.code == BLIND:
+        raise UntestedError(
+            f"--fail-on {asked.fail_on}: {'; '.join(found.reasons)}\n"
+            f"what was found is published: {published.changelist_path}"
+        )
+    for reason in found.reasons:
+        terminal.note(f"--fail-on {asked.fail_on}: {reason}")
+    return found.code
 
 
 def start_engine(name: str, options: Any) -> Engine:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import stdtrit
 
-from slicebeam.metrics.base import NO_EXAMPLES, SMALL_SLICE
+from slicebeam.metrics.base import METHODS, NO_EXAMPLES, REASONS, SMALL_SLICE
 from slicebeam.metrics.counting_plan import plan_listed
 from slicebeam.metrics.lattice import contains
 from slicebeam.metrics.multiplicity import adjusted
@@ -52,7 +52,9 @@ class MetricResult:
     Attributes
     ----------
     name : of the metric
-    value, reference, complement, delta, low, high : of the metric; complement is NaN for baseline
+    value, reference, complement, delta, low, high : of the metric; low and high are the ends of
+        the interval of the delta; complement is NaN for baseline
+    value_low, value_high : interval of the value; NaN where stretch is
     stretch : how much wider intervals of values are than independent examples would make them; NaN
         where examples go together and the slice was not resampled
     p, q, significant, reason, method : of the test
@@ -68,6 +70,8 @@ class MetricResult:
     delta: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
+    value_low: NDArray[np.float64]
+    value_high: NDArray[np.float64]
     stretch: NDArray[np.float64]
     p: NDArray[np.float64]
     q: NDArray[np.float64]
@@ -77,6 +81,33 @@ class MetricResult:
     label: NDArray[np.int8]
     parent: Keys
     p_refine: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How often each reason and method occurs among the tested slices, kept or not.
+
+    Attributes
+    ----------
+    reasons : int64 [metrics, reasons] slices by their position in ``REASONS``; 0 for tested ones
+    methods : int64 [metrics, methods] slices by their position in ``METHODS``; 0 for untested ones
+    """
+
+    reasons: NDArray[np.int64]
+    methods: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, reason: NDArray[np.int8], method: NDArray[np.int8]) -> Tally:
+        """Count the reasons and methods [slices, metrics] of some slices."""
+        return cls(_counts(reason, len(REASONS)), _counts(method, len(METHODS)))
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.reasons + other.reasons, self.methods + other.methods)
+
+
+def _counts(codes: NDArray[np.int8], kinds: int) -> NDArray[np.int64]:
+    columns = [np.bincount(column, minlength=kinds) for column in codes.T]
+    return np.array(columns, np.int64).reshape(codes.shape[1], kinds)
 
 
 @dataclass
@@ -91,8 +122,9 @@ class Results:
     space : the statistics
     metrics : of each metric
     same_as : int64 [slices] key of the shortest slice with the same examples that says more than
-        those above it; the slice's own key where there is no other
+        those above it, in as many metrics as any; the slice's own key where there is no other
     saved : ``tested`` or ``significant``: which slices were kept
+    tally : of all tested slices, kept or not
     """
 
     keys: Keys
@@ -102,11 +134,22 @@ class Results:
     metrics: list[MetricResult]
     same_as: Keys
     saved: str
+    tally: Tally
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """Examples of each slice [slices]."""
         return self.space.sizes(self.sums)
+
+    @cached_property
+    def significant(self) -> NDArray[np.bool_]:
+        """Which slices are significant in any metric [slices]."""
+        return np.any([one.significant for one in self.metrics], axis=0)
+
+    @cached_property
+    def says_more(self) -> NDArray[np.bool_]:
+        """Which slices say more than those above them in any metric [slices]."""
+        return np.any([says_more(one.label) for one in self.metrics], axis=0)
 
 
 @dataclass(frozen=True)
@@ -136,7 +179,7 @@ def collect(
     """Return the results of a search."""
     total = sum(searched.tested_per_level)
     saved = config.save_slices or ("tested" if total <= SAVE_ALL_UP_TO else "significant")
-    kept, q = _load(config, prepared, searched, keep_all=saved == "tested")
+    kept, q, tally = _load(config, prepared, searched, keep_all=saved == "tested")
     significant = q <= config.used_alpha
     levels = prepared.lattice.cross_sizes(kept.keys)
     if saved == "significant":
@@ -150,11 +193,11 @@ def collect(
     parents = _ParentSums(prepared, iterations, kept, np.any(significant, axis=1))
     called = _Called(config, prepared, kept, levels, q, significant, parents)
     metrics = [_metric_result(number, called) for number in range(len(config.metric))]
-    shown = says_more(metrics[0].label)
+    shown_in = np.sum([says_more(one.label) for one in metrics], axis=0)
     same_as = same_examples(
-        kept.keys, kept.sums, significant[:, 0], shown, levels, prepared, work, engine
+        kept.keys, kept.sums, np.any(significant, axis=1), shown_in, levels, prepared, work, engine
     )
-    return Results(kept.keys, levels, kept.sums, prepared.space, metrics, same_as, saved)
+    return Results(kept.keys, levels, kept.sums, prepared.space, metrics, same_as, saved, tally)
 
 
 def collect_given(
@@ -170,8 +213,9 @@ def collect_given(
     A slice that is too small to be tested, or has no example, has p = 1 and a reason. Slices are not
     held against each other: there are no labels, and none counts as another's duplicate.
     """
-    kept, q = _load(config, prepared, searched, keep_all=True, keep_small=True)
+    kept, q, _ = _load(config, prepared, searched, keep_all=True, keep_small=True)
     kept, q = _with_empty(kept, q, prepared.lattice.singleton_keys())
+    tally = Tally.of(kept.reason, kept.method)
     significant = q <= config.used_alpha
     parents = _ParentSums(prepared, iterations, kept, np.zeros(kept.keys.size, bool))
     levels = np.ones(kept.keys.size, np.int64)
@@ -182,11 +226,15 @@ def collect_given(
         measured.parent[:] = 0
         # Some metrics have a value by convention where there is no example.
         empty = measured.reason == NO_EXAMPLES
-        for values in (measured.value, measured.delta, measured.low, measured.high):
+        for values in (
+            *(measured.value, measured.value_low, measured.value_high),
+            *(measured.delta, measured.low, measured.high),
+        ):
             values[empty] = np.nan
     predicates = prepared.given.membership.predicates if prepared.given is not None else ()
     sizes = np.array([len(conditions) for conditions in predicates], np.int64)
-    return Results(kept.keys, sizes, kept.sums, prepared.space, metrics, kept.keys.copy(), "tested")
+    own = kept.keys.copy()
+    return Results(kept.keys, sizes, kept.sums, prepared.space, metrics, own, "tested", tally)
 
 
 def _with_empty(
@@ -227,8 +275,8 @@ def _load(
     *,
     keep_all: bool,
     keep_small: bool = False,
-) -> tuple[_Kept, NDArray[np.float64]]:
-    """Return the slices that may be reported, and their q-values [slices, metrics].
+) -> tuple[_Kept, NDArray[np.float64], Tally]:
+    """Return the slices that may be reported, their q-values [slices, metrics], and the tally.
 
     Slices too small to be tested are kept where they are asked for, with p and q NaN.
 
@@ -238,6 +286,8 @@ def _load(
     lattice, columns, metrics = prepared.lattice, prepared.space.columns, len(config.metric)
     correction = config.used_correction
     pieces: list[_Kept] = []
+    nothing = np.zeros((0, metrics), np.int8)
+    tally = Tally.of(nothing, nothing)
     for batch in parts_of(searched.parts):
         each = {
             name: np.stack([part_column(batch, name, i) for i in range(metrics)], axis=1)
@@ -245,16 +295,18 @@ def _load(
         }
         sums = np.stack([batch.column(f"c{i}").to_numpy() for i in range(columns)], axis=1)
         piece = _Kept(batch.column("key").to_numpy(), sums, **each)
-        wanted = ~np.isnan(piece.p[:, 0]) | keep_small
+        is_large = ~np.isnan(piece.p[:, 0])
+        tally += Tally.of(piece.reason[is_large], piece.method[is_large])
+        wanted = is_large | keep_small
         if not keep_all and correction not in ("bh", "by"):
             first = lattice.cross_sizes(piece.keys) == 1
             wanted &= (piece.p <= config.used_alpha).any(axis=1) | first
         pieces.append(piece.take(np.flatnonzero(wanted)))
     if not pieces:
         empty = np.zeros((0, metrics))
-        codes = empty.astype(np.int8)
         sums = np.zeros((0, columns), np.int64)
-        return _Kept(np.zeros(0, np.int64), sums, empty, empty, codes, codes, empty), empty
+        kept = _Kept(np.zeros(0, np.int64), sums, empty, empty, nothing, nothing, empty)
+        return kept, empty, tally
     kept = _Kept(
         *(np.concatenate([getattr(piece, one.name) for piece in pieces]) for one in fields(_Kept))
     )
@@ -265,7 +317,7 @@ def _load(
         tested = ~np.isnan(kept.p[:, i])
         p, least = kept.p[tested, i], kept.least[tested, i]
         q[tested, i] = adjusted(p, levels[tested], tests, correction, len(tests), least)
-    return kept, q
+    return kept, q, tally
 
 
 class _ParentSums:
@@ -355,6 +407,8 @@ def _metric_result(number: int, called: _Called) -> MetricResult:
         complement = np.full(value.shape, np.nan)
     else:
         complement = own.complement(kept.sums, totals, space)
+    # A formula may give an interval where the metric has no value.
+    low, high = (np.where(np.isnan(delta), np.nan, end) for end in (low, high))
     label, parent, p_refine = _labels(number, called, delta)
     return MetricResult(
         own.name,
@@ -364,6 +418,7 @@ def _metric_result(number: int, called: _Called) -> MetricResult:
         delta,
         low,
         high,
+        *stretched_interval(own, kept.sums, totals, space, stretch),
         stretch,
         kept.p[:, number],
         called.q[:, number],
@@ -385,6 +440,34 @@ def _intervals(
         some = slice(begin, begin + _SLICES_AT_A_TIME)
         low[some], high[some] = own.delta_interval(sums[some], totals, space, CONFIDENCE)
     return low, high
+
+
+def stretched_interval(
+    own: Metric,
+    sums: NDArray[np.int64],
+    totals: NDArray[np.int64],
+    space: StatisticSpace,
+    stretch: NDArray[np.float64],
+    *,
+    old: bool = False,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the intervals (low, high) [slices] of the values, some slices at a time.
+
+    Parameters
+    ----------
+    sums : int64 [slices, columns]
+    totals : int64 [columns] of all examples
+    stretch : float64 [slices] how much wider the intervals are than for independent examples; NaN
+        where that is not known
+    old : of the old model
+    """
+    low, high = np.empty(len(sums)), np.empty(len(sums))
+    for begin in range(0, len(sums), _SLICES_AT_A_TIME):
+        some = slice(begin, begin + _SLICES_AT_A_TIME)
+        value = own.value(sums[some], space, old=old)
+        ends = own.value_interval(sums[some], totals, space, CONFIDENCE, old=old)
+        low[some], high[some] = (value + stretch[some] * (end - value) for end in ends)
+    return np.maximum(low, own.range[0]), np.minimum(high, own.range[1])
 
 
 def _labels(
@@ -444,22 +527,3 @@ def _labels(
         refines = (worst_p < REFINE_P) & (margin >= REFINE_MARGIN)
         label[mine] = np.where(~below, NEW, np.where(refines, REFINES, INHERITED))
     return label, best, p_refine
-
-
-def report_order(results: Results, config: RunConfig) -> NDArray[np.int64]:
-    """Return the slices to report, the worst first.
-
-    These are the significant slices of the first metric that are *new* or *refine*, each set of
-    examples once, by the confidence bound of the delta that is nearer to no difference: slices
-    that are surely bad come before slices that may be very bad.
-    """
-    first = results.metrics[0]
-    own = metric(config.metric[0])
-    shown = says_more(first.label)
-    shown &= results.same_as == results.keys
-    chosen = np.flatnonzero(shown)
-    upward = np.where(first.delta[chosen] > 0, first.low[chosen], -first.high[chosen])
-    worse = (first.delta[chosen] > 0) != own.higher_is_better
-    # With --alternative both the worse slices come first.
-    order = np.lexsort((results.keys[chosen], results.levels[chosen], -upward, ~worse))
-    return chosen[order]

@@ -62,6 +62,9 @@ class Retested:
         if groups is not None:
             few = groups < LEAST_GROUPS
             for number in metrics:
+                method = columns[f"method{number}"]
+                by_groups = np.where(method == base.BOOTSTRAP_ROWS, base.BOOTSTRAP_GROUPS, method)
+                columns[f"method{number}"] = by_groups.astype(np.int8)
                 columns[f"p{number}"] = np.where(few, 1.0, columns[f"p{number}"])
                 for name, code in (("reason", base.FEW_GROUPS), ("method", 0)):
                     column = columns[f"{name}{number}"]

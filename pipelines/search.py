@@ -18,9 +18,11 @@ from slicebeam.pipelines.explain import explain
 from slicebeam.pipelines.iterations import Iterations
 from slicebeam.pipelines.lock_files import LostLockError
 from slicebeam.pipelines.preparation import prepare
-from slicebeam.pipelines.results import collect, report_order
+from slicebeam.pipelines.report_order import Reported, report_order
+from slicebeam.pipelines.results import collect
 from slicebeam.pipelines.run_config import Config
 from slicebeam.pipelines.since import compare_runs
+from slicebeam.pipelines.slice_lookup import check_slice_text, find_slice_key
 from slicebeam.pipelines.slices_table import SliceNames, write_slices
 from slicebeam.pipelines.stage import Stage
 from slicebeam.pipelines.work_folder import WorkFolder
@@ -30,9 +32,6 @@ from slicebeam.transforms.storage import StoragePath, make_folder, storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
 
     from slicebeam.pipelines.changelist import SearchChangeList
     from slicebeam.pipelines.config import SearchConfig
@@ -90,7 +89,7 @@ class Steps(Generic[Config]):
     iterations : counts and tests the slices
     collect : returns what was found
     names : tells how the slices are called
-    order : returns the positions of the slices to report, the significant ones first
+    order : returns the slices to report, of each metric the significant ones first
     further : what is published besides; None for nothing
     """
 
@@ -100,7 +99,7 @@ class Steps(Generic[Config]):
     iterations: type[Iterations]
     collect: Callable[[Config, Prepared, Searched, Iterations, WorkFolder, Engine], Results]
     names: Callable[[Prepared], SliceNames]
-    order: Callable[[Results, Config], NDArray[np.int64]]
+    order: Callable[[Results, Config], Reported]
     further: Further[Config] | None = None
 
 
@@ -242,6 +241,8 @@ def run_steps(
     asked: str | None,
 ) -> Published:
     """Do what all commands do, each with its own steps, and publish what was found."""
+    if asked is not None:
+        check_slice_text(asked, config)
     with removing_new_folders(config):
         return _run_steps(
             config, steps, engine, terminal, earlier=earlier, resume=resume, asked=asked
@@ -269,15 +270,16 @@ def _run_steps(
     work.begin(config, places.files, resume=resume)
     engine.log_to(work.path / "workers.log", work.run_id, resumes=resume)
     with work, resumable(work):
-        found = find_and_publish(config, steps, places, before, work, engine, terminal, earlier)
+        found = find_and_publish(
+            config, steps, places, before, work, engine, terminal, earlier, asked
+        )
         try:
             work.remove()
         except EngineError as error:
             # What was found is published, which is what counts.
             terminal.note(str(error))
     *_, table, document = places.published
-    explanation = found.explanation(asked) if asked is not None else ()
-    return Published(found.changelist, document, table, explanation)
+    return Published(found.changelist, document, table, found.explanation)
 
 
 @dataclass(frozen=True)
@@ -285,7 +287,7 @@ class Described:
     """What was found, as it was published, and how a slice of it was tested."""
 
     changelist: SearchChangeList
-    explanation: Callable[[str], tuple[str, ...]]
+    explanation: tuple[str, ...] = ()
 
 
 def find_and_publish(
@@ -297,24 +299,28 @@ def find_and_publish(
     engine: Engine,
     terminal: Terminal,
     earlier: Earlier | None,
+    asked: str | None = None,
 ) -> Described:
     """Do all steps, of which those that the work folder holds are done, and publish the result.
 
     Parameters
     ----------
     before : version of each file that is replaced
+    asked : id or text of the slice whose test is explained
     """
     prepared = steps.prepare(config, places.files, work, engine, terminal.stage)
     terminal.prepared(prepared)
+    names = steps.names(prepared)
+    asked_key = None if asked is None else find_slice_key(asked, prepared, names)
     iterations = steps.iterations(
         config, prepared, work, engine, terminal.progress, terminal.recorded
     )
     searched = iterations.search()
     terminal.stage(Stage("describing what was found"))
     results = steps.collect(config, prepared, searched, iterations, work, engine)
-    names = steps.names(prepared)
     order = steps.order(results, config)
-    called = order[results.metrics[0].significant[order]]
+    called = order.by_metric[0]
+    called = called[results.metrics[0].significant[called]]
     # Both are complete before either appears, and the document names its table's hash.
     with published_together(places.published, before, writer()) as (*others, table, document):
         with ThreadPoolExecutor(1) as aside:
@@ -340,9 +346,10 @@ def find_and_publish(
             changelist = steps.further.write(config, prepared, changelist, others, work, engine)
         document.write(changelist.to_json().encode("utf-8"))
         work.check(at_once=True)
-    return Described(
-        changelist, lambda asked: explain(asked, config, prepared, searched, results, names)
-    )
+    if asked is None:
+        return Described(changelist)
+    explained = explain(asked, asked_key, config, prepared, searched, results, names)
+    return Described(changelist, explained)
 
 
 def _same(one: StoragePath, other: StoragePath) -> bool:

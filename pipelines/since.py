@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,19 +13,21 @@ from slicebeam.metrics.registry import metric
 from slicebeam.pipelines import changelist as doc
 from slicebeam.pipelines.changelist_discovery import PredicateDefinition
 from slicebeam.pipelines.changelist_files import TABLE
-from slicebeam.pipelines.changelist_parts import Estimate, Predicate
+from slicebeam.pipelines.changelist_parts import Predicate
+from slicebeam.pipelines.document import shown
 from slicebeam.pipelines.earlier_run import Measured
 from slicebeam.pipelines.results import CONFIDENCE
+from slicebeam.pipelines.since_overall import overall_since, tested_difference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.difference import Difference
     from slicebeam.metrics.multiplicity import Correction
     from slicebeam.pipelines.earlier_run import Earlier
-    from slicebeam.pipelines.results import Results
+    from slicebeam.pipelines.results import MetricResult, Results
     from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.slices_table import SliceNames
 
@@ -35,34 +37,47 @@ _MOST_NAMED = 5
 _WITHIN: dict[Correction, Correction] = {"fdr-level": "bh", "fwer-tarone": "fwer-level"}
 
 
-def _of_results(results: Results, names: SliceNames) -> Measured:
-    first = results.metrics[0]
+def _of_results(results: Results, measured: MetricResult, ids: NDArray[np.str_]) -> Measured:
     return Measured(
-        names.ids(results.keys).to_numpy(zero_copy_only=False).astype(str),
+        ids,
         results.sizes,
-        first.value,
-        first.delta,
-        first.low,
-        first.high,
-        first.q,
-        first.significant,
+        measured.value,
+        measured.value_low,
+        measured.value_high,
+        measured.delta,
+        measured.low,
+        measured.high,
+        measured.q,
+        measured.significant,
     )
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """The slices of both runs: positions in each, and the test of their difference [matched]."""
+class _Tested(NamedTuple):
+    """The differences of a number between the slices of two runs, corrected [matched]."""
 
-    now: NDArray[np.int64]
-    then: NDArray[np.int64]
-    difference: Difference
+    found: Difference
     q: NDArray[np.float64]
     significant: NDArray[np.bool_]
 
     @property
     def tests(self) -> int:
         """How many slices were compared."""
-        return int(np.count_nonzero(~np.isnan(self.difference.p)))
+        return int(np.count_nonzero(~np.isnan(self.found.p)))
+
+    def worse(self, name: str) -> NDArray[np.bool_]:
+        """Return which differences are for the worse [matched], significant or not."""
+        worse: NDArray[np.bool_] = (self.found.value > 0) != metric(name).higher_is_better
+        return worse
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """The slices of both runs: positions in each, and the tests of their differences [matched]."""
+
+    now: NDArray[np.int64]
+    then: NDArray[np.int64]
+    delta: _Tested
+    value: _Tested
 
 
 def compare_runs(
@@ -72,45 +87,81 @@ def compare_runs(
     results: Results,
     names: SliceNames,
 ) -> doc.Since:
-    """Return what changed since an earlier run.
+    """Return what changed since an earlier run, by each metric that both runs measured.
 
-    A slice is compared where both runs tested it: the difference of its two deltas, corrected for
-    all slices that are compared.
+    A slice is compared where both runs tested it: the difference of its two deltas and that of its
+    two values, each corrected for all slices that are compared.
     """
-    now, then = _of_results(results, names), earlier.measured
-    compared = _compared(config, now, then)
-    own = metric(config.metric[0])
-    worse = (compared.difference.value > 0) != own.higher_is_better
-    changed = {
-        "worse": compared.significant & worse,
-        "better": compared.significant & ~worse,
+    ids = names.ids(results.keys).to_numpy(zero_copy_only=False).astype(str)
+    by_name = {measured.name: measured for measured in results.metrics}
+    listings, counts = [], []
+    for name, then in earlier.measured.items():
+        now = _of_results(results, by_name[name], ids)
+        compared = _compared(config, now, then)
+        listings.append(_Listing(config, earlier, document, name, now, compared))
+        counts.append(_counts(name, compared, listings[-1]))
+    overall = overall_since(config, earlier.document, document, earlier.measured)
+    # Of many metrics each has its share of what is listed.
+    most = -(-MOST_LISTED // len(listings))
+    slices = [one for listing in listings for one in listing.slices(results, names, most)]
+    total = {
+        field: sum(getattr(one, field) for one in counts)
+        for field in ("compared", "new", "gone", "worse", "better")
     }
-    listing = _Listing(config, earlier, document, now, compared, worse)
-    slices = listing.slices(results, names)
-    counts = {name: int(np.count_nonzero(mask)) for name, mask in changed.items()}
-    counts |= {status: listing.count(status) for status in ("new", "gone")}
-    date = f"{earlier.document.created_at:%Y-%m-%d %H:%M} UTC"
-    summary = (
-        f"Since {date}: {counts['new']:,} new, {counts['gone']:,} gone, {counts['worse']:,} worse, "
-        f"{counts['better']:,} better; {compared.tests:,} slices compared."
-    )
     return doc.Since(
         uri=earlier.uri,
         changelist_id=earlier.document.changelist_id,
         created_at=earlier.document.created_at,
         n=earlier.document.dataset.n,
         read_from="slices.parquet" if earlier.has_all else "changelist.json",
-        metric=config.metric[0],
-        summary=summary,
-        compared=compared.tests,
-        corrected_for=_sentence(config, compared.tests),
-        new=counts["new"],
-        gone=counts["gone"],
-        worse=counts["worse"],
-        better=counts["better"],
-        warnings=tuple(_warnings(config, earlier, document, listing)),
-        slices=slices,
+        metric=counts[0].metric,
+        summary=_summary(earlier, overall, counts),
+        overall=overall,
+        metrics=tuple(counts),
+        corrected_for=_sentence(config, counts),
+        warnings=tuple(_all_warnings(config, earlier, document, listings, overall, counts)),
+        slices=tuple(slices[:MOST_LISTED]),
+        **total,
     )
+
+
+def _counts(name: str, compared: _Compared, listing: _Listing) -> doc.MetricSince:
+    worse, value_worse = (one.worse(name) for one in (compared.delta, compared.value))
+    changed, value_changed = compared.delta.significant, compared.value.significant
+    return doc.MetricSince(
+        metric=name,
+        compared=compared.delta.tests,
+        new=listing.count("new"),
+        gone=listing.count("gone"),
+        worse=int(np.count_nonzero(changed & worse)),
+        better=int(np.count_nonzero(changed & ~worse)),
+        value_compared=compared.value.tests,
+        value_worse=int(np.count_nonzero(value_changed & value_worse)),
+        value_better=int(np.count_nonzero(value_changed & ~value_worse)),
+    )
+
+
+def _summary(
+    earlier: Earlier,
+    overall: Sequence[doc.OverallSince],
+    counts: Sequence[doc.MetricSince],
+) -> str:
+    """Return what changed in plain words: the metrics over all examples, then the slices."""
+    date = f"{earlier.document.created_at:%Y-%m-%d %H:%M} UTC"
+    changed = {"degraded": "significantly worse", "improved": "significantly better"}
+    parts = []
+    for one, count in zip(overall, counts, strict=True):
+        own, change = metric(one.metric), one.value_change
+        called = "not tested"
+        if change is not None:
+            called = changed.get(change.direction, "the same")
+            called = called if change.significant else "no significant change"
+        parts.append(
+            f"{own.title} {shown(own, one.then.value)} → {shown(own, one.now.value)} ({called}); "
+            f"slices: {count.new:,} new, {count.gone:,} gone, {count.worse:,} worse, "
+            f"{count.better:,} better; {count.compared:,} slices compared."
+        )
+    return f"Since {date}: {' '.join(parts)}"
 
 
 def _compared(config: RunConfig, now: Measured, then: Measured) -> _Compared:
@@ -118,26 +169,46 @@ def _compared(config: RunConfig, now: Measured, then: Measured) -> _Compared:
     smallest = config.used_min_slice_size
     large = (now.n[at_now] >= smallest) & (then.n[at_then] >= smallest)
 
-    def estimates(one: Measured, at: NDArray[np.int64]) -> tuple[NDArray[np.float64], ...]:
-        return tuple(
-            np.where(large, values[at], np.nan) for values in (one.delta, one.low, one.high)
-        )
+    def compared(value: str, low: str, high: str) -> _Tested:
+        def estimates(one: Measured, at: NDArray[np.int64]) -> tuple[Any, Any, Any]:
+            columns = (getattr(one, name)[at] for name in (value, low, high))
+            first, second, third = (np.where(large, column, np.nan) for column in columns)
+            return first, second, third
 
-    delta_now, low_now, high_now = estimates(now, at_now)
-    delta_then, low_then, high_then = estimates(then, at_then)
-    found = difference(
-        (delta_now, low_now, high_now), (delta_then, low_then, high_then), CONFIDENCE
+        found = difference(estimates(now, at_now), estimates(then, at_then), CONFIDENCE)
+        return _tested(config, found)
+
+    return _Compared(
+        at_now,
+        at_then,
+        compared("delta", "low", "high"),
+        compared("value", "value_low", "value_high"),
     )
+
+
+def _tested(config: RunConfig, found: Difference) -> _Tested:
     tested = np.flatnonzero(~np.isnan(found.p))
     q = np.full(found.p.shape, np.nan)
     # One family: a slice is compared whatever was significant, so that nothing selected it.
     correction = _WITHIN.get(config.used_correction, config.used_correction)
     ones = np.ones(tested.size, np.int64)
     q[tested] = adjusted(found.p[tested], ones, (tested.size,), correction, 1)
-    return _Compared(at_now, at_then, found, q, q <= config.used_alpha)
+    return _Tested(found, q, q <= config.used_alpha)
 
 
-def _sentence(config: RunConfig, tests: int) -> str:
+def _sentence(config: RunConfig, counts: Sequence[doc.MetricSince]) -> str:
+    text = _sentence_of_slices(config, counts[0].compared)
+    if config.used_correction == "none":
+        return text
+    if len(counts) > 1:
+        text += f" Each of the {len(counts)} metrics has its own correction, over its own slices."
+    return (
+        f"{text} The changes of values are corrected alike, apart from those of deltas; those over all "
+        "examples by Holm's method."
+    )
+
+
+def _sentence_of_slices(config: RunConfig, tests: int) -> str:
     correction = _WITHIN.get(config.used_correction, config.used_correction)
     if correction == "none":
         return "Exploratory: nothing was corrected for having compared many slices."
@@ -153,29 +224,54 @@ def _sentence(config: RunConfig, tests: int) -> str:
     )
 
 
+def _reported(document: doc.SearchChangeList, name: str) -> dict[str, doc.Slice]:
+    """Return the slices that a document reports for a metric, by their ids."""
+    is_primary = name == next(one.key for one in document.metrics if one.primary)
+    reported = {}
+    for one in document.slices:
+        places = {change.metric: change.place for change in one.changes}
+        # Documents of earlier versions, and slices that a person added, have no places.
+        if places.get(name) is not None or (is_primary and not any(places.values())):
+            reported[one.slice_id] = one
+    return reported
+
+
 class _Listing:
-    """The slices that the document lists: which, in which order, and what it says of each."""
+    """The slices that the document lists by a metric: which, in which order, and what it says of each."""
 
     def __init__(
         self,
         config: RunConfig,
         earlier: Earlier,
         document: doc.SearchChangeList,
+        metric_name: str,
         now: Measured,
         compared: _Compared,
-        worse: NDArray[np.bool_],
     ) -> None:
         self.config, self.earlier, self.document = config, earlier, document
-        self.now, self.then, self.compared, self.worse = now, earlier.measured, compared, worse
-        self.reported_now = {one.slice_id: one for one in document.slices}
-        self.reported_then = {one.slice_id: one for one in earlier.document.slices}
-        changed = np.flatnonzero(compared.significant)
-        changed_ids = now.ids[compared.now[changed]].tolist()
-        self.changed = dict(zip(changed_ids, changed.tolist(), strict=True))
-        wanted = list(dict.fromkeys([*self.changed, *self.reported_now, *self.reported_then]))
+        self.metric, self.now, self.then = metric_name, now, earlier.measured[metric_name]
+        self.compared = compared
+        self.worse, self.value_worse = (
+            one.worse(metric_name) for one in (compared.delta, compared.value)
+        )
+        self.reported_now = _reported(document, metric_name)
+        self.reported_then = _reported(earlier.document, metric_name)
+        self.changed, self.value_changed = (
+            self._changed(one) for one in (compared.delta, compared.value)
+        )
+        wanted = list(
+            dict.fromkeys(
+                [*self.changed, *self.value_changed, *self.reported_now, *self.reported_then]
+            )
+        )
         self.at_now, self.at_then = (_positions(one.ids, wanted) for one in (now, self.then))
         self.status = {one: self._status(one) for one in wanted}
         self.unmatched = [one for one in self.reported_then if one not in self.at_now]
+
+    def _changed(self, tested: _Tested) -> dict[str, int]:
+        changed = np.flatnonzero(tested.significant)
+        ids = self.now.ids[self.compared.now[changed]].tolist()
+        return dict(zip(ids, changed.tolist(), strict=True))
 
     def count(self, status: str) -> int:
         """Return how many slices have a status."""
@@ -191,22 +287,24 @@ class _Listing:
             return "gone"
         return "stays" if now and then else "neither"
 
-    def slices(self, results: Results, names: SliceNames) -> tuple[doc.SinceSlice, ...]:
+    def slices(self, results: Results, names: SliceNames, most: int) -> tuple[doc.SinceSlice, ...]:
         """Return what changed, the worst first, then what is new, gone, better and the same."""
-        found = self.compared.difference
         places = np.full(self.now.ids.size, -1, np.int64)
         places[self.compared.now] = np.arange(self.compared.now.size)
 
         def rank(slice_id: str) -> tuple[int, float, str]:
-            at = self.changed.get(slice_id)
-            kind = {"new": 1, "gone": 2}.get(self.status[slice_id], 4)
+            at, value_at = self.changed.get(slice_id), self.value_changed.get(slice_id)
+            kind = {"new": 1, "gone": 2}.get(self.status[slice_id], 6)
             p = 1.0
+            if value_at is not None:
+                kind = min(kind, 4 if self.value_worse[value_at] else 5)
+                p = float(self.compared.value.found.p[value_at])
             if at is not None:
                 kind = 0 if self.worse[at] else min(kind, 3)
-                p = float(found.p[at])
+                p = float(self.compared.delta.found.p[at])
             return kind, p, slice_id
 
-        wanted = sorted(self.status, key=rank)[:MOST_LISTED]
+        wanted = sorted(self.status, key=rank)[:most]
         unnamed = [
             one for one in wanted if one not in self.reported_now and one not in self.reported_then
         ]
@@ -232,20 +330,19 @@ class _Listing:
             )
         at_now, at_then = self.at_now.get(slice_id), self.at_then.get(slice_id)
         facts: dict[str, Any] = {}
-        if place >= 0 and not np.isnan(self.compared.difference.p[place]):
-            value, low, high, p = (float(one[place]) for one in self.compared.difference)
-            changed = bool(self.compared.significant[place])
-            direction = "degraded" if self.worse[place] else "improved"
-            facts = {
-                "difference": Estimate(value=value, lo=low, hi=high, confidence=CONFIDENCE),
-                "p_value": p,
-                "p_adjusted": float(self.compared.q[place]),
-                "significant": changed,
-                "direction": direction if value else "none",
+        delta, value = self.compared.delta, self.compared.value
+        if place >= 0 and not np.isnan(delta.found.p[place]):
+            facts = vars(tested_difference(self.config, self.metric, delta.found, delta.q, place))
+        if place >= 0 and not np.isnan(value.found.p[place]):
+            facts = facts | {
+                "value_change": tested_difference(
+                    self.config, self.metric, value.found, value.q, place
+                )
             }
         return doc.SinceSlice(
             slice_id=slice_id,
             name=name,
+            metric=self.metric,
             predicate=predicate,
             status=self.status[slice_id],
             now=None if at_now is None else self.now.moment(at_now),
@@ -286,6 +383,38 @@ def _positions(ids: NDArray[np.str_], wanted: list[str]) -> dict[str, int]:
     at = order[np.minimum(np.searchsorted(ids, wanted, sorter=order), ids.size - 1)]
     found = zip(wanted, at.tolist(), (ids[at] == np.array(wanted)).tolist(), strict=True)
     return {one: place for one, place, is_there in found if is_there}
+
+
+def _all_warnings(
+    config: RunConfig,
+    earlier: Earlier,
+    document: doc.SearchChangeList,
+    listings: Sequence[_Listing],
+    overall: Sequence[doc.OverallSince],
+    counts: Sequence[doc.MetricSince],
+) -> Iterator[str]:
+    """Yield what is not compared, and what to be careful about."""
+    then = [one.key for one in earlier.document.metrics]
+    for when, missing in (
+        ("then", [name for name in config.metric if name not in then]),
+        ("now", [name for name in then if name not in config.metric]),
+    ):
+        if missing:
+            yield f"Not compared, since it was not measured {when}: {', '.join(missing)}."
+    for one in overall:
+        if one.reason is not None:
+            yield (
+                f"Whether {one.metric} over all examples changed could not be tested: {one.reason}."
+            )
+    for count in counts:
+        if not count.compared:
+            yield f"No slice could be compared by {count.metric}."
+        elif not count.value_compared:
+            yield (
+                f"The values of slices by {count.metric} could not be compared: the earlier run, or this "
+                "one, has no intervals of them."
+            )
+    yield from _warnings(config, earlier, document, listings[0])
 
 
 def _warnings(

@@ -34,6 +34,8 @@ SCHEMA = pa.schema(
         ("share", pa.float64()),
         ("metric", pa.string()),
         ("value", pa.float64()),
+        ("value_low", pa.float64()),
+        ("value_high", pa.float64()),
         ("reference", pa.float64()),
         ("complement", pa.float64()),
         ("delta", pa.float64()),
@@ -72,10 +74,18 @@ class SliceNames:
 
         Key 0, no slice, has none.
         """
-        sums = self._hashes[self.lattice.digits(keys)].sum(axis=1, dtype=np.uint64)
-        digits = splitmix64(sums).astype(">u8").tobytes().hex().encode("ascii")
+        digits = self._numbers(keys).astype(">u8").tobytes().hex().encode("ascii")
         texts = np.frombuffer(digits, dtype="S16").astype(str)
         return pa.array(texts, pa.string(), mask=keys == 0)
+
+    def has_id(self, keys: Keys, slice_id: str) -> NDArray[np.bool_]:
+        """Return which slices [slices] have an id, given as its 16 hexadecimal digits."""
+        found: NDArray[np.bool_] = self._numbers(keys) == np.uint64(int(slice_id, 16))
+        return found
+
+    def _numbers(self, keys: Keys) -> NDArray[np.uint64]:
+        sums = self._hashes[self.lattice.digits(keys)].sum(axis=1, dtype=np.uint64)
+        return splitmix64(sums)
 
     def texts(self, keys: Keys) -> pa.Array:
         """Return the predicates [slices] as a reader would say them."""
@@ -117,6 +127,8 @@ def _table(
         "share": pa.array(sizes / rows),
         "metric": pa.array([measured.name] * keys.size, pa.string()),
         "value": _floats(measured.value[part]),
+        "value_low": _floats(measured.value_low[part]),
+        "value_high": _floats(measured.value_high[part]),
         "reference": _floats(measured.reference[part]),
         "complement": _floats(measured.complement[part]),
         "delta": _floats(delta),

@@ -7,11 +7,12 @@ import os
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.changelist_parts import Estimate
 from slicebeam.pipelines.discovery.terminal import found_lines
+from slicebeam.pipelines.since_overall import overall_json, overall_text
 from slicebeam.pipelines.stage import Stage
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from slicebeam.pipelines.changelist import Change, SearchChangeList, Since, Slice
+    from slicebeam.pipelines.changelist import Change, SearchChangeList, Since, SinceSlice, Slice
     from slicebeam.pipelines.data_config import DataConfig
     from slicebeam.pipelines.event_log import EventLog
     from slicebeam.pipelines.iterations import IterationRecord, Progress
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.search import Published
 
 MOST_ROWS = 12
+# Of several metrics each has a table: so many rows in all, and at least so many each.
+MOST_ROWS_IN_ALL = 24
+LEAST_ROWS = 4
 MOST_COVERING = 5
 MOST_CHANGES = 10
 _LINE_SECONDS = 10.0
@@ -201,11 +205,27 @@ def summary_json(published: Published) -> dict[str, Any]:
         "examples": document.dataset.n,
         "tested": sum(document.testing.tested_per_level),
         "significant": document.testing.significant,
+        "degraded": document.testing.degraded,
+        "metrics": [
+            {
+                "metric": one.metric,
+                "value": change.after.value,
+                "reference": _reference(change),
+                "tested": one.tested,
+                "significant": one.significant,
+                "degraded": one.degraded,
+                "reported": one.reported,
+                "blind": one.blind,
+            }
+            for one, change in zip(document.testing.metrics, document.global_, strict=False)
+        ],
         "expected_false": document.testing.expected_false,
         "reported": document.search.reported,
         "strategy": document.search.strategy,
         "left_out": {column.name: column.reason for column in document.dataset.left_out},
-        "worst": [_slice_json(one) for one in document.slices[:MOST_ROWS]],
+        "worst": [
+            _slice_json(one, change) for table in _tables(document) for one, change in table.rows
+        ],
         "warnings": list(document.testing.warnings),
         "explanation": list(published.explanation),
     } | ({} if document.since is None else {"since": _since_json(document.since)})
@@ -215,11 +235,17 @@ def _since_json(since: Since) -> dict[str, Any]:
     names = ("summary", "changelist_id", "uri", "compared", "new", "gone", "worse", "better")
     facts: dict[str, Any] = {name: getattr(since, name) for name in names}
     facts["warnings"] = list(since.warnings)
+    facts["overall"] = [overall_json(one) for one in since.overall]
+    facts["metrics"] = [one.model_dump(mode="json") for one in since.metrics]
     facts["slices"] = [
         {
             "slice_id": one.slice_id,
             "slice": one.name,
+            "metric": one.metric,
             "status": one.status,
+            "value": None if one.now is None else one.now.value,
+            "value_then": None if one.then is None else one.then.value,
+            "value_significant": one.value_change is not None and one.value_change.significant,
             "delta": None if one.now is None else one.now.delta.value,
             "delta_then": None if one.then is None else one.then.delta.value,
             "difference": None if one.difference is None else one.difference.value,
@@ -232,8 +258,8 @@ def _since_json(since: Since) -> dict[str, Any]:
     return facts
 
 
-def _slice_json(one: Slice) -> dict[str, Any]:
-    change = one.changes[0]
+def _slice_json(one: Slice, change: Change) -> dict[str, Any]:
+    label = change.label or (one.refinement.label if one.refinement else None)
     delta = change.delta or Estimate()
     return {
         "slice_id": one.slice_id,
@@ -248,7 +274,7 @@ def _slice_json(one: Slice) -> dict[str, Any]:
         "p_value": change.p_value,
         "q_value": change.p_adjusted,
         "significant": change.significant,
-        "label": one.refinement.label if one.refinement else None,
+        "label": label,
         "phrases": [phrase.text for phrase in one.found.phrases] if one.found else [],
         "rank": one.rank,
         "explained": one.explained,
@@ -282,12 +308,11 @@ def show_slices(document: SearchChangeList, explanation: Sequence[str] = ()) -> 
     console = console_of_stdout()
     console.print()
     console.print(document.summary, markup=False)
-    if document.slices:
+    for table in _tables(document):
         console.print()
-        console.print(_table(document, wide=console.width >= WIDE))
-        rest = document.search.reported - MOST_ROWS
-        if rest > 0:
-            console.print(f"and {rest:,} more", markup=False)
+        console.print(_table(table, document, wide=console.width >= WIDE))
+        if table.rest > 0:
+            console.print(f"and {table.rest:,} more", markup=False)
     cover = sorted((one for one in document.slices if one.rank), key=lambda one: one.rank or 0)
     if cover:
         console.print(
@@ -312,13 +337,46 @@ def show_slices(document: SearchChangeList, explanation: Sequence[str] = ()) -> 
         console.print()
 
 
-def _table(document: SearchChangeList, *, wide: bool) -> Any:
+class _Rows(NamedTuple):
+    """What is shown of a metric: slices with its change on each, and how many more there are."""
+
+    metric: str
+    rows: list[tuple[Slice, Change]]
+    rest: int
+
+
+def _tables(document: SearchChangeList) -> list[_Rows]:
+    """Return what is shown of each metric that has something, the worst slices first."""
+    if not document.slices:
+        return []
+    tests = document.testing.metrics
+    if len(tests) < 2:
+        # Also of documents of earlier versions, which report by the first metric.
+        rows = [(one, one.changes[0]) for one in document.slices[:MOST_ROWS]]
+        return [_Rows(rows[0][1].metric, rows, document.search.reported - MOST_ROWS)]
+    with_rows = [one for one in tests if one.reported]
+    most = min(MOST_ROWS, max(LEAST_ROWS, MOST_ROWS_IN_ALL // max(len(with_rows), 1)))
+    tables = []
+    for one in with_rows:
+        placed = [
+            (change.place, each, change)
+            for each in document.slices
+            for change in each.changes
+            if change.metric == one.metric and change.place is not None
+        ]
+        placed.sort(key=lambda row: row[0])
+        shown = [(each, change) for _, each, change in placed[:most]]
+        tables.append(_Rows(one.metric, shown, one.reported - len(shown)))
+    return tables
+
+
+def _table(shown: _Rows, document: SearchChangeList, *, wide: bool) -> Any:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     baseline = document.comparison.kind == "baseline"
-    headers = ["n", document.metrics[0].key, *(["was"] if baseline else []), "delta"]
+    headers = ["n", shown.metric, *(["was"] if baseline else []), "delta"]
     if wide:
         headers += ["95% interval", "q"]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -326,14 +384,15 @@ def _table(document: SearchChangeList, *, wide: bool) -> Any:
         table.add_column(header, justify="right", no_wrap=True)
     # Last, so that it has all the width that the numbers leave.
     table.add_column("slice", overflow="fold")
-    for one in document.slices[:MOST_ROWS]:
-        change = one.changes[0]
+    for one, change in shown.rows:
         cells = [f"{one.size.n:,}", _number(change.after.value)]
         cells += [_number(_reference(change))] if baseline else []
         delta = change.delta or Estimate()
         cells.append(_signed(delta.value))
         if wide:
-            cells.append(f"{_signed(delta.lo)} … {_signed(delta.hi)}")
+            has_interval = delta.lo is not None or delta.hi is not None
+            interval = f"{_signed(delta.lo)} … {_signed(delta.hi)}"
+            cells.append(interval if has_interval else "")
             cells.append("" if change.p_adjusted is None else f"{change.p_adjusted:.1e}")
         table.add_row(*cells, Text(one.name), style=None if change.significant else "dim")
     return table
@@ -348,22 +407,46 @@ def _signed(value: float | None) -> str:
 
 
 def since_lines(document: SearchChangeList) -> list[str]:
-    """Return what changed since an earlier run: a line for each slice, the worst first."""
+    """Return what changed since an earlier run.
+
+    The metrics over all examples come first, then a line for each slice, the worst first.
+    """
     since = document.since
     if since is None:
         return []
     lines = [since.summary]
-    for one in since.slices[:MOST_CHANGES]:
-        what = {"new": ["new"], "gone": ["gone"]}.get(one.status, [])
-        if one.significant:
-            what.append("worse" if one.direction == "degraded" else "better")
-        if not what:
-            break
-        deltas = [_signed(None if at is None else at.delta.value) for at in (one.then, one.now)]
-        lines.append(
-            f"  {', '.join(what):<11} {deltas[0] or '?':>6} → {deltas[1] or '?':<6}  {one.name}"
-        )
+    lines += [f"  {overall_text(one)}" for one in since.overall]
+    named = len(since.metrics) > 1
+    most = max(LEAST_ROWS, MOST_CHANGES // max(len(since.metrics), 1))
+    for metric in [one.metric for one in since.metrics] or [since.metric]:
+        changed = [one for one in since.slices if one.metric in (metric, None)]
+        for one in changed[:most]:
+            what = _what_changed(one)
+            if not what:
+                break
+            lines.append(_since_line(one, what, f"{metric}: " if named else ""))
     return [*lines, *since.warnings, ""]
+
+
+def _what_changed(one: SinceSlice) -> list[str]:
+    words = {"degraded": "worse", "improved": "better"}
+    what = {"new": ["new"], "gone": ["gone"]}.get(one.status, [])
+    if one.significant:
+        what.append(words.get(one.direction, "changed"))
+    elif one.value_change is not None and one.value_change.significant:
+        # The slice moved with all examples, or no further from them than chance allows.
+        what.append(f"value {words.get(one.value_change.direction, 'changed')}")
+    return what
+
+
+def _since_line(one: SinceSlice, what: list[str], metric: str) -> str:
+    moments = (one.then, one.now)
+    values = [_number(None if at is None else at.value) for at in moments]
+    deltas = [_signed(None if at is None else at.delta.value) for at in moments]
+    return (
+        f"  {', '.join(what):<11} {metric}{values[0] or '?':>5} → {values[1] or '?':<5}  "
+        f"delta {deltas[0] or '?':>6} → {deltas[1] or '?':<6}  {one.name}"
+    )
 
 
 def notes(document: SearchChangeList) -> list[str]:
@@ -372,15 +455,19 @@ def notes(document: SearchChangeList) -> list[str]:
     tested = sum(testing.tested_per_level)
     smallest = testing.min_slice_size
     of = f" of at least {smallest} examples" if smallest > 1 else ""
+    tests = testing.test
+    if len(testing.metrics) > 1:
+        tests = "; ".join(f"{one.metric}: {one.test}" for one in testing.metrics)
     lines = [
-        f"{tested:,} slices{of} tested ({search.strategy}; {testing.test}).",
+        f"{tested:,} slices{of} tested ({search.strategy}; {tests}).",
         *_untested(document),
         testing.corrected_for,
     ]
     lines += testing.warnings
     if testing.expected_false is not None:
         lines.append(
-            f"If no slice differed, about {testing.expected_false:,.0f} would be called significant."
+            f"If no slice differed, about {testing.expected_false:,.0f} would be called significant"
+            f"{', over all metrics' if len(testing.metrics) > 1 else ''}."
         )
     if search.stopped == "iterations":
         lines.append("The search stopped after its iterations; more would visit further slices.")

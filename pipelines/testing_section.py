@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from slicebeam.metrics.base import METHODS
+from slicebeam.metrics.base import (
+    CONSTANT,
+    FEW_GROUPS,
+    METHODS,
+    NOT_RESAMPLED,
+    REASONS,
+    UNCHANGED,
+)
 from slicebeam.metrics.distinct_groups import ENOUGH_GROUPS
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.auc import discretisation_error
@@ -14,6 +21,7 @@ from slicebeam.metrics.slice_test import OF_CELLS
 from slicebeam.metrics.statistic_space import BUCKETS
 from slicebeam.pipelines import changelist as doc
 from slicebeam.pipelines.results import CONFIDENCE
+from slicebeam.pipelines.retested import LEAST_GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,15 +30,59 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.iterations import Searched
     from slicebeam.pipelines.preparation import Prepared
+    from slicebeam.pipelines.report_order import Reported
     from slicebeam.pipelines.results import MetricResult, Results
     from slicebeam.pipelines.run_config import RunConfig
 
 
 def testing(
-    config: RunConfig, prepared: Prepared, searched: Searched, results: Results
+    config: RunConfig,
+    prepared: Prepared,
+    searched: Searched,
+    results: Results,
+    reported: Reported,
 ) -> doc.Testing:
     """Return what was tested and how."""
-    first = results.metrics[0]
+    metrics = tuple(
+        _metric_tests(config, searched, results, number, reported.by_metric[number])
+        for number in range(len(config.metric))
+    )
+    degraded = [measured.significant & _worse(measured) for measured in results.metrics]
+    expected = None
+    if config.used_correction == "none":
+        expected = config.used_alpha * sum(searched.tested_per_level) * len(config.metric)
+    replicates = None
+    if config.draws_replicates:
+        unit: Literal["rows", "groups", "cells"] = "groups" if config.group else "rows"
+        if config.used_test in OF_CELLS:
+            unit = "cells"
+        replicates = doc.Bootstrap(
+            replicates=config.used_replicates,
+            unit=unit,
+            seed=config.seed,
+        )
+    return doc.Testing(
+        test=metrics[0].test,
+        alternative=config.alternative,
+        alpha=config.used_alpha,
+        correction=config.used_correction,
+        corrected_for=_corrected_for(config, prepared, searched),
+        confidence=CONFIDENCE,
+        bootstrap=replicates,
+        min_slice_size=config.used_min_slice_size,
+        family_size=sum(searched.tests_per_level),
+        family_per_level=searched.tests_per_level,
+        tested_per_level=searched.tested_per_level,
+        significant=int(np.count_nonzero(results.significant)),
+        degraded=int(np.count_nonzero(np.any(degraded, axis=0))),
+        metrics=metrics,
+        expected_false=expected,
+        warnings=tuple(_warnings(config, prepared, searched, results, metrics)),
+    )
+
+
+def _corrected_for(config: RunConfig, prepared: Prepared, searched: Searched) -> str:
+    """Return what the correction promises in a plain sentence, and for how many metrics."""
     alpha, family = config.used_alpha, sum(searched.tests_per_level)
     levels = len(searched.tests_per_level)
     sentences = {
@@ -49,37 +101,15 @@ def testing(
     }
     if prepared.given is not None:
         sentences = _sentences_of_check(alpha, family)
-    promise = sentences[config.used_correction]
+    text = sentences[config.used_correction]
     if config.used_correction != "none" and prepared.given is None:
-        promise += _unvisited(searched)
-    expected = alpha * sum(searched.tested_per_level) if config.used_correction == "none" else None
-    replicates = None
-    if config.draws_replicates:
-        unit: Literal["rows", "groups", "cells"] = "groups" if config.group else "rows"
-        if config.used_test in OF_CELLS:
-            unit = "cells"
-        replicates = doc.Bootstrap(
-            replicates=config.used_replicates,
-            unit=unit,
-            seed=config.seed,
+        text += _unvisited(searched)
+    if len(config.metric) > 1 and config.used_correction != "none":
+        text += (
+            f" Each of the {len(config.metric)} metrics has its own correction, over its own tests; "
+            "nothing is corrected across metrics."
         )
-    return doc.Testing(
-        test=_tests_used(config, first),
-        alternative=config.alternative,
-        alpha=alpha,
-        correction=config.used_correction,
-        corrected_for=promise,
-        confidence=CONFIDENCE,
-        bootstrap=replicates,
-        min_slice_size=config.used_min_slice_size,
-        family_size=family,
-        family_per_level=searched.tests_per_level,
-        tested_per_level=searched.tested_per_level,
-        significant=int(first.significant.sum()),
-        degraded=int((first.significant & _worse(first)).sum()),
-        expected_false=expected,
-        warnings=tuple(_warnings(config, prepared, searched, results)),
-    )
+    return text
 
 
 def _unvisited(searched: Searched) -> str:
@@ -91,6 +121,67 @@ def _unvisited(searched: Searched) -> str:
         f" The correction counts {family:,} slices: {tested:,} that were tested and, with p = 1, at "
         f"most {family - tested:,} that were not visited (an upper bound)."
     )
+
+
+def _metric_tests(
+    config: RunConfig,
+    searched: Searched,
+    results: Results,
+    number: int,
+    reported: NDArray[np.int64],
+) -> doc.MetricTests:
+    """Return how far the slices could be tested by a metric."""
+    measured, reasons = results.metrics[number], results.tally.reasons[number]
+    untested = {
+        REASONS[code]: int(reasons[code])
+        for code in range(1, len(REASONS))
+        if reasons[code] and code not in _ANSWERS
+    }
+    blind = _blind(config, searched, measured, reasons, untested)
+    return doc.MetricTests(
+        metric=measured.name,
+        test=_tests_used(config, results.tally.methods[number]),
+        tested=0 if blind else int(reasons.sum()) - sum(untested.values()),
+        untested=untested,
+        blind=blind,
+        significant=int(np.count_nonzero(measured.significant)),
+        degraded=int(np.count_nonzero(measured.significant & _worse(measured))),
+        reported=reported.size,
+    )
+
+
+# Reasons against a test that answer its question: the metric surely is not worse on the slice.
+_ANSWERS = (CONSTANT, UNCHANGED, NOT_RESAMPLED)
+
+
+def _blind(
+    config: RunConfig,
+    searched: Searched,
+    measured: MetricResult,
+    reasons: NDArray[np.int64],
+    untested: dict[str, int],
+) -> str | None:
+    """Return why no slice at all could be tested; None where some could, or none was given."""
+    most = searched.most_groups
+    if most is not None and most < LEAST_GROUPS:
+        groups = f"{most:,} group{'' if most == 1 else 's'}"
+        return f"no slice has more than {groups}, and {LEAST_GROUPS} are needed"
+    if reasons.sum() == 0:
+        if searched.strategy != "given":
+            return f"no slice has at least {config.smallest_slice_of(measured.name):,} examples"
+        return None
+    # The quick test takes examples of a group for independent: it may tell that a slice is far from
+    # significant, and does not tell which one is significant.
+    if reasons[0] or (reasons[NOT_RESAMPLED] and not reasons[FEW_GROUPS]):
+        return None
+    certain = np.isin(measured.reason, (CONSTANT, UNCHANGED)) & (measured.delta == 0)
+    if certain.any():
+        return None
+    return "; ".join(f"{_slices(count)}: {reason}" for reason, count in untested.items())
+
+
+def _slices(count: int) -> str:
+    return f"{count:,} slice{'' if count == 1 else 's'}"
 
 
 def _sentences_of_check(alpha: float, family: int) -> dict[str, str]:
@@ -109,19 +200,33 @@ def _sentences_of_check(alpha: float, family: int) -> dict[str, str]:
     }
 
 
-def _tests_used(config: RunConfig, first: MetricResult) -> str:
-    """Return the tests of the slices, the most frequent one first."""
+def _tests_used(config: RunConfig, counts: NDArray[np.int64]) -> str:
+    """Return the tests of the slices, the most frequent one first, by how often each was used."""
     if config.is_paper:
         return f"AutoSlicer's t over {config.used_replicates} Poisson replicates, uncalibrated"
-    counts = np.bincount(first.method, minlength=len(METHODS))[1:]
-    order = np.argsort(-counts, kind="stable")
-    used = [METHODS[1 + code] for code in order.tolist() if counts[code]]
+    order = np.argsort(-counts[1:], kind="stable")
+    used = [METHODS[1 + code] for code in order.tolist() if counts[1 + code]]
     return "; ".join(used) or "none: there was nothing to test"
 
 
 def _warnings(
-    config: RunConfig, prepared: Prepared, searched: Searched, results: Results
+    config: RunConfig,
+    prepared: Prepared,
+    searched: Searched,
+    results: Results,
+    metrics: tuple[doc.MetricTests, ...],
 ) -> Iterator[str]:
+    for tests in metrics:
+        few = tests.untested.get(REASONS[FEW_GROUPS], 0)
+        if tests.blind is not None:
+            yield f"No slice could be tested for {tests.metric}: {tests.blind}."
+        elif few:
+            yield (
+                f"{_slices(few)} that may be significant in {tests.metric} could not be tested, having "
+                f"fewer than {LEAST_GROUPS} groups."
+            )
+    if prepared.given is not None and not prepared.given.wanted.slices:
+        yield f"{prepared.given.wanted.uri} reports no slice: there was nothing to check."
     if prepared.given is not None and config.data == prepared.given.wanted.data:
         yield (
             "This is the data in which the slices were found: what was chosen for its p-value has a "
@@ -138,7 +243,7 @@ def _warnings(
             if config.resamples_examples
             else "."
         )
-    called = results.keys[results.metrics[0].significant]
+    called = results.keys[results.significant]
     few = int(np.count_nonzero(np.isin(searched.few_groups, called)))
     if few:
         yield (

@@ -265,20 +265,11 @@ def test_what_the_terminal_shows(
     assert run(arguments(days, tmp_path, since)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("Since ") for line in lines)
-    words = [line.split() for line in lines]
-    assert next(line for line in words if line[:1] == ["new,"]) == (
-        [
-            "new,",
-            "worse",
-            "+0.064",
-            "→",
-            "-0.514",
-            "occupation",
-            "=",
-            "Sales",
-            "&",
-            "relationship",
-            "=",
-            "Husband",
-        ]
-    )
+    line = next(line for line in lines if line.split()[:1] == ["new,"])
+    numbers, name = line.split()[:10], " ".join(line.split()[10:])
+    assert name == "occupation = Sales & relationship = Husband"
+    table, before = read(tmp_path).table, first.table
+    (now,) = table[table["slice"] == name].itertuples()
+    (then,) = before[before["slice"] == name].itertuples()
+    values = [f"{then.value:.3f}", "→", f"{now.value:.3f}"]
+    assert numbers == ["new,", "worse", *values, "delta", "+0.064", "→", "-0.514"]

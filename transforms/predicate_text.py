@@ -72,6 +72,23 @@ def refuse_empty_intervals(text: str) -> None:
                 )
 
 
+def condition_fields(text: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Return each condition of a predicate's text with the columns that it may be about.
+
+    Raises
+    ------
+    InputError
+        A part of it is no condition.
+    """
+    found = []
+    for part in _split(text, "&"):
+        fields = tuple(dict.fromkeys(reading.field for reading in _readings(part)))
+        if not fields:
+            raise InputError(f"{shortened(part)!r} is no condition; write it as in {_EXAMPLE!r}")
+        found.append((part, fields))
+    return found
+
+
 def _split(text: str, separator: str) -> list[str]:
     """Return what is between separators outside of quotes, without blanks around it."""
     parts, begin = [], 0

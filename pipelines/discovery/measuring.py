@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.check import (
     GivenIterations,
-    check_order,
     given_names,
     prepare_given,
 )
@@ -21,6 +20,7 @@ from slicebeam.pipelines.define.rules import slice_id_of
 from slicebeam.pipelines.discovery.known import Known
 from slicebeam.pipelines.given_slices import WantedSlices, wanted_slice
 from slicebeam.pipelines.launch import start_engine
+from slicebeam.pipelines.report_order import given_order
 from slicebeam.pipelines.results import collect_given
 from slicebeam.pipelines.search import Steps, run_steps
 from slicebeam.pipelines.terminal import Terminal
@@ -105,7 +105,7 @@ def measured(
         config = validated(CheckConfig, options)
         split = _split(known) if data is None else None
         prepare = partial(_prepared, wanted=wanted, known=known, split=split)
-        steps = Steps(prepare, GivenIterations, collect_given, given_names, check_order)
+        steps = Steps(prepare, GivenIterations, collect_given, given_names, given_order)
         published = run_steps(
             config, steps, engine, Terminal(quiet=True), earlier=None, resume=False, asked=None
         )

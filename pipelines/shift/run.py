@@ -238,7 +238,13 @@ def read_sliced_pool(
     if config.by is not None:
         by = by_values(source, config.by)
     elif config.changelist is not None:
-        by = given_slices(read_given(config.changelist, None), source.schema).membership
+        wanted = read_given(config.changelist, None)
+        if not wanted.slices:
+            raise InputError(
+                f"--changelist {config.changelist} reports no slice to assess apart; leave it out, or "
+                "give --by"
+            )
+        by = given_slices(wanted, source.schema).membership
     model = None
     fields: tuple[str, ...] = ()
     if api is not None:
