@@ -42,7 +42,7 @@ LEARN_VALUE, ENCODE_VALUE, CONVERT_BYTE = 1.3e-8, 2.5e-8, 1.2e-8
 # Summing an example of a shard, for totals and for each of sizes, scores and buckets.
 PASS_ROW = 2e-8
 # Telling an example from equal ones.
-NUMBER_ROW = 1e-7
+NUMBER_ROW = 3e-7
 # What counting takes in fact of what the plan reckons with.
 COUNT_FACTOR = 1.1
 # Testing a slice for a metric of counts or means, and for one of ranks, whose sums are long; and what is

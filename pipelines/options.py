@@ -174,7 +174,10 @@ ExcludeFeaturesOfModel = Annotated[
     typer.Option(metavar="<names>", help="What such a --model does not read."),
 ]
 ExampleId = Annotated[
-    str | None, typer.Option(help="Column that identifies an example when it is resampled.")
+    str | None,
+    typer.Option(
+        help="Column that identifies an example when it is resampled.  [default: what is read of it]"
+    ),
 ]
 Weight = Annotated[str | None, typer.Option(help="Column of sampling weights, at least 0.")]
 Group = Annotated[

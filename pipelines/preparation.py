@@ -74,7 +74,7 @@ _SECONDS_PER_BYTE = 2e-8
 _SECONDS_PER_ROW = 2e-8
 _LEAST_PASS_SECONDS = 1.0
 # The same of telling an example from equal ones.
-_SECONDS_PER_NUMBER = 1e-7
+_SECONDS_PER_NUMBER = 3e-7
 # Bytes that a column of a chunk takes while it is read and coded, for the size of a chunk.
 _CELL_BYTES = 40
 _SMALLEST_CHUNK = 1024

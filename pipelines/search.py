@@ -197,9 +197,12 @@ class Places:
 @contextmanager
 def removing_new_folders(config: DataConfig) -> Iterator[None]:
     """Where wrong input ends a run, remove the empty folders that were not there before it."""
-    named = [config.output, *([config.work_dir] if config.work_dir else [])]
-    paths = [Path(name) for name in named if isinstance(storage_path(name), Path)]
-    missing = [one for path in paths for one in (path, *path.parents) if not one.exists()]
+    missing: list[Path] = []
+    for option, name in (("--output", config.output), ("--work-dir", config.work_dir)):
+        path = storage_path(name, option) if name else None
+        if isinstance(path, Path):
+            with storage_errors(path, "read"):
+                missing += [one for one in (path, *path.parents) if not one.exists()]
     try:
         yield
     except InputError:

@@ -59,8 +59,8 @@ def test_a_search_of_a_table(adult_path: Path, tmp_path: Path, folder: Path) -> 
     table = pq.read_table(tmp_path / "slices.parquet")
     document = json.loads((tmp_path / "changelist.json").read_text())
     data = pq.read_table(adult_path)
-    # An index of pandas is no feature.
-    frame = data.to_pandas().set_index(pd.Index(range(7, 7 + data.num_rows), name="number"))
+    # An index of pandas without a name is no feature.
+    frame = data.to_pandas().set_index(pd.Index(range(7, 7 + data.num_rows)))
     kept = search(str(adult_path), **OPTIONS, output=tmp_path / "kept")
     for found in (
         search(data, **OPTIONS),
