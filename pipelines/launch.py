@@ -171,7 +171,8 @@ def launch(
             f"--fail-on {asked.fail_on}: {'; '.join(found.reasons)}\n"
             f"what was found is published: {published.changelist_path}"
         )
-    for reason in found.reasons:
+    # The log has the reasons in its last event.
+    for reason in found.reasons if events is None else ():
         terminal.note(f"--fail-on {asked.fail_on}: {reason}")
     return found.code
 

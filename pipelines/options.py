@@ -353,7 +353,11 @@ SinceIfExists = Annotated[
     typer.Option(help="The same, but the first run, without an earlier one, is no error."),
 ]
 FailOn = Annotated[
-    str | None, typer.Option(help="worse: exit with 1 if a significant worse slice is found.")
+    str | None,
+    typer.Option(
+        help="worse: exit with 1 if any metric is significantly worse on a slice, or since the earlier "
+        "run over all examples; with 2 if nothing could be tested."
+    ),
 ]
 Explain = Annotated[
     str | None,

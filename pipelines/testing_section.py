@@ -10,6 +10,7 @@ from slicebeam.metrics.base import (
     CONSTANT,
     FEW_GROUPS,
     METHODS,
+    NO_VARIANCE,
     NOT_RESAMPLED,
     REASONS,
     UNCHANGED,
@@ -174,7 +175,7 @@ def _blind(
     # significant, and does not tell which one is significant.
     if reasons[0] or (reasons[NOT_RESAMPLED] and not reasons[FEW_GROUPS]):
         return None
-    certain = np.isin(measured.reason, (CONSTANT, UNCHANGED)) & (measured.delta == 0)
+    certain = np.isin(measured.reason, (CONSTANT, UNCHANGED, NO_VARIANCE)) & (measured.delta == 0)
     if certain.any():
         return None
     return "; ".join(f"{_slices(count)}: {reason}" for reason, count in untested.items())
@@ -217,14 +218,8 @@ def _warnings(
     metrics: tuple[doc.MetricTests, ...],
 ) -> Iterator[str]:
     for tests in metrics:
-        few = tests.untested.get(REASONS[FEW_GROUPS], 0)
         if tests.blind is not None:
             yield f"No slice could be tested for {tests.metric}: {tests.blind}."
-        elif few:
-            yield (
-                f"{_slices(few)} that may be significant in {tests.metric} could not be tested, having "
-                f"fewer than {LEAST_GROUPS} groups."
-            )
     if prepared.given is not None and not prepared.given.wanted.slices:
         yield f"{prepared.given.wanted.uri} reports no slice: there was nothing to check."
     if prepared.given is not None and config.data == prepared.given.wanted.data:
@@ -250,6 +245,13 @@ def _warnings(
             f"{few:,} significant slices have fewer than {ENOUGH_GROUPS} groups: their intervals and "
             "p-values are rough."
         )
+    for tests in metrics:
+        untested = tests.untested.get(REASONS[FEW_GROUPS], 0)
+        if untested and tests.blind is None:
+            yield (
+                f"{_slices(untested)} that may be significant in {tests.metric} could not be tested, "
+                f"having fewer than {LEAST_GROUPS} groups."
+            )
     for name in prepared.scaling.rough:
         yield (
             f"{name}: the largest value or weight dwarfs the others, so that sums without it are rough; "

@@ -422,21 +422,6 @@ def test_wrong_slices(
     assert "DIR/s.yaml" in said
 
 
-def test_a_run_without_reported_slices_has_nothing_to_check(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rng = np.random.default_rng(0)
-    label = rng.integers(0, 2, 500)
-    table = pa.table({"x": rng.integers(0, 3, 500), "label": label, "pred": label})
-    pq.write_table(table, tmp_path / "d.parquet")
-    data = str(tmp_path / "d.parquet")
-    search(tmp_path / "one", data=(data,), label="label", prediction="pred")
-    arguments = ["check", f"--data={data}", f"--output={tmp_path / 'two'}"]
-    more = f"--changelist={tmp_path / 'one' / 'changelist.json'}"
-    said = refused([*arguments, more], capsys, folder=tmp_path)
-    assert "reports no slice, so that there is nothing to check" in said
-
-
 @pytest.mark.parametrize(
     "more",
     [

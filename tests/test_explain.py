@@ -176,28 +176,78 @@ def test_a_slice_without_a_test_says_why(explained: Explained) -> None:
     assert "p" not in numbers(lines)["accuracy"]
 
 
-@pytest.mark.parametrize(("name", "quiet"), [("sex = Mal", True), ("0123456789abcdef", False)])
-def test_a_slice_that_was_not_tested(
-    tmp_path: Path, adult_path: Path, capsys: pytest.CaptureFixture[str], name: str, *, quiet: bool
+MISTYPED = {
+    "sex = Mal": "unknown predicate 'sex = Mal'; did you mean 'sex = Male'? predicates: ",
+    "sexx = Male": "unknown feature 'sexx'; did you mean 'sex'? features: sex, relationship",
+    "age in [3, 5)": "unknown feature 'age'; features: sex, relationship",
+    "sex = Male & sex = Female": "it has two predicates of 'sex'",
+    "0123456789abcdef": "no slice of this run has this id",
+    "husbands": "'husbands' is no condition; write it as in",
+}
+
+
+@pytest.mark.parametrize("name", MISTYPED)
+def test_a_mistyped_slice_is_refused_before_anything_is_counted(
+    tmp_path: Path, adult_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    more = ["--quiet"] if quiet else []
-    assert run(arguments(adult_path, tmp_path, f"--explain={name}", *more)) == 2
+    assert run(arguments(adult_path, tmp_path, f"--explain={name}")) == 2
     printed = capsys.readouterr()
-    lines = [line for line in printed.err.splitlines() if not line.startswith("[")]
-    assert len(lines) == 1
-    assert lines[0].startswith(
-        f"slicebeam: --explain {name!r}: no tested slice has this id or text (smaller than 20, not"
-    )
-    assert "slices.parquet" in lines[0]
-    assert "Traceback" not in printed.err
+    (line,) = (line for line in printed.err.splitlines() if not line.startswith("["))
+    assert line.startswith(f"slicebeam: --explain {name!r}: {MISTYPED[name]}")
+    assert "iteration 1" not in printed.err
+    assert not (tmp_path / "changelist.json").exists()
+    # What is no predicate at all is refused before the data is looked at.
+    assert ("reading the data" in printed.err) == (name != "husbands")
 
 
-def test_a_slice_that_is_too_small(
+def test_more_predicates_than_slices_have(
     tmp_path: Path, adult_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ("--min-slice-size=6000", "--explain=sex = Female")
-    assert run(arguments(adult_path, tmp_path, *flags)) == 2
-    assert "smaller than 6000" in capsys.readouterr().err
+    name = "sex = Male & relationship = Husband"
+    assert run(arguments(adult_path, tmp_path, f"--explain={name}", "--max-cross-size=1")) == 2
+    said = capsys.readouterr().err
+    assert "it has 2 predicates, and slices here have up to 1; raise --max-cross-size" in said
+
+
+def test_the_order_of_the_predicates_does_not_matter(explained: Explained) -> None:
+    lines, _ = explained("relationship = Husband & sex = Male")
+    assert lines[0].startswith("sex = Male & relationship = Husband (n = ")
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (("--min-slice-size=6000",), "it has fewer than 6,000 examples"),
+        (
+            ("--strategy=iterative", "--min-slice-size=6000"),
+            "it has fewer than 6,000 examples, or --strategy iterative did not visit it",
+        ),
+    ],
+)
+def test_a_slice_that_is_not_tested_is_a_note(
+    tmp_path: Path,
+    adult_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    flags: tuple[str, ...],
+    why: str,
+) -> None:
+    name = "sex = Female & relationship = Wife"
+    assert run(arguments(adult_path, tmp_path, *flags, f"--explain={name}")) == 0
+    assert f"{name}: not tested: {why}." in capsys.readouterr().out
+    assert (tmp_path / "changelist.json").exists()
+
+
+def test_a_slice_of_a_check_by_its_name(
+    tmp_path: Path, adult_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s.yaml").write_text("- name: men\n  predicate: sex = Male\n- sex = Female\n")
+    command = ["check", f"--slices={tmp_path / 's.yaml'}", f"--data={adult_path}"]
+    command += ["--label=income", "--prediction=prediction", f"--output={tmp_path / 'out'}"]
+    assert run([*command, "--explain=men"]) == 0
+    assert "sex = Male (n = " in capsys.readouterr().out
+    assert run([*command, "--explain=mem"]) == 2
+    said = capsys.readouterr().err
+    assert "--explain 'mem': unknown slice 'mem'; did you mean 'men'? slices: men, " in said
 
 
 @pytest.mark.parametrize("flags", [(), OLD], ids=["overall", "baseline"])

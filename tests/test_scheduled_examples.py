@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import runpy
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -214,3 +215,25 @@ def test_the_page_of_the_examples_names_every_file() -> None:
     dates = re.findall(r"nightly.yaml --date (\S+)\s+# exit code (\d)", page)
     assert dates == [(DAYS[0], "0"), (DAYS[1], "1"), (DAYS[2], "0")]
     assert json.dumps(DAYS) == json.dumps([date for date, _ in dates])
+
+
+def test_the_night_on_which_the_model_fell_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The terminal shows what the page says of it."""
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(FOLDER / "make_falls.py"))["main"]("falls")
+    nights = [f"--data=falls/everywhere/2026-11-{day}.parquet" for day in (18, 19)]
+    flags = ["--label=label", "--prediction=prediction", "--fail-on=worse"]
+    assert run(["search", nights[0], "--output=falls/first", *flags, "--quiet"]) == 0
+    capsys.readouterr()
+    since = "--since=falls/first/changelist.json"
+    assert run(["search", nights[1], "--output=falls/second", since, *flags]) == 1
+    shown = {line.strip() for line in capsys.readouterr().out.splitlines()}
+    page = (FOLDER.parents[1] / "docs" / "scheduled.md").read_text("utf-8")
+    picture = re.search(r"the terminal shows:\n\n```text\n(.*?)```", page, re.DOTALL)
+    assert picture is not None
+    lines = picture[1].strip().splitlines()
+    assert len(lines) == 2
+    assert set(lines) <= shown
+    assert read(tmp_path / "falls" / "second").document["testing"]["degraded"] == 0

@@ -266,7 +266,7 @@ def test_what_the_terminal_shows(
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("Since ") for line in lines)
     line = next(line for line in lines if line.split()[:1] == ["new,"])
-    numbers, name = line.split()[:10], " ".join(line.split()[10:])
+    numbers, name = line.split()[:9], " ".join(line.split()[9:])
     assert name == "occupation = Sales & relationship = Husband"
     table, before = read(tmp_path).table, first.table
     (now,) = table[table["slice"] == name].itertuples()

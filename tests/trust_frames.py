@@ -1,0 +1,49 @@
+"""Tables on which a run once said too little, made anew by every test."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+
+def only_recall_is_worse(n: int = 6000, seed: int = 11) -> pd.DataFrame:
+    """Slice ``f = a`` misses positives as often more as it takes negatives for positives less.
+
+    So its accuracy is that of the others, and its recall is far below theirs.
+    """
+    rng = np.random.default_rng(seed)
+    feature = rng.choice(list("abcd"), n)
+    label = rng.integers(0, 2, n)
+    wrong = np.where((feature == "a") & (label == 1), 0.4, np.where(feature == "a", 0.0, 0.2))
+    prediction = np.where(rng.random(n) < wrong, 1 - label, label)
+    return pd.DataFrame({"f": feature, "y": label, "p": prediction})
+
+
+def night(accuracy: float, n: int = 4000, seed: int = 1) -> pd.DataFrame:
+    """A model that is right as often on every slice."""
+    rng = np.random.default_rng(seed)
+    label = rng.integers(0, 2, n)
+    return pd.DataFrame(
+        {
+            "f": rng.choice(list("abc"), n),
+            "k": rng.choice(list("uvw"), n),
+            "y": label,
+            "p": np.where(rng.random(n) < accuracy, label, 1 - label),
+        }
+    )
+
+
+def few_groups(groups: int = 10, n: int = 4000, seed: int = 5) -> pd.DataFrame:
+    """Slice ``f = a`` is right half of the time, the others four times of five."""
+    rng = np.random.default_rng(seed)
+    feature = rng.choice(list("abcd"), n)
+    label = rng.integers(0, 2, n)
+    right = rng.random(n) < np.where(feature == "a", 0.5, 0.9)
+    return pd.DataFrame(
+        {
+            "f": feature,
+            "y": label,
+            "p": np.where(right, label, 1 - label),
+            "u": [f"u{number}" for number in rng.integers(0, groups, n)],
+        }
+    )
