@@ -353,13 +353,21 @@ def _warnings(config: ShiftConfig, assessed: Assessment, found: Findings, bill: 
             "label nor as an old prediction."
         )
     if bill.unaccounted:
+        number = f"{bill.unaccounted:,} call{'s' if bill.unaccounted > 1 else ''}"
         warnings.append(
-            f"{bill.unaccounted:,} calls were sent whose answers were lost; they may have been charged "
-            "besides."
+            f"{number} got no answer (a time-out, a dropped connection or a killed run); their items "
+            + (
+                "were sent again, so a model that is paid by the call may have charged twice."
+                if config.model
+                else "were sent again with the same idempotency key. An API that does not know it again "
+                "charged twice; with lost_calls: count no item is sent twice."
+            )
         )
     if assessed.lost:
+        number = f"{assessed.lost:,} call{'s' if assessed.lost > 1 else ''}"
         warnings.append(
-            f"{assessed.lost:,} calls that were lost count as paid; other items took their place."
+            f"{number} got no answer (a time-out, a dropped connection or a killed run) and count as "
+            "paid (lost_calls: count); other items took their place, and these are never sent again."
         )
     if config.target_error is not None and assessed.stopped == "budget":
         warnings.append(
