@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
+from slicebeam.metrics.shift.halves import counts_of
+
 if TYPE_CHECKING:
+    from slicebeam.metrics.shift.halves import Counts
     from slicebeam.metrics.shift.strata import FloatArray, Sample, Strata
 
 # Sums of the same shares in different orders differ by less.
@@ -134,10 +137,14 @@ def reliance(strata: Strata, sample: Sample) -> FloatArray:
     """
     if strata.old is None:
         return np.zeros(sample.asked.shape[0])
-    asked, weights = _asked(strata, sample)
-    old = sample.old.astype(np.float64)
+    return _reliance(strata, _counts(strata, sample))
+
+
+def _reliance(strata: Strata, counts: Counts) -> FloatArray:
+    asked, old = counts.asked, counts.old
+    weights = np.square(strata.share) / asked
     degrees = np.maximum(asked - 1, 1)
-    covariance = (sample.both.sum(axis=2) - (sample.new * old).sum(axis=2) / asked) / degrees
+    covariance = (counts.both.sum(axis=2) - (counts.new * old).sum(axis=2) / asked) / degrees
     variance = (old.sum(axis=2) - np.square(old).sum(axis=2) / asked) / degrees
     told = np.where(asked > 1, weights * covariance, 0).sum(axis=1)
     spread = np.where(asked > 1, weights * variance, 0).sum(axis=1)
@@ -146,8 +153,8 @@ def reliance(strata: Strata, sample: Sample) -> FloatArray:
     return clipped
 
 
-def _asked(strata: Strata, sample: Sample) -> tuple[FloatArray, FloatArray]:
-    """Return N_s and p_s²/N_s: float64 [R, S] each.
+def _counts(strata: Strata, sample: Sample) -> Counts:
+    """Return what the estimate is made of.
 
     Raises
     ------
@@ -158,8 +165,7 @@ def _asked(strata: Strata, sample: Sample) -> tuple[FloatArray, FloatArray]:
         raise ValueError(
             "a stratum was not asked at all; ask at least smallest_budget(strata) items"
         )
-    asked = sample.asked.astype(np.float64)
-    return asked, np.square(strata.share) / asked
+    return counts_of(strata, sample)
 
 
 @dataclass(frozen=True)
@@ -228,16 +234,18 @@ def estimate(
     ValueError
         A stratum was not asked at all.
     """
-    asked, weights = _asked(strata, sample)
+    counts = _counts(strata, sample)
+    asked = counts.asked
+    weights = np.square(strata.share) / asked
     # What is subtracted of old predictions is added again as the slices' own.
-    control = control and (slices is None or slices.old is not None)
-    used = reliance(strata, sample) if control else np.zeros(asked.shape[0])
+    control = control and strata.old is not None and (slices is None or slices.old is not None)
+    used = _reliance(strata, counts) if control else np.zeros(asked.shape[0])
     factor = used[:, None, None]
-    counted = sample.new - factor * sample.old
+    counted = counts.new - factor * counts.old
     if slices is None:
         slices = _whole(strata)
     # Items of the slice in the sample, which of the whole pool are all.
-    inside = sample.new.sum(axis=2)
+    inside = counts.new.sum(axis=2)
     summed = np.einsum("ls,rsp->rlp", strata.members, counted * (strata.share / asked)[:, :, None])
     seen = (inside * strata.share / asked) @ strata.members.T
     ratio = np.divide(
@@ -247,8 +255,10 @@ def estimate(
     if slices.old is not None:
         matrix += np.where(seen[:, :, None] > 0, factor, 1.0) * slices.old
     if not replacement:
-        weights = weights * (1 - asked / strata.sizes)
-    squares = sample.new - 2 * factor * sample.both + np.square(factor) * sample.old
+        left = 1 - asked / strata.sizes
+        # All of a stratum's items in two halves sum to its size but for rounding.
+        weights = weights * np.where(left > _ROUNDING, left, 0)
+    squares = counts.new - 2 * factor * counts.both + np.square(factor) * counts.old
     centre = ratio[:, strata.row]
     members = inside[:, :, None]
     spread = _sample_variance(
