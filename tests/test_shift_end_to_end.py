@@ -105,6 +105,8 @@ def test_every_number_against_a_direct_computation(
         direct = uniform_estimate(whole, asked)
     else:
         direct = shift_oracle.estimate(whole, asked, reliance)
+    if method == "masa":
+        direct.accuracy_variance = shift_oracle.starved_variance(whole, asked)
     old = matrix(frame, "old", told)
     share = old.sum(axis=1, keepdims=True)
     # No answer was none, so that the last column is not told.

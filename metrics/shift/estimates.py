@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _ROUNDING = 1e-12
 # What one item that was not seen could add to a cell, as the rule of three has it.
 _UNSEEN = 3.0
+# Answers that the share of right ones of a label counts for in each of its strata.
+_LABEL_ANSWERS = 4
 # A variance is none that is so small a part of what was not seen.
 _NO_VARIANCE = 1e-6
 
@@ -293,6 +295,39 @@ def estimate(
         np.sqrt((2 * np.square(weights) * total / asked).sum(axis=1)),
         (2 * strata.share * weights / asked).sum(axis=1),
     )
+
+
+def starved_accuracy_variance(
+    strata: Strata, sample: Sample, found: Estimate, *, replacement: bool = False
+) -> FloatArray:
+    """Return a mean squared error of the accuracy that also covers MASA's bias: float64 [R].
+
+    Σ w_s·max(s²_s, p̃_s(1 − p̃_s)) + 3Σc_i² + b². MASA starves strata that have shown no error yet, so
+    their sample variances are too small, and what they hide biases the estimate. Against the first,
+    p̃_s = (x_s + 1)/(N_s + 2) of x_s right answers (the Wilson interval's centre as Agresti and Coull,
+    1998, simplify it) and the widening of the cells; against the second b = Σ p_s(1 − N_s/M_s)·(q_s −
+    x_s/N_s), what the accuracy would change by if each stratum had four more answers like those of
+    its label.
+
+    An approximation: measured on recorded APIs (tests/benchmarks/shift.py), 95 % intervals covered
+    in 0.92 to 1.00 of the runs, and without it in 0.31 to 0.94.
+    """
+    right = _right(strata)
+    # What is never right is known to be so.
+    judged = right.any(axis=1)
+    asked = sample.asked.astype(np.float64)
+    hits = (sample.new * right).sum(axis=2)
+    left = np.ones_like(asked) if replacement else np.maximum(1 - asked / strata.sizes, 0)
+    weights = np.where(judged, np.square(strata.share) / asked * left, 0)
+    middle = (hits + 1) / (asked + 2)
+    observed = _sample_variance(hits, hits / asked, asked)
+    spread = (weights * np.maximum(observed, middle * (1 - middle))).sum(axis=1)
+    of_label = (hits @ strata.members.T + 0.5) / (asked @ strata.members.T + 1)
+    expected = of_label[:, strata.row]
+    drawn = (hits + _LABEL_ANSWERS * expected) / (asked + _LABEL_ANSWERS) - hits / asked
+    bias = (np.where(judged, strata.share * left, 0) * drawn).sum(axis=1)
+    total: FloatArray = spread + _UNSEEN * np.square(found.accuracy_unseen) + np.square(bias)
+    return total
 
 
 def _whole(strata: Strata) -> Slices:

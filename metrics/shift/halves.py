@@ -170,7 +170,9 @@ def counts_of(strata: Strata, sample: Sample) -> Counts:
     part = np.where(asked > 0, part, 0)
     total = part.sum(axis=2, keepdims=True)
     part = np.divide(part, total, out=np.zeros_like(part), where=total > 0)
-    inverse = np.divide(np.square(part), asked, out=np.zeros_like(part), where=asked > 0).sum(axis=2)
+    inverse = np.divide(np.square(part), asked, out=np.zeros_like(part), where=asked > 0).sum(
+        axis=2
+    )
     alike = np.divide(1, inverse, out=np.zeros_like(inverse), where=inverse > 0)
     weights = (alike[:, :, None] * part / np.maximum(asked, 1))[..., None]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +15,12 @@ from slicebeam.metrics.shift.allocation import (
     static_order,
     static_weights,
 )
-from slicebeam.metrics.shift.estimates import Estimate, estimate, reliance
+from slicebeam.metrics.shift.estimates import (
+    Estimate,
+    estimate,
+    reliance,
+    starved_accuracy_variance,
+)
 from slicebeam.metrics.shift.halves import (
     adapted_order,
     adapted_weights,
@@ -285,7 +290,8 @@ def _earlier(stratum: IntArray) -> IntArray:
 def summarise(method: Method, strata: Strata, sample: Sample, *, replacement: bool) -> Estimate:
     """Return the estimate of a method from what its runs counted.
 
-    ``plus`` uses the old predictions; ``uniform`` takes the pool as one stratum, whose classes are
+    ``plus`` uses the old predictions; the accuracy of ``masa`` gets an error that covers its bias
+    (`starved_accuracy_variance`); ``uniform`` takes the pool as one stratum, whose classes are
     the cells of the matrix, so that the result is reshaped.
 
     Parameters
@@ -293,6 +299,10 @@ def summarise(method: Method, strata: Strata, sample: Sample, *, replacement: bo
     replacement : bool
         Whether items were drawn with replacement.
     """
+    if method == "masa":
+        found = estimate(strata, sample, control=False, replacement=replacement)
+        variance = starved_accuracy_variance(strata, sample, found, replacement=replacement)
+        return replace(found, accuracy_variance=variance)
     if method != "uniform":
         return estimate(strata, sample, control=method == "plus", replacement=replacement)
     whole, counted = sample.of_cells(strata)

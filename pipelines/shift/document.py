@@ -329,13 +329,11 @@ def _warnings(config: ShiftConfig, assessed: Assessment, found: Findings, bill: 
     labels, calls = assessed.strata.shape[0], int(assessed.items.size)
     if config.used_method == "masa":
         warnings.append(
-            "MASA chooses by the answers, so that its intervals are not exact"
-            + (
-                f"; with {labels} labels its estimate of the accuracy is too high where a stratum "
-                "without an error yet is asked too seldom. --method plus or proportional is unbiased."
-                if labels >= _MANY_LABELS
-                else "."
-            )
+            "MASA chooses by the answers: it starves strata that have shown no error yet, so its "
+            "accuracy is biased, mostly upwards, and its interval is widened for that. With "
+            f"{labels} labels "
+            + ("this is worth more than the error. " if labels >= _MANY_LABELS else "it is small. ")
+            + "--method plus or proportional is unbiased."
         )
     none = int(np.count_nonzero(assessed.codes == assessed.strata.shape[1] - 1))
     if none:
