@@ -46,7 +46,7 @@ def sampled(rng, pool):
     """A sample of random items whose halves were asked unequally, each at least once."""
     place = np.empty(len(pool.items), int)
     asked = []
-    for s, size in enumerate(pool.sizes):
+    for s in range(len(pool.rows)):
         members = [item for item in pool.items if pool.stratum[item] == s]
         for at, item in enumerate(rng.permutation(members).tolist()):
             place[item] = at
