@@ -292,10 +292,12 @@ def show_plan(
         markup=False,
         style="dim",
     )
-    for one in better:
-        where = "With a whole new API" if one.churn is None else f"At a churn of {one.churn:.0%}"
+    for other in better:
+        where = (
+            "With a whole new API" if other.churn is None else f"At a churn of {other.churn:.0%}"
+        )
         console.print(
-            f"{where}, --method {one.method} errs {1 - one.ratio:.0%} less than plus for the same calls.",
+            f"{where}, --method {other.method} errs {1 - other.ratio:.0%} less than plus for the same calls.",
             markup=False,
             style="yellow",
         )
