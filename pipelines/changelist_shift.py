@@ -39,7 +39,7 @@ class ShiftCost(Part):
     replayed: int = Field(description="of these, answers that the ledger had from earlier runs")
     no_result: int = Field(description="of these, answers that are no class")
     unaccounted: int = Field(
-        0, description="further calls whose answers were lost: they may have been charged"
+        0, description="further calls that got no answer: they may have been charged"
     )
     price: float | None = Field(None, description="of a call")
     currency: str | None = None

@@ -255,8 +255,8 @@ app.add_typer(attribute_app, name="attribute")
 def shift(
     context: typer.Context,
     data: opt.Data,
-    label: opt.Label,
-    output: opt.Output,
+    label: opt.LabelOfShift,
+    output: opt.OutputOfShift = None,
     old_prediction: opt.OldPrediction = None,
     old_matrix: opt.OldMatrix = None,
     difficulty: opt.Difficulty = None,
@@ -280,22 +280,24 @@ def shift(
     column_names: opt.ColumnNames = None,
     skip_rows: opt.SkipRows = 0,
     delimiter: opt.Delimiter = ",",
-    example_id: opt.ExampleId = None,
+    example_id: opt.IdOfShift = None,
     fail_on: opt.FailOnShift = None,
-    seed: opt.Seed = 0,
-    work_dir: opt.WorkDir = None,
-    resume: opt.Resume = False,
-    memory_budget: opt.MemoryBudget = "512MB",
+    seed: opt.SeedOfShift = 0,
+    work_dir: opt.WorkDirOfShift = None,
+    resume: opt.ResumeOfShift = False,
+    memory_budget: opt.MemoryBudgetOfShift = "512MB",
     chunk_rows: opt.ChunkRows = 1 << 18,
     runner_config: opt.RunnerConfig = "direct",
     runner_option: opt.RunnerOption = None,
-    as_json: opt.AsJson = False,
+    as_json: opt.AsJsonOfShift = False,
     quiet: opt.Quiet = False,
     log_format: opt.LogFormat = "text",
 ) -> None:
-    """Tell how a paid prediction API changed, for few calls.
+    """Estimate how the confusion matrix of a paid prediction API changed, from few calls.
 
-    Every answer is in the ledger before it is used: begun again, the command pays for none twice.
+    Each answer is written to the ledger before it is used. Run again, the command asks only what is
+    missing. A call that got no answer may have been charged: 'lost_calls' in the --api file says
+    whether its item is sent again.
     """
     _launch("shift", context)
 

@@ -193,26 +193,62 @@ Slices = Annotated[
     str | None,
     typer.Option(help="YAML file of predicates to check, such as '- age < 25 & sex = Female'."),
 ]
+LabelOfShift = Annotated[str, typer.Option(help="Column of the true classes.")]
+OutputOfShift = Annotated[
+    str | None,
+    typer.Option(
+        help="Folder for changelist.json and the ledger. Required, except with --plan and --repeat, "
+        "which only print."
+    ),
+]
+IdOfShift = Annotated[
+    str | None,
+    typer.Option(
+        help="Column that identifies an item: the ledger knows it by this value, also in changed data.  "
+        "[default: its row in the data]"
+    ),
+]
+SeedOfShift = Annotated[int, typer.Option(help="Random seed: which items are drawn.")]
+WorkDirOfShift = Annotated[
+    str | None, typer.Option(help="Folder for unfinished work.  [default: OUTPUT/_work]")
+]
+ResumeOfShift = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Continue a stopped run: a pool that it has read is not read again. Answers in the ledger "
+        "are used either way.",
+    ),
+]
+MemoryBudgetOfShift = Annotated[
+    str, typer.Option(help="Memory that a worker may use while it reads the pool.")
+]
+AsJsonOfShift = Annotated[
+    bool, typer.Option("--json", help="Print the summary, plan or measurement as JSON on stdout.")
+]
 OldPrediction = Annotated[
     str | None, typer.Option(help="Column of what the API predicted before, item by item.")
 ]
 OldMatrix = Annotated[
     str | None,
     typer.Option(
-        help="ChangeList of an earlier shift, whose new confusion matrix is the old one now; where "
-        "there is no --old-prediction."
+        help="ChangeList of an earlier shift, whose new confusion matrix is the old one now; instead "
+        "of --old-prediction."
     ),
 ]
 Difficulty = Annotated[
     str | None,
     typer.Option(
-        help="Column of a confidence, of the API or a cheap model, which strata are cut by."
+        help="Column of a confidence, of the old API or of a cheap model; its quantile bins are strata."
     ),
 ]
-DifficultyBins = Annotated[int, typer.Option(help="Quantile bins of the difficulty.")]
+DifficultyBins = Annotated[int, typer.Option(help="Quantile bins of --difficulty.")]
 Api = Annotated[
     str | None,
-    typer.Option(metavar="<file>", help="YAML file that tells how the HTTP API is asked."),
+    typer.Option(
+        metavar="<file>",
+        help="YAML file that describes the requests to the HTTP API and its answers.",
+    ),
 ]
 ModelOfShift = Annotated[
     str | None,
@@ -224,7 +260,8 @@ ModelOfShift = Annotated[
 FeaturesOfShift = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="<names>", help="What --model reads, if it does not say; repeatable or by commas."
+        metavar="<names>",
+        help="Columns that --model reads, where it does not know them; repeatable or by commas.",
     ),
 ]
 ReplayPrediction = Annotated[
@@ -233,41 +270,61 @@ ReplayPrediction = Annotated[
 Method = Annotated[
     str | None,
     typer.Option(
-        help="plus: the old predictions tell most of it. masa: adaptive. proportional, uniform: by "
-        "size.  [default: plus with --old-prediction, else proportional]"
+        help="plus: asks where most changed, and uses the old predictions as a control variate. masa: "
+        "asks where answers vary most (Chen et al., 2021; biased). proportional: strata by size. "
+        "uniform: all items alike.  [default: plus with --old-prediction, else proportional]"
     ),
 ]
 Budget = Annotated[
-    str | None, typer.Option(help="Most calls, such as 2000, or money, such as 5USD.")
+    str | None, typer.Option(help="Maximum number of calls, such as 2000, or money, such as 5USD.")
 ]
 TargetError = Annotated[
     float | None,
-    typer.Option(help="Stop when the Frobenius error of the matrix is below this."),
+    typer.Option(
+        help="Stop when the Frobenius error of the new matrix is below this with --confidence. With "
+        "--repeat: the error that calls are counted for (default 0.01)."
+    ),
 ]
-Confidence = Annotated[float, typer.Option(help="Of the intervals and of the target error.")]
+Confidence = Annotated[
+    float, typer.Option(help="Confidence of the intervals and of --target-error.")
+]
 Price = Annotated[
-    float | None, typer.Option(help="Of a call.  [default: 'price' of the --api file]")
+    float | None,
+    typer.Option(
+        help="Price of a call, in the currency of the --api file or of --budget, else USD.  [default: "
+        "'price' of the --api file]"
+    ),
 ]
 By = Annotated[
-    str | None, typer.Option(help="Column for each of whose values the shift is also told.")
+    str | None, typer.Option(help="Column for each of whose values to report the shift too.")
 ]
 SlicesOfShift = Annotated[
-    str | None, typer.Option(help="ChangeList for each of whose slices the shift is also told.")
+    str | None,
+    typer.Option(
+        help="ChangeList of a search or check for each of whose slices to report the shift too."
+    ),
 ]
 LedgerFolder = Annotated[
     str | None,
     typer.Option(
-        help="Folder that keeps every paid answer; what is in it is not asked again.  "
+        help="Folder that keeps every answer of --api or --model; what is in it is not asked again.  "
         "[default: OUTPUT/ledger]"
     ),
 ]
 Plan = Annotated[
     bool,
-    typer.Option("--plan", help="Ask nothing: say what each budget and method would give."),
+    typer.Option(
+        "--plan",
+        help="Ask nothing: simulate updates of the old predictions, and print what each budget and "
+        "method would give.",
+    ),
 ]
 Repeat = Annotated[
     int | None,
-    typer.Option(help="Measure the method on --replay-prediction over so many seeds."),
+    typer.Option(
+        help="Ask nothing: print how good the method is on --replay-prediction over so many seeds. With "
+        "--plan: runs of each simulation (default 100)."
+    ),
 ]
 Replacement = Annotated[
     bool,
@@ -277,7 +334,10 @@ Replacement = Annotated[
 ]
 FailOnShift = Annotated[
     str | None,
-    typer.Option(help="worse: exit with 1 if the accuracy fell significantly, on a slice too."),
+    typer.Option(
+        help="worse: exit with 1 if the accuracy fell significantly, over all or on a slice of --by or "
+        "--changelist."
+    ),
 ]
 Bins = Annotated[int, typer.Option(help="Quantile bins of a numeric column.")]
 TopValues = Annotated[

@@ -339,6 +339,8 @@ class PaidApi:
             "json": {"id": "{id}", "text": "{text}"},
             "answer": "result.label",
             "timeout": 20,
+            # Which the server honours, if its plan says so: a lost call may be repeated.
+            "idempotency_header": "Idempotency-Key",
             **changes,
         }
         path = self.folder / name

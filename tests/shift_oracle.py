@@ -207,6 +207,28 @@ def estimate(pool, asked, lam, *, replacement=False):
     )
 
 
+def starved_variance(pool, asked, *, replacement=False):
+    """The squared error of MASA's accuracy: floors, the widening of the cells, and a bias."""
+    M = len(pool.items)
+    groups = by_stratum(pool, asked)
+    hits = [sum(pool.is_right(i, pool.new[i]) for i in items) for items in groups]
+    spread = bias = 0.0
+    unseen = [0.0] * pool.shape[0]
+    for s, items in enumerate(groups):
+        i, n, p = pool.rows[s], len(items), pool.sizes[s] / M
+        left = 1.0 if replacement else 1 - n / pool.sizes[s]
+        unseen[i] += p**2 / n * left / (sum(pool.label(item) == i for item in pool.items) / M)
+        if pool.right[i] < 0:
+            continue
+        middle = (hits[s] + 1) / (n + 2)
+        right = [float(pool.is_right(item, pool.new[item])) for item in items]
+        spread += p**2 / n * left * max(variance(right), middle * (1 - middle))
+        same = [t for t, row in enumerate(pool.rows) if row == i]
+        of_label = (sum(hits[t] for t in same) + 0.5) / (sum(len(groups[t]) for t in same) + 1)
+        bias += p * left * ((hits[s] + 4 * of_label) / (n + 4) - hits[s] / n)
+    return spread + 3 * sum(c**2 for c in unseen) + bias**2
+
+
 class AlgorithmOne:
     """MASA as it was published, with its incremental rules, one stratum at a time."""
 

@@ -50,9 +50,28 @@ def test_defaults(read: Any) -> None:
     api = read()
     assert (api.method, api.timeout, api.concurrency, api.retries) == ("POST", 30, 16, 5)
     assert (api.price, api.currency, api.rate_limit, api.labels) == (None, "USD", None, None)
-    assert (api.lost_calls, api.idempotency_header) == ("repeat", "Idempotency-Key")
+    assert (api.lost_calls, api.idempotency_header) == ("count", "Idempotency-Key")
     assert (api.stop_after, api.columns, api.secrets) == (20, (), ())
     assert api.request(Item("7", {})).body is None
+
+
+@pytest.mark.parametrize(
+    ("given", "lost_calls"),
+    [
+        ({}, "count"),
+        ({"idempotency_header": None}, "count"),
+        ({"idempotency_header": "X-Request-Key"}, "repeat"),
+        # Also where it is the name that is sent by default.
+        ({"idempotency_header": "Idempotency-Key"}, "repeat"),
+        ({"idempotency_header": "X-Request-Key", "lost_calls": "count"}, "count"),
+        ({"lost_calls": "repeat"}, "repeat"),
+        ({"idempotency_header": None, "lost_calls": "repeat"}, "repeat"),
+    ],
+)
+def test_lost_calls_are_repeated_only_where_the_file_names_a_header(
+    read: Any, given: dict[str, Any], lost_calls: str
+) -> None:
+    assert read(**given).lost_calls == lost_calls
 
 
 def test_columns_are_filled_in_everywhere(read: Any) -> None:

@@ -105,6 +105,8 @@ def test_every_number_against_a_direct_computation(
         direct = uniform_estimate(whole, asked)
     else:
         direct = shift_oracle.estimate(whole, asked, reliance)
+    if method == "masa":
+        direct.accuracy_variance = shift_oracle.starved_variance(whole, asked)
     old = matrix(frame, "old", told)
     share = old.sum(axis=1, keepdims=True)
     # No answer was none, so that the last column is not told.
@@ -414,6 +416,29 @@ def test_what_a_machine_reads(
     )
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(line["event"], line["exit_code"]) for line in lines] == [("error", 2)]
+
+
+def test_plans_and_studies_need_no_output(
+    pool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    flags = ["shift", "--data", pool, "--json", "--budget", "60", "--repeat", "3"]
+    assert run([*flags, *ROLES, "--plan", "--method", "plus"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert [one["churn"] for one in planned] == [0.02, 0.05, 0.1, None]
+    assert run([*flags, *REPLAYED]) == 0
+    without = json.loads(capsys.readouterr().out)
+    assert not list((tmp_path / "here").iterdir())
+    assert not list((tmp_path / "temporary").iterdir())
+    assert run([*flags, *REPLAYED, "--output", str(tmp_path / "out")]) == 0
+    assert json.loads(capsys.readouterr().out) == without
+    # From a file too.
+    file = described(tmp_path, data=pool, label="label", old_prediction="old", plan=True, budget=60)
+    assert run(["run", file, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 4 * 4
 
 
 def test_a_plan_says_what_budgets_would_give(

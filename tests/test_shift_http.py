@@ -274,6 +274,21 @@ def test_a_lost_call_is_counted_and_another_takes_its_place(
         assert len(bought(server, 20, **how)) == 19
 
 
+@unknown_outcomes
+def test_a_file_that_names_no_idempotency_header_pays_no_item_twice(
+    served: Any, fault: str, method: str
+) -> None:
+    get = {"url": "/answer/{id}", "json": ..., "params": {"text": "{text}"}}
+    with served(forced={"3": [fault, None]}, honours=False) as server:
+        how = {**get, "url": server.url + str(get["url"])} if method == "GET" else {}
+        found = bought(server, 20, 10, method=method, timeout=1, idempotency_header=..., **how)
+        assert sorted(map(int, found)) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+        assert max(Counter(server.charged).values()) == 1
+        assert len(server.requests) == 10
+        # The key goes along all the same: some APIs know it whatever the file says.
+        assert len({one["key"] for one in server.requests}) == 10
+
+
 def test_the_lost_and_the_ledger_have_to_agree(served: Any) -> None:
     with served() as server:
         api = ApiFile.read(server.file(lost_calls="count"), ENVIRONMENT)
@@ -630,6 +645,18 @@ def test_killed_runs_stay_within_the_budget_where_it_does_not(served: Any) -> No
         found = bought(server, 0, concurrency=8, retries=20, lost_calls="count")
         assert set(found) <= set(server.charged)
         assert len(found) > 400
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_runs_of_a_file_that_names_no_header_pay_no_item_twice(
+    served: Any, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "KILLS", times)
+    with served(faults=FAULTS, latency=(0.0, 0.05), honours=False, seed=4) as server:
+        file = server.file(concurrency=8, retries=20, idempotency_header=...)
+        killed_again_and_again(server, file, 150, 100, seed=4)
+        assert Counter(server.charged).most_common(1)[0][1] == 1
+        assert 50 < len(server.charged) <= 100
 
 
 @pytest.mark.slow

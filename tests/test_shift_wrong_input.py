@@ -112,6 +112,11 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "plan with slices": ({**PLAN, "by": "part"}, "--by has no effect on --plan and --repeat"),
     "plan with a document": ({**PLAN, "old_matrix": "o.json"}, "--old-matrix has no effect on --p"),
+    "no output": ({"output": None}, "--output is missing: name a folder for changelist.json"),
+    "plan to resume": (
+        {**PLAN, "output": None, "resume": True},
+        "--resume goes on in the folder that a run began with: give its --output or --work-dir",
+    ),
     "plan that fails": ({**PLAN, "fail_on": "worse"}, "--fail-on has no effect on --plan and --re"),
     "plan of few calls": ({**PLAN, "budget": 3}, "--budget buys 3 calls, but --method plus needs"),
     "plan in money": ({**PLAN, "budget": "$5"}, "--budget 5 USD is money, and no call has a price"),

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
     from slicebeam.metrics.shift.strata import FloatArray, IntArray, Sample, Strata
 
 Method = Literal["plus", "masa", "proportional", "uniform"]
@@ -107,31 +111,56 @@ def masa_order(
         returned where all are.
     """
     share, sizes = strata.share, strata.sizes
-    asked = sample.asked.astype(np.float64)
-    known = np.maximum(asked, 1)
-    variance = (known - sample.squares / known) / np.maximum(asked - 1, 1)
-    spread = np.sqrt(np.maximum(np.where(asked > 1, variance, 0), 0))
-    first = np.minimum(sizes, _AT_FIRST)
-    limit = np.inf if replacement else sizes
-    runs = np.arange(asked.shape[0])
+    known = np.maximum(sample.asked.astype(np.float64), 1)
+    variance = (known - sample.squares / known) / np.maximum(sample.asked - 1, 1)
+    spread = np.sqrt(np.maximum(np.where(sample.asked > 1, variance, 0), 0))
+    limit = np.broadcast_to(np.inf if replacement else sizes, sizes.shape)
 
-    def score(at: FloatArray, count: FloatArray, width: FloatArray) -> FloatArray:
+    def score(at: tuple[IntArray, IntArray], count: IntArray) -> FloatArray:
         counted = np.maximum(count, 1)
-        with_bonus: FloatArray = at / counted * (width + (_EXPLORATION / counted) ** 0.25)
+        bonus = (_EXPLORATION / counted) ** 0.25
+        with_bonus: FloatArray = share[at[1]] / counted * (spread[at[0], at[1]] + bonus)
         return with_bonus
 
-    scores = score(np.broadcast_to(share, asked.shape), asked, spread)
+    return greedy_order(score, sample.asked, np.minimum(sizes, _AT_FIRST), limit, calls)
+
+
+def greedy_order(
+    score: Callable[[tuple[IntArray, IntArray], IntArray], FloatArray],
+    asked: IntArray,
+    first: IntArray,
+    limit: NDArray[np.number],
+    calls: int,
+) -> IntArray:
+    """Return the strata of the next calls, of which each is the one with the largest score.
+
+    Parameters
+    ----------
+    score : returns the scores of (runs, strata) after so many calls of each
+    asked : int64 [R, S], calls so far
+    first : int64 [S], calls of each stratum before any score counts
+    limit : [S], calls beyond which a stratum is passed over
+    calls : how many
+
+    Returns
+    -------
+    int64 [R, calls]
+        −1 where all strata are at their limits.
+    """
+    asked = asked.copy()
+    runs = np.arange(asked.shape[0])
+    each = np.indices(asked.shape)
+    scores = score((each[0], each[1]), asked)
     scores[asked < first] = np.inf
     scores[asked >= limit] = -np.inf
     chosen = np.empty((asked.shape[0], calls), np.int64)
-    most = np.broadcast_to(limit, sizes.shape)
     for call in range(calls):
         stratum = scores.argmax(axis=1)
         chosen[:, call] = np.where(scores[runs, stratum] == -np.inf, -1, stratum)
         asked[runs, stratum] += 1
         count = asked[runs, stratum]
-        fresh = score(share[stratum], count, spread[runs, stratum])
+        fresh = score((runs, stratum), count)
         fresh[count < first[stratum]] = np.inf
-        fresh[count >= most[stratum]] = -np.inf
+        fresh[count >= limit[stratum]] = -np.inf
         scores[runs, stratum] = fresh
     return chosen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +15,20 @@ from slicebeam.metrics.shift.allocation import (
     static_order,
     static_weights,
 )
-from slicebeam.metrics.shift.estimates import Estimate, estimate
+from slicebeam.metrics.shift.estimates import (
+    Estimate,
+    estimate,
+    reliance,
+    starved_accuracy_variance,
+)
+from slicebeam.metrics.shift.halves import (
+    adapted_order,
+    adapted_weights,
+    first_look,
+    half_limits,
+    next_look,
+    static_halves,
+)
 from slicebeam.metrics.shift.strata import Sample, Strata
 
 if TYPE_CHECKING:
@@ -137,6 +150,7 @@ class _Course:
         self.seeds = [seed + run for run in range(runs.start, runs.stop)]
         self.runs = np.arange(runs.start, runs.stop)
         self.sample = Sample.empty(len(self.seeds), strata.count, strata.shape[1])
+        self.halves: Sample | None = None
         self.orders = None if replacement else self._orders()
 
     def _orders(self) -> NDArray[np.int32]:
@@ -150,7 +164,10 @@ class _Course:
         if method == "uniform":
             yield from self._uniform(checks)
             return
-        if method != "masa":
+        if method == "plus":
+            yield from self._plus(checks)
+            return
+        if method == "proportional":
             order = static_order(static_weights(method, self.strata), self._sizes(last), last)
             begin = 0
             for check in checks:
@@ -177,32 +194,61 @@ class _Course:
                 calls += size
             yield check
 
+    def _plus(self, checks: Sequence[int]) -> Iterator[int]:
+        """Ask the halves of the strata, first in a static order, then by each other's answers."""
+        strata, last, runs = self.strata, checks[-1], len(self.seeds)
+        self.halves = Sample.empty(runs, 2 * strata.count, strata.shape[1])
+        end = min(first_look(strata.count), last)
+        order = static_halves(strata, self._sizes(last), end)
+        planned = np.broadcast_to(order, (runs, order.size))
+        sizes = half_limits(self._sizes(last), last)
+        calls = 0
+        for check in checks:
+            while calls < check:
+                if calls == end:
+                    self.sample.halves = self.halves
+                    end = min(next_look(strata.count, calls), last)
+                    weights = adapted_weights(strata, self.halves, reliance(strata, self.sample))
+                    planned = adapted_order(weights, self.halves, sizes, end - calls)
+                size = min(end, check) - calls
+                self._ask(planned[:, :size])
+                planned = planned[:, size:]
+                calls += size
+            yield check
+
     def _sizes(self, most: int) -> IntArray:
         sizes = self.strata.sizes
         return np.full_like(sizes, most) if self.replacement else sizes
 
-    def _ask(self, stratum: IntArray) -> None:
-        """Ask the next items of these strata: int64 [R, calls]."""
-        asked = self.sample.asked
+    def _ask(self, chosen: IntArray) -> None:
+        """Ask the next items of these strata, or of these halves of strata: int64 [R, calls]."""
+        halves = self.halves is not None
+        asked = (self.halves or self.sample).asked
+        made = np.maximum(chosen, 0)
         # The how-manieth of its stratum each call is.
-        place = np.take_along_axis(asked, np.maximum(stratum, 0), axis=1) + _earlier(stratum)
-        begin = self.starts[np.maximum(stratum, 0)]
+        place = np.take_along_axis(asked, made, axis=1) + _earlier(chosen)
+        stratum = made
+        if halves:
+            stratum, place = made // 2, 2 * place + made % 2
+        begin = self.starts[stratum]
         if self.orders is None:
             seeds = np.array(self.seeds, np.uint64)[:, None]
             drawn = hash64(0, stratum, hash64(0, place, np.broadcast_to(seeds, place.shape)))
-            size = self.strata.sizes[np.maximum(stratum, 0)]
+            size = self.strata.sizes[stratum]
             item = begin + (uniform(drawn) * size).astype(np.int64)
         else:
             item = np.take_along_axis(
-                self.orders, np.where(stratum >= 0, begin + place, 0), axis=1
+                self.orders, np.where(chosen >= 0, begin + place, 0), axis=1
             ).astype(np.int64)
-        self._count(stratum, item)
+        self._count(np.where(chosen >= 0, stratum, -1), item, chosen if halves else None)
 
-    def _count(self, stratum: IntArray, item: IntArray) -> None:
+    def _count(self, stratum: IntArray, item: IntArray, half: IntArray | None = None) -> None:
         new, old = self.items.new, self.items.old
-        answers = new[item] if new.ndim == 1 else new[self.runs[:, None], item]
+        answers = (new[item] if new.ndim == 1 else new[self.runs[:, None], item]).astype(np.int64)
         before = None if old is None else old[item].astype(np.int64)
-        self.sample.add(stratum, answers.astype(np.int64), before)
+        self.sample.add(stratum, answers, before)
+        if self.halves is not None and half is not None:
+            self.halves.add(half, answers, before)
 
     def _uniform(self, checks: Sequence[int]) -> Iterator[int]:
         """Ask items of the whole pool in the order of their hashes."""
@@ -244,7 +290,8 @@ def _earlier(stratum: IntArray) -> IntArray:
 def summarise(method: Method, strata: Strata, sample: Sample, *, replacement: bool) -> Estimate:
     """Return the estimate of a method from what its runs counted.
 
-    ``plus`` uses the old predictions; ``uniform`` takes the pool as one stratum, whose classes are
+    ``plus`` uses the old predictions; the accuracy of ``masa`` gets an error that covers its bias
+    (`starved_accuracy_variance`); ``uniform`` takes the pool as one stratum, whose classes are
     the cells of the matrix, so that the result is reshaped.
 
     Parameters
@@ -252,6 +299,10 @@ def summarise(method: Method, strata: Strata, sample: Sample, *, replacement: bo
     replacement : bool
         Whether items were drawn with replacement.
     """
+    if method == "masa":
+        found = estimate(strata, sample, control=False, replacement=replacement)
+        variance = starved_accuracy_variance(strata, sample, found, replacement=replacement)
+        return replace(found, accuracy_variance=variance)
     if method != "uniform":
         return estimate(strata, sample, control=method == "plus", replacement=replacement)
     whole, counted = sample.of_cells(strata)

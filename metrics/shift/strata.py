@@ -102,6 +102,9 @@ class Sample:
         How often both were.
     squares : int64 [R, S]
         ‖H‖², the sum of the squares of the new predictions' counts.
+    halves : Sample of 2S strata or None
+        The same counts for each half of each stratum (2s and 2s + 1), where answers decided how many
+        items were asked (`slicebeam.metrics.shift.halves`).
     """
 
     asked: IntArray
@@ -109,6 +112,7 @@ class Sample:
     old: IntArray
     both: IntArray
     squares: IntArray
+    halves: Sample | None = None
 
     @classmethod
     def empty(cls, runs: int, strata: int, predictions: int) -> Sample:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.pipelines.shift.answer_paths import AnswerPath, classes_by_answer, kind
@@ -41,8 +41,10 @@ class ApiFile(BaseModel):
     rate_limit : calls a second
     retries : further calls after one that failed
     lost_calls : what becomes of a call of which nobody knows whether it was served: ``repeat`` it,
-        or ``count`` it as paid
-    idempotency_header : the name of the header by which the API knows a call that is repeated
+        or ``count`` it as paid. Only a file that names its ``idempotency_header`` says that the API
+        knows a repeated call, so ``repeat`` is the default there and ``count`` elsewhere
+    idempotency_header : the name of the header by which the API knows a call that is repeated; it is
+        sent by default, since an API that ignores it takes no harm
     stop_after : the first so many answers without a class end the run; 0 for never
     """
 
@@ -61,7 +63,7 @@ class ApiFile(BaseModel):
     concurrency: Annotated[int, Field(ge=1, le=1024)] = 16
     rate_limit: Annotated[float, Field(gt=0)] | None = None
     retries: Annotated[int, Field(ge=0, le=100)] = 5
-    lost_calls: Literal["repeat", "count"] = "repeat"
+    lost_calls: Literal["repeat", "count"] = "count"
     idempotency_header: str | None = "Idempotency-Key"
     stop_after: Annotated[int, Field(ge=0)] = 20
 
@@ -71,6 +73,13 @@ class ApiFile(BaseModel):
     _answer_path: AnswerPath = PrivateAttr()
     _secrets: tuple[str, ...] = PrivateAttr(())
     _hidden: re.Pattern[str] | None = PrivateAttr(None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _repeat_where_keys_are_honoured(cls, content: Any) -> Any:
+        if isinstance(content, dict) and content.get("idempotency_header") is not None:
+            return {"lost_calls": "repeat", **content}
+        return content
 
     @classmethod
     def read(cls, path: str, environment: Mapping[str, str]) -> ApiFile:

@@ -15,6 +15,16 @@ from slicebeam.metrics.shift.allocation import (
     static_order,
     static_weights,
 )
+from slicebeam.metrics.shift.estimates import reliance
+from slicebeam.metrics.shift.halves import (
+    adapted_order,
+    adapted_weights,
+    first_look,
+    half_limits,
+    half_sizes,
+    next_look,
+    static_halves,
+)
 from slicebeam.metrics.shift.simulation import summarise, uniform_order
 from slicebeam.metrics.shift.stopping import error_bound, first_check
 from slicebeam.metrics.shift.strata import Sample, Strata
@@ -144,16 +154,23 @@ class _Course:
         self.pool, self.method, self.stopping = pool, method, stopping
         self.strata = strata_of(pool)
         self.sample = Sample.empty(1, self.strata.count, self.strata.shape[1])
+        self._halves: Sample | None = None
+        # Whose items are asked one after the other: the strata, or of ``plus`` their halves.
+        self._parts = 1
+        if method == "plus":
+            self._parts = 2
+            self._halves = Sample.empty(1, 2 * self.strata.count, self.strata.shape[1])
         self.lost = 0
         self._asked: list[NDArray[np.int64]] = []
         self._codes: list[NDArray[np.int64]] = []
-        # Candidates of each stratum that were asked, those without an answer too.
-        self._taken = np.zeros(self.strata.count, np.int64)
+        # Candidates of each part that were asked, those without an answer too.
+        self._taken = np.zeros(self._parts * self.strata.count, np.int64)
         total = int(self.strata.sizes.sum())
         self._limit = total if stopping.calls is None else min(stopping.calls, total)
-        # Strata of calls that were lost, which are asked again for another item.
+        # Parts of calls that were lost, which are asked again for another item.
         self._again: list[int] = []
         self._position = 0
+        self._end = min(first_look(self.strata.count), self._limit)
         self._order = self._static(method, seed)
 
     def _static(self, method: Method, seed: int) -> NDArray[np.int64] | None:
@@ -162,6 +179,8 @@ class _Course:
             return None
         if method == "uniform":
             return uniform_order(seed, self.pool.items.identity)[: self._limit]
+        if method == "plus":
+            return static_halves(self.strata, self.strata.sizes, self._end)
         return static_order(static_weights(method, self.strata), self.strata.sizes, self._limit)
 
     @property
@@ -192,16 +211,33 @@ class _Course:
         if self._order is not None:
             # Calls that are lost must not leave a stratum without an answer when all is spent.
             size = min(size, self._short() or size)
-        stratum = self._next_strata(size)
-        items = np.empty(stratum.size, np.int64)
-        for one in np.unique(stratum):
-            mine = np.flatnonzero(stratum == one)
-            begin = self.pool.starts[one] + self._taken[one]
-            items[mine] = begin + np.arange(mine.size)
+        parts = self._next_parts(size)
+        if parts.size == 0 and self._halves is not None and self._end < self._limit:
+            self._adapt()
+            parts = self._next_parts(size)
+        items = np.empty(parts.size, np.int64)
+        for one in np.unique(parts):
+            mine = np.flatnonzero(parts == one)
+            stratum, offset = divmod(int(one), self._parts)
+            place = self._taken[one] + np.arange(mine.size)
+            items[mine] = self.pool.starts[stratum] + self._parts * place + offset
             self._taken[one] += mine.size
         return items
 
-    def _next_strata(self, size: int) -> NDArray[np.int64]:
+    def _adapt(self) -> None:
+        """Decide by the answers so far which halves of strata are asked until the next look."""
+        if self._halves is None:
+            raise TypeError(f"--method {self.method} has no halves")
+        self.check_answers()
+        self.sample.halves = self._halves
+        count, begin = self.strata.count, self._end
+        self._end = min(next_look(count, begin), self._limit)
+        weights = adapted_weights(self.strata, self._halves, reliance(self.strata, self.sample))
+        limits = half_limits(self.strata.sizes, self._limit)
+        order = adapted_order(weights, self._halves, limits, self._end - begin)[0]
+        self._order, self._position = order[order >= 0], 0
+
+    def _next_parts(self, size: int) -> NDArray[np.int64]:
         if self._order is None:
             # A lost call takes an item away that MASA, which looks at answers, does not know of.
             chosen = masa_order(self.strata, self.sample, size)[0]
@@ -218,19 +254,22 @@ class _Course:
     def _short(self) -> int:
         """Return how many more answers an estimate needs at least, of candidates that are left."""
         least = np.minimum(self.strata.sizes, 2) - self.sample.asked[0]
-        room = np.diff(self.pool.starts) - self._taken
+        taken = self._taken.reshape(self.strata.count, -1).sum(axis=1)
+        room = np.diff(self.pool.starts) - taken
         return int(np.clip(np.minimum(least, room), 0, None).sum())
 
-    def _within(self, stratum: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the calls for which their stratum still has candidates."""
+    def _within(self, parts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the calls for which their part still has candidates."""
         if self.lost == 0:
-            return stratum
-        keep = np.zeros(stratum.size, bool)
-        for one in np.unique(stratum):
-            mine = np.flatnonzero(stratum == one)
-            room = self.pool.starts[one + 1] - self.pool.starts[one] - self._taken[one]
-            keep[mine[: max(room, 0)]] = True
-        return stratum[keep]
+            return parts
+        keep = np.zeros(parts.size, bool)
+        candidates = np.diff(self.pool.starts)
+        if self._parts == 2:
+            candidates = half_sizes(candidates)
+        for one in np.unique(parts):
+            mine = np.flatnonzero(parts == one)
+            keep[mine[: max(int(candidates[one] - self._taken[one]), 0)]] = True
+        return parts[keep]
 
     def _next_uniform(self, size: int) -> NDArray[np.int64]:
         if self._order is None:
@@ -238,7 +277,7 @@ class _Course:
         begin = self._position
         items = self._order[begin : begin + size]
         self._position = begin + items.size
-        np.add.at(self._taken, self.pool.items.stratum[items], 1)
+        np.add.at(self._taken, self.pool.items.stratum[items].astype(np.int64), 1)
         return items
 
     def add(self, items: NDArray[np.int64], codes: NDArray[np.int64]) -> None:
@@ -246,12 +285,15 @@ class _Course:
         answered = codes != LOST
         self.lost += int(np.count_nonzero(~answered))
         stratum = self.pool.items.stratum[items].astype(np.int64)
-        self._again += stratum[~answered].tolist()
+        parts = stratum * self._parts + (items - self.pool.starts[stratum]) % self._parts
+        self._again += parts[~answered].tolist()
         columns = np.where(codes == NO_RESULT, self.strata.shape[1] - 1, codes)[answered]
         kept = items[answered]
         old = self.pool.items.old
         before = None if old is None else old[kept].astype(np.int64)[None]
         self.sample.add(stratum[answered][None], columns[None], before)
+        if self._halves is not None:
+            self._halves.add(parts[answered][None], columns[None], before)
         self._asked.append(kept)
         self._codes.append(columns)
 

@@ -91,6 +91,8 @@ class ShiftConfig(DataConfig):
     command: ClassVar[Command] = "shift"
     choices: ClassVar[dict[str, tuple[str, ...]]] = {**DataConfig.choices, "method": METHODS}
 
+    # Empty for what publishes nothing.
+    output: str = ""
     label: str
     old_prediction: str | None = None
     old_matrix: str | None = None
@@ -121,6 +123,11 @@ class ShiftConfig(DataConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> ShiftConfig:
+        if not self.output and not self.simulates:
+            raise InputError(
+                "--output is missing: name a folder for changelist.json (only --plan and --repeat need "
+                "none)"
+            )
         self._check_columns()
         self._check_source()
         self._check_simulation()

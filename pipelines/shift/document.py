@@ -329,13 +329,11 @@ def _warnings(config: ShiftConfig, assessed: Assessment, found: Findings, bill: 
     labels, calls = assessed.strata.shape[0], int(assessed.items.size)
     if config.used_method == "masa":
         warnings.append(
-            "MASA chooses by the answers, so that its intervals are not exact"
-            + (
-                f"; with {labels} labels its estimate of the accuracy is too high where a stratum "
-                "without an error yet is asked too seldom. --method plus or proportional is unbiased."
-                if labels >= _MANY_LABELS
-                else "."
-            )
+            "MASA chooses by the answers: it starves strata that have shown no error yet, so its "
+            "accuracy is biased, mostly upwards, and its interval is widened for that. With "
+            f"{labels} labels "
+            + ("this is worth more than the error. " if labels >= _MANY_LABELS else "it is small. ")
+            + "--method plus or proportional is unbiased."
         )
     none = int(np.count_nonzero(assessed.codes == assessed.strata.shape[1] - 1))
     if none:
@@ -353,13 +351,21 @@ def _warnings(config: ShiftConfig, assessed: Assessment, found: Findings, bill: 
             "label nor as an old prediction."
         )
     if bill.unaccounted:
+        number = f"{bill.unaccounted:,} call{'s' if bill.unaccounted > 1 else ''}"
         warnings.append(
-            f"{bill.unaccounted:,} calls were sent whose answers were lost; they may have been charged "
-            "besides."
+            f"{number} got no answer (a time-out, a dropped connection or a killed run); their items "
+            + (
+                "were sent again, so a model that is paid by the call may have charged twice."
+                if config.model
+                else "were sent again with the same idempotency key. An API that does not know it again "
+                "charged twice; with lost_calls: count no item is sent twice."
+            )
         )
     if assessed.lost:
+        number = f"{assessed.lost:,} call{'s' if assessed.lost > 1 else ''}"
         warnings.append(
-            f"{assessed.lost:,} calls that were lost count as paid; other items took their place."
+            f"{number} got no answer (a time-out, a dropped connection or a killed run) and count as "
+            "paid (lost_calls: count); other items took their place, and these are never sent again."
         )
     if config.target_error is not None and assessed.stopped == "budget":
         warnings.append(

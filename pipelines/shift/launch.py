@@ -41,6 +41,10 @@ def launch_shift(options: Mapping[str, Any], asked: Asked, events: EventLog | No
         config = shift_config(dict(options))
         if config.simulates and asked.fail_on is not None:
             raise InputError("--fail-on has no effect on --plan and --repeat; leave it out")
+        if asked.resume and not (config.output or config.work_dir):
+            raise InputError(
+                "--resume goes on in the folder that a run began with: give its --output or --work-dir"
+            )
         terminal = Terminal(quiet=asked.quiet, as_json=asked.as_json, events=events)
         try:
             if config.simulates:
@@ -75,7 +79,7 @@ def _is_worse(document: ShiftChangeList) -> bool:
 
 def _simulate(config: ShiftConfig, engine: Engine, terminal: Terminal, asked: Asked) -> None:
     from slicebeam.pipelines.shift.run import priced
-    from slicebeam.pipelines.shift.simulated import measure, plan
+    from slicebeam.pipelines.shift.simulated import better_methods, measure, plan
     from slicebeam.pipelines.shift.terminal import print_json, show_measured, show_plan
 
     if not config.plan:
@@ -92,4 +96,4 @@ def _simulate(config: ShiftConfig, engine: Engine, terminal: Terminal, asked: As
     if asked.as_json:
         print_json([one.to_json() for one in planned])
     elif not asked.quiet:
-        show_plan(planned, None if price is None else currency)
+        show_plan(planned, None if price is None else currency, better_methods(planned))

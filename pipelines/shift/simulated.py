@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ _BUDGETS = (250, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000)
 # Methods that a plan holds against each other.
 _PLANNED: tuple[Method, ...] = ("plus", "masa", "proportional", "uniform")
 _RUNS = 100
+# What counts as a smaller error: less may be chance of so many runs.
+_CLEARLY_LESS = 0.95
 # Items that are simulated at most: a larger pool is no harder, and its sample no smaller.
 _MOST_ITEMS = 1_000_000
 _DEFAULT_TARGET = 0.01
@@ -183,6 +186,42 @@ def plan(config: ShiftConfig, engine: Engine, terminal: Terminal, *, resume: boo
     return planned
 
 
+@dataclass(frozen=True)
+class BetterMethod:
+    """A method that errs less than ``plus`` with the same calls.
+
+    Attributes
+    ----------
+    churn : of the plan; None for a whole new API
+    method : that errs less
+    ratio : its error by that of plus, the geometric mean over the budgets
+    """
+
+    churn: float | None
+    method: Method
+    ratio: float
+
+
+def better_methods(planned: Sequence[Planned]) -> list[BetterMethod]:
+    """Return for each churn the method that errs at least 5 % less than ``plus``, if there is one."""
+    errors: dict[tuple[float | None, Method], dict[int, float]] = {}
+    for one in planned:
+        errors.setdefault((one.churn, one.method), {})[one.budget] = one.q95_frobenius
+    found = []
+    for churn in dict.fromkeys(one.churn for one in planned):
+        ratios: dict[Method, float] = {}
+        plus = errors.get((churn, "plus"), {})
+        for method in _PLANNED[1:]:
+            other = errors.get((churn, method), {})
+            both = [(other[n], plus[n]) for n in plus if n in other and other[n] > 0 < plus[n]]
+            if both:
+                ratios[method] = math.exp(sum(math.log(a / b) for a, b in both) / len(both))
+        best = min(ratios, key=lambda method: ratios[method], default=None)
+        if best is not None and ratios[best] <= _CLEARLY_LESS:
+            found.append(BetterMethod(churn, best, ratios[best]))
+    return found
+
+
 def _read(
     config: ShiftConfig,
     engine: Engine,
@@ -192,6 +231,10 @@ def _read(
     methods: Sequence[Method],
 ) -> list[Pool]:
     """Return all items of the pool, or as many as are simulated, stratified as each method wants."""
+    if not config.output:
+        with tempfile.TemporaryDirectory(prefix="slicebeam-") as folder:
+            own = config.model_copy(update={"output": folder})
+            return _read(own, engine, terminal, resume=resume, methods=methods)
     with removing_new_folders(config):
         places = places_of(config)
         work = begin(config, places, engine, terminal, resume=resume)

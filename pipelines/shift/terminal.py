@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist import ShiftChangeList
     from slicebeam.pipelines.changelist_shift import Shift
     from slicebeam.pipelines.shift.run import PublishedShift
-    from slicebeam.pipelines.shift.simulated import Measured, Planned
+    from slicebeam.pipelines.shift.simulated import BetterMethod, Measured, Planned
 
 # A matrix of more classes than this is told by its cells that changed.
 _MOST_CLASSES = 12
@@ -219,9 +219,16 @@ def _notes(document: ShiftChangeList) -> list[str]:
     if document.models[1].model_uri is not None:
         new = shift.cost.calls - shift.cost.replayed
         paid = f" {shift.cost.replayed:,} answers were in the ledger, {new:,} are new."
+    weight = []
+    if shift.reliance is not None:
+        weight.append(
+            f"The old predictions count with a weight of {shift.reliance:.2f}: 1 where few changed, 0 "
+            "where they tell nothing of the new ones."
+        )
     return [
         f"{asked} (--method {shift.method}), until {why}.{paid}",
         f"The error of the matrix (Frobenius) is below {bound}.",
+        *weight,
         shift.corrected_for,
     ]
 
@@ -247,8 +254,10 @@ def show_measured(found: Measured) -> None:
         console.print(f"  {text:<48}{value:>22}", markup=False)
 
 
-def show_plan(planned: Sequence[Planned], currency: str | None) -> None:
-    """Print what each budget would give."""
+def show_plan(
+    planned: Sequence[Planned], currency: str | None, better: Sequence[BetterMethod] = ()
+) -> None:
+    """Print what each budget would give, and where another method than ``plus`` gives more."""
     from rich import box
     from rich.table import Table
 
@@ -283,3 +292,12 @@ def show_plan(planned: Sequence[Planned], currency: str | None) -> None:
         markup=False,
         style="dim",
     )
+    for other in better:
+        where = (
+            "With a whole new API" if other.churn is None else f"At a churn of {other.churn:.0%}"
+        )
+        console.print(
+            f"{where}, --method {other.method} errs {1 - other.ratio:.0%} less than plus for the same calls.",
+            markup=False,
+            style="yellow",
+        )
