@@ -224,7 +224,7 @@ def test_several_resolutions_and_principal_components_in_one_pass(
 def test_without_losses_it_is_the_mixture_of_scikit_learn(
     tmp_path: Path, small_groups: None
 ) -> None:
-    table = examples(7, n=500, apart=0.9)
+    table = examples(7, n=500, apart=0.7)
     found, _ = ran(
         tmp_path / "out",
         table,
