@@ -1,7 +1,7 @@
 """Discovery by its formulas, with all examples in memory: what a run has to publish.
 
-Of the product it takes nothing but numbers that it published. EM starts from scikit-learn's k-means,
-axes are those of a singular value decomposition, densities are those of the definition, p-values
+Of the product it takes nothing but numbers that it published. EM starts from scikit-learn's k-means
+and scipy's Ward, axes are those of a singular value decomposition, densities are those of the definition, p-values
 those of scipy.
 """
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special, stats
+from scipy.cluster import hierarchy
 from sklearn.cluster import KMeans
 
 from tests.oracle import predicates
@@ -91,9 +92,18 @@ def m_step(
 def started(
     z: np.ndarray, losses: Sequence[np.ndarray], K: int, seed: int, *, zero_one: bool
 ) -> Mixture:
-    """Return what EM starts from: an M-step from the clusters of k-means."""
-    clusters = KMeans(K, n_init=1, random_state=seed).fit(z.astype(np.float32)).labels_
-    return m_step(np.eye(K)[clusters], z, losses, zero_one=zero_one)
+    """Return what EM starts from: an M-step from clusters of k-means that Ward's method merged.
+
+    k-means has 2K centres; Ward's method is that of scipy for points, all at the mean of their
+    cluster. Components are numbered by the first of k-means' clusters in them.
+    """
+    x = z.astype(np.float32)
+    clusters = KMeans(min(2 * K, len(z)), n_init=1, random_state=seed).fit(x).labels_
+    means = np.stack([z[clusters == one].mean(axis=0) for one in clusters])
+    merged = hierarchy.fcluster(hierarchy.linkage(means, "ward"), K, "maxclust")
+    first = np.array([clusters[merged == one].min() for one in np.unique(merged)])
+    component = np.argsort(np.argsort(first))[merged - 1]
+    return m_step(np.eye(K)[component], z, losses, zero_one=zero_one)
 
 
 def fitted(

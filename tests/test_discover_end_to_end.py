@@ -189,7 +189,7 @@ class World:
             for one in predicate["all"]
             if one["field"] in self.joints
         ]
-        return np.min([*each, np.full(len(self.D), np.finfo(np.float32).max)], axis=0)
+        return np.min([*each, np.full(len(self.D), np.finfo(np.float64).max)], axis=0)
 
     def changes(self, held: np.ndarray) -> oracle.Changes:
         return oracle.changes(self.D[held], of=0.0 if self.has_old else float(self.D.mean()))
@@ -314,6 +314,13 @@ def test_every_example_is_of_the_component_that_its_embedding_makes_most_likely(
         ]
         np.testing.assert_allclose(
             own["responsibility"], r[places, component[places]], rtol=1e-6, atol=1e-9
+        )
+        assert own["log_odds"].dtype == np.float64
+        np.testing.assert_allclose(
+            own["log_odds"],
+            oracle.log_odds(joint)[places, component[places]],
+            rtol=1e-7,
+            atol=1e-7,
         )
         # Else any responsibility near 1 would do.
         assert (r.max(axis=1) < 0.99).any()
@@ -444,8 +451,6 @@ def test_shown_examples_are_the_most_typical_and_the_most_changed(world: World) 
     for one in world.found.document["slices"][:10]:
         predicate = one["definition"]["predicate"]
         held, odds = world.held(predicate), world.odds(predicate)
-        # What is told apart is of single precision; so large that it is told of clear examples.
-        odds = odds.astype(np.float32).astype(float)
         change = world.D + shift
         wanted = {
             "representative": np.lexsort((positions, -odds)),
@@ -463,13 +468,13 @@ def test_shown_examples_are_the_most_typical_and_the_most_changed(world: World) 
             at = np.searchsorted(positions, [each["row"] for each in told])
             assert held[at].all()
             # The same but for what rounding makes of equals.
-            np.testing.assert_allclose(odds[at], odds[best], rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(odds[at], odds[best], rtol=1e-7, atol=1e-7)
             np.testing.assert_allclose(change[at], change[best], rtol=1e-9, atol=1e-12)
             for each, place in zip(told, at, strict=True):
                 shown += 1
                 assert each["id"] == ids[each["row"]]
                 assert each["change"] == pytest.approx(change[place], abs=1e-9)
-                assert each["membership"] == pytest.approx(expit(odds[place]), rel=1e-4)
+                assert each["membership"] == pytest.approx(expit(odds[place]), rel=1e-7)
                 row = world.frame.iloc[place]
                 assert each["display"] == {
                     name: row[name] for name in world.case.options.get("features", ())

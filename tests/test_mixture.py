@@ -8,6 +8,7 @@ from operator import add
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.cluster.hierarchy import fcluster, linkage
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
@@ -18,8 +19,8 @@ from slicebeam.metrics.discovery.loss_heads import CategoricalHead, NormalHead
 from slicebeam.metrics.discovery.mixture import (
     Mixture,
     MixtureSums,
-    log_odds,
     log_responsibilities,
+    most_likely,
     sums,
     updated,
 )
@@ -139,21 +140,69 @@ def test_a_point_far_from_all_components_still_belongs_to_one():
     np.testing.assert_allclose(ln, [-0.5e18, -0.5e22], rtol=1e-5)
 
 
-def test_odds_are_of_a_component_against_all_others():
+def test_odds_are_of_the_most_likely_component_against_all_others():
     z, losses, mixture = case("zero-one", 26)
     log_r = log_responsibilities(mixture, z, losses)[0]
     r = np.exp(log_r)
-    others = np.stack([np.delete(r, j, axis=1).sum(axis=1) for j in range(4)], axis=1)
-    np.testing.assert_allclose(log_odds(log_r), np.log(r) - np.log(others), rtol=1e-9, atol=1e-12)
+    component, odds = most_likely(log_r)
+    np.testing.assert_array_equal(component, r.argmax(axis=1))
+    assert np.unique(component).size == 4
+    best = r.max(axis=1)
+    others = r.sum(axis=1) - best
+    assert odds.dtype == np.float64
+    np.testing.assert_allclose(odds, np.log(best) - np.log(others), rtol=1e-7, atol=1e-12)
+    assert odds.min() < 0 < odds.max()
+    tied, none = most_likely(np.log(np.array([[0.2, 0.4, 0.4], [0.25, 0.5, 0.25]])))
+    assert tied.tolist() == [1, 1]
+    np.testing.assert_allclose(none, [np.log(0.4 / 0.6), 0], atol=1e-15)
+
+
+def test_odds_tell_apart_what_has_a_responsibility_of_one():
     # Where r is 1 to the last digit, and that of the others below the least double.
     mixture = Mixture(np.array([0.5, 0.25, 0.25]), np.array([[0.0], [100], [100]]), np.ones((3, 1)))
-    z = np.array([[0.0], [-10], [30], [50], [100]])
-    found = log_odds(log_responsibilities(mixture, z)[0])
-    np.testing.assert_allclose(found[:, 0], 5000 - 100 * z[:, 0], rtol=1e-12, atol=1e-10)
-    np.testing.assert_allclose(found[-1, 1:], 0, atol=1e-12)
-    assert log_odds(np.zeros((1, 1)))[0, 0] == np.inf
-    tied = log_odds(np.log(np.array([[0.5, 0.5]])))
-    np.testing.assert_allclose(tied, 0, atol=1e-15)
+    z = np.array([[0.0], [-10], [30], [49], [-1e-9]])
+    log_r, _ = log_responsibilities(mixture, z)
+    assert (np.exp(log_r[:, 0]) == 1).all()
+    component, odds = most_likely(log_r)
+    assert (component == 0).all()
+    np.testing.assert_allclose(odds, 5000 - 100 * z[:, 0], rtol=1e-12)
+    # Single precision would not know the first from the last.
+    assert odds[0] != odds[4]
+    assert np.float32(odds[0]) == np.float32(odds[4])
+
+
+def test_odds_are_finite_also_of_one_component_and_beyond_all_doubles():
+    largest = np.finfo(np.float64).max
+    alone = Mixture(np.ones(1), np.zeros((1, 2)), np.ones((1, 2)))
+    component, odds = most_likely(log_responsibilities(alone, np.array([[0.0, 1], [1e5, -3]]))[0])
+    assert component.tolist() == [0, 0]
+    assert odds.tolist() == [largest, largest]
+    # Others whose density is no double, however it is written.
+    component, odds = most_likely(np.array([[0.0, -np.inf, -np.inf], [-1e308, -np.inf, 0.0]]))
+    assert component.tolist() == [0, 2]
+    assert odds.tolist() == [largest, 1e308]
+    none = most_likely(np.empty((0, 3)))
+    assert [each.shape for each in none] == [(0,), (0,)]
+
+
+@pytest.mark.parametrize(("K", "d"), [(2, 1), (5, 3), (7, 19), (50, 64)])
+def test_what_a_point_belongs_to_is_the_same_to_the_byte_however_rows_are_cut(K, d):
+    rng = np.random.default_rng(K)
+    z = rng.normal(size=(5000, d)).astype(np.float32) * 2
+    mixture = start(z, [], (), K=K)
+    whole = log_responsibilities(mixture, z)
+    wanted = most_likely(whole[0])
+    for edges in (
+        np.arange(0, 5001, 1000),
+        np.r_[0, 1, 2, 1026, 5000],
+        np.r_[0, np.sort(rng.choice(5000, 60)), 5000],
+    ):
+        cut = [log_responsibilities(mixture, z[a:b])[0] for a, b in pairwise(edges)]
+        assert np.concatenate(cut).tobytes() == whole[0].tobytes()
+        found = [most_likely(one) for one in cut]
+        for number in range(2):
+            joined = np.concatenate([one[number] for one in found])
+            assert joined.tobytes() == wanted[number].tobytes()
 
 
 @pytest.mark.parametrize("loss_weight", [0.0, 1.0])
@@ -326,11 +375,22 @@ def test_real_losses_have_a_floor_under_their_variance():
     assert (np.abs(head.means - np.round(head.means)) < 0.01).any()
 
 
-def test_the_start_is_an_m_step_from_k_means():
+def merged_by_scipy(z, labels, clusters):
+    """Ward's clusters of the points: each stands at the mean of its k-means cluster."""
+    present, of = np.unique(labels, return_inverse=True)
+    means = np.stack([z[of == j].astype(float).mean(axis=0) for j in range(len(present))])
+    found = fcluster(linkage(means[of], "ward"), clusters, "maxclust")
+    # Numbered by the first of k-means' clusters in them.
+    first = [of[found == number].min() for number in np.unique(found)]
+    return np.argsort(np.argsort(first))[np.unique(found, return_inverse=True)[1]]
+
+
+def test_the_start_is_an_m_step_from_merged_clusters_of_k_means():
     z, losses = points(12, n=900, dtype=np.float32)
     chosen = [losses[2], losses[None]]
     found = initial(z, chosen, components=7, seed=3, classes=(2, None), loss_weight=0.5)
-    of = KMeans(7, n_init=1, random_state=3).fit(z).labels_
+    of = merged_by_scipy(z, KMeans(14, n_init=1, random_state=3).fit(z).labels_, 7)
+    assert np.unique(of).tolist() == list(range(7))
     for j in range(7):
         mine = z[of == j].astype(float)
         assert found.weights[j] == pytest.approx(len(mine) / 900)
@@ -347,6 +407,25 @@ def test_the_start_is_an_m_step_from_k_means():
         np.testing.assert_array_equal(one, other)
     different = initial(z, components=7, seed=4)
     assert np.abs(different.means - found.means).max() > 0.01
+
+
+def test_a_start_does_not_merge_clusters_of_which_k_means_alone_merges_some():
+    lost = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        sizes = rng.integers(20, 200, 25)
+        of = np.repeat(np.arange(25), sizes)
+        z = rng.normal(size=(25, 10))[of] * 3 + rng.normal(size=(of.size, 10))
+        centres = np.stack([z[of == j].mean(axis=0) for j in range(25)])
+
+        def found_in(means, centres=centres):
+            """Return how many of the clusters have a mean of their own near."""
+            near = np.linalg.norm(centres[:, None] - means, axis=2)
+            return len(set(near.argmin(axis=1)[near.min(axis=1) < 1].tolist()))
+
+        lost += 25 - found_in(KMeans(25, n_init=1, random_state=seed).fit(z).cluster_centers_)
+        assert found_in(initial(z, components=25, seed=seed).means) == 25
+    assert lost >= 6
 
 
 def test_clusters_far_apart_are_found():
@@ -390,6 +469,29 @@ def test_fewer_points_than_components_are_an_error_and_as_many_are_not():
     found = initial(z, components=6, seed=0)
     np.testing.assert_allclose(found.weights, 1 / 6)
     np.testing.assert_allclose(found.variances, 1e-6, rtol=1e-6)
+    all_sound(fit(z, [], found).mixture, z)
+
+
+@pytest.mark.parametrize("n", [7, 8, 13, 14, 15])
+def test_fewer_points_than_centres_of_k_means_are_no_fault(n):
+    z = points(14, n=n)[0]
+    found = initial(z, components=7, seed=0)
+    assert (found.weights > 0.9 / n).all()
+    all_sound(fit(z, [], found).mixture, z)
+
+
+@pytest.mark.parametrize("distinct", [1, 3, 6, 9, 11])
+def test_fewer_distinct_points_than_centres_of_k_means_are_no_fault(distinct):
+    places = points(14, n=distinct, dtype=np.float32)[0]
+    z = np.repeat(places, 10, axis=0)
+    found = initial(z, components=6, seed=0)
+    sizes = np.sort(found.weights * len(z))[::-1]
+    present = min(distinct, 6)
+    assert (sizes[:present] > 9.9).all()
+    np.testing.assert_allclose(sizes[present:], 0, atol=1e-12)
+    # Empty ones come last.
+    assert (found.weights[:present] > 0.01).all()
+    all_sound(found, z)
     all_sound(fit(z, [], found).mixture, z)
 
 

@@ -10,7 +10,7 @@ import pytest
 from sklearn.decomposition import PCA
 
 from slicebeam.metrics.discovery import pca as module
-from slicebeam.metrics.discovery.pca import PcaSums, components, projected, sums
+from slicebeam.metrics.discovery.pca import Pca, PcaSums, components, projected, sums
 from slicebeam.metrics.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -101,6 +101,19 @@ def test_axes_are_orthonormal_and_coordinates_uncorrelated():
     covariance = np.cov(projected(z, found).T.astype(float))
     np.testing.assert_allclose(covariance, np.diag(found.variances), atol=1e-6)
     assert (np.diff(found.variances) < 0).all()
+
+
+def test_coordinates_are_the_same_to_the_byte_however_rows_are_cut():
+    rng = np.random.default_rng(5)
+    turn = np.linalg.qr(rng.normal(size=(37, 37)))[0]
+    # Far out along an axis that is left out: so much cancels that single precision shows the order
+    # in which products are added.
+    z = rng.normal(size=(6000, 36)) @ turn[1:] + 3e7 * rng.normal(size=(6000, 1)) * turn[0]
+    found = Pca(np.zeros(37), turn[1:12], np.ones(11), 37.0)
+    whole = projected(z, found)
+    for edges in ([0, 1, 2050, 6000], [0, *np.sort(rng.choice(6000, 40)).tolist(), 6000]):
+        cut = [projected(z[a:b], found) for a, b in pairwise(edges)]
+        assert np.concatenate(cut).tobytes() == whole.tobytes()
 
 
 def test_directions_in_which_nothing_varies_are_left_out():

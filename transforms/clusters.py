@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from scipy.special import expit
 
 from slicebeam.metrics.discovery import pca
-from slicebeam.metrics.discovery.mixture import log_odds, log_responsibilities
+from slicebeam.metrics.discovery.mixture import log_responsibilities, most_likely
 from slicebeam.transforms.domains import Domain
 from slicebeam.transforms.predicates import Singleton
 
@@ -49,13 +50,13 @@ class Assigned(NamedTuple):
     Attributes
     ----------
     component : int32 [rows] the most likely one, of several the first
-    responsibility : float32 [rows] its share of the example
-    log_odds : float32 [rows] log(r/(1 − r)), which tells apart what has r = 1 to the last digit
+    responsibility : float32 [rows] its share r of the example
+    log_odds : float64 [rows] log(r/(1 − r)), finite, by which members are ranked: most have r = 1
     """
 
     component: NDArray[np.int32]
     responsibility: NDArray[np.float32]
-    log_odds: NDArray[np.float32]
+    log_odds: NDArray[np.float64]
 
     def column(self, components: int) -> pa.DictionaryArray:
         """Return the components as text, since they are names and no numbers."""
@@ -108,11 +109,8 @@ class Clusters:
         found = {}
         for field, mixture in self.mixtures.items():
             log_r, _ = log_responsibilities(mixture, x, None, first_row)
-            component = log_r.argmax(axis=1)
-            rows = np.arange(len(z))
+            component, odds = most_likely(log_r)
             found[field] = Assigned(
-                component.astype(np.int32),
-                np.exp(log_r[rows, component]).astype(np.float32),
-                np.clip(log_odds(log_r)[rows, component], -1e30, 1e30).astype(np.float32),
+                component.astype(np.int32), expit(odds).astype(np.float32), odds
             )
         return found

@@ -169,8 +169,8 @@ class DescribeSlices:
         fields = [one.field for one in conditions if is_cluster_field(one.field)]
         odds = [beside.column(odds_column(field)).to_numpy() for field in fields]
         least: NDArray[np.float64] = np.min(
-            [*odds, np.full(beside.num_rows, np.finfo(np.float32).max)], axis=0
-        ).astype(np.float64)
+            [*odds, np.full(beside.num_rows, np.finfo(np.float64).max)], axis=0
+        )
         return least
 
     def total(self, parts: Sequence[Found]) -> Description:

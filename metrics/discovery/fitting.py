@@ -17,12 +17,13 @@ from slicebeam.metrics.discovery.mixture import (
     sums_of_labels,
     updated,
 )
+from slicebeam.metrics.discovery.ward import ward
 from slicebeam.metrics.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from slicebeam.metrics.discovery.embeddings import Embeddings
 
@@ -30,6 +31,8 @@ TOLERANCE = 1e-3
 MOST_ITERATIONS = 100
 # Of distances between numbers of single precision below 2 to this, sums of squares are finite.
 _LARGEST_EXPONENT = 40
+# Clusters of k-means for each component, before they are merged.
+_CENTRES_PER_COMPONENT = 2
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,11 @@ def initial(
     classes: Sequence[int | None] = (),
     loss_weight: float = 0.0,
 ) -> Mixture:
-    """Return the mixture that EM starts from: one M-step from the clusters of k-means.
+    """Return the mixture that EM starts from: one M-step from clusters of k-means, merged by Ward.
+
+    One start of k-means with K centres often merges two true clusters and cuts another. So it is
+    given twice as many centres, of which those are merged, weighted by their points, that raise the
+    sum of squares within clusters least.
 
     Parameters
     ----------
@@ -82,7 +89,7 @@ def initial(
     Returns
     -------
     Mixture
-        Where fewer than K points are distinct, some components are empty.
+        Where fewer than K points are distinct, some components are empty, the last ones.
 
     Raises
     ------
@@ -111,9 +118,21 @@ def initial(
     with warnings.catch_warnings():
         # It warns where fewer points are distinct.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        kmeans = KMeans(n_clusters=components, n_init=1, random_state=seed % (1 << 32)).fit(scaled)
+        number = min(_CENTRES_PER_COMPONENT * components, z.shape[0])
+        kmeans = KMeans(n_clusters=number, n_init=1, random_state=seed % (1 << 32)).fit(scaled)
+    labels = _merged(scaled, kmeans.labels_, components)
     zero = MixtureSums.empty(components, centre, heads, loss_weight)
-    return updated(sums_of_labels(kmeans.labels_, z, losses, zero))
+    return updated(sums_of_labels(labels, z, losses, zero))
+
+
+def _merged(z: Embeddings, labels: NDArray[np.integer], clusters: int) -> NDArray[np.int64]:
+    """Return the cluster of each point when no more are left than are wanted."""
+    present, groups = np.unique(labels, return_inverse=True)
+    centre = z.mean(axis=0, dtype=np.float64)
+    # The means of the points, of which k-means only has those of the iteration before.
+    found = sums_of_labels(groups, z, (), MixtureSums.empty(present.size, centre, (), 0.0))
+    of_group = ward(found.first / found.sizes[:, None], found.sizes, clusters)
+    return of_group[groups]
 
 
 def fit(

@@ -200,6 +200,7 @@ def log_responsibilities(
     -------
     log_r : float64 [n, K]
         log r_ij ∝ log π_j + Σ_d log N(z_id; μ_jd, v_jd) + γ Σ_heads log f(ℓ_i|j).
+        The same to the byte however rows are cut into chunks, on the same machine.
     log_likelihood : float64 [n]
         ln_i, the logarithm of the sum over j of what r_ij is proportional to, in nats. With γ other
         than 0 and 1 it is no likelihood, but it is what EM raises.
@@ -229,10 +230,11 @@ def log_responsibilities(
     return log_r, log_likelihood
 
 
-def log_odds(log_r: FloatArray) -> FloatArray:
-    """Return log(r/(1 − r)), by which the most typical points of a component are told apart.
+def most_likely(log_r: FloatArray) -> tuple[NDArray[np.int64], FloatArray]:
+    """Return the component that each point belongs to, and the log-odds by which it does.
 
-    Embeddings of many dimensions have many points with r = 1 to the last digit; their odds differ.
+    By log-odds, members of a component are ranked: in many dimensions, most points have a
+    responsibility of 1 to the last digit, but their odds differ.
 
     Parameters
     ----------
@@ -241,16 +243,20 @@ def log_odds(log_r: FloatArray) -> FloatArray:
 
     Returns
     -------
-    float64 [n, K]
-        It rises with r; ∞ where K = 1.
+    component : int64 [n]
+        That of the largest responsibility; of equal ones the first.
+    log_odds : float64 [n]
+        log(r/(1 − r)) of this component, in nats, taken as log r less the logarithm of the sum of
+        the others' r, which loses no digits where r is nearly 1. Always finite: at most
+        1.797…e308, the largest double, which a mixture of one component has. It is negative where
+        no component has more than half.
     """
-    points, top = np.arange(log_r.shape[0]), log_r.argmax(axis=1)
+    points, component = np.arange(log_r.shape[0]), log_r.argmax(axis=1)
     rest = log_r.copy()
-    rest[points, top] = -np.inf
-    # 1 − r keeps its digits where r is at most a half, and else is the sum of the others.
-    odds: FloatArray = rest - np.log1p(-np.exp(rest))
-    odds[points, top] = log_r[points, top] - logsumexp(rest, axis=1)
-    return odds
+    rest[points, component] = -np.inf
+    largest = float(np.finfo(np.float64).max)
+    odds: FloatArray = np.minimum(log_r[points, component] - logsumexp(rest, axis=1), largest)
+    return component, odds
 
 
 def sums(
@@ -412,19 +418,18 @@ def _joint_blocks(
 ) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
     """Yield rows, log π f of each component [K, n], and (x, x²) [n, 2d]; the arrays are reused.
 
-    Components come first: sums over them are then along the rows of memory.
+    Components come first: sums over them are then along the rows of memory. Products are always of
+    whole blocks, for a row's may differ in the last digit with the number of the others.
     """
     coefficients, constant = mixture.coefficients
-    block = min(_BLOCK, z.shape[0])
-    squares = np.empty((block, 2 * mixture.dimensions))
-    joints = np.empty((mixture.components, block))
+    squares = np.zeros((_BLOCK, 2 * mixture.dimensions))
+    joints = np.empty((mixture.components, _BLOCK))
     for rows in blocks(z.shape[0], _BLOCK):
         # A value that is not finite is found, and named, in the likelihood.
         with np.errstate(over="ignore", invalid="ignore"):
             x = _with_squares(z[rows], mixture.centre, squares)
-            whole = x.shape[0] == block
-            joint = joints if whole else np.empty((mixture.components, x.shape[0]))
-            np.matmul(coefficients, x.T, out=joint)
+            np.matmul(coefficients, squares.T, out=joints)
+            joint = joints[:, : x.shape[0]]
             joint += constant
         if mixture.loss_weight:
             for head, each in zip(mixture.heads, losses, strict=False):

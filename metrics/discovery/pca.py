@@ -171,7 +171,8 @@ def components(found: PcaSums, d: int) -> Pca:
 def projected(z: Embeddings, pca: Pca, first_row: int = 0) -> NDArray[np.float32]:
     """Return the coordinates of points along principal axes: float32 [n, d].
 
-    They are computed in float64 and rounded once.
+    They are computed in float64 and rounded once, the same to the byte however rows are cut into
+    chunks, on the same machine.
 
     Parameters
     ----------
@@ -192,9 +193,13 @@ def projected(z: Embeddings, pca: Pca, first_row: int = 0) -> NDArray[np.float32
             f"embeddings of shape {z.shape} cannot be projected from {pca.mean.size} dimensions"
         )
     coordinates = np.empty((z.shape[0], pca.axes.shape[0]), np.float32)
+    # Products are always of whole blocks: a row's may differ in the last digit with the others'
+    # number.
+    whole = np.zeros((_BLOCK, z.shape[1]))
     for rows in blocks(z.shape[0], _BLOCK):
         with np.errstate(over="ignore", invalid="ignore"):
-            found = ((z[rows] - pca.mean) @ pca.axes.T).astype(np.float32)
+            x = np.subtract(z[rows], pca.mean, out=whole[: rows.stop - rows.start])
+            found = (whole @ pca.axes.T)[: x.shape[0]].astype(np.float32)
         if not np.isfinite(found).all():
             raise not_finite(z[rows], first_row + rows.start)
         coordinates[rows] = found

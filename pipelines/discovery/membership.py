@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.transforms.arrow_files import open_arrow
-from slicebeam.transforms.derive_columns import ROW, TESTED, share_column
+from slicebeam.transforms.derive_columns import ROW, TESTED, odds_column, share_column
 from slicebeam.transforms.predicates import slice_hashes
 from slicebeam.transforms.storage import matching
 
@@ -27,7 +27,8 @@ def write_membership(
 
     Columns: ``id`` (of the example; its position, from 0, where no column identifies examples),
     ``split`` (``all``, or ``discovery`` and ``evaluation``), ``slice_id`` (of the component, as in
-    ``slices.parquet``), ``responsibility`` (float, from the embedding alone).
+    ``slices.parquet``), ``responsibility`` (float, from the embedding alone), ``log_odds`` (double,
+    finite: ln(r/(1 − r)) of this component, in nats, by which members of a slice are ranked).
 
     Parameters
     ----------
@@ -60,6 +61,7 @@ def write_membership(
                             batch.column(field), of_component
                         ),
                         "responsibility": batch.column(share_column(field)),
+                        "log_odds": batch.column(odds_column(field)),
                     }
                 )
                 if writer is None:
