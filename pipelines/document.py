@@ -219,6 +219,7 @@ def _dataset(config: RunConfig, prepared: Prepared, fingerprint: str) -> doc.Dat
         classes=prepared.labels,
         domains=tuple(doc.Domain(**domain_to_json(domain)) for domain in prepared.domains),
         left_out=tuple(doc.LeftOut(**domain_to_json(column)) for column in prepared.left_out),
+        drift=prepared.drift,
     )
 
 

@@ -99,7 +99,8 @@ class EventLog:
         """Tell what to be careful about, and what was published where."""
         document = published.changelist
         since = document.since
-        for warning in (*document.testing.warnings, *(since.warnings if since else ())):
+        noted = (*document.dataset.drift, *document.testing.warnings)
+        for warning in (*noted, *(since.warnings if since else ())):
             self._write("warning", text=warning)
         facts: dict[str, Any] = {}
         if since is not None:

@@ -206,6 +206,7 @@ def summary_json(published: Published) -> dict[str, Any]:
         "strategy": document.search.strategy,
         "left_out": {column.name: column.reason for column in document.dataset.left_out},
         "worst": [_slice_json(one) for one in document.slices[:MOST_ROWS]],
+        "drift": list(document.dataset.drift),
         "warnings": list(document.testing.warnings),
         "explanation": list(published.explanation),
     } | ({} if document.since is None else {"since": _since_json(document.since)})
@@ -373,6 +374,7 @@ def notes(document: SearchChangeList) -> list[str]:
         *_untested(document),
         testing.corrected_for,
     ]
+    lines += document.dataset.drift
     lines += testing.warnings
     if testing.expected_false is not None:
         lines.append(
