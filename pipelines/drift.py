@@ -11,6 +11,8 @@ from slicebeam.transforms.predicates import shown
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from slicebeam.pipelines import changelist as doc
+    from slicebeam.pipelines.changelist_parts import Condition
     from slicebeam.pipelines.given_domains import GivenDomains
     from slicebeam.transforms.domains import Domain, NewValue
     from slicebeam.transforms.frozen_domains import FrozenDomain
@@ -141,3 +143,51 @@ def drift_lines(
                 f"{domain.name}: left out in {given.uri} ({reason}); its values are now tested."
             )
     return tuple(lines)
+
+
+def is_carried_on(then: doc.Domain, now: doc.Domain) -> bool:
+    """Return whether a domain has the predicates of an earlier one, *other* aside."""
+    kept = [one for one in then.singletons if one.op != "not_in"]
+    return then.kind == now.kind and all(one in now.singletons for one in kept)
+
+
+def why_absent(condition: Condition, then: doc.Domain, now: doc.Domain) -> str:
+    """Return why only one of two runs has a predicate.
+
+    Parameters
+    ----------
+    condition : the predicate
+    then, now : the domain of its field in the earlier run and in this one
+    """
+    when = "now" if condition in then.singletons else "then"
+    field = repr(condition.field)
+    if not is_carried_on(then, now):
+        return f"{when} the values of {field} were cut otherwise"
+    if condition.op == "is_null":
+        held = then.closed if then.seen is None else then.seen.missing == 0
+        return (
+            f"then no value of {field} was missing" if held else f"then {field} had no such slice"
+        )
+    if now.kind == "numeric":
+        return f"then no value of {field} was in this range"
+    then_named, now_named = (
+        [one.value for one in domain.singletons if one.op in ("==", "contains")]
+        for domain in (then, now)
+    )
+    if condition.op == "not_in":
+        new = [value for value in now_named if value not in then_named]
+        apart = ", ".join(map(shown, new[:_MOST_VALUES]))
+        more = f", … {len(new) - _MOST_VALUES} more" if len(new) > _MOST_VALUES else ""
+        if when == "now":
+            own = "a predicate" if len(new) == 1 else "predicates"
+            has = "has" if len(new) == 1 else "have"
+            return f"now {apart}{more} {has} {own} apart from the other values of {field}"
+        if any(one.op == "not_in" for one in then.singletons):
+            return f"then the others of {field} held {apart}{more}, too"
+        return f"then {field} had no other values"
+    others = then.seen is None and (then.kind == "list" or not then.closed)
+    others |= any(one.op == "not_in" for one in then.singletons)
+    others |= then.seen is not None and then.seen.other > 0
+    if others:
+        return f"then this value of {field} was among the others"
+    return f"then no example had this value of {field}"
