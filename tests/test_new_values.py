@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +137,27 @@ def test_new_and_missing_values_are_found(
     warnings = [one["text"] for one in events if one["event"] == "warning"]
     assert warnings[:2] == found.document["dataset"]["drift"]
     assert path in warnings[0]
+
+
+def test_the_documentation_shows_what_is_printed(
+    nights: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = (SCRIPT.parents[2] / "docs" / "scheduled.md").read_text("utf-8")
+    _, _, section = page.partition("## What the earlier run had not\n")
+    commands, shown = section.split("```bash\n")[1].split("```text\n")
+    lines = commands.replace("\\\n", " ").splitlines()
+    (tmp_path / "nights").symlink_to(nights)
+    monkeypatch.chdir(tmp_path)
+    for line in (one for one in lines if one.startswith("slicebeam ")):
+        command, _, code = line.partition("  # exit code ")
+        assert run(shlex.split(command)[1:]) == int(code)
+    printed = {" ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
+    expected = [" ".join(line.split()) for line in shown.split("```")[0].splitlines()]
+    assert len(expected) == 6
+    assert [line for line in expected if line not in printed] == []
 
 
 def test_every_slice_against_pandas(nights: Path, tmp_path: Path) -> None:

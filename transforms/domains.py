@@ -81,7 +81,8 @@ class Domain:
         brought, the type in which the column is held against the predicates
     singletons : the predicates; the position of a predicate is its code
     error : bound of the relative rank or count error of a sketch; 0.0 means exact
-    closed : whether every value has a code; false for a domain that other data brought
+    closed : whether every value of the data has a code; false where other data brought the domain
+        and it was not completed for this one
     seen : what the data held besides; None in a document of an older version
     new_values : those that the run which the domain is from had no predicate for
     """

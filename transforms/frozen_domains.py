@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 # chance explains that less often than this. Without it the values around the last of --top-values
 # would be named in turn, night after night, and *other* would never be the same.
 SURELY = 1e-3
+# Doubles hold all integers up to here.
+_LARGEST_INTEGER = 2.0**53
 
 
 @dataclass(frozen=True)
@@ -94,13 +96,18 @@ def with_new_values(
     """
     domain, counts = frozen.domain, counted.counts
     values = domain.comparable(counted.values)
+    undefined = missing_mask(values)
+    if undefined is not None:
+        # NaN in lists of integers that became doubles: an element without a value.
+        values, counts = values.filter(pa.array(~undefined)), counts[~undefined]
     named = domain.names(values)
     most = frozen.largest_other
     chosen = ~named & (counts >= smallest)
     chosen &= np.isin(np.arange(counts.size), most_frequent(counts, top_values))
     if pa.types.is_floating(values.type):
         # Integers that became doubles, as pandas makes them where some are missing.
-        chosen &= np.mod(values.to_numpy(zero_copy_only=False), 1) == 0
+        numbers = values.to_numpy(zero_copy_only=False)
+        chosen &= (np.floor(numbers) == numbers) & (np.abs(numbers) <= _LARGEST_INTEGER)
     if most:
         chosen[chosen] = (
             p_more_frequent(counts[chosen], counted.rows, most, frozen.examples) <= SURELY
@@ -157,9 +164,8 @@ class FrozenBins:
 
     def __init__(self, frozen: FrozenDomain) -> None:
         self._domain = frozen.domain
-        singletons, self._is_gap = _without_gaps(frozen.domain)
-        self._full = replace(frozen.domain, singletons=singletons, closed=False)
-        self._held = np.zeros(len(singletons) + 1, np.int64)
+        self._bins = _without_gaps(frozen.domain)
+        self._gaps = [_Gap(one, frozen.domain) for one, is_gap in self._bins if is_gap]
         self._missing = 0
         seen = frozen.domain.seen
         self._range = None
@@ -186,16 +192,13 @@ class FrozenBins:
                     self._below += int(np.count_nonzero(numbers < low))
                 if numbers[ends[1]] > high:
                     self._above += int(np.count_nonzero(numbers > high))
-            if self._is_gap.any():
-                codes = self._full.encode(present)
-                self._held += np.bincount(codes, minlength=self._held.size)
+            for gap in self._gaps:
+                gap.add(numbers, numbers[ends[0]], numbers[ends[1]])
 
     def result(self) -> Domain:
         """Return the domain with a bin for each gap that holds an example, and with *missing*."""
-        kept = ~self._is_gap | (self._held[:-1] > 0)
-        singletons = [
-            one for one, is_kept in zip(self._full.singletons, kept, strict=True) if is_kept
-        ]
+        filled = [gap.singleton for gap in self._gaps if gap.held]
+        singletons = [one for one, is_gap in self._bins if not is_gap or one in filled]
         nulls = [one for one in self._domain.singletons if one.op == "is_null"]
         if self._missing and not nulls:
             nulls = [Singleton(self._domain.name, "is_null")]
@@ -207,7 +210,7 @@ class FrozenBins:
             closed=True,
             seen=Seen(
                 self._missing,
-                other=int(self._held[:-1][self._is_gap].sum()),
+                other=sum(gap.held for gap in self._gaps),
                 low=low,
                 high=high,
                 below=self._below if is_known else None,
@@ -224,8 +227,28 @@ class FrozenBins:
         return low, high
 
 
-def _without_gaps(domain: Domain) -> tuple[tuple[Singleton, ...], NDArray[np.bool_]]:
-    """Return the bins of a domain and those between, before and after them, and which these are.
+class _Gap:
+    """A range of numbers without a bin, and how many examples are in it."""
+
+    def __init__(self, singleton: Singleton, domain: Domain) -> None:
+        self.singleton, self.held = singleton, 0
+        pair = singleton.value if singleton.op == "between" else [singleton.value] * 2
+        self._low, self._high = sortable(domain.constants(pair))
+        self._op = singleton.op
+
+    def add(self, numbers: NDArray[Any], smallest: Any, largest: Any) -> None:
+        """Count those of some numbers that are in it."""
+        below, above = self._op != ">=", self._op != "<"
+        if (below and smallest >= self._high) or (above and largest < self._low):
+            return
+        held = numbers < self._high if below else numbers >= self._low
+        if below and above:
+            held &= numbers >= self._low
+        self.held += int(np.count_nonzero(held))
+
+
+def _without_gaps(domain: Domain) -> list[tuple[Singleton, bool]]:
+    """Return the bins of a domain and those before, between and after them, and which are these.
 
     The bins of a run cover the range of its data but for what is next to a value with a bin of its
     own.
@@ -252,4 +275,4 @@ def _without_gaps(domain: Domain) -> tuple[tuple[Singleton, ...], NDArray[np.boo
             made.append((Singleton(name, ">=", high[at]), True))
         elif sortable(after)[at] < first[at + 1]:
             made.append((Singleton(name, "between", [high[at], low[at + 1]]), True))
-    return tuple(one for one, _ in made), np.array([is_gap for _, is_gap in made])
+    return made

@@ -68,7 +68,9 @@ def learn_columns(
     """
     supported = []
     for name in features:
-        reason = unsupported(source.schema.field(name).type)
+        # A column that has a domain was held against it.
+        frozen = options.frozen.get(name)
+        reason = None if frozen else unsupported(source.schema.field(name).type)
         if reason:
             yield LeftOut(name, reason)
         else:
