@@ -88,12 +88,6 @@ class SearchConfig(RunConfig):
             return self
         return self.model_copy(update={"domains": self.since})
 
-    def with_top_values_of(self, named: int | None) -> SearchConfig:
-        """Return the search with the number of values that an earlier run named, unless given."""
-        if named is None or "top_values" in self.model_fields_set:
-            return self
-        return self.model_copy(update={"top_values": named})
-
     @property
     def files_read(self) -> tuple[str, ...]:
         """The files that decide what is found, besides the data."""

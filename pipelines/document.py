@@ -53,6 +53,9 @@ def build(
     is_check = prepared.given is not None
     fingerprint = _fingerprint(prepared)
     options = config.resolved(searched.strategy)
+    if "top_values" in options and prepared.top_values is not None:
+        # Beside --domains it is the earlier run's.
+        options["top_values"] = prepared.top_values
     identity = json.dumps([fingerprint, _what_is_found(options)], sort_keys=True).encode()
     first = results.metrics[0]
     changes = tuple(_global(name, prepared, grouped=bool(config.group)) for name in config.metric)

@@ -62,6 +62,7 @@ class GivenDomains:
     learned : features that had no domain, whose domains this data gives
     left_out : columns that are no features, and why
     reasons : why the earlier run left a column out, by its name
+    top_values : how many values of a column the earlier run named at most; None if unknown
     """
 
     uri: str
@@ -70,6 +71,7 @@ class GivenDomains:
     learned: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
     reasons: dict[str, str]
+    top_values: int | None
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -89,7 +91,7 @@ def given_domains(path: str, source: Source, features: Sequence[str]) -> GivenDo
         The file is no ChangeList, its domains are none that a run writes, or a column can't be
         held against those of its name.
     """
-    document = read_search(path, "--domains")
+    document = read_search(path, "--domains", with_slices=False)
     known: dict[str, Domain] = {}
     for shape in document.dataset.domains:
         if shape.name in known:
@@ -122,19 +124,15 @@ def given_domains(path: str, source: Source, features: Sequence[str]) -> GivenDo
         tuple(learned),
         tuple(left_out),
         {one.name: one.reason for one in document.dataset.left_out},
+        _values_named(document),
     )
 
 
-def values_named(path: str) -> int | None:
-    """Return how many values of a column the run named whose domains are given; None if unknown.
-
-    Raises
-    ------
-    InputError
-        The file is no ChangeList.
-    """
-    named = read_search(path, "--domains").provenance.config.get("top_values")
-    return named if isinstance(named, int) and named > 0 else None
+def _values_named(document: doc.SearchChangeList) -> int | None:
+    named = document.provenance.config.get("top_values")
+    if not isinstance(named, int) or isinstance(named, bool) or named < 1:
+        return None
+    return named
 
 
 def _was_wanted(document: doc.SearchChangeList, name: str) -> bool:

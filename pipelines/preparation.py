@@ -98,6 +98,7 @@ class Prepared:
     given : the slices of a check, which has no domains
     discovered : what a discovery knows besides
     drift : what the data holds and that of the given domains did not
+    top_values : how many values of a column were named at most; None where there are no domains
     """
 
     source: Source
@@ -113,6 +114,7 @@ class Prepared:
     given: GivenSlices | None = None
     discovered: Discovered | None = None
     drift: tuple[str, ...] = ()
+    top_values: int | None = None
 
     @property
     def rows(self) -> int:
@@ -194,7 +196,7 @@ def prepare_source(
         model_columns(config, source, features),
     )
     prepared = encode(config, encoding, lattice, left_out, work, engine)
-    return replace(prepared, drift=learned.drift)
+    return replace(prepared, drift=learned.drift, top_values=learned.top_values)
 
 
 def _files(work: WorkFolder, pattern: str) -> Callable[[], int]:
@@ -356,11 +358,13 @@ class Learned:
     domains : of the features
     left_out : the columns that have none, and why
     drift : what this data holds and that of the given domains did not, a line a column
+    top_values : how many values of a column were named at most
     """
 
     domains: tuple[Domain, ...]
     left_out: tuple[LeftOut, ...]
-    drift: tuple[str, ...] = ()
+    drift: tuple[str, ...]
+    top_values: int
 
 
 def learn(
@@ -374,11 +378,10 @@ def learn(
     given = given_domains(config.domains, source, features) if config.domains else None
     if given is not None:
         features = given.features
+    options = domain_options(config, given)
     facts = work.done("domains")
     if facts is None:
-        transform = LearnDomains(
-            source, features, domain_options(config, given), work.folder("domains")
-        )
+        transform = LearnDomains(source, features, options, work.folder("domains"))
         if features:
             engine.run(
                 lambda pipeline: pipeline | "Learn domains" >> transform,
@@ -393,19 +396,23 @@ def learn(
     domains = tuple(domain for domain in learned if isinstance(domain, Domain))
     left_out = tuple(domain for domain in learned if isinstance(domain, LeftOut))
     if given is None:
-        return Learned(domains, left_out)
+        return Learned(domains, left_out, (), options.top_values)
     return Learned(
         domains,
         (*given.left_out, *left_out),
         drift_lines(given, domains, source.rows, config.used_min_slice_size),
+        options.top_values,
     )
 
 
 def domain_options(config: SearchConfig, given: GivenDomains | None) -> DomainOptions:
-    """Return how columns are cut."""
+    """Return how columns are cut: as many values are named as by the given run, unless chosen."""
+    top_values = config.top_values
+    if given is not None and given.top_values and "top_values" not in config.model_fields_set:
+        top_values = given.top_values
     return DomainOptions(
         config.bins,
-        config.top_values,
+        top_values,
         frozenset(config.features),
         config.memory,
         given.domains if given is not None else {},

@@ -15,7 +15,6 @@ from slicebeam.pipelines.covering import cover
 from slicebeam.pipelines.document import build
 from slicebeam.pipelines.earlier_run import Earlier, earlier_run
 from slicebeam.pipelines.explain import explain
-from slicebeam.pipelines.given_domains import values_named
 from slicebeam.pipelines.iterations import Iterations
 from slicebeam.pipelines.lock_files import LostLockError
 from slicebeam.pipelines.preparation import prepare
@@ -165,8 +164,6 @@ def compared(config: SearchConfig) -> tuple[SearchConfig, Earlier | None]:
         )
     if earlier is not None and earlier.document.dataset.domains:
         config = config.with_domains_of_since()
-    if config.domains:
-        config = config.with_top_values_of(values_named(config.domains))
     return config, earlier
 
 
