@@ -291,7 +291,9 @@ def _check_values(singletons: Sequence[Singleton], kind: pa.DataType) -> None:
 
 
 def _check_bins(bins: Sequence[Singleton], kind: pa.DataType) -> None:
-    """Refuse bins that overlap or are not in the order of their values."""
+    """Refuse bins that overlap or are not in the order of their values, or none."""
+    if not bins:
+        raise InputError("it has no bin")
     last = len(bins) - 1
     for at, one in enumerate(bins):
         if (one.op == "<" and at) or (one.op == ">=" and at != last):

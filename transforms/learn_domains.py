@@ -131,8 +131,8 @@ def domain_from_json(shape: dict[str, Any]) -> Domain | LeftOut:
         **{
             **shape,
             "singletons": tuple(Singleton(**singleton) for singleton in shape["singletons"]),
-            "seen": None if shape["seen"] is None else Seen(**shape["seen"]),
-            "new_values": tuple(NewValue(**value) for value in shape["new_values"]),
+            "seen": Seen(**shape["seen"]) if shape.get("seen") else None,
+            "new_values": tuple(NewValue(**value) for value in shape.get("new_values", ())),
         }
     )
 
