@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 TABLE = "slices.parquet"
 
 
-def read_changelist(uri: str, option: str) -> ChangeList:
+def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> ChangeList:
     """Return the ChangeList in a file.
 
     Parameters
     ----------
     uri : path of the document
     option : that named it, for the errors
+    with_slices : whether the slices are read, and those of ``since``, which are most of a document
 
     Raises
     ------
@@ -57,6 +58,9 @@ def read_changelist(uri: str, option: str) -> ChangeList:
         raise InputError(
             f"{option} {uri}: a ChangeList of version {version}, but this program reads {SCHEMA_VERSION}"
         )
+    if not with_slices:
+        content = {**content, "slices": []}
+        content.pop("since", None)
     kind = ShiftChangeList if _command(content) == "shift" else SearchChangeList
     try:
         document = kind.model_validate(content)
@@ -77,9 +81,9 @@ def _command(content: dict[str, Any]) -> Any:
     return provenance.get("command") if isinstance(provenance, dict) else None
 
 
-def read_search(uri: str, option: str) -> SearchChangeList:
+def read_search(uri: str, option: str, *, with_slices: bool = True) -> SearchChangeList:
     """Return the ChangeList of a search or check; parameters and errors as of `read_changelist`."""
-    document = read_changelist(uri, option)
+    document = read_changelist(uri, option, with_slices=with_slices)
     if not isinstance(document, SearchChangeList):
         raise InputError(
             f"{option} {uri} is the document of a shift; name that of a search or a check"

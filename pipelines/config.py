@@ -48,9 +48,8 @@ class SearchConfig(RunConfig):
             for name in self._without_effect(self.strategy):
                 users = " and ".join(STRATEGIES_OF[name])
                 raise InputError(f"{flag(name)} is for --strategy {users}, not {self.strategy}")
-        for name in ("bins", "top_values"):
-            if self.domains and name in self.model_fields_set:
-                raise InputError(f"{flag(name)} has no effect beside --domains, which has them")
+        if self.domains and "bins" in self.model_fields_set:
+            raise InputError("--bins has no effect beside --domains, which has them")
         return self
 
     def _without_effect(self, strategy: str) -> list[str]:
@@ -96,10 +95,8 @@ class SearchConfig(RunConfig):
 
     def resolved(self, strategy: str) -> dict[str, Any]:
         """Return every option that had an effect, defaults too: what repeats the run."""
-        unused = {
-            "bins": self.domains is not None,
-            "top_values": self.domains is not None,
-        }
+        # Of the values that are new beside --domains, as many are named as --top-values says.
+        unused = {"bins": self.domains is not None}
         unused |= {name: strategy not in users for name, users in STRATEGIES_OF.items()}
         options = {**self.options_used(), "strategy": strategy}
         return {name: value for name, value in options.items() if not unused.get(name, False)}

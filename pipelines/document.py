@@ -54,6 +54,9 @@ def build(
     is_check = prepared.given is not None
     fingerprint = _fingerprint(prepared)
     options = config.resolved(searched.strategy)
+    if "top_values" in options and prepared.top_values is not None:
+        # Beside --domains it is the earlier run's.
+        options["top_values"] = prepared.top_values
     identity = json.dumps([fingerprint, _what_is_found(options)], sort_keys=True).encode()
     tests = testing(config, prepared, searched, results, order)
     changes = tuple(_global(name, prepared, grouped=bool(config.group)) for name in config.metric)
@@ -237,6 +240,7 @@ def _dataset(config: RunConfig, prepared: Prepared, fingerprint: str) -> doc.Dat
         classes=prepared.labels,
         domains=tuple(doc.Domain(**domain_to_json(domain)) for domain in prepared.domains),
         left_out=tuple(doc.LeftOut(**domain_to_json(column)) for column in prepared.left_out),
+        drift=prepared.drift,
     )
 
 

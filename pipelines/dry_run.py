@@ -29,6 +29,7 @@ from slicebeam.pipelines.given_domains import given_domains
 from slicebeam.pipelines.given_slices import given_slices, read_given
 from slicebeam.pipelines.job_steps import steps_of
 from slicebeam.pipelines.preparation import choose_features, resolve_outcome
+from slicebeam.pipelines.search import compared
 from slicebeam.pipelines.single_job import (
     SearchPart,
     SingleJobSearch,
@@ -221,19 +222,25 @@ def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = Fals
     """
     if single_job:
         config = check_single_job(config)
+    config, _ = compared(config)
     looked = _look(config, engine)
     known = looked.known
     features = choose_features(config, known.source, looked.outcome)
+    learned = features
     if config.domains:
-        domains, _ = given_domains(config.domains, known.source, features)
-        columns = {domain.name: shape_of_domain(domain) for domain in domains}
+        given = given_domains(config.domains, known.source, features)
+        # What is new in this data is not known before it is read.
+        columns = {name: shape_of_domain(one.domain) for name, one in given.domains.items()}
+        columns |= column_shapes(
+            known, given.learned, bins=config.bins, top_values=config.top_values
+        )
+        learned = list(given.features)
     else:
         columns = column_shapes(known, features, bins=config.bins, top_values=config.top_values)
     if not columns:
         raise InputError("no feature is left to slice by; --features names those to use")
     encoding = looked.encoding(config, features)
-    learned = 0 if config.domains else len(features)
-    shape = looked.shape(tuple(columns.values()), learned, {*columns, *encoding.columns()})
+    shape = looked.shape(tuple(columns.values()), len(learned), {*columns, *encoding.columns()})
     lattice = shape.lattice(config.max_cross_size)
     costs = estimate(config, shape, engine.workers)
     facts = {
@@ -251,7 +258,7 @@ def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = Fals
         job = PlannedJob(_name(engine, "search"), True, steps, whole)
         return _planned(engine, looked, facts, [job], [], costs)
     options = DomainOptions(config.bins, config.top_values, frozenset(), config.memory)
-    learn = LearnDomains(known.source, features, options, looked.work / "domains")
+    learn = LearnDomains(known.source, learned, options, looked.work / "domains")
     built = _jobs(config, looked, encoding, lattice)
     built["domains"] = lambda pipeline: pipeline | "Learn domains" >> learn
     return _planned(engine, looked, facts, *_split(engine, costs, built), costs)

@@ -102,7 +102,8 @@ class EventLog:
 
         document = published.changelist
         since = document.since
-        for warning in (*document.testing.warnings, *(since.warnings if since else ())):
+        noted = (*document.dataset.drift, *document.testing.warnings)
+        for warning in (*noted, *(since.warnings if since else ())):
             self._write("warning", text=warning)
         facts: dict[str, Any] = {}
         if since is not None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.registry import averaged_column
 from slicebeam.pipelines.changelist_files import read_search
-from slicebeam.transforms.domains import Domain, LeftOut, arrow_type, is_categorical, sortable
+from slicebeam.transforms.domains import (
+    Domain,
+    LeftOut,
+    Seen,
+    arrow_type,
+    is_categorical,
+    sortable,
+)
+from slicebeam.transforms.frozen_domains import FrozenDomain
 from slicebeam.transforms.predicates import Singleton, arrow_values, shortened
 from slicebeam.transforms.schemas import unify_schemas
 from slicebeam.transforms.value_counts import unsupported
@@ -29,10 +38,52 @@ _OPS = {
 }
 
 
-def given_domains(
-    path: str, source: Source, features: Sequence[str]
-) -> tuple[tuple[Domain, ...], tuple[LeftOut, ...]]:
+# Options that give a column a part other than that of a feature.
+_ROLES: tuple[str, ...] = (
+    "label",
+    "prediction",
+    "score",
+    "baseline_prediction",
+    "baseline_score",
+    "loss",
+)
+_ROLES += ("baseline_loss", "weight", "group", "example_id")
+
+
+@dataclass(frozen=True)
+class GivenDomains:
+    """What an earlier run's ChangeList says of the features of this data.
+
+    Attributes
+    ----------
+    uri : of the document
+    examples : of the earlier run
+    domains : by feature, in the order of the features; checked against this data
+    learned : features that had no domain, whose domains this data gives
+    left_out : columns that are no features, and why
+    reasons : why the earlier run left a column out, by its name
+    top_values : how many values of a column the earlier run named at most; None if unknown
+    """
+
+    uri: str
+    examples: int
+    domains: dict[str, FrozenDomain]
+    learned: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
+    reasons: dict[str, str]
+    top_values: int | None
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The features that have a domain, or may get one."""
+        return (*self.domains, *self.learned)
+
+
+def given_domains(path: str, source: Source, features: Sequence[str]) -> GivenDomains:
     """Return the domains of an earlier run's ChangeList, for the same features of this data.
+
+    A feature without a domain there is learned from this data if the earlier run would have searched
+    it: it was not in that data, or nothing was in it to slice by. Otherwise it is left out.
 
     Raises
     ------
@@ -40,15 +91,17 @@ def given_domains(
         The file is no ChangeList, its domains are none that a run writes, or a column can't be
         held against those of its name.
     """
+    document = read_search(path, "--domains", with_slices=False)
     known: dict[str, Domain] = {}
-    for shape in read_search(path, "--domains").dataset.domains:
+    for shape in document.dataset.domains:
         if shape.name in known:
             raise InputError(f"--domains {path}: two domains are named {shape.name!r}; keep one")
         try:
             known[shape.name] = checked_domain(shape)
         except InputError as error:
             raise InputError(f"--domains {path}: domain of {shape.name!r}: {error}") from error
-    domains = []
+    domains: dict[str, FrozenDomain] = {}
+    learned = []
     left_out = [
         LeftOut(name, f"in {path} but not in this data")
         for name in known
@@ -57,28 +110,65 @@ def given_domains(
     for name in features:
         domain = known.get(name)
         if domain is None:
-            left_out.append(LeftOut(name, f"it has no domain in {path}"))
+            if _was_wanted(document, name):
+                learned.append(name)
+            else:
+                left_out.append(LeftOut(name, f"it has no domain in {path}"))
             continue
-        kind = source.schema.field(name).type
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        is_list = pa.types.is_list(kind)
-        kind = kind.value_type if is_list else kind
-        common = compared_as(kind, arrow_type(domain.data_type))
-        if common is None or is_list != (domain.kind == "list"):
-            was = f"list<{domain.data_type}>" if domain.kind == "list" else domain.data_type
-            now = f"list<{kind}>" if is_list else kind
-            raise InputError(
-                f"--domains {path}: column {name!r} was {was} and is {now} now; cast it, or leave "
-                "it out with --exclude-features"
-            )
-        given = replace(domain, data_type=str(common), closed=False)
-        try:
-            # Values that do not fit are found here, where the file is known.
-            given.encode(pa.nulls(0, kind))
-        except InputError as error:
-            raise InputError(f"--domains {path}: column {name!r}: {error}") from error
-        domains.append(given)
-    return tuple(domains), tuple(left_out)
+        given = _held_against(domain, source.schema.field(name).type, path)
+        domains[name] = FrozenDomain(given, max(1, document.dataset.n))
+    return GivenDomains(
+        path,
+        document.dataset.n,
+        domains,
+        tuple(learned),
+        tuple(left_out),
+        {one.name: one.reason for one in document.dataset.left_out},
+        _values_named(document),
+    )
+
+
+def _values_named(document: doc.SearchChangeList) -> int | None:
+    named = document.provenance.config.get("top_values")
+    if not isinstance(named, int) or isinstance(named, bool) or named < 1:
+        return None
+    return named
+
+
+def _was_wanted(document: doc.SearchChangeList, name: str) -> bool:
+    """Return whether the earlier run would have taken the column for a feature."""
+    options = document.provenance.config
+    if document.check is not None or document.discovery is not None:
+        return False
+    roles = {options.get(role) for role in _ROLES}
+    roles |= {averaged_column(one.key) for one in document.metrics}
+    chosen = options.get("features") or [name]
+    return (
+        name in chosen and name not in (options.get("exclude_features") or []) and name not in roles
+    )
+
+
+def _held_against(domain: Domain, kind: pa.DataType, path: str) -> Domain:
+    """Return a domain with the type in which a column of this data is compared with it."""
+    name = domain.name
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    is_list = pa.types.is_list(kind)
+    kind = kind.value_type if is_list else kind
+    common = compared_as(kind, arrow_type(domain.data_type))
+    if common is None or is_list != (domain.kind == "list"):
+        was = f"list<{domain.data_type}>" if domain.kind == "list" else domain.data_type
+        now = f"list<{kind}>" if is_list else kind
+        raise InputError(
+            f"--domains {path}: column {name!r} was {was} and is {now} now; cast it, or leave "
+            "it out with --exclude-features"
+        )
+    given = replace(domain, data_type=str(common))
+    try:
+        # Values that do not fit are found here, where the file is known.
+        given.encode(pa.nulls(0, kind))
+    except InputError as error:
+        raise InputError(f"--domains {path}: column {name!r}: {error}") from error
+    return given
 
 
 def checked_domain(shape: doc.Domain) -> Domain:
@@ -97,7 +187,8 @@ def checked_domain(shape: doc.Domain) -> Domain:
     column = pa.list_(kind) if shape.kind == "list" else kind
     # A numeric column of few integers is numeric where another run saw more.
     is_right = shape.kind == "list" or (shape.kind == "categorical") == is_categorical(kind, 0, 1)
-    if unsupported(column) or not (is_right or pa.types.is_integer(kind)):
+    is_right |= pa.types.is_integer(kind) or _is_of_integers(shape, kind)
+    if unsupported(column) or not is_right:
         raise InputError(f"a column of {column} has no {shape.kind} domain")
     singletons = tuple(Singleton(one.field, one.op, one.value) for one in shape.singletons)
     if not singletons:
@@ -109,13 +200,42 @@ def checked_domain(shape: doc.Domain) -> Domain:
     except InputError as error:
         raise InputError(f"predicate {at + 1}: {error}") from error
     nulls = [at for at, one in enumerate(singletons) if one.op == "is_null"]
-    if nulls not in ([], [len(singletons) - 1]):
+    # Values that a later run named come after it.
+    if len(nulls) > 1 or (shape.kind == "numeric" and nulls not in ([], [len(singletons) - 1])):
         raise InputError("'is_null' is not its last predicate, or occurs twice")
     if shape.kind == "numeric":
         _check_bins([one for one in singletons if one.op != "is_null"], kind)
     else:
         _check_values(singletons, kind)
-    return Domain(shape.name, shape.kind, shape.data_type, singletons, shape.error, shape.closed)
+    return Domain(
+        shape.name,
+        shape.kind,
+        shape.data_type,
+        singletons,
+        shape.error,
+        shape.closed,
+        _seen(shape, kind),
+    )
+
+
+def _is_of_integers(shape: doc.Domain, kind: pa.DataType) -> bool:
+    """Return whether a domain is of integers that a later run had as doubles, some being missing."""
+    values = [one.value for one in shape.singletons if one.op == "=="]
+    is_categorical = shape.kind == "categorical" and pa.types.is_floating(kind)
+    return is_categorical and bool(values) and all(isinstance(one, int) for one in values)
+
+
+def _seen(shape: doc.Domain, kind: pa.DataType) -> Seen | None:
+    if shape.seen is None:
+        return None
+    ends = [one for one in (shape.seen.low, shape.seen.high) if one is not None]
+    if len(ends) == 1 or (ends and shape.kind != "numeric"):
+        raise InputError("its low and high are not those of a numeric column")
+    for value in ends:
+        if not _is_value(value, kind):
+            raise InputError(f"{shortened(repr(value))} is no value of a column of {kind}")
+    arrow_values(ends, kind)
+    return Seen(**shape.seen.model_dump())
 
 
 def _check(one: Singleton, name: str, kind_of_domain: str, kind: pa.DataType) -> None:
@@ -171,7 +291,9 @@ def _check_values(singletons: Sequence[Singleton], kind: pa.DataType) -> None:
 
 
 def _check_bins(bins: Sequence[Singleton], kind: pa.DataType) -> None:
-    """Refuse bins that overlap or are not in the order of their values."""
+    """Refuse bins that overlap or are not in the order of their values, or none."""
+    if not bins:
+        raise InputError("it has no bin")
     last = len(bins) - 1
     for at, one in enumerate(bins):
         if (one.op == "<" and at) or (one.op == ">=" and at != last):
@@ -192,6 +314,8 @@ def compared_as(now: pa.DataType, before: pa.DataType) -> pa.DataType | None:
     None for types of which no value equals one of the other.
     """
     types = pa.types
+    if types.is_null(now):
+        return before
     numbers = all(types.is_integer(kind) or types.is_floating(kind) for kind in (now, before))
     if now == before or (numbers and types.is_floating(now)):
         return now

@@ -344,7 +344,10 @@ TopValues = Annotated[
     int, typer.Option(help="Values of a categorical column with a predicate of their own.")
 ]
 Domains = Annotated[
-    str | None, typer.Option(help="ChangeList of an earlier run whose bins and values to use.")
+    str | None,
+    typer.Option(
+        help="ChangeList of an earlier run whose bins and values to use; new values are added."
+    ),
 ]
 Metric = Annotated[
     list[str] | None,

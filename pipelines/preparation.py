@@ -13,6 +13,7 @@ from slicebeam.metrics.errors import EngineError, InputError, unknown_name
 from slicebeam.metrics.lattice import Lattice
 from slicebeam.metrics.registry import averaged_column, needs_of, statistic_space
 from slicebeam.pipelines.discovery.rows import read_rows
+from slicebeam.pipelines.drift import drift_lines
 from slicebeam.pipelines.given_domains import given_domains
 from slicebeam.pipelines.scaling import scale, totals
 from slicebeam.pipelines.stage import Stage
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config import SearchConfig
     from slicebeam.pipelines.data_config import DataConfig
     from slicebeam.pipelines.discovery.preparation import Discovered
+    from slicebeam.pipelines.given_domains import GivenDomains
     from slicebeam.pipelines.given_slices import GivenSlices
     from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.runner import Engine
@@ -115,6 +117,8 @@ class Prepared:
     models_agree : whether two models are compared that differ on no example
     given : the slices of a check, which has no domains
     discovered : what a discovery knows besides
+    drift : what the data holds and that of the given domains did not
+    top_values : how many values of a column were named at most; None where there are no domains
     """
 
     source: Source
@@ -131,6 +135,8 @@ class Prepared:
     models_agree: bool = False
     given: GivenSlices | None = None
     discovered: Discovered | None = None
+    drift: tuple[str, ...] = ()
+    top_values: int | None = None
 
     @property
     def rows(self) -> int:
@@ -179,8 +185,8 @@ def prepare_source(
     known: tuple[Domain, ...] = (),
 ) -> Prepared:
     """Learn the domains of features, beside those that are known, and write the encoded shards."""
-    learned, left_out = learn(config, source, features, work, engine)
-    domains = (*known, *learned)
+    learned = learn(config, source, features, work, engine)
+    domains, left_out = (*known, *learned.domains), learned.left_out
     if not domains:
         reasons = "; ".join(
             f"{column.name}: {column.reason}" for column in left_out[:_MOST_REASONS]
@@ -212,7 +218,8 @@ def prepare_source(
         model_columns(config, source, features),
         is_resampled=config.resamples_examples,
     )
-    return encode(config, encoding, lattice, left_out, work, engine)
+    prepared = encode(config, encoding, lattice, left_out, work, engine)
+    return replace(prepared, drift=learned.drift, top_values=learned.top_values)
 
 
 def _files(work: WorkFolder, pattern: str) -> Callable[[], int]:
@@ -373,21 +380,38 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list
     return [name for name in dict.fromkeys(chosen) if name not in set(config.exclude_features)]
 
 
+@dataclass(frozen=True)
+class Learned:
+    """How the features are cut.
+
+    Attributes
+    ----------
+    domains : of the features
+    left_out : the columns that have none, and why
+    drift : what this data holds and that of the given domains did not, a line a column
+    top_values : how many values of a column were named at most
+    """
+
+    domains: tuple[Domain, ...]
+    left_out: tuple[LeftOut, ...]
+    drift: tuple[str, ...]
+    top_values: int
+
+
 def learn(
     config: SearchConfig,
     source: Source,
     features: Sequence[str],
     work: WorkFolder,
     engine: Engine,
-) -> tuple[tuple[Domain, ...], tuple[LeftOut, ...]]:
-    """Return the domains of the features, and the columns that have none."""
-    if config.domains:
-        return given_domains(config.domains, source, features)
+) -> Learned:
+    """Return the domains of the features: learned, or those of another run with what is new."""
+    given = given_domains(config.domains, source, features) if config.domains else None
+    if given is not None:
+        features = given.features
+    options = domain_options(config, given)
     facts = work.done("domains")
     if facts is None:
-        options = DomainOptions(
-            config.bins, config.top_values, frozenset(config.features), config.memory
-        )
         transform = LearnDomains(source, features, options, work.folder("domains"))
         if features:
             engine.run(
@@ -401,7 +425,30 @@ def learn(
     else:
         learned = [domain_from_json(shape) for shape in facts["learned"]]
     domains = tuple(domain for domain in learned if isinstance(domain, Domain))
-    return domains, tuple(domain for domain in learned if isinstance(domain, LeftOut))
+    left_out = tuple(domain for domain in learned if isinstance(domain, LeftOut))
+    if given is None:
+        return Learned(domains, left_out, (), options.top_values)
+    return Learned(
+        domains,
+        (*given.left_out, *left_out),
+        drift_lines(given, domains, source.rows, config.used_min_slice_size),
+        options.top_values,
+    )
+
+
+def domain_options(config: SearchConfig, given: GivenDomains | None) -> DomainOptions:
+    """Return how columns are cut: as many values are named as by the given run, unless chosen."""
+    top_values = config.top_values
+    if given is not None and given.top_values and "top_values" not in config.model_fields_set:
+        top_values = given.top_values
+    return DomainOptions(
+        config.bins,
+        top_values,
+        frozenset(config.features),
+        config.memory,
+        given.domains if given is not None else {},
+        config.used_min_slice_size,
+    )
 
 
 def model_columns(

@@ -15,6 +15,7 @@ from slicebeam.pipelines.changelist_discovery import PredicateDefinition
 from slicebeam.pipelines.changelist_files import TABLE
 from slicebeam.pipelines.changelist_parts import Predicate
 from slicebeam.pipelines.document import shown
+from slicebeam.pipelines.drift import is_carried_on, why_absent
 from slicebeam.pipelines.earlier_run import Measured
 from slicebeam.pipelines.results import CONFIDENCE
 from slicebeam.pipelines.since_overall import overall_since, tested_difference
@@ -364,12 +365,18 @@ class _Listing:
             return f"{when} it was not among the checked slices"
         if when == "then" and not self.earlier.has_all:
             return f"the earlier document does not list it, and its {TABLE} is not beside it"
-        domains = {domain.name: domain.singletons for domain in document.dataset.domains}
+        domains, other = (
+            {domain.name: domain for domain in one.dataset.domains}
+            for one in (document, self.document if when == "then" else self.earlier.document)
+        )
         for condition in () if predicate is None else predicate.all:
             if condition.field not in domains:
                 return f"{when} {condition.field!r} was no feature"
-            if condition not in domains[condition.field]:
-                return f"{when} the values of {condition.field!r} were cut otherwise"
+            own = domains[condition.field]
+            if condition not in own.singletons:
+                theirs = other[condition.field]
+                then, now = (own, theirs) if when == "then" else (theirs, own)
+                return why_absent(condition, then, now)
         if document.search.saved_slices == "significant":
             return f"{when} it was not significant, or not tested"
         return f"{when} it was too small to be tested, or not visited"
@@ -446,11 +453,11 @@ def _warnings(
         before, after = then.provenance.config.get(key), config.options_used().get(key)
         if before != after:
             yield f"{key} was {before} then and is {after} now, so that other slices are significant."
-    domains = {domain.name: domain.singletons for domain in document.dataset.domains}
+    domains = {domain.name: domain for domain in document.dataset.domains}
     cut = [
         domain.name
         for domain in then.dataset.domains
-        if domain.name in domains and domains[domain.name] != domain.singletons
+        if domain.name in domains and not is_carried_on(domain, domains[domain.name])
     ]
     if listing.unmatched and cut:
         more = f" and {len(cut) - _MOST_NAMED} more" if len(cut) > _MOST_NAMED else ""

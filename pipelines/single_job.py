@@ -81,8 +81,6 @@ def check_single_job(config: SearchConfig) -> SearchConfig:
 def stages_of(config: SearchConfig) -> tuple[str, ...]:
     """Return the stages that are parts of the graph, in their order."""
     stages = ["domains", "encode"]
-    if config.domains or config.since:
-        stages.remove("domains")
     if not all(_is_parquet(path, config) for path in config.data):
         stages.insert(0, "convert")
     space = statistic_space(config.metric, config.comparison, weighted=config.weight is not None)

@@ -226,6 +226,7 @@ def summary_json(published: Published) -> dict[str, Any]:
         "worst": [
             _slice_json(one, change) for table in _tables(document) for one, change in table.rows
         ],
+        "drift": list(document.dataset.drift),
         "warnings": list(document.testing.warnings),
         "explanation": list(published.explanation),
     } | ({} if document.since is None else {"since": _since_json(document.since)})
@@ -463,6 +464,7 @@ def notes(document: SearchChangeList) -> list[str]:
         *_untested(document),
         testing.corrected_for,
     ]
+    lines += document.dataset.drift
     lines += testing.warnings
     if testing.expected_false is not None:
         lines.append(

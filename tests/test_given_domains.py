@@ -28,6 +28,15 @@ GOOD = {
     "days": ("numeric", "date32[day]", ("<", "2024-01-03"), (">=", "2024-01-03")),
     "decimals": ("numeric", "decimal128(9, 2)", ("<", "1.50"), (">=", "10.00")),
     "words": ("categorical", "string", ("==", "a"), ("==", "b"), ("not_in", ["a", "b"]), NULL),
+    "named later": (
+        "categorical",
+        "string",
+        ("==", "a"),
+        ("not_in", ["a", "b"]),
+        NULL,
+        ("==", "b"),
+    ),
+    "integers once missing": ("categorical", "double", ("==", 1), ("==", 2), NULL),
     "truth": ("categorical", "bool", ("==", False), ("==", True)),
     "tags": ("list", "string", ("contains", "a"), ("contains", "b"), NULL),
 }
@@ -61,6 +70,23 @@ BAD: dict[str, tuple[doc.Domain, str]] = {
     "null first": (
         shape("numeric", "double", NULL, ("<", 1), (">=", 1)),
         "'is_null' is not its last",
+    ),
+    "null among bins": (
+        shape("numeric", "double", ("<", 1), NULL, (">=", 1)),
+        "'is_null' is not its last",
+    ),
+    "no bin": (shape("numeric", "double", NULL), "it has no bin"),
+    "half a range": (
+        shape("numeric", "double", ("<", 1), seen={"missing": 0, "low": 0.5}),
+        "its low and high are not those of a numeric column",
+    ),
+    "range of words": (
+        shape("categorical", "string", ("==", "a"), seen={"missing": 0, "low": "a", "high": "b"}),
+        "its low and high are not those of a numeric column",
+    ),
+    "range of another type": (
+        shape("numeric", "double", ("<", 1), seen={"missing": 0, "low": "a", "high": 1}),
+        "'a' is no value of a column of double",
     ),
     "nulls": (shape("categorical", "string", ("==", "a"), NULL, NULL), "or occurs twice"),
     "twice": (shape("categorical", "string", ("==", "a"), ("==", "a")), "have the same value"),

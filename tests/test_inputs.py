@@ -55,11 +55,8 @@ def raw(table: pa.Table) -> pd.DataFrame:
     return table.to_pandas(types_mapper=pd.ArrowDtype)
 
 
-def check(found: Found, frame: pd.DataFrame, right: np.ndarray, *, whole: bool = True) -> None:
-    """Every row says what the raw table says, and each example is in one bin of each feature.
-
-    With domains of other data (not ``whole``) an example may be in none.
-    """
+def check(found: Found, frame: pd.DataFrame, right: np.ndarray) -> None:
+    """Every row says what the raw table says, and each example is in one bin of each feature."""
     lists = {d["name"] for d in found.document["dataset"]["domains"] if d["kind"] == "list"}
     masks = {
         name: predicates.mask(frame, predicate)
@@ -67,7 +64,7 @@ def check(found: Found, frame: pd.DataFrame, right: np.ndarray, *, whole: bool =
     }
     for feature in {name[0] for name in masks} - lists:
         held = sum(mask.astype(int) for name, mask in masks.items() if name[0] == feature)
-        assert (held == 1).all() if whole else (held <= 1).all(), feature
+        assert (held == 1).all(), feature
     for row, conjunction in zip(found.table.itertuples(), found.conjunctions(), strict=True):
         held = np.logical_and.reduce([masks[name] for name in conjunction])
         assert row.n == held.sum() > 0, row.slice

@@ -33,6 +33,45 @@ _TWICE = 0.8
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What the data of a run held of a column, which later data is compared with.
+
+    Attributes
+    ----------
+    missing : examples without a value
+    other : examples whose value has no predicate of its own; of a list column, elements
+    largest_other : examples with the most frequent of these values
+    low, high : smallest and largest value of a numeric column, as JSON; None for other columns
+    below, above : examples with a value smaller or larger than any of the earlier run that the
+        domain is from; None where its range is unknown
+    """
+
+    missing: int
+    other: int = 0
+    largest_other: int = 0
+    low: Any = None
+    high: Any = None
+    below: int | None = None
+    above: int | None = None
+
+
+@dataclass(frozen=True)
+class NewValue:
+    """A value that an earlier run had no predicate for.
+
+    Attributes
+    ----------
+    value : as JSON
+    n : examples that hold it
+    occurred : whether the earlier run may have held it among its other values
+    """
+
+    value: Any
+    n: int
+    occurred: bool = False
+
+
+@dataclass(frozen=True)
 class Domain:
     """The singleton predicates of one feature.
 
@@ -45,7 +84,10 @@ class Domain:
         brought, the type in which the column is held against the predicates
     singletons : the predicates; the position of a predicate is its code
     error : bound of the relative rank or count error of a sketch; 0.0 means exact
-    closed : whether every value has a code; false for a domain that other data brought
+    closed : whether every value of the data has a code; false where other data brought the domain
+        and it was not completed for this one
+    seen : what the data held besides; None in a document of an older version
+    new_values : those that the run which the domain is from had no predicate for
     """
 
     name: str
@@ -54,6 +96,8 @@ class Domain:
     singletons: tuple[Singleton, ...]
     error: float = 0.0
     closed: bool = True
+    seen: Seen | None = None
+    new_values: tuple[NewValue, ...] = ()
 
     @property
     def size(self) -> int:
@@ -89,6 +133,11 @@ class Domain:
             )
         return codes
 
+    def names(self, values: pa.Array) -> NDArray[np.bool_]:
+        """Return which values have a predicate of their own; not for numeric domains."""
+        own = [one.op in ("==", "contains") for one in self.singletons]
+        return np.array([*own, False])[self._value_codes(values)]
+
     def encode_lists(self, values: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (offsets [rows + 1], codes) of a list column: the predicates each example meets.
 
@@ -123,12 +172,13 @@ class Domain:
     def _value_set(self) -> tuple[pa.Array, NDArray[np.int64]]:
         ops = {"==", "contains"}
         codes = [i for i, s in enumerate(self.singletons) if s.op in ops]
-        values = self._constants([self.singletons[i].value for i in codes])
+        values = self.constants([self.singletons[i].value for i in codes])
         if len(values.unique()) < len(values):
             raise self._too_narrow()
         return values, np.array(codes, np.int64)
 
-    def _constants(self, values: list[Any]) -> pa.Array:
+    def constants(self, values: list[Any]) -> pa.Array:
+        """Return JSON values in the type in which the column is compared with them."""
         kind = self._arrow_type
         if pa.types.is_floating(kind):
             # pandas rounds a constant to the width of the column that it is compared with.
@@ -140,7 +190,14 @@ class Domain:
             f"{self._arrow_type} is too narrow to tell its predicates apart; cast the column to double"
         )
 
-    def _comparable(self, values: pa.Array) -> pa.Array:
+    def comparable(self, values: pa.Array) -> pa.Array:
+        """Return values in the type in which they are compared with the predicates.
+
+        Raises
+        ------
+        InputError
+            A value that ``data_type`` does not hold.
+        """
         kind = self._arrow_type
         if values.type == kind:
             return values
@@ -159,7 +216,7 @@ class Domain:
             return by_entry[indices.to_numpy(zero_copy_only=False)]
         value_set, codes = self._value_set
         missing = missing_mask(values)
-        values = self._comparable(values)
+        values = self.comparable(values)
         if pa.types.is_floating(values.type):
             # Adding zero makes -0.0 the 0.0 that it equals.
             values = pc.add(values, pa.scalar(0.0, values.type))
@@ -180,7 +237,7 @@ class Domain:
         """Lower edges, upper edges and ops of the numeric bins in order."""
         bins = [s for s in self.singletons if s.op != "is_null"]
         pairs = [s.value if s.op == "between" else [s.value, s.value] for s in bins]
-        low, high = (sortable(self._constants([pair[i] for pair in pairs])) for i in (0, 1))
+        low, high = (sortable(self.constants([pair[i] for pair in pairs])) for i in (0, 1))
         ops = np.array([s.op for s in bins], str)
         if ((ops[:-1] == "==") & (low[:-1] == low[1:])).any():
             raise self._too_narrow()
@@ -190,7 +247,7 @@ class Domain:
         low, high, ops = self._bins
         first, last, point = (ops == op for op in ("<", ">=", "=="))
         missing = missing_mask(values)
-        numbers = sortable(self._comparable(values))
+        numbers = sortable(self.comparable(values))
         # The first bin has no lower edge: its place in the order is before all others.
         inner = low[1:] if first.size and first[0] else low
         shift = 0 if first.size and first[0] else -1
@@ -393,7 +450,7 @@ def _are_pairs(counted: ValueCounts, distinct: int, present: int) -> bool:
     return bool(pa.types.is_integer(kind)) and np.mean(counts == 2) >= _TWICE
 
 
-def _most_frequent(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+def most_frequent(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     """Return the positions of the most frequent values, ties by value, in the order of values."""
     order = np.lexsort((np.arange(counts.size), -counts))
     return np.sort(order[:most])
@@ -404,21 +461,41 @@ def _missing_singleton(name: str, missing: int) -> tuple[Singleton, ...]:
 
 
 def _categorical_domain(name: str, counted: ValueCounts, top_values: int, error: float) -> Domain:
-    top = _most_frequent(counted.counts, top_values)
+    top = most_frequent(counted.counts, top_values)
     values = json_values(counted.values.take(pa.array(top)))
     singletons = [Singleton(name, "==", value) for value in values]
     if top.size < counted.distinct or error:
         singletons.append(Singleton(name, "not_in", values))
     singletons += _missing_singleton(name, counted.missing)
-    return Domain(name, "categorical", str(counted.values.type), tuple(singletons), error)
+    return Domain(
+        name,
+        "categorical",
+        str(counted.values.type),
+        tuple(singletons),
+        error,
+        seen=_seen_besides(counted, top),
+    )
+
+
+def _seen_besides(counted: ValueCounts, named: NDArray[np.int64]) -> Seen:
+    """Return what a column holds besides the values at some positions."""
+    rest = np.delete(counted.counts, named)
+    return Seen(int(counted.missing), int(rest.sum()), int(rest.max(initial=0)))
 
 
 def _list_domain(name: str, counted: ValueCounts, top_values: int, error: float) -> Domain:
-    top = _most_frequent(counted.counts, top_values)
+    top = most_frequent(counted.counts, top_values)
     values = json_values(counted.values.take(pa.array(top)))
     singletons = [Singleton(name, "contains", value) for value in values]
     singletons += _missing_singleton(name, counted.missing)
-    return Domain(name, "list", str(counted.values.type), tuple(singletons), error)
+    return Domain(
+        name,
+        "list",
+        str(counted.values.type),
+        tuple(singletons),
+        error,
+        seen=_seen_besides(counted, top),
+    )
 
 
 def numeric_domain(name: str, counted: ValueCounts, bins: int, error: float = 0.0) -> Domain:
@@ -430,6 +507,7 @@ def numeric_domain(name: str, counted: ValueCounts, bins: int, error: float = 0.
     of its own, the ranges also break there.
     """
     values, counts = counted.values, counted.counts
+    low, high = json_values(values.take(pa.array([0, len(values) - 1])))
     present = int(counts.sum())
     heavy = counts * bins > present
     if error:
@@ -467,7 +545,14 @@ def numeric_domain(name: str, counted: ValueCounts, bins: int, error: float = 0.
         else:
             singletons.append(Singleton(name, "between", [values[i], values[i + 1]]))
     singletons += _missing_singleton(name, counted.missing)
-    return Domain(name, "numeric", str(counted.values.type), tuple(singletons), error)
+    return Domain(
+        name,
+        "numeric",
+        str(counted.values.type),
+        tuple(singletons),
+        error,
+        seen=Seen(int(counted.missing), low=low, high=high),
+    )
 
 
 def _without_gaps(
@@ -479,7 +564,7 @@ def _without_gaps(
     every value to be in a bin.
     """
     after = np.flatnonzero(heavy[:-1]) + 1
-    following = _successors(values.take(pa.array(after - 1)))
+    following = successors(values.take(pa.array(after - 1)))
     is_gap = _mask(pc.not_equal(following, values.take(pa.array(after))))
     after, following = after[is_gap], following.filter(pa.array(is_gap))
     order = np.argsort(np.concatenate([np.arange(counts.size), after - 0.5]))
@@ -490,7 +575,7 @@ def _without_gaps(
     )
 
 
-def _successors(values: pa.Array) -> pa.Array:
+def successors(values: pa.Array) -> pa.Array:
     """Return the next larger value of the type for each value."""
     kind = values.type
     if pa.types.is_floating(kind):

@@ -1,21 +1,25 @@
-"""LearnDomains: one pass over the feature columns gives the singleton predicates of each."""
+"""LearnDomains: one pass over the feature columns gives the singleton predicates of each.
+
+Domains that an earlier run brings are kept, and completed by what is new in this data.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 
-from slicebeam.transforms.domains import Domain, LeftOut, learn_domain
+from slicebeam.transforms.domains import Domain, LeftOut, NewValue, Seen, learn_domain
+from slicebeam.transforms.frozen_domains import FrozenBins, FrozenDomain, with_new_values
 from slicebeam.transforms.predicates import Singleton
 from slicebeam.transforms.sources import read_split
 from slicebeam.transforms.storage import matching, written_whole
 from slicebeam.transforms.value_counts import ColumnCounter, unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from slicebeam.transforms.sources import Source
     from slicebeam.transforms.storage import StoragePath
@@ -34,12 +38,16 @@ class DomainOptions:
     top_values : values of a categorical column with a predicate of their own
     named : features that the user asked for by name
     memory : bytes that a worker may use
+    frozen : domains of an earlier run by column, which are kept, and completed by what is new
+    smallest : examples that a new value needs to be named
     """
 
     bins: int
     top_values: int
     named: frozenset[str]
     memory: int
+    frozen: Mapping[str, FrozenDomain] = field(default_factory=dict)
+    smallest: int = 1
 
 
 def column_groups(features: Sequence[str], rows: int, memory: int) -> list[tuple[str, ...]]:
@@ -51,10 +59,18 @@ def column_groups(features: Sequence[str], rows: int, memory: int) -> list[tuple
 def learn_columns(
     source: Source, features: Sequence[str], options: DomainOptions
 ) -> Iterator[Domain | LeftOut]:
-    """Yield the domain of each feature, or why it has none, reading only these columns."""
+    """Yield the domain of each feature, or why it has none, reading only these columns.
+
+    Raises
+    ------
+    InputError
+        A value does not fit the domain that an earlier run brings.
+    """
     supported = []
     for name in features:
-        reason = unsupported(source.schema.field(name).type)
+        # A column that has a domain was held against it.
+        frozen = options.frozen.get(name)
+        reason = None if frozen else unsupported(source.schema.field(name).type)
         if reason:
             yield LeftOut(name, reason)
         else:
@@ -63,13 +79,29 @@ def learn_columns(
         return
     most_bytes = options.memory // 3 // len(supported)
     kinds = {name: _value_type(source.schema.field(name).type) for name in supported}
-    counters = {name: ColumnCounter(kind, most_bytes) for name, kind in kinds.items()}
+    counters: dict[str, ColumnCounter | FrozenBins] = {}
+    for name, kind in kinds.items():
+        frozen = options.frozen.get(name)
+        bins = frozen is not None and frozen.domain.kind == "numeric"
+        counters[name] = FrozenBins(frozen) if frozen and bins else ColumnCounter(kind, most_bytes)
     for split in source.splits:
         for chunk in read_split(source, split, supported):
             for name, counter in counters.items():
                 counter.add(chunk.table.column(name))
     for name, counter in counters.items():
+        if isinstance(counter, FrozenBins):
+            yield counter.result()
+            continue
         counted, error = counter.result()
+        if name in options.frozen:
+            yield with_new_values(
+                options.frozen[name],
+                counted,
+                top_values=options.top_values,
+                smallest=options.smallest,
+                error=error,
+            )
+            continue
         yield learn_domain(
             name,
             counted,
@@ -95,8 +127,14 @@ def domain_from_json(shape: dict[str, Any]) -> Domain | LeftOut:
     """Return the domain of its JSON form."""
     if "reason" in shape:
         return LeftOut(**shape)
-    singletons = tuple(Singleton(**singleton) for singleton in shape["singletons"])
-    return Domain(**{**shape, "singletons": singletons})
+    return Domain(
+        **{
+            **shape,
+            "singletons": tuple(Singleton(**singleton) for singleton in shape["singletons"]),
+            "seen": Seen(**shape["seen"]) if shape.get("seen") else None,
+            "new_values": tuple(NewValue(**value) for value in shape.get("new_values", ())),
+        }
+    )
 
 
 class _LearnColumns(beam.DoFn):

@@ -84,16 +84,16 @@ class Singleton:
         if self.op == "is_null":
             return f"{field} is missing"
         if self.op == "between":
-            return f"{field} in [{_shown(self.value[0])}, {_shown(self.value[1])})"
+            return f"{field} in [{shown(self.value[0])}, {shown(self.value[1])})"
         if self.op == "not_in":
-            shown = ", ".join(_shown(value) for value in self.value[:_MOST_VALUES_IN_TEXT])
+            listed = ", ".join(shown(value) for value in self.value[:_MOST_VALUES_IN_TEXT])
             more = len(self.value) - _MOST_VALUES_IN_TEXT
             rest = f", … {more} more" if more > 0 else ""
-            return f"{field} not in {{{shown}{rest}}}"
+            return f"{field} not in {{{listed}{rest}}}"
         if self.op == "in":
-            return f"{field} in {{{', '.join(_shown(value) for value in self.value)}}}"
+            return f"{field} in {{{', '.join(shown(value) for value in self.value)}}}"
         sign = {"==": "=", "<": "<", ">=": ">=", "contains": "contains"}[self.op]
-        return f"{field} {sign} {_shown(self.value)}"
+        return f"{field} {sign} {shown(self.value)}"
 
 
 def _without_negative_zero(value: Any) -> Any:
@@ -129,7 +129,8 @@ def _quoted(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a value as it stands in the text of a predicate."""
     if isinstance(value, str):
         return _quoted(shortened(value))
     if isinstance(value, bool):
