@@ -28,10 +28,12 @@ _WHY = {
     "its tail by mean, deviation and skewness (Pearson type III).",
     base.DELTA_METHOD: "t of the change: its variance by the gradients of both models' metrics over the "
     "joint counts, half an example added to each.",
-    base.HALL_WELCH: "Welch's t of the slice's mean against that of the m other examples, each "
-    "variance at least what γ²/2 further values of the other side's variance would make it, γ the "
-    "skewness; then T = t + G·t²/3 + G²·t³/27 + G/6, G = γ·(r^1.5/√n − (1−r)^1.5/√m), r the slice's "
-    "part of the variance (Hall 1992).",
+    base.RANDOM_SUBSET: "S, the slice's sum of x = value − mean of all (times the weight), as that of n "
+    "of the N examples drawn at random: K(a, b) = Σ log(1 − f + f·e^(a + b·x)) over all examples, "
+    "f = n/N; ∂K/∂a = n, ∂K/∂b = S; r = ±√(2(a·n + b·S − K)), q = b·√(det K″/(N·f·(1−f))), "
+    "w = r + log(q/r)/r, p = Φ(∓w) (Robinson 1982). The values are compressed to 512 points; "
+    "up to three outliers are in or out. The interval is Hall's, from the moments of slice and "
+    "complement.",
     base.HALL_PAIRED: "t of the mean change of each example, bent by Hall's cubic for the skewness of "
     "the changes of all examples.",
     base.AUC_Z: "AUC of a random subset of positives and negatives: mean, variance and skewness from "

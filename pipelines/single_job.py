@@ -89,6 +89,8 @@ def stages_of(config: SearchConfig) -> tuple[str, ...]:
         stages += ["scores", "buckets"]
     if space.terms or space.weighted:
         stages.append("sizes")
+    if space.terms and space.comparison == "overall":
+        stages.append("deviations")
     stages += ["totals", "iteration-1"]
     if config.resamples_examples and not config.is_paper:
         stages.append("iteration-1-resampled")

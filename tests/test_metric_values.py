@@ -17,6 +17,8 @@ from slicebeam.metrics.registry import averaged_column, metric, metrics, statist
 from slicebeam.metrics.significance.auc import bucket_edges, discretisation_error
 from slicebeam.metrics.slice_test import SliceTest
 from slicebeam.metrics.statistic_space import BUCKETS, Range, StatisticSpace, Term, fixed_point
+from tests.deviations import with_deviations
+from tests.random_subsets import saddle_point
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +122,12 @@ class Examples:
                 own = self.value(value, old=old)
                 ranges[value, old] = Range(float(own.min()), float(own.max()))
         heaviest = 1.0 if self.weight is None else float(self.weight.max())
-        return space.scaled(ranges, heaviest, spare * self.rows)
+        space = space.scaled(ranges, heaviest, spare * self.rows)
+        if comparison == "overall":
+            for value in {value for value, _ in ranges}:
+                own = self.value(value, old=False)
+                space = with_deviations(space, value, own, self.weight)
+        return space
 
     def cells(self, space: StatisticSpace) -> Sums:
         cells = np.zeros(self.rows, np.int64)
@@ -412,9 +419,11 @@ def test_inputs_are_numbers(name: str, comparison: Comparison, *, weighted: bool
             assert np.isfinite(number)
 
 
-def inputs_and_p(name: str, comparison: Comparison) -> list[tuple[dict[str, float], float]]:
+def inputs_and_p(
+    name: str, comparison: Comparison, *, weighted: bool = False
+) -> list[tuple[dict[str, float], float]]:
     """Inputs and two-sided p of random slices."""
-    examples = Examples.random(21, 900)
+    examples = Examples.random(21, 900, weighted=weighted)
     members = random_members(22, 12, examples.rows)[1:]
     space = examples.space([name], comparison)
     sums, totals = examples.reduced(space, members)
@@ -454,18 +463,18 @@ def raised(n: float, variance: float, reference: float, skewness: float) -> floa
     return max(variance, ((n - 1) * variance + more * reference) / (n - 1 + more))
 
 
-@pytest.mark.parametrize("name", ["log_loss", "mse"])
-def test_hall_and_welch_follow_from_their_inputs(name: str) -> None:
-    for inputs, p in inputs_and_p(name, "overall"):
-        (n, mean, s2, _), (m, rest, r2, skewness) = (
-            [inputs[f"{side} {what}"] for what in ("n", "mean", "variance", "skewness")]
-            for side in ("slice", "complement")
-        )
-        v, w = raised(n, s2, r2, skewness) / n, raised(m, r2, s2, skewness) / m
-        r = v / (v + w)
-        G = skewness * (r**1.5 / n**0.5 - (1 - r) ** 1.5 / m**0.5)
-        df = (v + w) ** 2 / (v**2 / (n - 1) + w**2 / (m - 1))
-        np.testing.assert_allclose(p, hall_p((mean - rest) / (v + w) ** 0.5, G, df), rtol=1e-8)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", ["log_loss", "brier", "bias"])
+def test_random_subsets_follow_from_their_inputs(name: str, *, weighted: bool) -> None:
+    examples = Examples.random(21, 900, weighted=weighted)
+    value = examples.value(name, old=False)
+    for inputs, p in inputs_and_p(name, "overall", weighted=weighted):
+        weight = np.ones(value.size) if examples.weight is None else examples.weight
+        assert inputs["N"] == value.size
+        assert inputs["mean of all"] == pytest.approx(np.average(value, weights=weight), rel=1e-9)
+        deviations = weight * (value - inputs["mean of all"])
+        tails = saddle_point(deviations, int(inputs["n"]), inputs["S"])
+        np.testing.assert_allclose(p, min(1, 2 * min(tails)), rtol=0.01)
 
 
 def test_the_paired_t_follows_from_its_inputs() -> None:
