@@ -341,7 +341,7 @@ class Mean(base.Metric):
             deviations = space.deviations_of(self.name)
             if deviations is not None:
                 excess = float(self._deviation(own, space, deviations.centre)[0])
-                named["S"] = excess * 2.0**space.weight_exponent
+                named["S"] = float(np.ldexp(excess, space.weight_exponent))
         for name, moments in parts.items():
             for field, column in zip(Moments._fields, moments, strict=True):
                 named[f"{name} {field}"] = float(np.broadcast_to(column, (1,))[0])

@@ -74,10 +74,13 @@ def scale(
         classes = (*sorted(known), *unnamed)
         space = replace(space, classes=len(classes))
         if space.cells > _MOST_CELLS:
+            most = max(
+                k for k in range(len(classes)) if replace(space, classes=k).cells <= _MOST_CELLS
+            )
             raise InputError(
-                f"label {encoding.outcome.label!r} and the predictions have {len(classes)} classes: "
-                f"macro averages would count {space.cells:,} cells a slice, more than {_MOST_CELLS:,}; "
-                "use a metric of one class, with --positive-class"
+                f"label {encoding.outcome.label!r} and the predictions have {len(classes)} classes; macro "
+                f"averages count a cell for every combination of them, here for at most {most} classes: "
+                "use accuracy, or a metric of one class with --positive-class"
             )
     ranges: dict[tuple[str, bool], Range] = {}
     for fact in facts:

@@ -477,6 +477,74 @@ def test_random_subsets_follow_from_their_inputs(name: str, *, weighted: bool) -
         np.testing.assert_allclose(p, min(1, 2 * min(tails)), rtol=0.01)
 
 
+def test_a_class_that_one_model_never_predicts_here() -> None:
+    """The printed formula, gradients by differences: half an example in each joint cell too."""
+    rng = np.random.default_rng(41)
+    label = rng.integers(0, 3, 600)
+    new, old = (np.where(rng.random(600) < 0.3, rng.integers(0, 3, 600), label) for _ in range(2))
+    inside = np.arange(600) < 60
+    new = np.where(inside & (new == 2), 1, new)
+    # The old model predicts the class once, and is right: its precision there is 1.
+    old = np.where(inside & (old == 2), 0, old)
+    label[0] = old[0] = 2
+    examples = replace(Examples.random(41, 600), label=label, predicted=(new, old))
+    space = examples.space(["precision_macro"], "baseline")
+    sums, totals = examples.reduced(space, inside[None, :])
+    own = metric("precision_macro")
+    inputs = own.inputs(sums[0], totals, space)
+    cells = {
+        name.removeprefix("all count: "): count
+        for name, count in inputs.items()
+        if name.startswith("all count: ") and count
+    }
+    k = np.array([inputs[f"slice count: {name}"] for name in cells]) + 0.5
+    codes = np.array([[int(part.split()[-1]) for part in name.split(", ")] for name in cells])
+    actual, by_new, by_old = codes.T
+
+    def precision(counts: Floats, predicted: Sums) -> float:
+        return float(
+            np.mean(
+                [
+                    counts[(predicted == c) & (actual == c)].sum() / counts[predicted == c].sum()
+                    for c in range(3)
+                ]
+            )
+        )
+
+    step = 1e-5
+    slopes = np.array(
+        [
+            [
+                (precision(k + step * unit, p) - precision(k - step * unit, p)) / (2 * step)
+                for unit in np.eye(k.size)
+            ]
+            for p in (by_new, by_old)
+        ]
+    )
+    d = slopes[0] - slopes[1]
+    V = (k * d**2).sum()
+    freedom = 2 * V**2 / (k * d**4).sum()
+    p = own.test(sums, totals, space, "both").p[0]
+    expected = 2 * stats.t.sf(abs(own.delta(sums, totals, space)[0]) / V**0.5, freedom)
+    assert p == pytest.approx(expected, rel=1e-5)
+    assert p > 0.01
+
+
+def test_undefined_here_is_0_or_a_warning_in_scikit_learn() -> None:
+    """The exceptions that the README names, for a slice whose examples are all of one class."""
+    label, predicted = np.zeros(40, np.int64), np.repeat([0, 1], 20)
+    both = (predicted, predicted)
+    examples = replace(Examples.random(1, 40), label=label, predicted=both)
+    for name, theirs in (
+        ("mcc", sk.matthews_corrcoef(label, predicted)),
+        ("recall", sk.recall_score(label, predicted, zero_division=0)),
+    ):
+        space = examples.space([name], "overall")
+        sums, _ = examples.reduced(space, np.ones((1, 40), bool))
+        assert np.isnan(metric(name).value(sums, space)[0])
+        assert theirs == 0
+
+
 def test_the_paired_t_follows_from_its_inputs() -> None:
     for inputs, p in inputs_and_p("log_loss", "baseline"):
         n, mean, s2, _ = (

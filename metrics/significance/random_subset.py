@@ -284,7 +284,8 @@ class _Law:
             sign * (self.points[order] * self.deviation + self.mean),
         )
         sizes = np.concatenate([[0.0], np.cumsum(counts)])
-        return np.interp(n, sizes, np.concatenate([[0.0], np.cumsum(counts * values)]))
+        most = np.interp(n, sizes, np.concatenate([[0.0], np.cumsum(counts * values)]))
+        return np.asarray(most, np.float64)
 
     def _w(self, n: IntArray, total: FloatArray) -> FloatArray:
         """Return the normal deviate w [slices] of sums, for 0 < n < N."""
