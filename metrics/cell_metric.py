@@ -119,10 +119,14 @@ class CellMetric(base.Metric):
         reasons[~varies & (reasons == 0)] = base.UNCHANGED
         p = np.ones(len(counts))
         ready = reasons == 0
+        # The gradient too with half an example more in each cell: a class that a model happens not
+        # to predict on the slice else has none, and its part of the change no variance.
+        smoothed = cells[ready] + delta_method.PSEUDO_COUNT * occurring
+        new, old = self.gradient(smoothed, space), self.gradient(smoothed, space, old=True)
         p[ready] = delta_method.paired_p_value(
             change[ready],
-            new[ready][:, occurring],
-            old[ready][:, occurring],
+            new[:, occurring],
+            old[:, occurring],
             counts[ready][:, occurring],
             tail,
         )
@@ -295,7 +299,11 @@ class CellMetric(base.Metric):
                 if power == 2 and not space.weighted:
                     continue
                 kind = "weight" if space.weighted else "count"
-                for cell, count in enumerate(space.weights(some, power).tolist()):
+                exponent = power * space.weight_exponent
+                # Squares of weights of 1e200 are no numbers, though nothing is computed from them.
+                with np.errstate(over="ignore"):
+                    own_units = np.ldexp(space.weights(some, power), exponent)
+                for cell, count in enumerate(own_units.tolist()):
                     named[f"{prefix} {kind}{unit}: {cell_name(space, cell)}"] = count
             if space.weighted:
                 named[f"{prefix} examples"] = float(space.sizes(some))

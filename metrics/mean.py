@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics import base, mean_intervals
-from slicebeam.metrics.significance import hall, pearson_iii
+from slicebeam.metrics.significance import hall, pearson_iii, random_subset
 from slicebeam.metrics.significance.hall import Moments
 from slicebeam.metrics.statistic_space import Term
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.base import Alternative, Comparison, Tested
-    from slicebeam.metrics.statistic_space import Source, StatisticSpace
+    from slicebeam.metrics.statistic_space import Deviations, Source, StatisticSpace
 
     Floats = NDArray[np.float64]
     Sums = NDArray[np.int64]
@@ -35,7 +35,6 @@ class Mean(base.Metric):
     name, title : what the metric is called; the name is also that of the value
     limits : the smallest and largest mean
     compares_models : whether the value is one of a model's, not of the example's
-    min_slice_size : smallest slice that is tested by default
     """
 
     higher_is_better = False
@@ -47,12 +46,10 @@ class Mean(base.Metric):
         limits: tuple[float, float],
         *,
         compares_models: bool = True,
-        min_slice_size: int = 50,
     ) -> None:
         self.name, self.title, self.range = name, title, limits
         self.needs = base.Needs(values=(name,))
         self.compares_models = compares_models
-        self.min_slice_size = min_slice_size
 
     @staticmethod
     def terms(value: str, comparison: Comparison, *, weighted: bool) -> tuple[Term, ...]:
@@ -178,7 +175,13 @@ class Mean(base.Metric):
     def test(
         self, sums: Sums, totals: Sums, space: StatisticSpace, alternative: Alternative
     ) -> Tested:
-        """Hall's corrected Welch t against the complement; Hall's paired t for two models."""
+        """Test by the law of random subsets; by Hall's paired t for two models.
+
+        Raises
+        ------
+        ValueError
+            The space knows nothing of all examples' deviations.
+        """
         tail = self.tail(alternative)
         reasons = self.untestable(sums, totals, space)
         ready = reasons == 0
@@ -187,10 +190,25 @@ class Mean(base.Metric):
             p, too_skewed = hall.paired(changes, tail, self.of_all(totals, space, "change"))
             reasons[too_skewed & ready] = base.TOO_SKEWED
             return base.Tested.by(base.HALL_PAIRED, p, reasons)
-        own, rest, _ = self._against_rest(sums, totals, space)
-        p, too_skewed = hall.welch(_defined(own, ready), _defined(rest, ready), tail)
-        reasons[too_skewed & ready] = base.TOO_SKEWED
-        return base.Tested.by(base.HALL_WELCH, p, reasons)
+        p = np.ones(len(sums))
+        if ready.any():
+            deviations = self._deviations(space)
+            excess = self._deviation(sums[ready], space, deviations.centre)
+            p[ready] = random_subset.sum_p_value(
+                space.sizes(sums[ready]), excess, deviations.population, tail
+            )
+        return base.Tested.by(base.RANDOM_SUBSET, p, reasons)
+
+    def _deviations(self, space: StatisticSpace) -> Deviations:
+        found = space.deviations_of(self.name)
+        if found is None:
+            raise ValueError(f"all examples' deviations of {self.name} are not in the space")
+        return found
+
+    def _deviation(self, sums: Sums, space: StatisticSpace, centre: float) -> Floats:
+        """Return the summed weighted deviation [slices] from the mean of all examples."""
+        weight = space.weights(sums).sum(axis=-1)
+        return np.asarray(self._total(sums, space, "new", 1) - centre * weight)
 
     def untestable(self, sums: Sums, totals: Sums, space: StatisticSpace) -> NDArray[np.int8]:
         """See `Metric.untestable`."""
@@ -302,7 +320,11 @@ class Mean(base.Metric):
         )
 
     def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
-        """n, mean, variance and skewness of the slice and its complement, or of the changes."""
+        """Return what the test and the interval are computed from.
+
+        n, mean, variance and skewness of the slice and its complement, or of the changes; against
+        all examples n, N and the slice's sum of deviations too.
+        """
         own = sums[None, :]
         named: dict[str, float] = {}
         if space.comparison == "baseline":
@@ -313,6 +335,13 @@ class Mean(base.Metric):
         else:
             slice_, rest, _ = self._against_rest(own, totals, space)
             parts = {"slice": slice_, "complement": rest}
+            named["n"] = float(space.sizes(own)[0])
+            named["N"] = float(space.sizes(totals[: space.columns]))
+            named["mean of all"] = float(self._mean(totals[None, : space.columns], space, "new")[0])
+            deviations = space.deviations_of(self.name)
+            if deviations is not None:
+                excess = float(self._deviation(own, space, deviations.centre)[0])
+                named["S"] = float(np.ldexp(excess, space.weight_exponent))
         for name, moments in parts.items():
             for field, column in zip(Moments._fields, moments, strict=True):
                 named[f"{name} {field}"] = float(np.broadcast_to(column, (1,))[0])

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from slicebeam.metrics.significance.auc import Placements, placements
+from slicebeam.metrics.significance.random_subset import Population
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,6 +72,19 @@ class Range(NamedTuple):
     high: float
 
 
+class Deviations(NamedTuple):
+    """What a slice's sum of a value is held against: all examples' weighted deviations.
+
+    Attributes
+    ----------
+    centre : the mean of all examples, about the value's shift
+    population : of weight · (value − shift − centre) of all examples
+    """
+
+    centre: float
+    population: Population
+
+
 @dataclass(frozen=True)
 class StatisticSpace:
     """Which statistics are summed, and where each stands in the array of a slice's sums.
@@ -87,6 +101,8 @@ class StatisticSpace:
     scales : of each term and total term: a sum times this is in the value's own units
     weight_scales : the same for the sums of weights and of their squares
     shifts : what was taken off each value (name -> number) before it was raised to a power
+    weight_exponent : weights are summed in units of 2 to this, so that no power leaves the range
+    deviations : of the values (name -> all examples' deviations) that slices are held against
     """
 
     indicators: tuple[str, ...]
@@ -99,6 +115,8 @@ class StatisticSpace:
     scales: tuple[float, ...] = ()
     weight_scales: tuple[float, float] = (1.0, 1.0)
     shifts: tuple[tuple[str, float], ...] = ()
+    weight_exponent: int = 0
+    deviations: tuple[tuple[str, Deviations], ...] = ()
 
     @cached_property
     def axes(self) -> dict[tuple[str, bool], tuple[int, int]]:
@@ -206,6 +224,14 @@ class StatisticSpace:
     def shift(self, value: str) -> float:
         """Return what was taken off a value before it was summed."""
         return dict(self.shifts)[value]
+
+    def in_weight_units(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return weights in the units that they are summed in."""
+        return np.ldexp(weights, -self.weight_exponent)
+
+    def deviations_of(self, value: str) -> Deviations | None:
+        """Return all examples' deviations of a value, None where nothing is held against them."""
+        return dict(self.deviations).get(value)
 
     def _ranking(self, sums: NDArray[np.int64], *, old: bool) -> NDArray[np.float64]:
         begin = self.cell_columns + len(self.terms) + (_OF_SIDE if old else 0)

@@ -157,6 +157,7 @@ def _reading(config: RunConfig, shape: Shape) -> list[StageCost]:
     )
     space = shape.space
     passes = 1 + 2 * space.ranked + bool(space.terms or space.weighted)
+    passes += bool(space.terms and space.comparison == "overall")
     stages.append(StageCost("totals", passes * shape.rows * PASS_ROW))
     if config.numbers_rows:
         stages.append(StageCost("ids", shape.rows * NUMBER_ROW))

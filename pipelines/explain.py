@@ -20,17 +20,20 @@ _WHY = {
     base.HYPERGEOMETRIC: "x of the n examples of the denominator are marked, of N and K in all the "
     "data: X ~ Hypergeom(N, K, n), the observed value by half. Exact, for any size.",
     base.LIKELIHOOD_RATIO: "as the hypergeometric mid-p, whose variance is above 1,000 here, where the "
-    "corrected signed root r* of G² agrees with it to 2e-5: p = Φ(∓r*).",
+    "corrected signed root r* of G² agrees with it to 1e-4 (p above 1e-30; 1e-3 below): p = Φ(∓r*).",
     base.MCNEMAR: "of the examples that only one of the models marks, b and c: B ~ Binomial(b + c, ½), "
     "the observed value by half.",
     base.CELL_PERMUTATION: "the law of the metric if the slice's counts were those of a random subset; "
     "its tail by mean, deviation and skewness (Pearson type III).",
-    base.DELTA_METHOD: "t of the change: its variance by the gradients of both models' metrics over the "
-    "joint counts, half an example added to each.",
-    base.HALL_WELCH: "Welch's t of the slice's mean against that of the m other examples, each "
-    "variance at least what γ²/2 further values of the other side's variance would make it, γ the "
-    "skewness; then T = t + G·t²/3 + G²·t³/27 + G/6, G = γ·(r^1.5/√n − (1−r)^1.5/√m), r the slice's "
-    "part of the variance (Hall 1992).",
+    base.DELTA_METHOD: "t = delta/√V, V = Σ k·(g_new − g_old)²: k is the slice's count plus ½ in each joint "
+    "cell that occurs in the data, g the gradient of each model's metric at these k; "
+    "2V²/Σ k·(g_new − g_old)⁴ degrees of freedom.",
+    base.RANDOM_SUBSET: "S, the slice's sum of x = value − mean of all (times the weight), as that of n "
+    "of the N examples drawn at random: K(a, b) = Σ log(1 − f + f·e^(a + b·x)) over all examples, "
+    "f = n/N; ∂K/∂a = n, ∂K/∂b = S; r = ±√(2(a·n + b·S − K)), q = b·√(det K″/(N·f·(1−f))), "
+    "w = r + log(q/r)/r, p = Φ(∓w) (Robinson 1982). The values are compressed to 512 points; "
+    "up to three outliers are in or out. The interval is Hall's, from the moments of slice and "
+    "complement.",
     base.HALL_PAIRED: "t of the mean change of each example, bent by Hall's cubic for the skewness of "
     "the changes of all examples.",
     base.AUC_Z: "AUC of a random subset of positives and negatives: mean, variance and skewness from "

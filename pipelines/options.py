@@ -383,7 +383,7 @@ Correction = Annotated[
 ]
 Alpha = Annotated[float | None, typer.Option(help="Level.  [default: 0.05]")]
 MinSliceSize = Annotated[
-    int | None, typer.Option(help="Smallest slice that is tested.  [default: 20, 50 for means]")
+    int | None, typer.Option(help="Smallest slice that is tested.  [default: 20]")
 ]
 MaxCrossSize = Annotated[int, typer.Option(help="Most predicates of a slice.")]
 Strategy = Annotated[

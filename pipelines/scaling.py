@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import frexp, ldexp
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,11 +12,17 @@ import numpy as np
 from slicebeam.metrics.counting import Tables
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.significance.auc import bucket_edges
-from slicebeam.metrics.statistic_space import BUCKETS, Range
-from slicebeam.transforms.shards import Scaling, score_column
+from slicebeam.metrics.significance.random_subset import (
+    BINS,
+    bin_edges,
+    bin_sums,
+    population,
+)
+from slicebeam.metrics.statistic_space import BUCKETS, Deviations, Range, Term
+from slicebeam.transforms.shards import WEIGHT, Scaling, score_column, value_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,6 +39,8 @@ if TYPE_CHECKING:
 _MOST_CELLS = 4096
 # Scores whose quantiles are taken; of more, every k-th.
 _SCORES_AT_MOST = 10_000_000
+# Bits of a sum of places within a bin, each at most 1.
+_BINNED_BITS = 62
 # A unit of a sum that is a larger part of a typical value makes sums of small slices rough.
 _ROUGH = 0.01
 
@@ -65,18 +74,24 @@ def scale(
         classes = (*sorted(known), *unnamed)
         space = replace(space, classes=len(classes))
         if space.cells > _MOST_CELLS:
+            most = max(
+                k for k in range(len(classes)) if replace(space, classes=k).cells <= _MOST_CELLS
+            )
             raise InputError(
-                f"label {encoding.outcome.label!r} and the predictions have {len(classes)} classes: "
-                f"macro averages would count {space.cells:,} cells a slice, more than {_MOST_CELLS:,}; "
-                "use a metric of one class, with --positive-class"
+                f"label {encoding.outcome.label!r} and the predictions have {len(classes)} classes; macro "
+                f"averages count a cell for every combination of them, here for at most {most} classes: "
+                "use accuracy, or a metric of one class with --positive-class"
             )
     ranges: dict[tuple[str, bool], Range] = {}
     for fact in facts:
         for name, old, low, high in fact["ranges"]:
             earlier = ranges.get((name, old), Range(low, high))
             ranges[name, old] = Range(min(low, earlier.low), max(high, earlier.high))
-    heaviest = max(fact["heaviest"] for fact in facts)
-    scaling = Scaling(space.scaled(ranges, heaviest, rows), classes, other)
+    heaviest, exponent = frexp(max(fact["heaviest"] for fact in facts))
+    if not space.weighted:
+        heaviest, exponent = 1.0, 0
+    space = replace(space.scaled(ranges, heaviest, rows), weight_exponent=exponent)
+    scaling = Scaling(space, classes, other)
     if space.ranked:
         scaling = _ranked(scaling, over, rows)
     return _refined(scaling, over, ranges, heaviest)
@@ -96,7 +111,9 @@ def _refined(
     if not (space.terms or space.weighted):
         return scaling
     found = over("sizes", partial(_sizes, scaling))
-    rows, *sizes = (int(size) for size in np.sum([one["sizes"] for one in found], axis=0))
+    both = [int(size) for size in np.sum([one["sizes"] for one in found], axis=0)]
+    rows, numbers = both[0], len(both) // 2
+    sizes, sums = both[1 : 1 + numbers], both[1 + numbers :]
     weight_sizes = sizes[len(space.all_terms) :]
     # Each example may have lost half a unit.
     own = [(size + rows) * scale for size, scale in zip(sizes, space.scales, strict=False)]
@@ -109,19 +126,90 @@ def _refined(
         most = refined.largest(term, ranges, heaviest)
         if scale > _ROUGH * max(size - most, 0.0) / rows:
             rough.add(term.value)
-    return replace(scaling, space=refined, rough=tuple(sorted(rough)))
+    scaling = replace(scaling, space=refined, rough=tuple(sorted(rough)))
+    if space.comparison == "baseline" or not space.terms:
+        return scaling
+    units = (*space.scales, *space.weight_scales)
+    measured = [total * unit for total, unit in zip(sums, units, strict=True)]
+    return _with_deviations(scaling, over, ranges, heaviest, rows, measured)
 
 
 def _sizes(scaling: Scaling, shards: Iterable[Shard]) -> Found:
-    """Return the number of rows, the sizes of the terms, and those of the weights [1 + terms + 2]."""
+    """Return the number of rows, then the sizes of the terms and weights, then their sums."""
     terms = len(scaling.space.all_terms)
-    sizes = np.zeros(1 + terms + 2, np.int64)
+    rows, sizes = 0, np.zeros((2, terms + 2), np.int64)
     for shard in shards:
         for block in shard.blocks(scaling):
-            sizes[0] += block.rows
-            sizes[1 : 1 + terms] += np.abs(block.terms).sum(axis=1)
-            sizes[1 + terms : 1 + terms + len(block.weights)] += block.weights.sum(axis=1)
-    return {"sizes": sizes}
+            rows += block.rows
+            sizes[0, :terms] += np.abs(block.terms).sum(axis=1)
+            sizes[1, :terms] += block.terms.sum(axis=1)
+            sizes[:, terms : terms + len(block.weights)] += block.weights.sum(axis=1)
+    return {"sizes": np.append(rows, sizes)}
+
+
+def _with_deviations(
+    scaling: Scaling,
+    over: OverShards,
+    ranges: dict[tuple[str, bool], Range],
+    heaviest: float,
+    rows: int,
+    sums: Sequence[float],
+) -> Scaling:
+    """Return the scaling with the deviations that the slices' means are held against.
+
+    Parameters
+    ----------
+    sums : of all terms, then of the weights and of their squares
+    """
+    space = scaling.space
+    centres: dict[str, float] = {}
+    edges: dict[str, NDArray[np.float64]] = {}
+    known = dict(zip(space.all_terms, sums, strict=False))
+    weight, squares = sums[-2:] if space.weighted else (float(rows), float(rows))
+    # Of weighted deviations the squares are summed with the squared weights.
+    linear, squared = (1, 2) if space.weighted else (0, 0)
+    for name in sorted({term.value for term in space.terms}):
+        centre = known[Term(name, "new", 1, linear)] / weight if weight > 0 else 0.0
+        first, second = (known[Term(name, "new", power, squared)] for power in (1, 2))
+        variance = (second - 2.0 * centre * first + centre**2 * squares) / rows
+        low, high = ((end - space.shift(name) - centre) * heaviest for end in ranges[name, False])
+        if low < 0.0 < high and variance > 0:
+            centres[name] = centre
+            edges[name] = bin_edges(low, high, variance**0.5)
+    if not centres:
+        return scaling
+    unit = ldexp(1.0, rows.bit_length() - _BINNED_BITS)
+    found = over("deviations", partial(_binned, space, centres, edges, unit))
+    of = tuple(
+        (
+            name,
+            Deviations(
+                centre,
+                population(
+                    np.sum([one[name] for one in found], axis=0).reshape(3, BINS), edges[name], unit
+                ),
+            ),
+        )
+        for name, centre in centres.items()
+    )
+    return replace(scaling, space=replace(space, deviations=of))
+
+
+def _binned(
+    space: StatisticSpace,
+    centres: Mapping[str, float],
+    edges: Mapping[str, NDArray[np.float64]],
+    unit: float,
+    shards: Iterable[Shard],
+) -> Found:
+    """Return the sums by bin [3 * BINS] of each value's weighted deviations from its centre."""
+    sums = {name: np.zeros((3, BINS), np.int64) for name in centres}
+    for shard in shards:
+        weight = space.in_weight_units(shard.column(WEIGHT)) if space.weighted else None
+        for name, centre in centres.items():
+            values = shard.column(value_column(name, old=False)) - space.shift(name) - centre
+            sums[name] += bin_sums(values if weight is None else values * weight, edges[name], unit)
+    return {name: own.ravel() for name, own in sums.items()}
 
 
 def _ranked(scaling: Scaling, over: OverShards, rows: int) -> Scaling:

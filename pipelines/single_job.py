@@ -88,6 +88,8 @@ def stages_of(config: SearchConfig) -> tuple[str, ...]:
         stages += ["scores", "buckets"]
     if space.terms or space.weighted:
         stages.append("sizes")
+    if space.terms and space.comparison == "overall":
+        stages.append("deviations")
     stages.append("totals")
     if config.numbers_rows:
         stages.append("ids")

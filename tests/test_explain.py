@@ -6,11 +6,11 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 from scipy import stats
 
 from slicebeam.pipelines.cli import run
+from tests.random_subsets import saddle_point
 from tests.running import Found, read
 
 if TYPE_CHECKING:
@@ -119,28 +119,24 @@ def test_mcnemars_by_hand(explained: Explained, adult: pd.DataFrame) -> None:
 
 
 def test_means_by_hand(explained: Explained, adult: pd.DataFrame) -> None:
-    """Moments of the slice and its complement, and Hall's T of them."""
-    lines, found = explained("relationship = Wife", "--metric=brier", "--alternative=both")
+    """The sum of the deviations and the law of random subsets; the moments of the interval."""
+    name = "sex = Male & relationship = Unmarried"
+    lines, found = explained(name, "--metric=brier", "--alternative=both")
     of = numbers(lines)["brier"]
     value = ((adult["score"].astype(float) - adult["income"]) ** 2).to_numpy()
-    wives = (adult["relationship"] == "Wife").to_numpy()
-    for side, some in (("slice", value[wives]), ("complement", value[~wives])):
+    held = ((adult["sex"] == "Male") & (adult["relationship"] == "Unmarried")).to_numpy()
+    for side, some in (("slice", value[held]), ("complement", value[~held])):
         assert of[f"{side} n"] == some.size
         assert of[f"{side} mean"] == pytest.approx(some.mean(), rel=1e-8)
         assert of[f"{side} variance"] == pytest.approx(some.var(ddof=1), rel=1e-8)
         assert of[f"{side} skewness"] == pytest.approx(stats.skew(value), rel=1e-8)
-    n, m = of["slice n"], of["complement n"]
-    s2, c2, gamma = of["slice variance"], of["complement variance"], of["slice skewness"]
-    more = gamma**2 / 2
-    v_s = max(s2, ((n - 1) * s2 + more * c2) / (n - 1 + more)) / n
-    v_c = max(c2, ((m - 1) * c2 + more * s2) / (m - 1 + more)) / m
-    r = v_s / (v_s + v_c)
-    G = gamma * (r**1.5 / np.sqrt(n) - (1 - r) ** 1.5 / np.sqrt(m))
-    t = (of["slice mean"] - of["complement mean"]) / np.sqrt(v_s + v_c)
-    T = t + G * t**2 / 3 + G**2 * t**3 / 27 + G / 6
-    df = (v_s + v_c) ** 2 / (v_s**2 / (n - 1) + v_c**2 / (m - 1))
-    assert of["p"] == pytest.approx(2 * stats.t(df).sf(abs(T)), rel=1e-4)
-    assert of["p"] == pytest.approx(row_of(found, "relationship = Wife", "brier").p_value, rel=1e-5)
+    assert (of["n"], of["N"]) == (held.sum(), value.size)
+    assert of["mean of all"] == pytest.approx(value.mean(), rel=1e-8)
+    assert of["S"] == pytest.approx((value[held] - value.mean()).sum(), rel=1e-8)
+    tails = saddle_point(value - value.mean(), int(of["n"]), of["S"])
+    assert 1e-9 < of["p"] < 1
+    assert of["p"] == pytest.approx(2 * min(tails), rel=0.01)
+    assert of["p"] == pytest.approx(row_of(found, name, "brier").p_value, rel=1e-5)
 
 
 def test_cells_of_the_confusion_matrix(explained: Explained, adult: pd.DataFrame) -> None:

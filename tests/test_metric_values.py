@@ -17,6 +17,8 @@ from slicebeam.metrics.registry import averaged_column, metric, metrics, statist
 from slicebeam.metrics.significance.auc import bucket_edges, discretisation_error
 from slicebeam.metrics.slice_test import SliceTest
 from slicebeam.metrics.statistic_space import BUCKETS, Range, StatisticSpace, Term, fixed_point
+from tests.deviations import with_deviations
+from tests.random_subsets import saddle_point
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +122,12 @@ class Examples:
                 own = self.value(value, old=old)
                 ranges[value, old] = Range(float(own.min()), float(own.max()))
         heaviest = 1.0 if self.weight is None else float(self.weight.max())
-        return space.scaled(ranges, heaviest, spare * self.rows)
+        space = space.scaled(ranges, heaviest, spare * self.rows)
+        if comparison == "overall":
+            for value in {value for value, _ in ranges}:
+                own = self.value(value, old=False)
+                space = with_deviations(space, value, own, self.weight)
+        return space
 
     def cells(self, space: StatisticSpace) -> Sums:
         cells = np.zeros(self.rows, np.int64)
@@ -412,9 +419,11 @@ def test_inputs_are_numbers(name: str, comparison: Comparison, *, weighted: bool
             assert np.isfinite(number)
 
 
-def inputs_and_p(name: str, comparison: Comparison) -> list[tuple[dict[str, float], float]]:
+def inputs_and_p(
+    name: str, comparison: Comparison, *, weighted: bool = False
+) -> list[tuple[dict[str, float], float]]:
     """Inputs and two-sided p of random slices."""
-    examples = Examples.random(21, 900)
+    examples = Examples.random(21, 900, weighted=weighted)
     members = random_members(22, 12, examples.rows)[1:]
     space = examples.space([name], comparison)
     sums, totals = examples.reduced(space, members)
@@ -454,18 +463,86 @@ def raised(n: float, variance: float, reference: float, skewness: float) -> floa
     return max(variance, ((n - 1) * variance + more * reference) / (n - 1 + more))
 
 
-@pytest.mark.parametrize("name", ["log_loss", "mse"])
-def test_hall_and_welch_follow_from_their_inputs(name: str) -> None:
-    for inputs, p in inputs_and_p(name, "overall"):
-        (n, mean, s2, _), (m, rest, r2, skewness) = (
-            [inputs[f"{side} {what}"] for what in ("n", "mean", "variance", "skewness")]
-            for side in ("slice", "complement")
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", ["log_loss", "brier", "bias"])
+def test_random_subsets_follow_from_their_inputs(name: str, *, weighted: bool) -> None:
+    examples = Examples.random(21, 900, weighted=weighted)
+    value = examples.value(name, old=False)
+    for inputs, p in inputs_and_p(name, "overall", weighted=weighted):
+        weight = np.ones(value.size) if examples.weight is None else examples.weight
+        assert inputs["N"] == value.size
+        assert inputs["mean of all"] == pytest.approx(np.average(value, weights=weight), rel=1e-9)
+        deviations = weight * (value - inputs["mean of all"])
+        tails = saddle_point(deviations, int(inputs["n"]), inputs["S"])
+        np.testing.assert_allclose(p, min(1, 2 * min(tails)), rtol=0.01)
+
+
+def test_a_class_that_one_model_never_predicts_here() -> None:
+    """The printed formula, gradients by differences: half an example in each joint cell too."""
+    rng = np.random.default_rng(41)
+    label = rng.integers(0, 3, 600)
+    new, old = (np.where(rng.random(600) < 0.3, rng.integers(0, 3, 600), label) for _ in range(2))
+    inside = np.arange(600) < 60
+    new = np.where(inside & (new == 2), 1, new)
+    # The old model predicts the class once, and is right: its precision there is 1.
+    old = np.where(inside & (old == 2), 0, old)
+    label[0] = old[0] = 2
+    examples = replace(Examples.random(41, 600), label=label, predicted=(new, old))
+    space = examples.space(["precision_macro"], "baseline")
+    sums, totals = examples.reduced(space, inside[None, :])
+    own = metric("precision_macro")
+    inputs = own.inputs(sums[0], totals, space)
+    cells = {
+        name.removeprefix("all count: "): count
+        for name, count in inputs.items()
+        if name.startswith("all count: ") and count
+    }
+    k = np.array([inputs[f"slice count: {name}"] for name in cells]) + 0.5
+    codes = np.array([[int(part.split()[-1]) for part in name.split(", ")] for name in cells])
+    actual, by_new, by_old = codes.T
+
+    def precision(counts: Floats, predicted: Sums) -> float:
+        return float(
+            np.mean(
+                [
+                    counts[(predicted == c) & (actual == c)].sum() / counts[predicted == c].sum()
+                    for c in range(3)
+                ]
+            )
         )
-        v, w = raised(n, s2, r2, skewness) / n, raised(m, r2, s2, skewness) / m
-        r = v / (v + w)
-        G = skewness * (r**1.5 / n**0.5 - (1 - r) ** 1.5 / m**0.5)
-        df = (v + w) ** 2 / (v**2 / (n - 1) + w**2 / (m - 1))
-        np.testing.assert_allclose(p, hall_p((mean - rest) / (v + w) ** 0.5, G, df), rtol=1e-8)
+
+    step = 1e-5
+    slopes = np.array(
+        [
+            [
+                (precision(k + step * unit, p) - precision(k - step * unit, p)) / (2 * step)
+                for unit in np.eye(k.size)
+            ]
+            for p in (by_new, by_old)
+        ]
+    )
+    d = slopes[0] - slopes[1]
+    V = (k * d**2).sum()
+    freedom = 2 * V**2 / (k * d**4).sum()
+    p = own.test(sums, totals, space, "both").p[0]
+    expected = 2 * stats.t.sf(abs(own.delta(sums, totals, space)[0]) / V**0.5, freedom)
+    assert p == pytest.approx(expected, rel=1e-5)
+    assert p > 0.01
+
+
+def test_undefined_here_is_0_or_a_warning_in_scikit_learn() -> None:
+    """The exceptions that the README names, for a slice whose examples are all of one class."""
+    label, predicted = np.zeros(40, np.int64), np.repeat([0, 1], 20)
+    both = (predicted, predicted)
+    examples = replace(Examples.random(1, 40), label=label, predicted=both)
+    for name, theirs in (
+        ("mcc", sk.matthews_corrcoef(label, predicted)),
+        ("recall", sk.recall_score(label, predicted, zero_division=0)),
+    ):
+        space = examples.space([name], "overall")
+        sums, _ = examples.reduced(space, np.ones((1, 40), bool))
+        assert np.isnan(metric(name).value(sums, space)[0])
+        assert theirs == 0
 
 
 def test_the_paired_t_follows_from_its_inputs() -> None:

@@ -265,3 +265,25 @@ def test_weights_that_are_none(refuse: Callable[[Any], str], frame: pd.DataFrame
     assert refuse(w.where(frame.index != 6, np.inf)).startswith("column 'w' holds inf in row 7 of")
     assert refuse(w.astype(str)).startswith("column 'w' is string, but a weight is a number")
     assert refuse(np.zeros(len(frame))) == "--weight 'w' is 0 for every example"
+
+
+@pytest.mark.parametrize("exponent", [-1000, 1000])
+def test_weights_of_any_size(tmp_path: Path, frame: pd.DataFrame, exponent: int) -> None:
+    """Weights that are all multiplied by a power of two change nothing, to the last bit."""
+    options = {"metric": METRICS, "weight": "w", "features": ("sex",)}
+    plain = searched(tmp_path / "plain", frame, **options)
+    other = frame.assign(w=np.ldexp(frame["w"], exponent))
+    scaled = searched(tmp_path / "scaled", other, **options)
+    pd.testing.assert_frame_equal(plain.table, scaled.table, check_exact=True)
+
+
+def test_weights_times_any_number(tmp_path: Path, frame: pd.DataFrame) -> None:
+    options = {"metric": ("log_loss", "accuracy"), "weight": "w", "features": ("sex",)}
+    options["replicates"] = None
+    plain = searched(tmp_path / "plain", frame, **options).table
+    for factor in (1e-300, 1e-150, 1e300):
+        found = searched(
+            tmp_path / f"{factor}", frame.assign(w=frame["w"] * factor), **options
+        ).table
+        np.testing.assert_allclose(found["p_value"], plain["p_value"], rtol=1e-6)
+        np.testing.assert_allclose(found["value"], plain["value"], rtol=1e-9)

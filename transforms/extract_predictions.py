@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Classes beyond this number are not listed: such a label is no class.
 MOST_CLASSES = 1000
-# The third power of a larger value, times a weight, may be no float64.
+# The third power of a larger value may be no float64.
 _LARGEST = 1e75
 
 Side = Literal["prediction", "baseline"]
@@ -271,7 +271,9 @@ def _weights(chunk: Chunk, outcome: Outcome) -> NDArray[np.float64] | None:
     if outcome.weight is None:
         return None
     column = chunk.table.column(outcome.weight)
-    weights = _finite(numbers(column, outcome.weight, chunk, "a weight"), outcome.weight, chunk)
+    weights = numbers(column, outcome.weight, chunk, "a weight")
+    # Weights are summed in units of about the largest one.
+    weights = _finite(weights, outcome.weight, chunk, largest=np.finfo(np.float64).max)
     if weights.size and weights.min() < 0:
         row = chunk.origin_row + int(np.argmin(weights)) + 1
         raise InputError(
@@ -281,9 +283,11 @@ def _weights(chunk: Chunk, outcome: Outcome) -> NDArray[np.float64] | None:
     return weights
 
 
-def _finite(values: NDArray[np.float64], name: str, chunk: Chunk) -> NDArray[np.float64]:
+def _finite(
+    values: NDArray[np.float64], name: str, chunk: Chunk, largest: float = _LARGEST
+) -> NDArray[np.float64]:
     """Return values whose powers can be summed."""
-    wrong = ~(np.abs(values) <= _LARGEST)
+    wrong = ~(np.abs(values) <= largest)
     if wrong.any():
         at = int(np.argmax(wrong))
         raise InputError(

@@ -220,7 +220,11 @@ class _Measured:
     def __init__(self, batch: pa.RecordBatch, scaling: Scaling, cells: NDArray[np.int64]) -> None:
         self.batch, self.scaling, self.space = batch, scaling, scaling.space
         self.rows = batch.num_rows
-        self.weight = self._column(WEIGHT) if self.space.weighted else np.ones(self.rows)
+        self.weight = (
+            self.space.in_weight_units(self._column(WEIGHT))
+            if self.space.weighted
+            else np.ones(self.rows)
+        )
         self.buckets = np.zeros((0, self.rows), np.int64)
         if self.space.ranked:
             self.positive = self.space.holds("positive")[cells]

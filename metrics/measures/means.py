@@ -5,8 +5,7 @@ from math import inf
 from slicebeam.metrics.mean import Mean
 
 METRICS = (
-    # Given as columns, and mostly bounded: of two models the test holds from 20 examples on.
-    Mean("loss", "Loss", (-inf, inf), min_slice_size=20),
+    Mean("loss", "Loss", (-inf, inf)),
     Mean("log_loss", "Log loss", (0.0, inf)),
     Mean("brier", "Brier score", (0.0, 1.0)),
     Mean("mse", "Mean squared error", (0.0, inf)),

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from slicebeam.metrics.base import Tail
     from slicebeam.metrics.significance.tails import FloatArray
 
-# Added to every cell's count in the variance of the paired test.
-_PSEUDO_COUNT = 0.5
+# Added to every cell's count in the variance and the gradients of the paired test.
+PSEUDO_COUNT = 0.5
 
 
 def variance(
@@ -129,7 +129,8 @@ def paired_p_value(
     delta : float array [slices]
         ψ(new) − ψ(old); NaN where undefined.
     gradient_new, gradient_old : float arrays [slices, cells]
-        As in `paired_variance`, over the joint cells. NaN where the delta is undefined.
+        As in `paired_variance`, over the joint cells, best at the counts with `PSEUDO_COUNT` added
+        to each. NaN where the delta is undefined.
     counts : array [slices, cells]
         Examples of the slice in each joint cell.
     tail : {"upper", "lower", "both"}
@@ -166,7 +167,7 @@ def paired_p_value(
     unit = np.where(largest > 0, largest, 1.0)
     square /= np.expand_dims(unit, -1)
     told_apart = defined & ((joint * square).sum(axis=-1) > 0)
-    smoothed = joint + _PSEUDO_COUNT
+    smoothed = joint + PSEUDO_COUNT
     spread = (smoothed * square).sum(axis=-1)
     fourth = (smoothed * np.square(square)).sum(axis=-1)
     freedom = 2.0 * spread * spread / np.where(fourth > 0, fourth, 1.0)

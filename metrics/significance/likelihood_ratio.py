@@ -85,9 +85,9 @@ def p_value(n: ArrayLike, x: ArrayLike, N: ArrayLike, K: ArrayLike, tail: Tail) 
     distributions Skovgaard (1987), J. Appl. Prob. 24:875, gives u by the double saddle point; on a
     lattice 1/u holds 1/(1 − e^−t) for P(X ≥ x) and 1/(e^t − 1) for P(X > x), t the log odds ratio
     (Daniels 1987, Int. Stat. Rev. 55:37). The mid-p takes their mean, ½coth(t/2), hence
-    u = 2·tanh(t/2)·√(Π cells · N / Π margins). Measured for N of 1e5..1e7 and p down to 1e-30, the
-    largest relative difference from the exact mid-p is 2e-5 at variances from 1,000 and 1e-6 from
-    5,000, where r alone is off by 7 and 2 percent.
+    u = 2·tanh(t/2)·√(Π cells · N / Π margins). Measured on 2 million tables with N of 4,000 to 5e7, the
+    largest relative difference from the exact mid-p at variances from 1,000 is 1.2e-5 down to 1e-12,
+    3e-5 down to 1e-30 and 4e-4 down to 1e-290; from 10,000 it is 2e-6. r alone is off by 7 percent.
     """
     table = _checked(n, x, N, K)
     open_rows = _open_rows(table)

@@ -32,6 +32,7 @@ from slicebeam.metrics.registry import statistic_space
 from slicebeam.metrics.slice_test import SliceTest
 from slicebeam.pipelines.strategies import Knowledge, Priority
 from tests.benchmarks import calibration_designs as designs
+from tests.benchmarks import calibration_means as means
 from tests.benchmarks.calibration_designs import ADULT, Each, Result, in_turn
 from tests.running import search
 
@@ -387,13 +388,15 @@ CHECKS: dict[int, tuple[str, str, Callable[[Each], Result]]] = {
     6: ("cells against rows", "sd ratio .98–1.02, KS p > .001", designs.cells_against_rows),
     7: ("paper mode, n = 500/5000", ".009–.014", designs.paper_mode),
     8: ("McNemar mid-p", ".007–.013", designs.paired_models),
-    9: ("Hall–Welch on log loss", ".005–.013", designs.mean_losses),
+    9: ("mean log loss", ".007–.013", designs.mean_losses),
     10: ("AUC z", ".006–.014", designs.ranking),
     11: ("permuted Adult", "rate .007–.011, family-wise ≤ .08", permuted_adult),
     12: ("planted slices", "FDR ≤ .07, covered ≥ .68", planted_slices),
     13: ("priority under the null", "≤ .06", priority_selection),
     14: ("inherited children", "≤ .02", designs.inherited_children),
     15: ("group bootstrap", "≤ .02", group_bootstrap),
+    16: ("means of random slices", "≤ 1.15 × at .01, ≤ 1.5 × at 1e-4", means.random_slices),
+    17: ("permuted losses", "false slices in ≤ .08 of searches", means.permuted_losses),
 }
 
 

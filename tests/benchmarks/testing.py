@@ -17,14 +17,19 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import stats
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
 from slicebeam.metrics.registry import metric, statistic_space
 from slicebeam.metrics.slice_test import SliceTest
-from slicebeam.metrics.statistic_space import Range, fixed_point
+from slicebeam.metrics.statistic_space import Deviations, Range, fixed_point
+from tests.deviations import with_deviations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,6 +118,14 @@ def sums_of(
         for source in ("new", "old")[: space.sides]
     }
     space = space.scaled(ranges, 1.0, rows)
+    if space.comparison == "overall":
+        # As many examples of each loss as the totals have.
+        deviations = with_deviations(space, value, of["new"])
+        centre, few = dict(deviations.deviations)[value]
+        counts = tuple(count * rows / of["new"].size for count in few.counts)
+        space = replace(
+            space, deviations=((value, Deviations(centre, few._replace(counts=counts))),)
+        )
     # The same examples for all terms: consecutive ones of a sequence that is summed up.
     begins = rng.integers(0, of["new"].size, n.size)
 

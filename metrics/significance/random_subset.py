@@ -1,0 +1,522 @@
+"""The law of the sum of a random subset: its tail by a saddle point for sampling without replacement.
+
+A slice that is nothing special is a random subset of its size. Student's t does not know how the
+values outside the slice lie, and a slice of 50 losses hardly shows it; the law of random subsets
+does, for any shape of the values: skewed, bimodal, discrete.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import pairwise, product
+from math import lgamma, log, sqrt
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy.interpolate import CubicSpline
+from scipy.special import ndtr, ndtri_exp
+
+from slicebeam.metrics.significance.tails import select_tail
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from slicebeam.metrics.base import Tail
+    from slicebeam.metrics.significance.tails import FloatArray, IntArray
+
+# Bins of a population, evenly spaced in asinh(deviation / (this part of the standard deviation)):
+# they are narrow beside the deviation in the middle and beside the value itself in the tails.
+BINS = 256
+_MIDDLE = 0.25
+# A variance within a bin below this part of the bin's squared width is what rounding leaves of none.
+_ONE_VALUE = 1e-9
+# Few values may lie on a lattice, whose span is found to this part of their range.
+_LATTICE_VALUES = 64
+_LATTICE_STEPS = 10_000
+_LATTICE_ROUNDING = 1e-7
+# Sizes that are solved: every one up to this, then so many per doubling; others are interpolated.
+_EVERY_SIZE = 32
+_PER_DOUBLING = 8
+_STENCIL = 4
+# Single values that are so large a part of the sum of squares are in a subset, or not, by themselves:
+# the sum's law has a lump for each of them.
+_OUTLYING, _MOST_OUTLIERS = 0.02, 3
+_SAME = 1e-9
+# The signed root r goes in steps of this size, or of this part of it where that is more, up to a
+# tail below the smallest double.
+_STEP, _RELATIVE_STEP, _LARGEST_ROOT = 0.4, 0.12, 39.0
+_SMALLEST = 1e-300
+_MOST_STEPS = 400
+_MOST_CORRECTIONS = 60
+_SOLVED = 1e-11
+# Below this variance of the tilted sum, relative to the untilted one, or a w that no longer rises,
+# the sum is next to the largest that any subset has.
+_LEAST_VARIANCE = 1e-9
+_LEAST_RISE = 0.1
+
+
+class Population(NamedTuple):
+    """The values of all examples, compressed.
+
+    Attributes
+    ----------
+    points : values, at most two for each bin
+    counts : examples at each point, which may be fractions
+    span : the distance between neighbouring sums of subsets where all values are on a lattice, else 0
+    """
+
+    points: tuple[float, ...]
+    counts: tuple[float, ...]
+    span: float = 0.0
+
+
+def bin_edges(low: float, high: float, deviation: float) -> FloatArray:
+    """Return the edges [BINS + 1] of the bins of values about 0.
+
+    Parameters
+    ----------
+    low, high : the smallest and the largest value
+    deviation : standard deviation of the values, > 0
+    """
+    unit = _MIDDLE * deviation
+    places = np.linspace(np.arcsinh(low / unit), np.arcsinh(high / unit), BINS + 1)
+    return np.asarray(unit * np.sinh(places))
+
+
+def bin_sums(values: FloatArray, edges: FloatArray, unit: float) -> IntArray:
+    """Return what `population` needs of values: integers, which add up in any order.
+
+    Parameters
+    ----------
+    values : float64 [examples]
+    edges : float64 [BINS + 1]
+    unit : of the sums, a part of a bin's width
+
+    Returns
+    -------
+    int64 [3, BINS]
+        Number of the values in each bin, their summed distance from its lower edge and its
+        square, in units of the bin's width and its square.
+    """
+    left, width = edges[:-1], np.diff(edges)
+    at = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, BINS - 1)
+    place = np.clip((values - left[at]) / np.where(width > 0, width, 1.0)[at], 0.0, 1.0)
+    sums = np.zeros((3, BINS), np.int64)
+    sums[0] = np.bincount(at, minlength=BINS)
+    for power in (1, 2):
+        np.add.at(sums[power], at, np.rint(place**power / unit).astype(np.int64))
+    return sums
+
+
+def population(sums: IntArray, edges: FloatArray, unit: float) -> Population:
+    """Return the population of bins: two points for each keep its number, mean and variance.
+
+    Parameters
+    ----------
+    sums, edges, unit : as of `bin_sums`, summed over all examples
+    """
+    filled = np.flatnonzero(sums[0])
+    counts = sums[0, filled].astype(np.float64)
+    mean = sums[1, filled] * unit / counts
+    variance = sums[2, filled] * unit / counts - mean**2
+    spread = np.sqrt(np.where((counts > 1) & (variance > _ONE_VALUE), variance, 0.0))
+    left, width = edges[:-1][filled], np.diff(edges)[filled]
+    if not spread.any():
+        points = left + width * mean
+        return Population(tuple(points.tolist()), tuple(counts.tolist()), _span(points))
+    parts = np.where(spread > 0, 2, 1)
+    points = np.repeat(left + width * mean, parts)
+    signs = np.ones(points.size)
+    signs[np.cumsum(parts) - parts] = -1.0
+    points += signs * np.repeat(width * spread, parts)
+    return Population(tuple(points.tolist()), tuple(np.repeat(counts / parts, parts).tolist()))
+
+
+def _span(points: FloatArray) -> float:
+    """Return the span of the lattice that ascending points are on; 0 for none."""
+    if not 2 <= points.size <= _LATTICE_VALUES:
+        return 0.0
+    rounding = _LATTICE_ROUNDING * float(points[-1] - points[0])
+    span = 0.0
+    for first, second in pairwise(points.tolist()):
+        a, b = second - first, span
+        while b > rounding:
+            a, b = b, a % b
+            # A remainder that is all but the divisor is none.
+            b = 0.0 if a - b <= rounding else b
+        span = a
+    steps = np.diff(points) / span
+    fits = np.abs(steps - np.rint(steps)).max() <= _LATTICE_ROUNDING * _LATTICE_STEPS
+    return float(span) if fits and steps.sum() <= _LATTICE_STEPS else 0.0
+
+
+def sum_p_value(n: ArrayLike, total: ArrayLike, of: Population, tail: Tail) -> FloatArray:
+    """Return the tail of the sum of n of the population's values, drawn without replacement.
+
+    Parameters
+    ----------
+    n : int array [slices]
+        Sizes of the slices.
+    total : float array [slices]
+        Sums of their values.
+    of : Population
+        The values of all N examples, the slices' among them.
+    tail : {"upper", "lower", "both"}
+        ``upper``: a large sum is extreme. ``both``: twice the smaller tail, at most 1.
+
+    Returns
+    -------
+    float64 array [slices]
+        About the mid-p where the values are discrete; 1.0 where n is 0 or N or the values are all
+        the same.
+
+    Notes
+    -----
+    With f = n/N, values x_i about their mean and K(a, b) = Σ log(1 − f + f·e^(a + b·x_i)) solve
+    ∂K/∂a = n, ∂K/∂b = S. Then r = sign(b)·√(2(a·n + b·S − K)),
+    q = b·√(det K″(a, b)/(N·f·(1 − f))) and P(sum ≥ S) ≈ Φ(−w), w = r + log(q/r)/r: Robinson
+    (1982), Ann. Statist. 10:458; Booth and Butler (1990), Biometrika 77:787; the form Φ(−w) is
+    Barndorff-Nielsen's (1986), Biometrika 73:307. Where the values lie on a lattice of span d,
+    (2/d)·tanh(b·d/2) stands for b in q, which makes the tail the mid-p.
+
+    r/√N and q/r depend on f and S/N alone. They are solved for fixed sizes along b, and
+    interpolated: in S by cubics with the exact slope dr/dS = b/r, in log n by cubics at the same S/n.
+    Up to three values that each are 2 % of the sum of squares make lumps of the sum's law, which a
+    saddle point smooths over: the tail is the sum over which of them are in the subset. A slice of half
+    the examples or more is its complement's mirror image. The result depends on n, S and the
+    population only, not on what other slices are tested with it.
+
+    Assumption: the slice is a random subset. A slice with the overall mean but more varied values
+    than all examples is called more often than the level says.
+    """
+    sizes, sums = np.broadcast_arrays(
+        np.asarray(n, dtype=np.int64), np.asarray(total, dtype=np.float64)
+    )
+    rest, outliers = _parts(of)
+    N = rest.N + len(outliers)
+    p = np.ones(sizes.shape)
+    possible = (sizes > 0) & (sizes < N) & ((rest.deviation > 0) | (len(outliers) > 0))
+    n_, S = sizes[possible], sums[possible]
+    upper, lower = np.zeros(S.shape), np.zeros(S.shape)
+    for inside in product((False, True), repeat=len(outliers)):
+        drawn = n_ - sum(inside)
+        chance = _chance_of(inside, n_, N)
+        some = np.flatnonzero(chance > 0)
+        own = S[some] - sum(value for value, is_in in zip(outliers, inside, strict=True) if is_in)
+        above, below = rest.tails(drawn[some], own)
+        upper[some] += chance[some] * above
+        lower[some] += chance[some] * below
+    p[possible] = select_tail(np.minimum(upper, 1.0), np.minimum(lower, 1.0), tail)
+    return p
+
+
+@lru_cache(maxsize=16)
+def _parts(of: Population) -> tuple[_Law, tuple[float, ...]]:
+    """Return the law of all but the outliers, and the outliers."""
+    points, counts = np.asarray(of.points), np.asarray(of.counts)
+    outliers: list[float] = []
+    while len(outliers) < _MOST_OUTLIERS and points.size > 2:
+        squares = np.square(points - (counts * points).sum() / counts.sum())
+        at = int(np.argmax(squares))
+        if counts[at] != 1.0 or squares[at] < _OUTLYING * float((counts * squares).sum()):
+            break
+        outliers.append(float(points[at]))
+        points, counts = np.delete(points, at), np.delete(counts, at)
+    rest = Population(tuple(points.tolist()), tuple(counts.tolist()), of.span)
+    return _Law(rest, has_outliers=bool(outliers)), tuple(outliers)
+
+
+def _chance_of(inside: tuple[bool, ...], n: IntArray, N: int) -> FloatArray:
+    """Return the probability [slices] that a random subset holds just these outliers."""
+    chance, left, drawn = np.ones(n.shape), N, n.astype(np.float64)
+    for is_in in inside:
+        chance *= (drawn if is_in else left - drawn) / left
+        drawn = drawn - is_in
+        left -= 1
+    return chance
+
+
+class _Law:
+    """The sums of random subsets of a population, for the sizes that were asked for so far."""
+
+    def __init__(self, of: Population, *, has_outliers: bool) -> None:
+        self.has_outliers = has_outliers
+        counts = np.asarray(of.counts)
+        points = np.asarray(of.points)
+        self.N = round(float(counts.sum()))
+        self.mean = float((counts * points).sum() / counts.sum())
+        centred = points - self.mean
+        self.deviation = sqrt(float((counts * centred**2).sum() / counts.sum()))
+        self.counts = counts
+        unit = self.deviation or 1.0
+        self.points, self.span = centred / unit, of.span / unit
+        self.solved: dict[int, _Solved] = {}
+        most = self.N // 2
+        spread = _EVERY_SIZE * 2.0 ** (np.arange(1, 64 * _PER_DOUBLING) / _PER_DOUBLING)
+        nodes = np.concatenate([np.arange(1.0, _EVERY_SIZE + 1), spread])
+        # One beyond the last size on either side of the half, so that there is a stencil.
+        self.nodes: FloatArray = nodes[: np.searchsorted(nodes, most) + 2]
+        self.nodes = self.nodes[self.nodes < self.N]
+
+    def tails(self, n: IntArray, total: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the upper and lower tail [slices] of sums, for 0 ≤ n ≤ N."""
+        random = (n > 0) & (n < self.N) & (self.deviation > 0)
+        # Where nothing is drawn, or nothing left, the sum is known; rounding decides on no side.
+        sure = np.where(random, 0.0, total - n * self.mean)
+        sure = np.where(np.abs(sure) <= _SAME * (np.abs(total) + self.deviation), 0.0, sure)
+        upper, lower = 0.5 - 0.5 * np.sign(sure), 0.5 + 0.5 * np.sign(sure)
+        if random.any():
+            w = self._w(n[random], total[random])
+            upper[random], lower[random] = ndtr(-w), ndtr(w)
+        if self.has_outliers:
+            # Without the outliers the rest can't make every sum.
+            for sign, tail in ((1.0, upper), (-1.0, lower)):
+                beyond = sign * total > self._most(n, sign) + _SAME * self.deviation
+                tail[random & beyond] = 0.0
+                (lower if sign > 0 else upper)[random & beyond] = 1.0
+        return upper, lower
+
+    def _most(self, n: IntArray, sign: float) -> FloatArray:
+        """Return the largest sum [slices] of n values, times the sign."""
+        order = slice(None, None, -1) if sign > 0 else slice(None)
+        counts, values = (
+            self.counts[order],
+            sign * (self.points[order] * self.deviation + self.mean),
+        )
+        sizes = np.concatenate([[0.0], np.cumsum(counts)])
+        most = np.interp(n, sizes, np.concatenate([[0.0], np.cumsum(counts * values)]))
+        return np.asarray(most, np.float64)
+
+    def _w(self, n: IntArray, total: FloatArray) -> FloatArray:
+        """Return the normal deviate w [slices] of sums, for 0 < n < N."""
+        mirrored = 2 * n > self.N
+        size = np.where(mirrored, self.N - n, n)
+        z = (total - n * self.mean) / self.deviation
+        order = np.argsort(size, kind="stable")
+        sizes, begins = np.unique(size[order], return_index=True)
+        slices = np.append(begins, size.size)
+        first, weights = self._stencils(sizes.astype(np.float64))
+        z = np.where(mirrored, -z, z)[order]
+        mean = z / size[order]
+        w = np.zeros(n.shape)
+        width = weights.shape[1]
+        used = np.unique((first[:, None] + np.arange(width))[weights != 0])
+        self._solve(used)
+        for node in used.tolist():
+            # Ascending sizes have ascending stencils: those with this node are neighbours.
+            low, high = np.searchsorted(first, [node - width + 1, node + 1])
+            own = weights[np.arange(low, high), node - first[low:high]]
+            mine = slice(slices[low], slices[high])
+            times = slices[low + 1 : high + 1] - slices[low:high]
+            weight = np.repeat(own / sqrt(self._effective(self.nodes[node])), times)
+            some = np.flatnonzero(weight) + mine.start
+            w[some] += weight[some - mine.start] * self.solved[node].w(
+                mean[some] * self.nodes[node]
+            )
+        found = np.empty(n.shape)
+        found[order] = w * np.sqrt(self._effective(size[order].astype(np.float64)))
+        return np.where(mirrored, -found, found)
+
+    def _effective(self, n: Any) -> Any:
+        """Return the variance of the sum of n values."""
+        return n * (1.0 - n / self.N)
+
+    def _stencils(self, size: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Return the first node [slices] and the weights [slices, stencil] of each size."""
+        above = np.searchsorted(self.nodes, size)
+        width = min(_STENCIL, self.nodes.size)
+        first = np.clip(above - width // 2, 0, self.nodes.size - width)
+        near = np.log(self.nodes)[first[:, None] + np.arange(width)]
+        x = np.log(size)
+        weights = np.ones(near.shape)
+        for i in range(width):
+            for j in range(width):
+                if i != j:
+                    weights[:, i] *= (x - near[:, j]) / (near[:, i] - near[:, j])
+        return first, weights
+
+    def _solve(self, nodes: IntArray) -> None:
+        new = [int(node) for node in nodes if int(node) not in self.solved]
+        if not new:
+            return
+        sides = [self._march(self.nodes[new], sign) for sign in (-1.0, 1.0)]
+        for row, node in enumerate(new):
+            below, above = sides[0][row], sides[1][row]
+            n = float(self.nodes[node])
+            # At b = 0: r is 0 and its slope is one over the sum's deviation.
+            deviation = sqrt(n * (1.0 - n / self.N))
+            middle = np.array([[0.0], [0.0], [np.nan], [1.0 / deviation]])
+            path = np.concatenate([below[:, ::-1], middle, above], axis=1)
+            ends = (self._extreme(n, -1.0), self._extreme(n, 1.0))
+            self.solved[node] = _Solved(*path, lowest=ends[0], highest=ends[1])
+
+    def _extreme(self, n: float, sign: float) -> tuple[float, float]:
+        """Return the smallest, or largest, sum of n values and the w of its mid-p."""
+        order = slice(None) if sign < 0 else slice(None, None, -1)
+        points, counts = self.points[order], self.counts[order]
+        before = np.concatenate([[0.0], np.cumsum(counts)])
+        last = min(int(np.searchsorted(before[1:], n)), counts.size - 1)
+        rest = n - before[last]
+        total = float((counts[:last] * points[:last]).sum() + rest * points[last])
+        chance = _log_choose(float(counts[last]), rest) - _log_choose(float(self.N), n)
+        return total, sign * -float(ndtri_exp(chance - log(2.0)))
+
+    def _march(self, n: FloatArray, sign: float) -> list[FloatArray]:
+        """Return sum, root, correction and slope of the root [4, steps] of each size, along b."""
+        f = n / self.N
+        odds = np.log(f) - np.log1p(-f)
+        state = _Tilted(self, odds, np.zeros_like(n), np.zeros_like(n))
+        start = state.variance
+        # Rows drop out of these when their tail ends.
+        rows = np.arange(n.size)
+        a, b, r = np.zeros_like(n), np.zeros_like(n), np.zeros_like(n)
+        variance, slope_of_a = start.copy(), state.slope_of_a
+        w = np.full(n.shape, -np.inf)
+        paths: list[list[tuple[float, float, float, float]]] = [[] for _ in n]
+        step = np.full(n.shape, _STEP)
+        shrink = np.ones_like(n)
+        for _ in range(_MOST_STEPS):
+            if not rows.size:
+                break
+            with np.errstate(divide="ignore", invalid="ignore"):
+                rate = np.where(b == 0, 1.0 / np.sqrt(variance), np.abs(r / (b * variance)))
+            db = sign * step * rate * shrink
+            next_b = b + db
+            next_a = self._balanced(n[rows], odds[rows], a + slope_of_a * db, next_b)
+            tilted = _Tilted(self, odds[rows], next_a, next_b)
+            half = next_a * n[rows] + next_b * tilted.total - tilted.K
+            root = sign * np.sqrt(2.0 * np.maximum(half, 0.0))
+            # A step that goes too far is taken again, shorter.
+            rise = np.abs(root) - np.abs(r)
+            taken = rise <= 1.6 * step
+            q = self._tilt(next_b) * tilted.root_of_determinant / np.sqrt(self._effective(n[rows]))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                correction = np.log(q / root) / root
+            next_w = sign * (root + correction)
+            ended = taken & ~(
+                (tilted.variance > _LEAST_VARIANCE * start[rows])
+                & (next_w - w > _LEAST_RISE * rise)
+                & np.isfinite(next_w)
+                & (rise > 0)
+            )
+            kept = taken & ~ended
+            for i in np.flatnonzero(kept):
+                point = (tilted.total[i], root[i], correction[i], next_b[i] / root[i])
+                paths[rows[i]].append(tuple(map(float, point)))
+            goes_on = ~ended & ~(kept & (np.abs(root) > _LARGEST_ROOT))
+            a, b, r = (
+                np.where(kept, new, old)[goes_on]
+                for new, old in ((next_a, a), (next_b, b), (root, r))
+            )
+            variance = np.where(kept, tilted.variance, variance)[goes_on]
+            slope_of_a = np.where(kept, tilted.slope_of_a, slope_of_a)[goes_on]
+            w = np.where(kept, next_w, w)[goes_on]
+            shrink = np.where(kept, 1.0, shrink * 0.5)[goes_on]
+            step = np.maximum(_STEP, _RELATIVE_STEP * np.abs(r))
+            rows = rows[goes_on]
+        return [np.array(path, np.float64).reshape(-1, 4).T for path in paths]
+
+    def _tilt(self, b: FloatArray) -> FloatArray:
+        """Return b, or what stands for it where the sums are on a lattice."""
+        if not self.span:
+            return b
+        return np.asarray(2.0 / self.span * np.tanh(0.5 * self.span * b))
+
+    def _balanced(
+        self, n: FloatArray, odds: FloatArray, a: FloatArray, b: FloatArray
+    ) -> FloatArray:
+        """Return the a at which the expected size is n."""
+        a = a.copy()
+        for _ in range(_MOST_CORRECTIONS):
+            g = (odds + a)[:, None] + b[:, None] * self.points
+            e = np.exp(-np.abs(g))
+            inside = np.where(g >= 0, 1.0, e) / (1.0 + e)
+            size = (self.counts * inside).sum(axis=1)
+            slope = (self.counts * (inside * (1.0 - inside))).sum(axis=1)
+            # Newton's step for the log of the size, which is straight where few are drawn.
+            off = np.log(n / size)
+            solved = np.abs(off) < _SOLVED
+            if solved.all():
+                break
+            # What is solved stays, so that a size's result does not depend on the others'.
+            a += np.where(
+                solved, 0.0, np.clip(off * size / np.maximum(slope, _SMALLEST), -2.0, 2.0)
+            )
+        return a
+
+
+def _log_choose(n: float, k: float) -> float:
+    return lgamma(n + 1.0) - lgamma(k + 1.0) - lgamma(n - k + 1.0)
+
+
+class _Tilted:
+    """The tilted law [rows]: its cumulant function and derivatives."""
+
+    def __init__(self, law: _Law, odds: FloatArray, a: FloatArray, b: FloatArray) -> None:
+        g = (odds + a)[:, None] + b[:, None] * law.points
+        e = np.exp(-np.abs(g))
+        inside = np.where(g >= 0, 1.0, e) / (1.0 + e)
+        spread = law.counts * (e / np.square(1.0 + e))
+        weighted = spread * law.points
+        base = np.logaddexp(0.0, odds)[:, None]
+        self.K = (law.counts * (np.maximum(g, 0.0) + np.log1p(e) - base)).sum(axis=1)
+        self.total = (law.counts * inside * law.points).sum(axis=1)
+        first, second = spread.sum(axis=1), weighted.sum(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            centre = second / first
+        about = np.square(law.points - centre[:, None])
+        self.variance = (spread * about).sum(axis=1)
+        self.root_of_determinant = np.sqrt(first * self.variance)
+        self.slope_of_a = -centre
+
+
+class _Solved:
+    """w as a function of the sum, for one size.
+
+    Parameters
+    ----------
+    total, root, correction, slope : [steps] along b; the correction is unknown at the root 0
+    lowest, highest : the smallest and largest sum, and the w there
+    """
+
+    def __init__(
+        self,
+        total: FloatArray,
+        root: FloatArray,
+        correction: FloatArray,
+        slope: FloatArray,
+        *,
+        lowest: tuple[float, float],
+        highest: tuple[float, float],
+    ) -> None:
+        known = ~np.isnan(correction)
+        self.total, self.root, self.slope = total, root, slope
+        self.correction = (
+            CubicSpline(root[known], correction[known])
+            if np.count_nonzero(known) > 1
+            else np.zeros_like
+        )
+        first, last = (float(end + self.correction(end)) for end in (root[0], root[-1]))
+        self.below = (lowest[0], float(total[0])), (min(lowest[1], first), first)
+        self.above = (float(total[-1]), highest[0]), (last, max(highest[1], last))
+
+    def w(self, total: FloatArray) -> FloatArray:
+        """Return w [slices]; straight from the last solved sums to the extreme ones."""
+        root = self._root(np.clip(total, self.total[0], self.total[-1]))
+        w = root + self.correction(root)
+        w = np.where(total < self.total[0], np.interp(total, *self.below), w)
+        return np.where(total > self.total[-1], np.interp(total, *self.above), w)
+
+    def _root(self, x: FloatArray) -> FloatArray:
+        """Return Hermite's cubics between the steps."""
+        if self.total.size == 1:
+            return np.zeros_like(x)
+        at = np.clip(np.searchsorted(self.total, x) - 1, 0, self.total.size - 2)
+        width = self.total[at + 1] - self.total[at]
+        t = (x - self.total[at]) / width
+        rest = 1.0 - t
+        return np.asarray(
+            self.root[at] * (1.0 + 2.0 * t) * rest**2
+            + self.root[at + 1] * t**2 * (3.0 - 2.0 * t)
+            + width * (self.slope[at] * t * rest**2 - self.slope[at + 1] * t**2 * rest)
+        )
