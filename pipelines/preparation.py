@@ -12,6 +12,7 @@ import pyarrow as pa
 from slicebeam.metrics.errors import EngineError, InputError, unknown_name
 from slicebeam.metrics.lattice import Lattice
 from slicebeam.metrics.registry import averaged_column, needs_of, statistic_space
+from slicebeam.pipelines.exact_auc import ExactAuc
 from slicebeam.pipelines.given_domains import given_domains
 from slicebeam.pipelines.scaling import scale, totals
 from slicebeam.pipelines.stage import Stage
@@ -93,6 +94,7 @@ class Prepared:
     shards : the encoded files
     labels : the classes
     content : a hash of all examples' codes and what is measured of them, whatever their order
+    of_all : int64 [columns and total terms] what the metrics are told of all examples
     given : the slices of a check, which has no domains
     discovered : what a discovery knows besides
     """
@@ -107,6 +109,7 @@ class Prepared:
     shards: tuple[str, ...]
     labels: tuple[Any, ...]
     content: int
+    of_all: NDArray[np.int64]
     given: GivenSlices | None = None
     discovered: Discovered | None = None
 
@@ -119,11 +122,6 @@ class Prepared:
     def space(self) -> StatisticSpace:
         """The statistics."""
         return self.scaling.space
-
-    @property
-    def of_all(self) -> NDArray[np.int64]:
-        """What the metrics are told of all examples: int64 [columns and total terms]."""
-        return self.space.reduce(self.totals[None, :], self.totals[None, :])[0]
 
 
 def prepare(
@@ -453,6 +451,8 @@ def encode(
     of_all = np.sum([one["totals"] for one in found], axis=0)
     if config.weight and not scaling.space.weights(of_all).sum() > 0:
         raise InputError(f"--weight {config.weight!r} is 0 for every example")
+    shards = tuple(map(str, paths))
+    exact = ExactAuc(lattice, scaling, shards, of_all, config.memory, work, engine)
     return Prepared(
         encoding.source,
         encoding.outcome,
@@ -461,9 +461,10 @@ def encode(
         lattice,
         scaling,
         of_all,
-        tuple(map(str, paths)),
+        shards,
         tuple(labels),
         sum(fact["content"] for fact in facts) % 2**64,
+        exact.of_all(),
     )
 
 

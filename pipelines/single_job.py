@@ -89,9 +89,16 @@ def stages_of(config: SearchConfig) -> tuple[str, ...]:
         stages += ["scores", "buckets"]
     if space.terms or space.weighted:
         stages.append("sizes")
-    stages += ["totals", "iteration-1"]
+    stages.append("totals")
+    if space.ranked:
+        stages.append("auc-of-all")
+    stages.append("iteration-1")
     if config.resamples_examples and not config.is_paper:
         stages.append("iteration-1-resampled")
+        if space.ranked:
+            stages.append("iteration-1-resampled-exact")
+    if space.ranked:
+        stages.append("iteration-1-exact")
     return tuple(stages)
 
 

@@ -34,8 +34,10 @@ SCHEMA = pa.schema(
         ("share", pa.float64()),
         ("metric", pa.string()),
         ("value", pa.float64()),
+        ("value_error", pa.float64()),
         ("reference", pa.float64()),
         ("complement", pa.float64()),
+        ("complement_error", pa.float64()),
         ("delta", pa.float64()),
         ("ci_low", pa.float64()),
         ("ci_high", pa.float64()),
@@ -117,8 +119,10 @@ def _table(
         "share": pa.array(sizes / rows),
         "metric": pa.array([measured.name] * keys.size, pa.string()),
         "value": _floats(measured.value[part]),
+        "value_error": _where(measured.value_error[part], measured.value[part]),
         "reference": _floats(measured.reference[part]),
         "complement": _floats(measured.complement[part]),
+        "complement_error": _where(measured.complement_error[part], measured.complement[part]),
         "delta": _floats(delta),
         "ci_low": _floats(measured.low[part]),
         "ci_high": _floats(measured.high[part]),
@@ -137,6 +141,11 @@ def _table(
 def _floats(values: NDArray[np.float64]) -> pa.Array:
     """Return floats with null where a number is undefined."""
     return pa.array(values, pa.float64(), mask=np.isnan(values))
+
+
+def _where(values: NDArray[np.float64], owner: NDArray[np.float64]) -> pa.Array:
+    """Return floats with null where the number that they are about is undefined."""
+    return _floats(np.where(np.isnan(owner), np.nan, values))
 
 
 def _texts(texts: tuple[str, ...], codes: NDArray[np.int8]) -> pa.Array:

@@ -9,7 +9,6 @@ import numpy as np
 from slicebeam.metrics.base import METHODS
 from slicebeam.metrics.distinct_groups import ENOUGH_GROUPS
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance.auc import discretisation_error
 from slicebeam.metrics.slice_test import OF_CELLS
 from slicebeam.metrics.statistic_space import BUCKETS
 from slicebeam.pipelines import changelist as doc
@@ -126,19 +125,18 @@ def _warnings(
             "bound it."
         )
     if prepared.space.ranked:
-        error = max(_auc_errors(prepared))
-        if error > 0:
-            yield (
-                f"AUC counts scores in {BUCKETS} buckets: over all examples it is off by at most "
-                f"{error:.1g}."
+        error = np.max([one.value_error for one in results.metrics], axis=0)
+        rough = int(np.count_nonzero(error))
+        if rough:
+            which = (
+                "of the slices that were looked at"
+                if config.is_paper
+                else "that can't be significant"
             )
-
-
-def _auc_errors(prepared: Prepared) -> Iterator[float]:
-    """Yield by how much each model's AUC of all examples may be off."""
-    for side, coarse in enumerate(prepared.scaling.coarse):
-        histogram = prepared.space.histogram(prepared.totals[None, :], old=side == 1)
-        yield float(np.nan_to_num(discretisation_error(histogram, coarse)[0]))
+            yield (
+                f"AUC is exact but for {rough:,} slices {which}, whose scores are counted in "
+                f"{BUCKETS} buckets: off by at most {float(error.max()):.1g}, or what value_error says."
+            )
 
 
 def _worse(measured: MetricResult) -> NDArray[np.bool_]:

@@ -60,6 +60,7 @@ class Scaling:
     edges : of the score buckets of each model
     coarse : bool [buckets] for each model: whether a bucket holds several different scores
     rough : values of which one is so large that ordinary ones are rounded in its sums
+    rows : int64 [buckets] for each model: examples in each bucket
     places : float64 [2, buckets] for each model: where a score of this bucket stands among all
         examples of the other class, for a negative and a positive
     """
@@ -71,6 +72,7 @@ class Scaling:
     coarse: tuple[NDArray[np.bool_], ...] = ()
     places: tuple[NDArray[np.float64], ...] = ()
     rough: tuple[str, ...] = ()
+    rows: tuple[NDArray[np.int64], ...] = ()
 
 
 def write_shard(
