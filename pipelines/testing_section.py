@@ -128,14 +128,12 @@ def _warnings(
         error = np.max([one.value_error for one in results.metrics], axis=0)
         rough = int(np.count_nonzero(error))
         if rough:
-            which = (
-                "of the slices that were looked at"
-                if config.is_paper
-                else "that can't be significant"
-            )
+            slices = "slice" if rough == 1 else "slices"
+            which = "that are not reported" if config.is_paper else "that can't be significant"
             yield (
-                f"AUC is exact but for {rough:,} slices {which}, whose scores are counted in "
-                f"{BUCKETS} buckets: off by at most {float(error.max()):.1g}, or what value_error says."
+                f"AUC is exact but for {rough:,} {slices} {which}: there scores are counted in "
+                f"{BUCKETS} buckets, and it is off by at most {_upward(float(error.max()))} (each "
+                "slice's own bound: value_error in slices.parquet)."
             )
 
 
@@ -143,3 +141,12 @@ def _worse(measured: MetricResult) -> NDArray[np.bool_]:
     """Return on which slices the metric is worse than its reference."""
     worse: NDArray[np.bool_] = (measured.delta > 0) != metric(measured.name).higher_is_better
     return worse & (measured.delta != 0)
+
+
+def _upward(bound: float) -> str:
+    """Return a bound with two digits, not below what it is."""
+    text = f"{bound:.1e}"
+    if float(text) < bound:
+        digit = 10.0 ** (int(text.partition("e")[2]) - 1)
+        text = f"{float(text) + digit:.1e}"
+    return f"{float(text):g}"
