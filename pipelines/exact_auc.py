@@ -90,7 +90,7 @@ class ExactAuc:
     def of_all(self) -> Ints:
         """Return the reduced sums of all examples [columns and total terms], with their exact AUC."""
         reduced = self.space.reduce(self.totals[None, :], self.totals[None, :])
-        if has_error(reduced, self.space).any():
+        if self.space.ranked and has_error(reduced, self.space).any():
             counted, _ = self.count("auc-of-all", np.array([WHOLE]), reduced)
             for some in counted:
                 put_ranking(reduced, np.zeros(1, np.int64), some, self.space)

@@ -129,9 +129,13 @@ def _warnings(
         rough = int(np.count_nonzero(error))
         if rough:
             slices = "slice" if rough == 1 else "slices"
-            which = "that are not reported" if config.is_paper else "that can't be significant"
+            which = "that can't be significant whatever it is"
+            if config.resamples_examples:
+                which = "that are far from significant by a first, quick test"
+            if config.is_paper:
+                which = "that are not reported"
             yield (
-                f"AUC is exact but for {rough:,} {slices} {which}: there scores are counted in "
+                f"AUC is exact but for {rough:,} listed {slices} {which}: there scores are counted in "
                 f"{BUCKETS} buckets, and it is off by at most {_upward(float(error.max()))} (each "
                 "slice's own bound: value_error in slices.parquet)."
             )
