@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import stdtrit
 
+from slicebeam.metrics.intervals import normal_quantile
 from slicebeam.metrics.significance.auc import Placements, as_floats
 
 if TYPE_CHECKING:
@@ -95,7 +96,9 @@ def delta_interval(
 
     Notes
     -----
-    The arms of `value_interval` times √(Var(delta)/Var(auc)). Both AUCs are sums over examples to
+    Var(delta) has a part of the slice, which takes the arms of `value_interval` in proportion, and
+    a part of the examples outside, whose arm is added by squares (Zou and Donner 2008, Stat. Med.
+    27:1693): the slice's own variance is near 0 where its AUC is 0 or 1. Both AUCs are sums over examples to
     first order (DeLong, DeLong and Clarke-Pearson 1988, Biometrics 44:837). An example of the slice
     counts 1/n − 1/N in the difference and one outside −1/N, so that of each class's variance s/n
     there remains s·(1 − f)²/n + s'·(1 − f)·f/n, f = n/N, with s' of the examples outside. This
@@ -108,7 +111,7 @@ def delta_interval(
     value = np.where(known, auc, 0.5)
     ones, zeros = np.where(known, ones, 1.0), np.where(known, zeros, 1.0)
     spread1, spread0 = _spreads(own, value, ones, zeros)
-    total, left = np.zeros(value.shape), np.zeros(value.shape)
+    total, left, added = np.zeros(value.shape), np.zeros(value.shape), np.zeros(value.shape)
     for spread, overall, size, whole in (
         (spread1, reference.spread1, ones, whole1),
         (spread0, reference.spread0, zeros, whole0),
@@ -116,12 +119,17 @@ def delta_interval(
         share = np.minimum(size / whole, 1.0)
         outside = np.where(np.isnan(overall), 0.0, overall)
         total += spread / size
-        left += (1.0 - share) * ((1.0 - share) * spread + share * outside) / size
-    shrink = np.sqrt(left / total)
+        left += (1.0 - share) ** 2 * spread / size
+        added += (1.0 - share) * share * outside / size
+    z = normal_quantile(confidence)
+
+    def arm(of_value: FloatArray) -> FloatArray:
+        return np.sqrt(np.square(of_value) * left / total + z * z * added)
+
     delta = value - np.where(np.isnan(reference.auc), 0.5, reference.auc)
     whole_slice = (ones == whole1) & (zeros == whole0)
-    low = np.where(whole_slice, 0.0, np.maximum(delta - shrink * (value - low), -1.0))
-    high = np.where(whole_slice, 0.0, np.minimum(delta + shrink * (high - value), 1.0))
+    low = np.where(whole_slice, 0.0, np.maximum(delta - arm(value - low), -1.0))
+    high = np.where(whole_slice, 0.0, np.minimum(delta + arm(high - value), 1.0))
     return np.where(known, low, -1.0), np.where(known, high, 1.0)
 
 

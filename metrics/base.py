@@ -209,6 +209,34 @@ class Metric(ABC):
         """Return the metric of sums [slices, raw columns], of which score buckets are not reduced."""
         return self.value(sums, space, old=old)
 
+    def value_error(
+        self, sums: NDArray[np.int64], space: StatisticSpace, *, old: bool = False
+    ) -> NDArray[np.float64]:
+        """Return how far the value [slices] may be from that of the examples; 0 where it is exact."""
+        return np.zeros(len(sums))
+
+    def complement_error(
+        self, sums: NDArray[np.int64], space: StatisticSpace
+    ) -> NDArray[np.float64]:
+        """Return the same of the metric outside each slice [slices]."""
+        return np.zeros(len(sums))
+
+    def least_test_p(
+        self,
+        sums: NDArray[np.int64],
+        totals: NDArray[np.int64],
+        space: StatisticSpace,
+        alternative: Alternative,
+        tested: Tested,
+    ) -> NDArray[np.float64]:
+        """Return the smallest p-value [slices] of `test` that the error of the value leaves.
+
+        Parameters
+        ----------
+        tested : what `test` returned for the same slices
+        """
+        return tested.p
+
     @abstractmethod
     def test(
         self,

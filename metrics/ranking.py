@@ -74,6 +74,35 @@ class AreaUnderCurve(base.Metric):
         """See `Metric.complement`; known since the buckets were counted."""
         return space.complement_auc(sums)
 
+    def value_error(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> Floats:
+        """See `Metric.value_error`: pairs with scores in the same bucket count one half."""
+        return space.auc_error(sums, old=old)
+
+    def complement_error(self, sums: Sums, space: StatisticSpace) -> Floats:
+        """See `Metric.complement_error`."""
+        return space.complement_auc_error(sums)
+
+    def least_test_p(
+        self,
+        sums: Sums,
+        totals: Sums,
+        space: StatisticSpace,
+        alternative: Alternative,
+        tested: Tested,
+    ) -> Floats:
+        """See `Metric.least_test_p`: the test is monotone in the AUC, so an end has the smallest."""
+        error = self.value_error(sums, space)
+        if space.comparison == "baseline":
+            error = error + self.value_error(sums, space, old=True)
+        p = tested.p.copy()
+        rough = np.flatnonzero((error > 0) & (tested.reasons == 0))
+        tail = self.tail(alternative)
+        for sign, side in ((1.0, "upper"), (-1.0, "lower")):
+            if rough.size and tail in ("both", side):
+                shifted = self._test(sums[rough], totals, space, alternative, sign * error[rough])
+                p[rough] = np.minimum(p[rough], shifted.p)
+        return p
+
     def untestable(self, sums: Sums, totals: Sums, space: StatisticSpace) -> NDArray[np.int8]:
         """Return the reasons [slices] against a test; 0 for none."""
         positives, negatives = self._classes(sums, space)
@@ -92,6 +121,17 @@ class AreaUnderCurve(base.Metric):
         The latter is quick and near (DeLong, DeLong and Clarke-Pearson 1988, with the placements
         among all examples in place of those in the slice); `needs_rows` has the rest.
         """
+        return self._test(sums, totals, space, alternative, np.zeros(len(sums)))
+
+    def _test(
+        self,
+        sums: Sums,
+        totals: Sums,
+        space: StatisticSpace,
+        alternative: Alternative,
+        shift: Floats,
+    ) -> Tested:
+        """Test slices whose AUC is by so much [slices] higher."""
         tail = self.tail(alternative)
         reasons = self.untestable(sums, totals, space)
         n1, n0 = self._classes(sums, space)
@@ -102,7 +142,7 @@ class AreaUnderCurve(base.Metric):
             variance = self._gain_variance(sums, space)
             reasons[ready & ~(variance > 0)] = base.UNCHANGED
             ready = reasons == 0
-            delta = self.delta(sums, totals, space)
+            delta = self.delta(sums, totals, space) + shift
             freedom = np.maximum(np.minimum(n1, n0) - 1.0, 1.0)
             p[ready] = delta_method.wald_p_value(
                 delta[ready], variance[ready], freedom[ready], tail
@@ -114,7 +154,8 @@ class AreaUnderCurve(base.Metric):
         if not float(of_all.spread1 + of_all.spread0) > 0:
             reasons[ready] = base.CONSTANT
             ready = reasons == 0
-        p[ready] = auc.z_p_value(own.auc[ready], n1[ready], n0[ready], of_all, N1, N0, tail)
+        area = own.auc + shift
+        p[ready] = auc.z_p_value(area[ready], n1[ready], n0[ready], of_all, N1, N0, tail)
         return base.Tested.by(base.AUC_Z, p, reasons)
 
     def _gain_variance(self, sums: Sums, space: StatisticSpace) -> Floats:

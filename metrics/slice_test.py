@@ -132,6 +132,7 @@ class SliceTest:
         sums: NDArray[np.int64],
         totals: NDArray[np.int64],
         reduced: NDArray[np.int64] | None = None,
+        of_all: NDArray[np.int64] | None = None,
     ) -> Outcomes:
         """Test slices.
 
@@ -143,8 +144,10 @@ class SliceTest:
         sums : int64 [slices, 1 + replicates, raw columns]
         totals : int64 [1 + replicates, raw columns and total terms] of all examples
         reduced : int64 [slices, columns] the slices' own sums, reduced, where that is done already
+        of_all : int64 [columns and total terms] the same of all examples
         """
-        of_all = self.space.reduce(totals[:1], totals[:1])[0]
+        if of_all is None:
+            of_all = self.space.reduce(totals[:1], totals[:1])[0]
         if reduced is None:
             reduced = self.space.reduce(sums[:, 0], totals[:1])
         layers = sums.shape[1]
@@ -174,6 +177,37 @@ class SliceTest:
             for name in base.Tested._fields
         )
         errors = np.concatenate([part.errors for part in parts])
+        return self._finished(Outcomes(base.Tested(p, reasons, methods), errors), reduced)
+
+    def of_sums(self, reduced: NDArray[np.int64], of_all: NDArray[np.int64]) -> Outcomes:
+        """Test slices by the metric's own test.
+
+        Parameters
+        ----------
+        reduced : int64 [slices, columns]
+        of_all : int64 [columns and total terms] of all examples
+        """
+        return self._finished(self._run_own(reduced, of_all), reduced)
+
+    def of_replicates(
+        self,
+        reduced: NDArray[np.int64],
+        of_all: NDArray[np.int64],
+        deltas: NDArray[np.float64],
+    ) -> Outcomes:
+        """Test slices by replicates of the examples.
+
+        Parameters
+        ----------
+        reduced, of_all : as in `of_sums`
+        deltas : float64 [slices, 1 + replicates] the observed delta, and that of each replicate
+        """
+        tested = self._t(reduced, of_all, deltas[:, 0], deltas[:, 1:], base.BOOTSTRAP_ROWS)
+        return self._finished(tested, reduced)
+
+    def _finished(self, outcomes: Outcomes, reduced: NDArray[np.int64]) -> Outcomes:
+        """Return outcomes without those of slices that are too small, and without a p of 0."""
+        (p, reasons, methods), errors = outcomes.tested, outcomes.errors
         small = self.space.sizes(reduced) < self.smallest
         p, methods = np.where(small, 1.0, p), np.where(small, 0, methods).astype(np.int8)
         reasons = np.where(small, base.SMALL_SLICE, reasons).astype(np.int8)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.significance.auc import Placements, placements
+from slicebeam.metrics.significance.auc import Placements, discretisation_error, placements
 from slicebeam.metrics.significance.random_subset import Population
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ _NARROW = 1 / 16
 # The placements of a slice in fixed point: all are within -1..1.
 _UNIT = 2.0**-52
 _UNDEFINED = np.iinfo(np.int64).min
-# The placements, and the AUC of the complement.
-_OF_SIDE = len(Placements._fields) + 1
+# The placements, the AUC of the complement, and how far either AUC may be off.
+_PLACEMENTS = len(Placements._fields)
+_OF_SIDE = _PLACEMENTS + 3
 
 
 class Term(NamedTuple):
@@ -103,6 +104,8 @@ class StatisticSpace:
     shifts : what was taken off each value (name -> number) before it was raised to a power
     weight_exponent : weights are summed in units of 2 to this, so that no power leaves the range
     deviations : of the values (name -> all examples' deviations) that slices are held against
+    coarse : for each model, whether a score bucket [buckets] holds several different scores; where
+        that is not known, all of them may
     """
 
     indicators: tuple[str, ...]
@@ -117,6 +120,7 @@ class StatisticSpace:
     shifts: tuple[tuple[str, float], ...] = ()
     weight_exponent: int = 0
     deviations: tuple[tuple[str, Deviations], ...] = ()
+    coarse: tuple[tuple[bool, ...], ...] = ()
 
     @cached_property
     def axes(self) -> dict[tuple[str, bool], tuple[int, int]]:
@@ -240,11 +244,41 @@ class StatisticSpace:
 
     def placements(self, sums: NDArray[np.int64], *, old: bool = False) -> Placements:
         """Return AUC and moments of placements [slices]; NaN where a class is empty."""
-        return Placements(*np.moveaxis(self._ranking(sums, old=old)[..., :-1], -1, 0))
+        return Placements(*np.moveaxis(self._ranking(sums, old=old)[..., :_PLACEMENTS], -1, 0))
 
     def complement_auc(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the AUC [slices] of the examples outside each slice."""
-        return self._ranking(sums, old=False)[..., -1]
+        return self._ranking(sums, old=False)[..., _PLACEMENTS]
+
+    def auc_error(self, sums: NDArray[np.int64], *, old: bool = False) -> NDArray[np.float64]:
+        """Return how far the AUC [slices] may be from that of the scores; 0 where it is exact."""
+        return np.nan_to_num(self._ranking(sums, old=old)[..., _PLACEMENTS + 1])
+
+    def complement_auc_error(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return how far the AUC [slices] outside each slice may be off; 0 where it is exact."""
+        return np.nan_to_num(self._ranking(sums, old=False)[..., _PLACEMENTS + 2])
+
+    def ranking_columns(self, *, old: bool = False) -> slice:
+        """Return the columns of reduced sums that hold a model's ranking."""
+        begin = self.cell_columns + len(self.terms) + (_OF_SIDE if old else 0)
+        return slice(begin, begin + _OF_SIDE)
+
+    def exact_ranking(self, own: Placements, complement: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return `ranking_columns` [slices, columns] of AUCs without an error.
+
+        Parameters
+        ----------
+        own : Placements of arrays [slices]
+        complement : float64 [slices] AUC of the examples outside each slice
+        """
+        zero = np.zeros(complement.shape)
+        return np.stack([_in_units(column) for column in (*own, complement, zero, zero)], axis=1)
+
+    def by_class(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what AUC counts of negatives and positives [slices, 2]: examples, or weights."""
+        begin = self.cells if self.weighted else 0
+        cells, positive = sums[..., begin : begin + self.cells], self.holds("positive")
+        return np.stack([cells[..., some].sum(axis=-1) for some in (~positive, positive)], axis=-1)
 
     def histogram(self, sums: NDArray[np.int64], *, old: bool = False) -> NDArray[np.int64]:
         """Return a model's counts by class and score bucket [slices, 2, buckets] of raw sums."""
@@ -268,12 +302,11 @@ class StatisticSpace:
         reduced = [sums[:, : self.cell_columns + len(self.terms)]]
         for old in (False, True)[: self.sides]:
             histogram = self.histogram(sums, old=old)
-            own = placements(histogram)
-            rest = placements(self.histogram(totals, old=old) - histogram)
-            for column in (*own, rest.auc):
-                known = ~np.isnan(column)
-                fixed = np.rint(np.where(known, column, 0.0) / _UNIT).astype(np.int64)
-                reduced.append(np.where(known, fixed, _UNDEFINED)[:, None])
+            others = self.histogram(totals, old=old) - histogram
+            own, rest = placements(histogram), placements(others)
+            coarse = np.array(self.coarse[old]) if self.coarse else None
+            errors = [discretisation_error(some, coarse) for some in (histogram, others)]
+            reduced += [_in_units(column)[:, None] for column in (*own, rest.auc, *errors)]
         return np.concatenate([*reduced, sums[:, self.raw_columns :]], axis=1)
 
     def scaled(
@@ -369,6 +402,13 @@ def _scale(total: float, largest: float) -> float:
     """
     _, exponent = frexp(2.0 * total + _LARGEST_DRAWN * largest)
     return float(2.0 ** (exponent - _SUM_BITS))
+
+
+def _in_units(column: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return what is within -1..1 in fixed point, with a mark for NaN."""
+    known = ~np.isnan(column)
+    fixed = np.rint(np.where(known, column, 0.0) / _UNIT).astype(np.int64)
+    return np.where(known, fixed, _UNDEFINED)
 
 
 def fixed_point(values: NDArray[np.float64], scale: float) -> NDArray[np.int64]:

@@ -248,7 +248,8 @@ class GivenIterations(Iterations):
         family = (tested,)
         parts, record = self._resampled(parts, family, record)
         self.parts += parts
-        called = self._called(parts, 0, family, 1.0) if parts else []
+        record, _ = self._settled(family, record, is_all=True)
+        called = self._called(self.parts, 0, family, 1.0) if parts else []
         self._note(record, sum(keys.size for keys in called))
         return self._searched("given", "exhausted", family, family)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.base import TOO_SKEWED
+from slicebeam.metrics.base import FEW_GROUPS, TOO_SKEWED, UNCHANGED
 from slicebeam.metrics.counting import Resampling
 from slicebeam.metrics.counting_plan import (
     Budget,
@@ -18,10 +18,13 @@ from slicebeam.metrics.counting_plan import (
     plan_listed,
 )
 from slicebeam.metrics.distinct_groups import ENOUGH_GROUPS
+from slicebeam.metrics.lattice import contains
 from slicebeam.metrics.level_bound import Visited, tests_per_level
 from slicebeam.metrics.multiplicity import adjusted
+from slicebeam.metrics.registry import metric
 from slicebeam.metrics.slice_test import SliceTest
 from slicebeam.pipelines.config import SearchConfig
+from slicebeam.pipelines.exact_auc import Exact, ExactAuc, added, has_error
 from slicebeam.pipelines.retested import LEAST_GROUPS, Retested
 from slicebeam.pipelines.runner import Cost, Engine
 from slicebeam.pipelines.strategies import Iterative, Knowledge, Priority
@@ -174,6 +177,19 @@ class Iterations:
             )
             for name in config.metric
         )
+        self.exact = ExactAuc(
+            prepared.lattice,
+            prepared.scaling,
+            prepared.shards,
+            prepared.totals,
+            config.memory,
+            work,
+            engine,
+        )
+        self.ranked = tuple(
+            number for number, name in enumerate(config.metric) if metric(name).needs.ranked
+        )
+        self.exact_keys: Keys = np.zeros(0, np.int64)
         self.records: list[IterationRecord] = []
         self.few_groups: list[Keys] = [np.zeros(0, np.int64)]
         self.most_groups: int | None = None
@@ -209,21 +225,30 @@ class Iterations:
         per_level = tuple(tested[1:].tolist())
         parts, record = self._resampled(parts, per_level, record)
         self.parts += parts
-        called = self._called(parts, 0, per_level, 1.0)
+        record, _ = self._settled(per_level, record)
+        called = self._called(self.parts, 0, per_level, 1.0)
         self._note(record, sum(keys.size for keys in called))
         return self._searched("batch", "exhausted", per_level, per_level)
 
     def _called(
-        self, parts: list[StoragePath], number: int, per_level: tuple[int, ...], times: float
+        self,
+        parts: list[StoragePath],
+        number: int,
+        per_level: tuple[int, ...],
+        times: float,
+        name: str = "p",
     ) -> list[Keys]:
         """Return the keys, part by part, that a metric calls at a multiple of alpha.
+
+        By ``p``, or by ``best``, the smallest p that the error of the metric's value leaves: all
+        corrections are monotone in every p, so that no other slice can be called.
 
         A slice whose p exceeds alpha is not significant after any correction and does not change
         the q-value of one that is, so that only the others are looked at together.
         """
         keys, p, least, levels = [], [], [], []
         for batch in parts_of(parts):
-            own = batch.column(f"p{number}").to_numpy() / times
+            own = batch.column(f"{name}{number}").to_numpy() / times
             small = np.flatnonzero(own <= self.config.used_alpha)
             keys.append(batch.column("key").to_numpy()[small])
             p.append(own[small])
@@ -246,11 +271,20 @@ class Iterations:
         if self.second is None or not parts:
             return parts, record
         numbers = tuple(i for i, test in enumerate(self.tests) if test.needs_rows())
-        some = [keys for i in numbers for keys in self._called(parts, i, per_level, _SPARED)]
+        some = [
+            keys
+            for i in numbers
+            for keys in self._called(
+                parts, i, per_level, _SPARED, "best" if i in self.ranked else "p"
+            )
+        ]
         # The quick test of a mean refuses what is too skewed for it; replicates need not.
         for batch in parts_of(parts):
             refused = [batch.column(f"reason{i}").to_numpy() == TOO_SKEWED for i in numbers]
             some.append(batch.column("key").to_numpy()[np.any(refused, axis=0)])
+        stage = f"iteration-{record.iteration}-resampled"
+        ranked = tuple(i for i in numbers if i in self.ranked)
+        some.append(self._changed_within_buckets(parts, ranked, f"{stage}-unchanged"))
         chosen = np.unique(np.concatenate(some))
         sizes = np.zeros(chosen.size, np.int64)
         for batch in parts_of(parts):
@@ -261,18 +295,110 @@ class Iterations:
             ]
         budget = self._budget(self.second)
         planned = plan_chosen(chosen, sizes, self.prepared.lattice, budget)
-        stage = f"iteration-{record.iteration}-resampled"
         second, cost = self.count(stage, planned, resampling=self.second)
         groups = self._groups(stage, chosen) if self.config.group else None
         retested = Retested.read(second, groups, numbers)
         folder = self.work.folder(f"{stage}-parts")
         rewritten = [retested.rewrite(part, folder / part.name) for part in parts]
+        if ranked:
+            exact, more = self._exact(f"{stage}-exact", rewritten, chosen, ranked, self.second)
+            if groups is not None:
+                exact.refuse(chosen[groups < LEAST_GROUPS], FEW_GROUPS)
+            cost = added(cost, more)
+            space = self.prepared.space
+            rewritten = [
+                exact.rewrite(part, folder / f"exact-{part.name}", space) for part in rewritten
+            ]
         return rewritten, replace(
             record,
             cpu_seconds=record.cpu_seconds + cost.cpu_seconds,
             wall_seconds=record.wall_seconds + cost.wall_seconds,
             shuffled_bytes=record.shuffled_bytes + cost.shuffled_bytes,
         )
+
+    def _changed_within_buckets(
+        self, parts: list[StoragePath], ranked: tuple[int, ...], stage: str
+    ) -> Keys:
+        """Return the slices on which two models differ, though by buckets they seem not to."""
+        if not ranked:
+            return np.zeros(0, np.int64)
+        space, suspects = self.prepared.space, [np.zeros(0, np.int64)]
+        for batch in parts_of(parts):
+            seem = batch.column(f"reason{ranked[0]}").to_numpy() == UNCHANGED
+            suspects.append(batch.column("key").to_numpy()[seem])
+        exact, _ = self._exact(stage, parts, np.concatenate(suspects), (), None)
+        own = metric(self.config.metric[ranked[0]])
+        delta = own.delta(exact.sums, self.prepared.of_all, space)
+        return exact.keys[np.nan_to_num(delta) != 0]
+
+    def _exact(
+        self,
+        stage: str,
+        parts: list[StoragePath],
+        keys: Keys,
+        numbers: tuple[int, ...],
+        resampling: Resampling | None,
+    ) -> tuple[Exact, Cost]:
+        """Count the exact AUC of those slices of some parts whose buckets leave it open."""
+        space = self.prepared.space
+        keys = np.sort(keys)
+        found, sums = [np.zeros(0, np.int64)], [np.zeros((0, space.columns), np.int64)]
+        for batch in parts_of(parts):
+            own = batch.column("key").to_numpy()
+            at = np.flatnonzero(contains(keys, own))
+            some = np.stack(
+                [batch.column(f"c{i}").to_numpy()[at] for i in range(space.columns)], axis=1
+            )
+            rough = has_error(some, space)
+            found.append(own[at][rough])
+            sums.append(some[rough])
+        order = np.argsort(np.concatenate(found))
+        return Exact.tested(
+            self.exact,
+            stage,
+            np.concatenate(found)[order],
+            np.concatenate(sums)[order],
+            self.prepared.of_all,
+            [(number, self.tests[number]) for number in numbers],
+            resampling,
+        )
+
+    def _settled(
+        self, per_level: tuple[int, ...], record: IterationRecord, *, is_all: bool = False
+    ) -> tuple[IterationRecord, list[StoragePath]]:
+        """Let exact AUCs decide of the slices that could be significant; all, where they are asked for.
+
+        Those that the first metric calls have one too, for they may be reported.
+
+        Returns
+        -------
+        The record, and the parts that were written anew.
+        """
+        if not self.ranked or not self.parts:
+            return record, []
+        numbers = tuple(i for i in self.ranked if not self.tests[i].needs_rows())
+        if is_all:
+            some = [batch.column("key").to_numpy() for batch in parts_of(self.parts)]
+        else:
+            some = self._called(self.parts, 0, per_level, 1.0)
+            for number in numbers:
+                some += self._called(self.parts, number, per_level, 1.0, "best")
+        chosen = np.setdiff1d(np.concatenate(some), self.exact_keys)
+        stage = f"iteration-{record.iteration}-exact"
+        exact, cost = self._exact(stage, self.parts, chosen, numbers, None)
+        self.exact_keys = np.union1d(self.exact_keys, exact.keys)
+        folder = self.work.folder(f"{stage}-parts")
+        before = self.parts
+        self.parts = [
+            exact.rewrite(part, folder / f"{part.parent.name}-{part.name}", self.prepared.space)
+            for part in before
+        ]
+        fresh = [new for new, old in zip(self.parts, before, strict=True) if new != old]
+        return replace(
+            record,
+            cpu_seconds=record.cpu_seconds + cost.cpu_seconds,
+            wall_seconds=record.wall_seconds + cost.wall_seconds,
+        ), fresh
 
     def _groups(self, stage: str, keys: Keys) -> Array:
         """Return in how many groups the examples of each slice are."""
@@ -323,6 +449,8 @@ class Iterations:
             parts, record = self._resampled(parts, per_level, record)
             self._learn(parts, known)
             self.parts += parts
+            record, fresh = self._settled(per_level, record)
+            self._learn(fresh, known)
             self._decide(known, per_level)
             self._note(record, int(np.count_nonzero(known.significant)))
         stopped = "exhausted"
@@ -488,6 +616,7 @@ class Iterations:
                 self.config.used_min_slice_size,
                 self.config.used_correction == "fwer-tarone",
                 self.second is not None,
+                self.prepared.of_all,
             )
         )
         cost = self.engine.run(

@@ -14,6 +14,7 @@ from slicebeam.metrics.lattice import Lattice
 from slicebeam.metrics.registry import averaged_column, needs_of, statistic_space
 from slicebeam.pipelines.discovery.rows import read_rows
 from slicebeam.pipelines.drift import drift_lines
+from slicebeam.pipelines.exact_auc import ExactAuc
 from slicebeam.pipelines.given_domains import given_domains
 from slicebeam.pipelines.scaling import scale, totals
 from slicebeam.pipelines.stage import Stage
@@ -113,6 +114,7 @@ class Prepared:
     shards : the encoded files
     labels : the classes
     content : a hash of all examples' codes and what is measured of them, whatever their order
+    of_all : int64 [columns and total terms] what the metrics are told of all examples
     repeated_ids : ids that several examples have, where they are named and not to be groups
     models_agree : whether two models are compared that differ on no example
     given : the slices of a check, which has no domains
@@ -131,6 +133,7 @@ class Prepared:
     shards: tuple[str, ...]
     labels: tuple[Any, ...]
     content: int
+    of_all: NDArray[np.int64]
     repeated_ids: RepeatedIds | None = None
     models_agree: bool = False
     given: GivenSlices | None = None
@@ -147,11 +150,6 @@ class Prepared:
     def space(self) -> StatisticSpace:
         """The statistics."""
         return self.scaling.space
-
-    @property
-    def of_all(self) -> NDArray[np.int64]:
-        """What the metrics are told of all examples: int64 [columns and total terms]."""
-        return self.space.reduce(self.totals[None, :], self.totals[None, :])[0]
 
 
 def prepare(
@@ -531,6 +529,7 @@ def encode(
     of_all = np.sum([one["totals"] for one in found], axis=0)
     if config.weight and not scaling.space.weights(of_all).sum() > 0:
         raise InputError(f"--weight {config.weight!r} is 0 for every example")
+    shards = tuple(map(str, paths))
     repeated: RepeatedIds | None = None
     if config.numbers_rows:
         column = "id" if encoding.example_id else CONTENT
@@ -541,6 +540,7 @@ def encode(
             start = read_all_facts([paths[repeats.shard]])[0]["start_row"]
             repeated = RepeatedIds(repeats.values, _id_at(encoding, start + repeats.row))
     differs = [fact["differs"] for fact in facts if fact["rows"]]
+    exact = ExactAuc(lattice, scaling, shards, of_all, config.memory, work, engine)
     return Prepared(
         encoding.source,
         encoding.outcome,
@@ -549,9 +549,10 @@ def encode(
         lattice,
         scaling,
         of_all,
-        tuple(map(str, paths)),
+        shards,
         tuple(labels),
         sum(fact["content"] for fact in facts) % 2**64,
+        exact.of_all(),
         repeated_ids=repeated,
         models_agree=bool(differs) and all(one is False for one in differs),
     )

@@ -15,6 +15,7 @@ from slicebeam.metrics.lattice import contains
 from slicebeam.metrics.multiplicity import adjusted
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.duplicates import same_examples
+from slicebeam.pipelines.exact_auc import has_error, put_ranking
 from slicebeam.pipelines.iterations import parts_of
 from slicebeam.transforms.test_significance import part_column
 
@@ -55,6 +56,8 @@ class MetricResult:
     value, reference, complement, delta, low, high : of the metric; low and high are the ends of
         the interval of the delta; complement is NaN for baseline
     value_low, value_high : interval of the value; NaN where stretch is
+    value_error : how far the value, and for baseline the reference, may be off; 0 where both are exact
+    complement_error : the same of the complement, NaN for baseline
     stretch : how much wider intervals of values are than independent examples would make them; NaN
         where examples go together and the slice was not resampled
     p, q, significant, reason, method : of the test
@@ -81,6 +84,8 @@ class MetricResult:
     label: NDArray[np.int8]
     parent: Keys
     p_refine: NDArray[np.float64]
+    value_error: NDArray[np.float64]
+    complement_error: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -191,6 +196,7 @@ def collect(
     kept, q, significant = kept.take(chosen), q[chosen], significant[chosen]
     levels = levels[chosen]
     parents = _ParentSums(prepared, iterations, kept, np.any(significant, axis=1))
+    parents.make_exact(significant[:, list(iterations.ranked)], kept, iterations)
     called = _Called(config, prepared, kept, levels, q, significant, parents)
     metrics = [_metric_result(number, called) for number in range(len(config.metric))]
     shown_in = np.sum([says_more(one.label) for one in metrics], axis=0)
@@ -362,6 +368,28 @@ class _ParentSums:
         order = np.argsort(np.concatenate(keys))
         self.keys, self.sums = np.concatenate(keys)[order], np.concatenate(sums)[order]
 
+    def make_exact(self, needed: NDArray[np.bool_], kept: _Kept, iterations: Iterations) -> None:
+        """Count the exact AUC of the parents of kept slices, with which these are compared.
+
+        Parameters
+        ----------
+        needed : bool [slices, metrics] which slices are compared
+        """
+        found = [np.zeros(0, np.int64)]
+        needed = np.any(needed, axis=1)
+        levels = self.lattice.cross_sizes(kept.keys)
+        for level in range(2, self.lattice.max_cross_size + 1):
+            found += list(self.lattice.parents(kept.keys[needed & (levels == level)]))
+        parents = np.unique(np.concatenate(found))
+        at = np.searchsorted(self.keys, parents)
+        space = iterations.prepared.space
+        at = at[has_error(self.sums[at], space)] if parents.size else at
+        if at.size == 0:
+            return
+        counted, _ = iterations.exact.count("parents-exact", self.keys[at], self.sums[at])
+        for some in counted:
+            put_ranking(self.sums, np.searchsorted(self.keys, some.keys), some, space)
+
     def of(self, keys: Keys) -> NDArray[np.int64]:
         """Return the sums [slices, columns] of known slices."""
         return self.sums[np.searchsorted(self.keys, keys)]
@@ -428,7 +456,19 @@ def _metric_result(number: int, called: _Called) -> MetricResult:
         label,
         parent,
         p_refine,
+        *_errors(own, kept.sums, space),
     )
+
+
+def _errors(
+    own: Metric, sums: NDArray[np.int64], space: StatisticSpace
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return how far value and reference, and the complement, may be off [slices]."""
+    error = own.value_error(sums, space)
+    if space.comparison == "baseline":
+        error = np.maximum(error, own.value_error(sums, space, old=True))
+        return error, np.full(error.shape, np.nan)
+    return error, own.complement_error(sums, space)
 
 
 def _intervals(

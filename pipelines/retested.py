@@ -94,6 +94,8 @@ class Retested:
                 if own.size:
                     column[own] = self.columns[f"{name}{number}"][at]
                 columns[f"{name}{number}"] = pa.array(column)
+            if f"best{number}" in columns:
+                columns[f"best{number}"] = columns[f"p{number}"]
         rewritten = pa.record_batch(list(columns.values()), names=list(columns))
         write_part(target, rewritten.replace_schema_metadata(batch.schema.metadata))
         return target

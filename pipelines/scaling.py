@@ -224,16 +224,17 @@ def _ranked(scaling: Scaling, over: OverShards, rows: int) -> Scaling:
         own = bucket_edges(scores, BUCKETS)
         held = np.bincount(np.searchsorted(own, np.unique(scores), side="right"), minlength=BUCKETS)
         edges.append(own)
-        coarse.append(held > 1)
+        # A score that is in no sample may be in any bucket.
+        coarse.append((held > 1) | (step > 1))
     histograms = over("buckets", partial(_histograms, scaling.space, names, edges))
+    in_buckets = [np.sum([one[name] for one in histograms], axis=0) for name in names]
     return replace(
         scaling,
+        space=replace(space, coarse=tuple(tuple(one.tolist()) for one in coarse)),
+        rows=tuple(one.reshape(2, BUCKETS).sum(axis=0) for one in in_buckets),
         edges=tuple(edges),
         coarse=tuple(coarse),
-        places=tuple(
-            _places(np.sum([one[name] for one in histograms], axis=0).reshape(2, BUCKETS))
-            for name in names
-        ),
+        places=tuple(_places(one.reshape(2, BUCKETS)) for one in in_buckets),
     )
 
 

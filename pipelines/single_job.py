@@ -93,9 +93,15 @@ def stages_of(config: SearchConfig) -> tuple[str, ...]:
     stages.append("totals")
     if config.numbers_rows:
         stages.append("ids")
+    if space.ranked:
+        stages.append("auc-of-all")
     stages.append("iteration-1")
     if config.resamples_examples and not config.is_paper:
         stages.append("iteration-1-resampled")
+        if space.ranked:
+            stages.append("iteration-1-resampled-exact")
+    if space.ranked:
+        stages.append("iteration-1-exact")
     return tuple(stages)
 
 

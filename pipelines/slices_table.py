@@ -36,8 +36,10 @@ SCHEMA = pa.schema(
         ("value", pa.float64()),
         ("value_low", pa.float64()),
         ("value_high", pa.float64()),
+        ("value_error", pa.float64()),
         ("reference", pa.float64()),
         ("complement", pa.float64()),
+        ("complement_error", pa.float64()),
         ("delta", pa.float64()),
         ("ci_low", pa.float64()),
         ("ci_high", pa.float64()),
@@ -129,8 +131,10 @@ def _table(
         "value": _floats(measured.value[part]),
         "value_low": _floats(measured.value_low[part]),
         "value_high": _floats(measured.value_high[part]),
+        "value_error": _where(measured.value_error[part], measured.value[part]),
         "reference": _floats(measured.reference[part]),
         "complement": _floats(measured.complement[part]),
+        "complement_error": _where(measured.complement_error[part], measured.complement[part]),
         "delta": _floats(delta),
         "ci_low": _floats(measured.low[part]),
         "ci_high": _floats(measured.high[part]),
@@ -149,6 +153,11 @@ def _table(
 def _floats(values: NDArray[np.float64]) -> pa.Array:
     """Return floats with null where a number is undefined."""
     return pa.array(values, pa.float64(), mask=np.isnan(values))
+
+
+def _where(values: NDArray[np.float64], owner: NDArray[np.float64]) -> pa.Array:
+    """Return floats with null where the number that they are about is undefined."""
+    return _floats(np.where(np.isnan(owner), np.nan, values))
 
 
 def _texts(texts: tuple[str, ...], codes: NDArray[np.int8]) -> pa.Array:

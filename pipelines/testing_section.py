@@ -17,7 +17,6 @@ from slicebeam.metrics.base import (
 )
 from slicebeam.metrics.distinct_groups import ENOUGH_GROUPS
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance.auc import discretisation_error
 from slicebeam.metrics.slice_test import OF_CELLS
 from slicebeam.metrics.statistic_space import BUCKETS
 from slicebeam.pipelines import changelist as doc
@@ -258,22 +257,32 @@ def _warnings(
             "bound it."
         )
     if prepared.space.ranked:
-        error = max(_auc_errors(prepared))
-        if error > 0:
+        error = np.max([one.value_error for one in results.metrics], axis=0)
+        rough = int(np.count_nonzero(error))
+        if rough:
+            slices = "slice" if rough == 1 else "slices"
+            which = "that can't be significant whatever it is"
+            if config.resamples_examples:
+                which = "that are far from significant by a first, quick test"
+            if config.is_paper:
+                which = "that are not reported"
             yield (
-                f"AUC counts scores in {BUCKETS} buckets: over all examples it is off by at most "
-                f"{error:.1g}."
+                f"AUC is exact but for {rough:,} listed {slices} {which}: there scores are counted in "
+                f"{BUCKETS} buckets, and it is off by at most {_upward(float(error.max()))} (each "
+                "slice's own bound: value_error in slices.parquet)."
             )
-
-
-def _auc_errors(prepared: Prepared) -> Iterator[float]:
-    """Yield by how much each model's AUC of all examples may be off."""
-    for side, coarse in enumerate(prepared.scaling.coarse):
-        histogram = prepared.space.histogram(prepared.totals[None, :], old=side == 1)
-        yield float(np.nan_to_num(discretisation_error(histogram, coarse)[0]))
 
 
 def _worse(measured: MetricResult) -> NDArray[np.bool_]:
     """Return on which slices the metric is worse than its reference."""
     worse: NDArray[np.bool_] = (measured.delta > 0) != metric(measured.name).higher_is_better
     return worse & (measured.delta != 0)
+
+
+def _upward(bound: float) -> str:
+    """Return a bound with two digits, not below what it is."""
+    text = f"{bound:.1e}"
+    if float(text) < bound:
+        digit = 10.0 ** (int(text.partition("e")[2]) - 1)
+        text = f"{float(text) + digit:.1e}"
+    return f"{float(text):g}"

@@ -40,7 +40,8 @@ _LAYOUT = 4
 # What a run puts into its work folder besides these and the lock.
 _FOLDERS = re.compile(
     r"parquet|domains|texts|encoder|embeddings|samples|pca|projected|projecting|mixtures|em-\d+|derived|beside|describing|"
-    r"pool-values|pool-items|shards|parents|(first-)?hashes|overlaps|sizes|scores|buckets|totals|ids|iteration-\d+(-resampled(-parts|-groups)?)?"
+    r"pool-values|pool-items|shards|parents|(first-)?hashes|overlaps|sizes|scores|buckets|totals|ids|deviations|auc-of-all|parents-exact|"
+    r"iteration-\d+(-resampled(-parts|-groups|-unchanged|-exact|-exact-all)?|-exact(-parts)?)?"
 )
 _FILES = {
     "converted.json",

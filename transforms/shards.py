@@ -64,6 +64,7 @@ class Scaling:
     coarse : bool [buckets] for each model: whether a bucket holds several different scores
     rough : values of which one is so large that ordinary ones are rounded in its sums
     numbered : files with the numbers of equal examples, where these have ids from their content
+    rows : int64 [buckets] for each model: examples in each bucket
     places : float64 [2, buckets] for each model: where a score of this bucket stands among all
         examples of the other class, for a negative and a positive
     """
@@ -76,6 +77,7 @@ class Scaling:
     places: tuple[NDArray[np.float64], ...] = ()
     rough: tuple[str, ...] = ()
     numbered: tuple[str, ...] = ()
+    rows: tuple[NDArray[np.int64], ...] = ()
 
 
 def write_shard(
@@ -138,6 +140,15 @@ class Shard:
             batch = whole.slice(begin, ROWS_AT_A_TIME)
             own = None if ids is None else ids[begin : begin + ROWS_AT_A_TIME]
             yield _row_block(batch, facts["start_row"] + begin, facts["pairs"], scaling, own)
+
+    def ids(self, scaling: Scaling) -> NDArray[np.uint64]:
+        """Return what examples are resampled by [rows]: an id, their content, or their position."""
+        batch = self._batch()
+        ids = self._ids(batch, scaling)
+        if ids is not None:
+            return ids
+        start = _facts(batch)["start_row"]
+        return np.arange(start, start + batch.num_rows, dtype=np.uint64)
 
     def _ids(self, batch: pa.RecordBatch, scaling: Scaling | None) -> NDArray[np.uint64] | None:
         """Return the ids [rows]; None for the positions, where nothing is resampled by them."""

@@ -14,6 +14,7 @@ from slicebeam.metrics import base
 from slicebeam.metrics.count_reader import SumReader
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.registry import metric
+from slicebeam.metrics.slice_test import PAPER
 from slicebeam.transforms.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.plans import read_block
 
@@ -48,6 +49,8 @@ class BlockTest:
     min_slice_size : smaller slices are counted, not tested
     needs_least_p : whether the correction asks for the smallest p of each slice
     is_first : whether replicates decide of some slices afterwards
+    of_all : int64 [columns and total terms] of all examples, where they are known better than by the
+        sums that the slices are counted with
     """
 
     plan: StoragePath
@@ -59,6 +62,7 @@ class BlockTest:
     min_slice_size: int
     needs_least_p: bool = False
     is_first: bool = False
+    of_all: NDArray[np.int64] | None = None
 
 
 def part_path(folder: StoragePath, block: int) -> StoragePath:
@@ -73,7 +77,8 @@ def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.R
     Columns: ``key``, ``c0`` … the sums as `StatisticSpace` lays them out, and for metric i ``p<i>``
     (NaN where the slice is too small to be tested), where they are asked for ``first<i>`` (the same,
     which stays where replicates decide) and ``least<i>`` (the smallest p that its margins
-    allow), ``reason<i>``, ``method<i>`` and ``se<i>``. Metadata: the plan's digest, how many slices
+    allow), ``best<i>`` (for a metric whose value may be off, the smallest p that its error leaves),
+    ``reason<i>``, ``method<i>`` and ``se<i>``. Metadata: the plan's digest, how many slices
     were not empty, and how many were tested.
     """
     totals, space = state[0][0], config.space
@@ -88,7 +93,9 @@ def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.R
         kept = np.flatnonzero(sizes)
         keys, sums, sizes = keys[kept], sums[kept], sizes[kept]
     reduced = space.reduce(sums[:, 0], totals[:1])
-    of_all = space.reduce(totals[:1], totals[:1])[0]
+    of_all = config.of_all
+    if of_all is None:
+        of_all = space.reduce(totals[:1], totals[:1])[0]
     columns: dict[str, NDArray[Any]] = {"key": keys}
     for column in range(space.columns):
         columns[f"c{column}"] = reduced[:, column]
@@ -97,10 +104,16 @@ def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.R
         (sums, reduced) if large.size == sizes.size else (sums[large], reduced[large])
     )
     for number, test in enumerate(config.tests):
-        tested, errors = test.run(testable, totals, own_sums)
+        tested, errors = test.run(testable, totals, own_sums, of_all)
         columns[f"p{number}"] = _spread(tested.p, large, sizes.size, np.nan)
         if config.is_first:
             columns[f"first{number}"] = columns[f"p{number}"]
+        if metric(test.metric).needs.ranked:
+            best = tested.p
+            if len(totals) == 1 and test.test not in PAPER:
+                own = metric(test.metric)
+                best = own.least_test_p(own_sums, of_all, space, test.alternative, tested)
+            columns[f"best{number}"] = _spread(best, large, sizes.size, np.nan)
         if config.needs_least_p:
             least = np.zeros(large.size)
             if test.test == "auto":
