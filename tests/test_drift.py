@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from slicebeam.metrics.drift import p_more_frequent
+from slicebeam.pipelines.drift import drift_lines
+from slicebeam.pipelines.given_domains import GivenDomains
+from slicebeam.transforms.domains import Domain, Seen
+from slicebeam.transforms.frozen_domains import FrozenDomain
+from slicebeam.transforms.predicates import Singleton
 
 
 @pytest.mark.parametrize(("examples", "before"), [(4000, 4000), (100, 5000), (10**6, 300)])
@@ -30,3 +37,26 @@ def test_false_alarms_stay_below_the_level() -> None:
         # Three standard errors above the level at the most.
         assert (p <= level).mean() <= level + 3 * np.sqrt(level / p.size)
     assert (p <= 0.05).mean() > 0.03
+
+
+def noted(now: Seen, examples: int = 10**6) -> tuple[str, ...]:
+    """The lines about a column of a million examples that had 40,000 missing and 1,000 others."""
+    singletons = (Singleton("x", "==", "a"), Singleton("x", "not_in", ["a"]))
+    then = Domain("x", "categorical", "string", singletons, seen=Seen(40_000, 1_000, 500))
+    frozen = {"x": FrozenDomain(then, 10**6)}
+    given = GivenDomains("DOC", 10**6, frozen, (), (), {}, None)
+    return drift_lines(given, [replace(then, seen=now)], examples, 20)
+
+
+def test_a_share_is_noted_where_it_grew_by_half_and_surely() -> None:
+    # At a million examples a quarter more is certain, and is what any two nights differ by.
+    assert float(p_more_frequent(50_000, 10**6, 40_000, 10**6)) < 1e-100
+    assert noted(Seen(50_000, 1_000, 500)) == ()
+    assert noted(Seen(59_000, 1_499, 500)) == ()
+    assert noted(Seen(60_000, 1_499, 500)) == ("x: 6.0% missing, 4.0% in DOC.",)
+    assert noted(Seen(20_000, 1_500, 500)) == ("x: 0.15% have other values, 0.10% in DOC.",)
+    # Of few examples, twice the share may be chance.
+    assert noted(Seen(80, 0, 0), 1000) == ("x: 8.0% missing, 4.0% in DOC.",)
+    assert noted(Seen(60, 0, 0), 1000) == ()
+    # Too few to be tested.
+    assert noted(Seen(19, 0, 0), 100) == ()
