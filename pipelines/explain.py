@@ -74,11 +74,11 @@ def explain(
     lines = [f"{name} (n = {int(results.sizes[at]):,}, level {level})"]
     for measured in results.metrics:
         lines += _metric_lines(measured, at, config, prepared, results)
-    each = " of each metric" if len(results.metrics) > 1 else ""
+    each = "; each metric has its own correction" if len(results.metrics) > 1 else ""
     lines.append(
-        f"  q{each}: {config.used_correction}; {family[level - 1]:,} slices of level {level} could be "
+        f"  q: {config.used_correction}; {family[level - 1]:,} slices of level {level} could be "
         f"tested, {sum(family):,} in all; L = {len(family)}; significant where q <= "
-        f"{config.used_alpha:g}"
+        f"{config.used_alpha:g}{each}"
     )
     return tuple(lines)
 
