@@ -79,11 +79,11 @@ def explain(
     lines = [f"{name} (n = {int(results.sizes[at]):,}, level {level})"]
     for measured in results.metrics:
         lines += _metric_lines(measured, at, config, prepared, results)
-    each = " of each metric" if len(results.metrics) > 1 else ""
+    each = "; each metric has its own correction" if len(results.metrics) > 1 else ""
     lines.append(
-        f"  q{each}: {config.used_correction}; {bound}{family[level - 1]:,} slices of level {level} "
+        f"  q: {config.used_correction}; {bound}{family[level - 1]:,} slices of level {level} "
         f"could be tested, {sum(family):,} in all; L = {len(family)}; significant where q <= "
-        f"{config.used_alpha:g}"
+        f"{config.used_alpha:g}{each}"
     )
     return tuple(lines)
 
