@@ -263,6 +263,14 @@ class StatisticSpace:
         begin = self.cell_columns + len(self.terms) + (_OF_SIDE if old else 0)
         return slice(begin, begin + _OF_SIDE)
 
+    @staticmethod
+    def moved_auc(ranking: NDArray[np.int64], side: int) -> NDArray[np.int64]:
+        """Return `ranking_columns` with the AUC at the upper (1) or lower (−1) end of its bound."""
+        moved = ranking.copy()
+        error, known = ranking[:, _PLACEMENTS + 1], ranking[:, 0] != _UNDEFINED
+        moved[known, 0] += side * error[known]
+        return moved
+
     def exact_ranking(self, own: Placements, complement: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return `ranking_columns` [slices, columns] of AUCs without an error.
 

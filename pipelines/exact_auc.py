@@ -186,6 +186,21 @@ def has_error(sums: Ints, space: StatisticSpace) -> NDArray[np.bool_]:
     return rough
 
 
+def move_auc(sums: Ints, side: int, space: StatisticSpace) -> Ints:
+    """Return sums [slices, columns] whose AUC, or change of AUC, is at an end of its bound.
+
+    Parameters
+    ----------
+    side : 1 for the upper end, −1 for the lower one
+    """
+    moved = sums.copy()
+    for old in (False, True)[: space.sides]:
+        columns = space.ranking_columns(old=old)
+        ranking = space.moved_auc(sums[:, columns], -side if old else side)
+        moved[:, columns] = ranking
+    return moved
+
+
 def put_ranking(sums: Ints, at: Ints, counted: CountedWins, space: StatisticSpace) -> None:
     """Put exact AUCs in the place of those of buckets.
 

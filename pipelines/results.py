@@ -15,7 +15,7 @@ from slicebeam.metrics.lattice import contains
 from slicebeam.metrics.multiplicity import adjusted
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.duplicates import same_examples
-from slicebeam.pipelines.exact_auc import has_error, put_ranking
+from slicebeam.pipelines.exact_auc import has_error, move_auc, put_ranking
 from slicebeam.pipelines.iterations import parts_of
 from slicebeam.transforms.test_significance import part_column
 
@@ -368,27 +368,34 @@ class _ParentSums:
         order = np.argsort(np.concatenate(keys))
         self.keys, self.sums = np.concatenate(keys)[order], np.concatenate(sums)[order]
 
-    def make_exact(self, needed: NDArray[np.bool_], kept: _Kept, iterations: Iterations) -> None:
-        """Count the exact AUC of the parents of kept slices, with which these are compared.
+    def make_exact(
+        self, significant: NDArray[np.bool_], kept: _Kept, iterations: Iterations
+    ) -> None:
+        """Count the exact AUC of those parents of significant slices on which a label depends.
 
         Parameters
         ----------
-        needed : bool [slices, metrics] which slices are compared
+        significant : bool [slices, metrics]
         """
-        found = [np.zeros(0, np.int64)]
-        needed = np.any(needed, axis=1)
+        prepared = iterations.prepared
         levels = self.lattice.cross_sizes(kept.keys)
-        for level in range(2, self.lattice.max_cross_size + 1):
-            found += list(self.lattice.parents(kept.keys[needed & (levels == level)]))
-        parents = np.unique(np.concatenate(found))
-        at = np.searchsorted(self.keys, parents)
-        space = iterations.prepared.space
-        at = at[has_error(self.sums[at], space)] if parents.size else at
+        open_ones = [np.zeros(0, np.int64)]
+        for number in iterations.ranked:
+            own = metric(iterations.config.metric[number])
+            for level in range(2, self.lattice.max_cross_size + 1):
+                mine = np.flatnonzero(significant[:, number] & (levels == level))
+                for parents in self.lattice.parents(kept.keys[mine]):
+                    at = np.searchsorted(self.keys, parents)
+                    rough = np.flatnonzero(has_error(self.sums[at], prepared.space))
+                    child, above = kept.sums[mine[rough]], self.sums[at[rough]]
+                    some = label_is_open(own, child, above, prepared.of_all, prepared.space)
+                    open_ones.append(at[rough][some])
+        at = np.unique(np.concatenate(open_ones))
         if at.size == 0:
             return
         counted, _ = iterations.exact.count("parents-exact", self.keys[at], self.sums[at])
-        for some in counted:
-            put_ranking(self.sums, np.searchsorted(self.keys, some.keys), some, space)
+        for one in counted:
+            put_ranking(self.sums, np.searchsorted(self.keys, one.keys), one, prepared.space)
 
     def of(self, keys: Keys) -> NDArray[np.int64]:
         """Return the sums [slices, columns] of known slices."""
@@ -567,3 +574,35 @@ def _labels(
         refines = (worst_p < REFINE_P) & (margin >= REFINE_MARGIN)
         label[mine] = np.where(~below, NEW, np.where(refines, REFINES, INHERITED))
     return label, best, p_refine
+
+
+def label_is_open(
+    own: Metric,
+    sums: NDArray[np.int64],
+    parents: NDArray[np.int64],
+    totals: NDArray[np.int64],
+    space: StatisticSpace,
+) -> NDArray[np.bool_]:
+    """Return of which children [pairs] the error of the parent's AUC leaves open if they refine it.
+
+    The test and the margin are monotone in the parent's AUC, whose ends are looked at. Where the
+    error is as large as the margin, the moments of its placements are not trusted either.
+    """
+    delta = own.delta(sums, totals, space)
+    upward = delta > 0
+    worse = upward != own.higher_is_better
+    refines = []
+    for side in (-1, 1):
+        moved = move_auc(parents, side, space)
+        p = np.empty(len(sums))
+        for harm in (True, False):
+            some = np.flatnonzero(worse == harm)
+            if some.size:
+                p[some] = own.p_refine(sums[some], moved[some], totals, space, worse=harm)
+        ahead = np.where(upward, 1, -1) * (delta - own.delta(moved, totals, space))
+        refines.append((p < REFINE_P) & (ahead >= REFINE_MARGIN))
+    error = own.value_error(parents, space)
+    if space.comparison == "baseline":
+        error = error + own.value_error(parents, space, old=True)
+    is_open: NDArray[np.bool_] = (refines[0] != refines[1]) | (error >= REFINE_MARGIN)
+    return is_open

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.counting import Ragged, RowBlock
+from slicebeam.metrics.counting import ROWS_AT_A_TIME, Ragged, RowBlock
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.membership import Membership
 from slicebeam.metrics.randomness import poisson_weights
@@ -183,17 +184,22 @@ class _Group:
         for path in plan.shards:
             self._read(Shard(storage_path(path)))
         scores = np.concatenate(self.scores)
-        self.order = np.argsort(scores)
-        scores = scores[self.order]
+        order = np.argsort(scores)
+        scores = scores[order]
         different = np.ones(scores.size, bool)
         different[1:] = scores[1:] != scores[:-1]
-        weighted = plan.scaling.space.weighted
-        self.rows = ScoredRows(
-            np.cumsum(different) - 1,
-            np.concatenate(self.positive)[self.order],
-            np.concatenate(self.weights)[self.order] if weighted else None,
-        )
-        self.sorted_ids = np.concatenate(self.ids)[self.order] if plan.resampling else None
+        self.rank = np.cumsum(different) - 1
+        self.sorted_positive = np.concatenate(self.positive)[order]
+        self.sorted_weights: Ints | None = None
+        if plan.scaling.space.weighted:
+            self.sorted_weights = np.concatenate(self.weights)[order]
+        self.sorted_ids: NDArray[np.uint64] | None = None
+        if plan.resampling is not None:
+            self.sorted_ids = np.concatenate(self.ids)[order]
+        self.columns = {feature: _sorted(parts, order) for feature, parts in self.codes.items()}
+        # Nothing is needed twice.
+        self.scores, self.positive, self.weights, self.ids = [], [], [], []
+        self.codes = {}
 
     def _read(self, shard: Shard) -> None:
         space = self.plan.scaling.space
@@ -227,28 +233,54 @@ class _Group:
             return _rows_of(column, rows)
         return column[rows].astype(np.min_scalar_type(int(self.plan.lattice.radices[feature])))
 
-    def block(self) -> RowBlock:
-        """Return the examples as rows of which one may ask in which slices they are."""
+    def chunks(self) -> Iterator[_Chunk]:
+        """Yield the examples in chunks that stay in the cache, ascending, no score in two."""
+        size = self.rank.size
+        wanted = self.rank[np.arange(0, size, ROWS_AT_A_TIME)]
+        begins = np.unique(np.searchsorted(self.rank, wanted))
+        for begin, end in pairwise([*begins.tolist(), size]):
+            yield self._chunk(slice(begin, end))
+
+    def _chunk(self, some: slice) -> _Chunk:
+        rank = self.rank[some]
+        weights, resampling = self.sorted_weights, self.plan.resampling
+        rows = ScoredRows(
+            rank - rank[0],
+            self.sorted_positive[some],
+            None if weights is None else weights[some],
+        )
 
         def column(feature: int) -> Ints | Ragged:
-            parts = self.codes[feature]
-            if parts and isinstance(parts[0], Ragged):
-                ragged = [part for part in parts if isinstance(part, Ragged)]
-                return _rows_of(_joined(ragged), self.order)
-            plain = np.concatenate([part for part in parts if not isinstance(part, Ragged)])
-            return plain[self.order].astype(np.int64)
+            whole = self.columns[feature]
+            if isinstance(whole, Ragged):
+                return _rows_of(whole, np.arange(some.start, some.stop))
+            return whole[some].astype(np.int64)
 
-        rows, none = self.order.size, np.zeros((0, self.order.size), np.int64)
-        zeros, ids = np.zeros(rows, np.int64), np.zeros(rows, np.uint64)
-        return RowBlock(rows, column, zeros, ids, ids, none, none, none)
+        drawn = None
+        if resampling is not None and self.sorted_ids is not None:
+            ids = self.sorted_ids[some]
+            replicates = range(resampling.replicates)
+            drawn = [poisson_weights(resampling.seed, b, ids) for b in replicates]
+        size, none = rank.size, np.zeros((0, rank.size), np.int64)
+        zeros, nobody = np.zeros(size, np.int64), np.zeros(size, np.uint64)
+        block = RowBlock(size, column, zeros, nobody, nobody, none, none, none)
+        return _Chunk(rows, block, drawn)
 
-    def drawn(self) -> list[NDArray[np.uint8]] | None:
-        """Return how often each row counts in each replicate."""
-        resampling = self.plan.resampling
-        if resampling is None or self.sorted_ids is None:
-            return None
-        replicates = range(resampling.replicates)
-        return [poisson_weights(resampling.seed, b, self.sorted_ids) for b in replicates]
+
+class _Chunk(NamedTuple):
+    """Some rows, of which one may ask in which slices they are, and their replicates."""
+
+    rows: ScoredRows
+    block: RowBlock
+    drawn: list[NDArray[np.uint8]] | None
+
+
+def _sorted(parts: Sequence[NDArray[Any] | Ragged], order: Ints) -> NDArray[Any] | Ragged:
+    """Return a column of several blocks in an order of all of their rows."""
+    if isinstance(parts[0], Ragged):
+        return _rows_of(_joined([part for part in parts if isinstance(part, Ragged)]), order)
+    plain = np.concatenate([part for part in parts if not isinstance(part, Ragged)])
+    return plain[order]
 
 
 def _rows_of(column: Ragged, rows: Ints) -> Ragged:
@@ -289,14 +321,12 @@ def count_wins(plan: WinsPlan, item: WinsItem) -> CountedWins:
     for side in range(space.sides):
         areas = Areas(sizes, plan.of_all, plan.layers, is_weighted=space.weighted)
         for group in range(len(plan.groups[side])):
-            held = _Group(plan, features, side, group)
-            drawn = held.drawn()
-            areas.begin(held.rows)
-            block = held.block()
-            for _, slices, rows in membership.of(block):
-                areas.add(sliced[slices], rows, drawn)
-            for place in whole.tolist():
-                areas.add(np.full(block.rows, place), np.arange(block.rows), drawn)
+            for rows, block, drawn in _Group(plan, features, side, group).chunks():
+                areas.begin(rows)
+                for _, slices, members in membership.of(block):
+                    areas.add(sliced[slices], members, drawn)
+                for place in whole.tolist():
+                    areas.add(np.full(block.rows, place), np.arange(block.rows), drawn)
         own = areas.placements()
         complement = areas.complements()
         if space.comparison == "baseline":

@@ -63,8 +63,8 @@ class _Runs(NamedTuple):
 class Areas:
     """Exact AUC of slices, and of its replicates.
 
-    For each group of scores, ascending: `begin`, then `add` once for the members of every slice that
-    has some, in any number of parts with each slice in one of them, then `end`. The result does not
+    For each group of scores, ascending: `begin`, then `add` for the members, those of a slice all at
+    once. The result does not
     depend on where the groups are cut, nor on the order of examples with the same score.
 
     Parameters
