@@ -205,7 +205,7 @@ class _Group:
         space = self.plan.scaling.space
         label = space.holds("positive")
         scores = shard.column(score_column(old=self.side == 1))
-        weights = shard.column(WEIGHT) if space.weighted else None
+        weights = space.in_weight_units(shard.column(WEIGHT)) if space.weighted else None
         ids = None if self.plan.resampling is None else shard.ids(self.plan.scaling)
         begin = 0
         for block in shard.blocks():
