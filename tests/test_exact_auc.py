@@ -22,6 +22,7 @@ from slicebeam.metrics.statistic_space import BUCKETS
 from slicebeam.pipelines.check import check
 from slicebeam.pipelines.cli import run as cli_run
 from slicebeam.transforms import count_wins
+from tests.discover_runs import discover
 from tests.running import Found, read, rows_of, search
 
 if TYPE_CHECKING:
@@ -453,3 +454,33 @@ def test_the_stated_error_is_that_of_the_pairs_in_a_bucket(
         open_pairs = (b1[:, None] == b0) & coarse[b1][:, None]
         assert error[0] == pytest.approx(open_pairs.mean() / 2, abs=1e-12)
         assert abs(value[0] - exact) <= error[0] + 1e-12
+
+
+@pytest.mark.slow
+def test_a_discovery_decides_by_exact_auc(tmp_path: Path) -> None:
+    frame = examples(rows=3000)
+    rng = np.random.default_rng(7)
+    place = 4.0 * rng.normal(size=(6, 5))[rng.integers(0, 6, len(frame))]
+    near = place + rng.normal(size=place.shape)
+    table = pa.Table.from_pandas(frame[["y", "s"]])
+    table = table.append_column("e", pa.FixedSizeListArray.from_arrays(near.ravel(), 5))
+    pq.write_table(table, tmp_path / "data.parquet")
+    found = discover(
+        tmp_path / "out",
+        data=(str(tmp_path / "data.parquet"),),
+        embedding="e",
+        **{key: OPTIONS[key] for key in ("label", "score", "metric", "alternative")},
+    )
+    membership = found.membership[found.membership["split"].astype(str) != "discovery"]
+    tested = frame.iloc[np.unique(membership["id"])]
+    assert (abs(found.table["reference"] - area(tested)) <= 1e-12).all()
+    ids = membership.groupby(membership["slice_id"].astype(str))["id"]
+    looked_at = 0
+    for row in found.table.itertuples():
+        if row.slice_id in ids.groups:
+            expected = area(frame.iloc[ids.get_group(row.slice_id)])
+            assert np.isnan(row.value) or abs(row.value - expected) <= row.value_error + 1e-12
+            looked_at += row.value_error > 0
+    assert looked_at > 3
+    called = found.table[found.table["significant"]]
+    assert (called["value_error"] == 0).all()
