@@ -286,7 +286,8 @@ def test_a_single_job_of_text_and_scores(tmp_path: Path, adult_path: Path) -> No
         | {"positive_class": "x"}
     )
     assert stages_of(config) == (
-        *("convert", "domains", "encode", "scores", "buckets", "sizes", "totals", "iteration-1"),
+        *("convert", "domains", "encode", "scores", "buckets", "sizes", "deviations", "totals"),
+        "iteration-1",
     )
 
 
