@@ -177,6 +177,12 @@ class Mean(base.Metric):
     ) -> Tested:
         """Test by the law of random subsets; by Hall's paired t for two models.
 
+        The null is that the slice is nothing special: a random subset of all examples. Of bimodal
+        and skewed losses the power at .01 is above that of Hall's Welch t on either side (n = 20 to
+        1,000, 8,000 draws), which is next to blind on the better side below n = 50. A slice of the
+        same mean but 1.3 times the deviation is called in .02 to .06 (Hall's: .00 to .017); the
+        larger p of both would hold there too, at less power than Hall's.
+
         Raises
         ------
         ValueError

@@ -1,6 +1,7 @@
 """Confidence intervals of means, of their differences from all examples, and of paired differences.
 
-They invert Hall's skewness-corrected t, so that an interval and the test of it agree.
+They invert Hall's skewness-corrected t. That of two models agrees with their test; a slice is tested
+against all examples by the law of random subsets, which is another null: see `Mean.test`.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import pytest
 from slicebeam.metrics.significance import hypergeometric
 from tests.benchmarks import calibration
 from tests.benchmarks import calibration_designs as designs
+from tests.benchmarks import calibration_means as means
 
 
 def test_mid_p_against_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,3 +112,19 @@ def test_group_bootstrap() -> None:
 
 def test_each_is_applied_in_order() -> None:
     assert designs.in_turn(np.square, range(3)) == [0, 1, 4]
+
+
+def test_means_of_random_slices() -> None:
+    # 15,000 draws: four standard errors of a rate at .01 are nearly half of it on one side.
+    names = ("bimodal log loss", "heavy")
+    found = means.random_slices(draws=15_000, names=names, sizes=(20, 60), slack=0.3)
+    assert found.passed, found
+    names = ("bimodal log loss",)
+    wrong = means.random_slices(draws=15_000, names=names, sizes=(50, 150), slack=0.3, by_hall=True)
+    assert not wrong.passed, wrong
+
+
+@pytest.mark.slow
+def test_permuted_losses() -> None:
+    # Of 10 searches 3 is the most that chance allows once in a thousand times.
+    assert means.permuted_losses(searches=10, kinds=("log_loss", "weighted"), slack=0.2).passed

@@ -287,8 +287,8 @@ def test_a_single_job_of_text_and_scores(tmp_path: Path, adult_path: Path) -> No
         | {"positive_class": "x"}
     )
     assert stages_of(config) == (
-        *("convert", "domains", "encode", "scores", "buckets", "sizes", "totals", "auc-of-all"),
-        *("iteration-1", "iteration-1-exact"),
+        *("convert", "domains", "encode", "scores", "buckets", "sizes", "deviations", "totals"),
+        *("auc-of-all", "iteration-1", "iteration-1-exact"),
     )
 
 

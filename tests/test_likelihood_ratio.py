@@ -53,6 +53,26 @@ def test_p_value_is_the_mid_p_of_large_tables(tail, least, most, bar):
     np.testing.assert_allclose(ours[kept], exact[kept], rtol=bar)
 
 
+@pytest.mark.parametrize(("least_p", "bar"), [(1e-30, 1e-4), (1e-290, 1e-3)])
+def test_p_value_of_rare_marks_and_deep_tails(least_p, bar):
+    """What the README and ``--explain`` promise: shares from 1e-4, at variances next to 1,000."""
+    rng = np.random.default_rng(3)
+    size = 200_000
+    N = np.exp(rng.uniform(np.log(4500), np.log(1e7), size)).astype(int)
+    share, part = np.exp(rng.uniform(np.log(1e-4), 0, (2, size)))
+    K, n = (np.clip((N * own).astype(int), 1, N - 1) for own in (share, part))
+    variance = hypergeometric.variance(n, N, K)
+    kept = (variance > 1000) & (variance < 1600)
+    N, K, n, deviation = N[kept], K[kept], n[kept], np.sqrt(variance[kept])
+    x = np.rint(n * (K / N) + rng.uniform(-36, 36, N.size) * deviation).astype(int)
+    x = np.clip(x, np.maximum(0, n + K - N), np.minimum(n, K))
+    exact = hypergeometric.weighted_tail(n, x, N, K, np.full(n.size, 0.5))
+    some = (exact > least_p) & (exact < 0.9)
+    assert exact[some].min() < least_p * 1e3
+    ours = likelihood_ratio.p_value(n, x, N, K, "upper")
+    np.testing.assert_allclose(ours[some], exact[some], rtol=bar)
+
+
 def test_p_value_with_an_empty_cell_is_finite():
     p = likelihood_ratio.p_value([30, 30], [0, 30], 1000, [100, 100], "both")
     assert np.isfinite(p).all()

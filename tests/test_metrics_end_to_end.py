@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 from sklearn import metrics as sk
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
+from slicebeam.metrics.errors import InputError
 from tests.random_subsets import saddle_point
 from tests.running import Found, rows_of, search
 
@@ -672,3 +675,21 @@ def test_a_regressor_as_a_file(tmp_path: Path, prices: tuple[Path, pd.DataFrame]
     )
     guessed = frame.assign(m=model.predict(frame[["area", "rent"]]))
     assert check_values(found, guessed, errors("m"), tolerance=1e-8) > 10
+
+
+@pytest.mark.parametrize(("compared", "most"), [(False, 64), (True, 16)])
+def test_macro_averages_of_too_many_classes(tmp_path: Path, *, compared: bool, most: int) -> None:
+    label = np.arange(400) % (most + 1)
+    columns = {"label": label, "new": label, "old": label, "f": label % 2}
+    pq.write_table(pa.table(columns), tmp_path / "many.parquet")
+    options: dict[str, Any] = {
+        "data": (str(tmp_path / "many.parquet"),),
+        "label": "label",
+        "prediction": "new",
+        "features": ("f",),
+        "metric": ("f1_macro",),
+    }
+    if compared:
+        options["baseline_prediction"] = "old"
+    with pytest.raises(InputError, match=f"have {most + 1} classes.*for at most {most} classes"):
+        search(tmp_path / "out", **options)
