@@ -17,7 +17,8 @@ from slicebeam.metrics.registry import metric
 from slicebeam.pipelines import changelist as doc
 from slicebeam.pipelines.changelist_discovery import AnyDefinition, PredicateDefinition
 from slicebeam.pipelines.changelist_parts import Estimate, Predicate
-from slicebeam.pipelines.results import CONFIDENCE, LABELS, NO_LABEL, says_more, stretched_interval
+from slicebeam.pipelines.refinement_labels import LABELS, NO_LABEL, says_more
+from slicebeam.pipelines.results import CONFIDENCE, stretched_interval
 from slicebeam.pipelines.testing_section import testing
 from slicebeam.transforms.learn_domains import domain_to_json
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.registry import metric
-from slicebeam.pipelines.results import says_more
+from slicebeam.pipelines.refinement_labels import says_more
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,13 +10,11 @@ import numpy as np
 from scipy.special import stdtrit
 
 from slicebeam.metrics.base import METHODS, NO_EXAMPLES, REASONS, SMALL_SLICE
-from slicebeam.metrics.counting_plan import plan_listed
-from slicebeam.metrics.lattice import contains
 from slicebeam.metrics.multiplicity import adjusted
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.duplicates import same_examples
-from slicebeam.pipelines.exact_auc import has_error, move_auc, put_ranking
 from slicebeam.pipelines.iterations import parts_of
+from slicebeam.pipelines.refinement_labels import NO_LABEL, ParentSums, labels, says_more
 from slicebeam.transforms.test_significance import part_column
 
 if TYPE_CHECKING:
@@ -35,15 +33,9 @@ if TYPE_CHECKING:
 CONFIDENCE = 0.95
 # Slices up to this number are all saved unless --save-slices says otherwise.
 SAVE_ALL_UP_TO = 1_000_000
-# A child refines its parents when it is worse than each of them by this much, at this p.
-REFINE_P = 0.01
-REFINE_MARGIN = 0.02
 
 # Interval formulas take some hundred bytes a slice while they are computed.
 _SLICES_AT_A_TIME = 1 << 16
-
-NO_LABEL, NEW, REFINES, INHERITED = range(4)
-LABELS = (None, "new", "refines", "inherited")
 
 
 @dataclass
@@ -195,8 +187,8 @@ def collect(
     chosen = chosen[np.lexsort((kept.keys[chosen], levels[chosen]))]
     kept, q, significant = kept.take(chosen), q[chosen], significant[chosen]
     levels = levels[chosen]
-    parents = _ParentSums(prepared, iterations, kept, np.any(significant, axis=1))
-    parents.make_exact(significant[:, list(iterations.ranked)], kept, iterations)
+    parents = ParentSums(prepared, iterations, kept.keys, kept.sums, np.any(significant, axis=1))
+    parents.make_exact(kept.keys, kept.sums, significant[:, list(iterations.ranked)], iterations)
     called = _Called(config, prepared, kept, levels, q, significant, parents)
     metrics = [_metric_result(number, called) for number in range(len(config.metric))]
     shown_in = np.sum([says_more(one.label) for one in metrics], axis=0)
@@ -223,7 +215,7 @@ def collect_given(
     kept, q = _with_empty(kept, q, prepared.lattice.singleton_keys())
     tally = Tally.of(kept.reason, kept.method)
     significant = q <= config.used_alpha
-    parents = _ParentSums(prepared, iterations, kept, np.zeros(kept.keys.size, bool))
+    parents = ParentSums(prepared, iterations, kept.keys, kept.sums, np.zeros(kept.keys.size, bool))
     levels = np.ones(kept.keys.size, np.int64)
     called = _Called(config, prepared, kept, levels, q, significant, parents)
     metrics = [_metric_result(number, called) for number in range(len(config.metric))]
@@ -267,11 +259,6 @@ def _with_empty(
         filled(kept.se, np.nan),
     )
     return whole, filled(np.where(small, 1.0, q), 1.0).reshape(-1, metrics)
-
-
-def says_more(label: NDArray[np.int8]) -> NDArray[np.bool_]:
-    """Return which slices say more than those above them."""
-    return np.isin(label, (NEW, REFINES))
 
 
 def _load(
@@ -326,82 +313,6 @@ def _load(
     return kept, q, tally
 
 
-class _ParentSums:
-    """The sums of the parents of significant slices, counted where the search did not.
-
-    Parameters
-    ----------
-    prepared, iterations : of the run
-    kept : the slices whose sums are known
-    needed : bool [slices] whose parents are asked for
-    """
-
-    def __init__(
-        self,
-        prepared: Prepared,
-        iterations: Iterations,
-        kept: _Kept,
-        needed: NDArray[np.bool_],
-    ) -> None:
-        self.lattice = prepared.lattice
-        order = np.argsort(kept.keys)
-        self.keys, self.sums = kept.keys[order], kept.sums[order]
-        missing = [np.zeros(0, np.int64)]
-        levels = self.lattice.cross_sizes(kept.keys)
-        for level in range(2, self.lattice.max_cross_size + 1):
-            children = kept.keys[needed & (levels == level)]
-            parents = list(self.lattice.parents(children))
-            missing += [parent[~contains(self.keys, parent)] for parent in parents]
-        unknown = np.unique(np.concatenate(missing))
-        if unknown.size:
-            self._count(unknown, prepared, iterations)
-
-    def _count(self, unknown: Keys, prepared: Prepared, iterations: Iterations) -> None:
-        none = np.zeros(unknown.size, np.int64)
-        planned = plan_listed(unknown, none, none, self.lattice, iterations.budget)
-        parts, _ = iterations.count("parents", planned, counts_only=True)
-        keys, sums = [self.keys], [self.sums]
-        for batch in parts_of(parts):
-            keys.append(batch.column("key").to_numpy())
-            every = range(prepared.space.columns)
-            sums.append(np.stack([batch.column(f"c{i}").to_numpy() for i in every], axis=1))
-        order = np.argsort(np.concatenate(keys))
-        self.keys, self.sums = np.concatenate(keys)[order], np.concatenate(sums)[order]
-
-    def make_exact(
-        self, significant: NDArray[np.bool_], kept: _Kept, iterations: Iterations
-    ) -> None:
-        """Count the exact AUC of those parents of significant slices on which a label depends.
-
-        Parameters
-        ----------
-        significant : bool [slices, metrics]
-        """
-        prepared = iterations.prepared
-        levels = self.lattice.cross_sizes(kept.keys)
-        open_ones = [np.zeros(0, np.int64)]
-        for number in iterations.ranked:
-            own = metric(iterations.config.metric[number])
-            for level in range(2, self.lattice.max_cross_size + 1):
-                mine = np.flatnonzero(significant[:, number] & (levels == level))
-                for parents in self.lattice.parents(kept.keys[mine]):
-                    at = np.searchsorted(self.keys, parents)
-                    rough = np.flatnonzero(has_error(self.sums[at], prepared.space))
-                    child, above = kept.sums[mine[rough]], self.sums[at[rough]]
-                    some = label_is_open(own, child, above, prepared.of_all, prepared.space)
-                    open_ones.append(at[rough][some])
-        at = np.unique(np.concatenate(open_ones))
-        if at.size == 0:
-            return
-        counted, _ = iterations.exact.count("parents-exact", self.keys[at], self.sums[at])
-        for one in counted:
-            put_ranking(self.sums, np.searchsorted(self.keys, one.keys), one, prepared.space)
-
-    def of(self, keys: Keys) -> NDArray[np.int64]:
-        """Return the sums [slices, columns] of known slices."""
-        return self.sums[np.searchsorted(self.keys, keys)]
-
-
 @dataclass(frozen=True)
 class _Called:
     """The kept slices, and which of them are significant in each metric [slices, metrics]."""
@@ -412,7 +323,7 @@ class _Called:
     levels: NDArray[np.int64]
     q: NDArray[np.float64]
     significant: NDArray[np.bool_]
-    parents: _ParentSums
+    parents: ParentSums
 
 
 def _metric_result(number: int, called: _Called) -> MetricResult:
@@ -444,7 +355,10 @@ def _metric_result(number: int, called: _Called) -> MetricResult:
         complement = own.complement(kept.sums, totals, space)
     # A formula may give an interval where the metric has no value.
     low, high = (np.where(np.isnan(delta), np.nan, end) for end in (low, high))
-    label, parent, p_refine = _labels(number, called, delta)
+    significant = called.significant[:, number]
+    label, parent, p_refine = labels(
+        own, kept.keys, kept.sums, significant, delta, called.parents, prepared
+    )
     return MetricResult(
         own.name,
         value,
@@ -515,94 +429,3 @@ def stretched_interval(
         ends = own.value_interval(sums[some], totals, space, CONFIDENCE, old=old)
         low[some], high[some] = (value + stretch[some] * (end - value) for end in ends)
     return np.maximum(low, own.range[0]), np.minimum(high, own.range[1])
-
-
-def _labels(
-    number: int, called: _Called, delta: NDArray[np.float64]
-) -> tuple[NDArray[np.int8], Keys, NDArray[np.float64]]:
-    """Return label, best parent and p of the refinement test [slices].
-
-    *new*: no slice above it is significant in the same direction. *refines*: it is worse than each immediate parent, by
-    the test and by a margin. *inherited*: what its parents have explains it. The best parent is
-    the one that explains it best: that with the largest p.
-    """
-    own, lattice = metric(called.config.metric[number]), called.prepared.lattice
-    space, totals = called.prepared.space, called.prepared.of_all
-    kept, levels, significant = called.kept, called.levels, called.significant[:, number]
-    label = np.where(significant, NEW, NO_LABEL).astype(np.int8)
-    best = np.zeros(kept.keys.size, np.int64)
-    p_refine = np.full(kept.keys.size, np.nan)
-    # Only a slice that deviates the same way can explain one below it.
-    upward = delta > 0
-    called_above = {up: np.sort(kept.keys[significant & (upward == up)]) for up in (False, True)}
-    for level in range(2, lattice.max_cross_size + 1):
-        mine = np.flatnonzero(significant & (levels == level))
-        if mine.size == 0:
-            continue
-        keys, sums = kept.keys[mine], kept.sums[mine]
-        harm_up = upward[mine]
-        worst_p, margin = np.full(mine.size, -1.0), np.full(mine.size, np.inf)
-        for parent in lattice.parents(keys):
-            above = called.parents.of(parent)
-            # Whichever way the slice deviates, it must deviate further than its parent.
-            worse = harm_up != own.higher_is_better
-            p = np.empty(mine.size)
-            for side in (True, False):
-                some = np.flatnonzero(worse == side)
-                if some.size == 0:
-                    continue
-                # Many slices are the same examples, or at least the same counts, as others.
-                both = np.concatenate([sums[some], above[some]], axis=1)
-                distinct, position = np.unique(both, axis=0, return_inverse=True)
-                child, its_parent = np.split(distinct, 2, axis=1)
-                tested = own.p_refine(child, its_parent, totals, space, worse=side)
-                p[some] = tested[position.reshape(-1)]
-            parent_delta = own.delta(above, totals, space)
-            ahead = np.where(harm_up, 1, -1) * (delta[mine] - parent_delta)
-            better = p > worst_p
-            best[mine] = np.where(better, parent, best[mine])
-            worst_p, margin = np.maximum(worst_p, p), np.minimum(margin, ahead)
-        p_refine[mine] = worst_p
-        below = np.zeros(mine.size, bool)
-        for ancestor in lattice.subsets(keys, range(1, level)):
-            held = np.where(
-                upward[mine],
-                contains(called_above[True], ancestor),
-                contains(called_above[False], ancestor),
-            )
-            below |= held
-        refines = (worst_p < REFINE_P) & (margin >= REFINE_MARGIN)
-        label[mine] = np.where(~below, NEW, np.where(refines, REFINES, INHERITED))
-    return label, best, p_refine
-
-
-def label_is_open(
-    own: Metric,
-    sums: NDArray[np.int64],
-    parents: NDArray[np.int64],
-    totals: NDArray[np.int64],
-    space: StatisticSpace,
-) -> NDArray[np.bool_]:
-    """Return of which children [pairs] the error of the parent's AUC leaves open if they refine it.
-
-    The test and the margin are monotone in the parent's AUC, whose ends are looked at. Where the
-    error is as large as the margin, the moments of its placements are not trusted either.
-    """
-    delta = own.delta(sums, totals, space)
-    upward = delta > 0
-    worse = upward != own.higher_is_better
-    refines = []
-    for side in (-1, 1):
-        moved = move_auc(parents, side, space)
-        p = np.empty(len(sums))
-        for harm in (True, False):
-            some = np.flatnonzero(worse == harm)
-            if some.size:
-                p[some] = own.p_refine(sums[some], moved[some], totals, space, worse=harm)
-        ahead = np.where(upward, 1, -1) * (delta - own.delta(moved, totals, space))
-        refines.append((p < REFINE_P) & (ahead >= REFINE_MARGIN))
-    error = own.value_error(parents, space)
-    if space.comparison == "baseline":
-        error = error + own.value_error(parents, space, old=True)
-    is_open: NDArray[np.bool_] = (refines[0] != refines[1]) | (error >= REFINE_MARGIN)
-    return is_open

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from slicebeam.metrics.base import METHODS, REASONS
 from slicebeam.metrics.randomness import splitmix64
-from slicebeam.pipelines.results import LABELS, NO_LABEL
+from slicebeam.pipelines.refinement_labels import LABELS, NO_LABEL
 
 if TYPE_CHECKING:
     from typing import IO
