@@ -26,8 +26,8 @@ _WHY = {
     base.CELL_PERMUTATION: "the law of the metric if the slice's counts were those of a random subset; "
     "its tail by mean, deviation and skewness (Pearson type III).",
     base.DELTA_METHOD: "t = delta/√V, V = Σ k·(g_new − g_old)²: k is the slice's count plus ½ in each joint "
-    "cell that occurs in the data, g the gradient of each model's metric at these k; "
-    "2V²/Σ k·(g_new − g_old)⁴ degrees of freedom.",
+    "cell that occurs in the data, g the gradient of each model's metric; 2V²/Σ k·(g_new − g_old)⁴ "
+    "degrees of freedom. Of p with g at the slice's counts and with g at k, the larger.",
     base.RANDOM_SUBSET: "S, the slice's sum of x = value − mean of all (times the weight), as that of n "
     "of the N examples drawn at random: K(a, b) = Σ log(1 − f + f·e^(a + b·x)) over all examples, "
     "f = n/N; ∂K/∂a = n, ∂K/∂b = S; r = ±√(2(a·n + b·S − K)), q = b·√(det K″/(N·f·(1−f))), "

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.base import Tail
     from slicebeam.metrics.significance.tails import FloatArray
 
-# Added to every cell's count in the variance and the gradients of the paired test.
+# Added to every cell's count in the variance of the paired test.
 PSEUDO_COUNT = 0.5
 
 
@@ -129,8 +129,7 @@ def paired_p_value(
     delta : float array [slices]
         ψ(new) − ψ(old); NaN where undefined.
     gradient_new, gradient_old : float arrays [slices, cells]
-        As in `paired_variance`, over the joint cells, best at the counts with `PSEUDO_COUNT` added
-        to each. NaN where the delta is undefined.
+        As in `paired_variance`, over the joint cells. NaN where the delta is undefined.
     counts : array [slices, cells]
         Examples of the slice in each joint cell.
     tail : {"upper", "lower", "both"}
