@@ -14,6 +14,7 @@ from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.fitting import fit, initial
 from slicebeam.metrics.discovery.loss_heads import CategoricalHead
 from slicebeam.pipelines.discovery import fitting
+from slicebeam.transforms import mixture_passes
 from tests.discover_runs import discover, embeddings, examples, written
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ LAYOUTS = [
 def laid_out(folder: Path, table: pa.Table, layout: str) -> tuple[tuple[str, ...], int]:
     """Store a table, and return its files and how many rows are read at a time."""
     n = table.num_rows
+    folder.mkdir(exist_ok=True)
     if layout.startswith("chunks"):
         return (written(folder / "data.parquet", table),), int(layout.rsplit(maxsplit=1)[-1])
     if layout.startswith("row groups"):
@@ -194,11 +196,33 @@ def test_how_data_is_cut_changes_nothing(tmp_path: Path, small_groups: None, lay
     assert_same(found, mixture, iterations, 5)
 
 
+def test_how_data_is_cut_changes_no_byte_of_what_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Several groups of several blocks, whose ends are not those of files.
+    monkeypatch.setattr(fitting, "_GROUP_ROWS", 512)
+    monkeypatch.setattr(mixture_passes, "_BLOCK", 128)
+    table = examples(6, n=1300, dimensions=9, apart=0.9)
+    told = {**LOSSES, "loss_weight": 1.0, "discovery_share": 0.6, "dimensions": 7}
+    wanted: dict[str, bytes] = {}
+    for layout in ("one chunk", "files"):
+        files, chunk_rows = laid_out(tmp_path / layout, table, layout)
+        found, _ = ran(tmp_path / layout / "out", table, files, chunk_rows=chunk_rows, **told)
+        members = found.membership
+        values = {
+            name: members[name].to_numpy().tobytes() for name in ("responsibility", "log_odds")
+        }
+        arrays = {name: one.tobytes() for name, one in found.mixture.items()}
+        wanted = wanted or {**values, **arrays}
+        assert {**values, **arrays} == wanted
+    assert members["log_odds"].nunique() > 1290
+
+
 @pytest.mark.slow
 def test_several_resolutions_and_principal_components_in_one_pass(
     tmp_path: Path, small_groups: None
 ) -> None:
-    table = examples(5, n=300, dimensions=9, apart=1.5)
+    table = examples(5, n=300, dimensions=9, apart=0.8)
     told = {**CLASSES, "loss_weight": 1.0}
     jobs: list[str] = []
     found, shaping = ran(

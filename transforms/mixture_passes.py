@@ -13,6 +13,7 @@ from slicebeam.metrics.discovery.loss_heads import CategoricalSums, NormalSums
 from slicebeam.transforms.embed_examples import DISCOVERY, loss_column
 from slicebeam.transforms.embeddings import EmbeddedChunk, write_embeddings
 from slicebeam.transforms.one_thread import one_thread
+from slicebeam.transforms.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
     from slicebeam.metrics.discovery.loss_heads import HeadSums
     from slicebeam.metrics.discovery.mixture import Mixture, MixtureSums
     from slicebeam.metrics.discovery.pca import Pca, PcaSums
-    from slicebeam.transforms.pass_over_files import Found
+    from slicebeam.transforms.pass_over_files import Found, RowGroup
     from slicebeam.transforms.storage import StoragePath
 
     FloatArray = NDArray[np.float64]
+
+# Rows that are summed together: enough that adding up sums costs nothing beside taking them.
+_BLOCK = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -39,14 +43,12 @@ class SumForPca:
 
     dimensions: int
 
-    def __call__(self, paths: Sequence[StoragePath]) -> Found:
-        """Return the sums over the examples in some files that shape the mixtures."""
+    def __call__(self, group: RowGroup) -> Found:
+        """Return the sums over those examples of a group that shape the mixtures."""
         found = pca.PcaSums.zero(self.dimensions)
-        for path in paths:
-            z, _ = shaping(EmbeddedChunk(path))
-            if len(z):
-                with one_thread():
-                    found += pca.sums(z)
+        for z, _ in shaping_blocks(group):
+            with one_thread():
+                found += pca.sums(z)
         return {"n": np.array([found.n]), "mean": found.mean, "scatter": found.scatter.ravel()}
 
     def total(self, parts: Sequence[Found]) -> PcaSums:
@@ -95,17 +97,15 @@ class SumForMixtures:
 
     mixtures: tuple[Mixture, ...]
 
-    def __call__(self, paths: Sequence[StoragePath]) -> Found:
-        """Return the sums over the examples in some files that shape the mixtures."""
+    def __call__(self, group: RowGroup) -> Found:
+        """Return the sums over those examples of a group that shape the mixtures."""
         found: Found = {}
         totals = [em.MixtureSums.zero(mixture) for mixture in self.mixtures]
-        for path in paths:
-            z, losses = shaping(EmbeddedChunk(path))
-            if len(z):
-                with one_thread():
-                    for number, mixture in enumerate(self.mixtures):
-                        own = losses[: len(mixture.heads)]
-                        totals[number] += em.sums(mixture, z, own)
+        for z, losses in shaping_blocks(group):
+            with one_thread():
+                for number, mixture in enumerate(self.mixtures):
+                    own = losses[: len(mixture.heads)]
+                    totals[number] += em.sums(mixture, z, own)
         for number, total in enumerate(totals):
             found |= {f"{number} {name}": values for name, values in _flat(total)}
         return found
@@ -126,14 +126,50 @@ class SumForMixtures:
         return totals
 
 
-def shaping(chunk: EmbeddedChunk) -> tuple[NDArray[np.float32], list[NDArray[Any]]]:
-    """Return the embeddings and the losses of the examples that shape mixtures."""
+def shaping(
+    chunk: EmbeddedChunk, begin: int = 0, end: int | None = None
+) -> tuple[NDArray[np.float32], list[NDArray[Any]]]:
+    """Return the embeddings and the losses of those of a file's rows that shape mixtures."""
+    rows = slice(begin, end)
     names = [loss_column(number) for number in range(2) if loss_column(number) in chunk.names]
-    z, losses = chunk.z, [chunk.column(name) for name in names]
+    z, losses = chunk.z[rows], [chunk.column(name)[rows] for name in names]
     if DISCOVERY not in chunk.names:
         return z, losses
-    some = chunk.column(DISCOVERY)
+    some = chunk.column(DISCOVERY)[rows]
     return z[some], [loss[some] for loss in losses]
+
+
+def shaping_blocks(
+    group: RowGroup,
+) -> Iterator[tuple[NDArray[np.float32], list[NDArray[Any]]]]:
+    """Yield what `shaping` returns of each block of rows, counted from the group's first.
+
+    Blocks go over the ends of files: what is summed block by block is then the same to the byte
+    however the data was cut into files. Blocks of which nothing shapes mixtures are left out.
+    """
+    pieces: list[tuple[NDArray[np.float32], list[NDArray[Any]]]] = []
+    room = _BLOCK
+    for path, begin, end in zip(*group, strict=True):
+        chunk, at = EmbeddedChunk(storage_path(path)), begin
+        while at < end:
+            stop = min(end, at + room)
+            pieces.append(shaping(chunk, at, stop))
+            room -= stop - at
+            at = stop
+            if room == 0:
+                yield from _joined(pieces)
+                pieces, room = [], _BLOCK
+    yield from _joined(pieces)
+
+
+def _joined(
+    pieces: list[tuple[NDArray[np.float32], list[NDArray[Any]]]],
+) -> Iterator[tuple[NDArray[np.float32], list[NDArray[Any]]]]:
+    if len(pieces) > 1:
+        z = np.concatenate([own for own, _ in pieces])
+        losses = [np.concatenate(each) for each in zip(*(own for _, own in pieces), strict=True)]
+        pieces = [(z, losses)]
+    yield from (piece for piece in pieces if len(piece[0]))
 
 
 def _flat(total: MixtureSums) -> Iterator[tuple[str, NDArray[Any]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     # What is found in some files: arrays of one dimension, by name.
     Found = dict[str, NDArray[Any]]
     FunctionOfFiles = Callable[[Sequence[StoragePath]], Found]
+    FunctionOfRows = Callable[["RowGroup"], Found]
+    FunctionOfGroup = Callable[[Any], Found]
     Function = Callable[[Iterable[Shard]], Found]
 
 
@@ -38,14 +40,27 @@ def read_found(path: StoragePath) -> Found:
     return {name: np.array(batch.column(name)[0].values) for name in batch.schema.names}
 
 
+class RowGroup(NamedTuple):
+    """Consecutive rows, which may begin and end within a file.
+
+    Attributes
+    ----------
+    paths : of the files that hold them, in their order
+    begins, ends : which rows of each file
+    """
+
+    paths: tuple[str, ...]
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+
+
 class _Pass(beam.DoFn):
-    def __init__(self, function: FunctionOfFiles, folder: StoragePath) -> None:
+    def __init__(self, function: FunctionOfGroup, folder: StoragePath) -> None:
         self.function, self.folder = function, folder
 
-    def process(self, item: tuple[int, Sequence[str]]) -> Iterator[int]:
-        number, paths = item
-        found = self.function([storage_path(path) for path in paths])
-        write_found(self.folder / f"{number:06d}.arrow", found)
+    def process(self, item: tuple[int, Any]) -> Iterator[int]:
+        number, group = item
+        write_found(self.folder / f"{number:06d}.arrow", self.function(group))
         yield number
 
 
@@ -67,12 +82,62 @@ class PassOverFiles(beam.PTransform):
     def expand(self, pipeline: Any) -> Any:
         """Wire the transform."""
         items = [(number, paths) for number, paths in enumerate(self.groups) if paths]
-        passing = _Pass(self.function, self.folder)
+        passing = _Pass(_OfPaths(self.function), self.folder)
         return pipeline | "Files" >> beam.Create(items) | "Pass" >> beam.ParDo(passing)
+
+    @staticmethod
+    def here(function: FunctionOfFiles, groups: Sequence[Sequence[str]]) -> list[Found]:
+        """Return what is found group by group, in this process."""
+        return [_OfPaths(function)(paths) for paths in groups]
 
     def read(self) -> list[Found]:
         """Return what was found, group by group."""
-        return [read_found(path) for path in matching(self.folder, "*.arrow")]
+        return _read_all(self.folder)
+
+
+@dataclass
+class PassOverRows(beam.PTransform):
+    """Write what a function finds in each group of rows: pipeline -> group numbers.
+
+    Attributes
+    ----------
+    function : of a group; it is sent to the workers
+    groups : of rows
+    folder : where the findings go
+    """
+
+    function: FunctionOfRows
+    groups: Sequence[RowGroup]
+    folder: StoragePath
+
+    def expand(self, pipeline: Any) -> Any:
+        """Wire the transform."""
+        passing = _Pass(self.function, self.folder)
+        items = list(enumerate(self.groups))
+        return pipeline | "Rows" >> beam.Create(items) | "Pass" >> beam.ParDo(passing)
+
+    @staticmethod
+    def here(function: FunctionOfRows, groups: Sequence[RowGroup]) -> list[Found]:
+        """Return what is found group by group, in this process."""
+        return [function(group) for group in groups]
+
+    def read(self) -> list[Found]:
+        """Return what was found, group by group."""
+        return _read_all(self.folder)
+
+
+@dataclass(frozen=True)
+class _OfPaths:
+    """A function of files as one of their paths."""
+
+    function: FunctionOfFiles
+
+    def __call__(self, paths: Sequence[str]) -> Found:
+        return self.function([storage_path(path) for path in paths])
+
+
+def _read_all(folder: StoragePath) -> list[Found]:
+    return [read_found(path) for path in matching(folder, "*.arrow")]
 
 
 @dataclass(frozen=True)

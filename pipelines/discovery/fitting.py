@@ -19,7 +19,13 @@ from slicebeam.transforms.clusters import Clusters, cluster_field
 from slicebeam.transforms.embeddings import EmbeddedChunk
 from slicebeam.transforms.mixture_passes import Project, SumForMixtures, SumForPca, shaping
 from slicebeam.transforms.one_thread import one_thread
-from slicebeam.transforms.pass_over_files import PassOverFiles, read_found, write_found
+from slicebeam.transforms.pass_over_files import (
+    PassOverFiles,
+    PassOverRows,
+    RowGroup,
+    read_found,
+    write_found,
+)
 from slicebeam.transforms.storage import matching
 
 if TYPE_CHECKING:
@@ -32,11 +38,11 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.discover_config import DiscoverConfig
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.work_folder import WorkFolder
-    from slicebeam.transforms.pass_over_files import Found, FunctionOfFiles
+    from slicebeam.transforms.pass_over_files import Found
     from slicebeam.transforms.storage import StoragePath
 
-# Rows of a group of files that are summed together, whatever the number of workers: what is added up
-# then does not depend on the engine.
+# Rows that are summed together, whatever the number of workers and the size of files: what is added
+# up then depends neither on the engine nor on the files.
 _GROUP_ROWS = 1 << 17
 # CPU seconds, measured: of a product of an embedding and a matrix, per number in it; of an iteration,
 # per number and component.
@@ -72,8 +78,26 @@ class EmbeddedFiles:
         paths = tuple(folder / path.name for path in self.paths)
         return EmbeddedFiles(paths, self.rows, self.shaping, dimensions, self.is_zero_one)
 
-    def groups(self) -> list[list[str]]:
-        """Return the files in groups of about as many rows, which nothing but the data decides."""
+    def groups(self) -> list[RowGroup]:
+        """Return the rows in groups of equal size, which may begin and end within a file."""
+        ends = np.cumsum(self.rows, dtype=np.int64)
+        begins = ends - self.rows
+        found = []
+        for start in range(0, int(ends[-1]) if ends.size else 0, _GROUP_ROWS):
+            stop = start + _GROUP_ROWS
+            own = np.flatnonzero((begins < stop) & (ends > start))
+            first, last = begins[own], ends[own]
+            found.append(
+                RowGroup(
+                    tuple(str(self.paths[at]) for at in own),
+                    tuple((np.maximum(first, start) - first).tolist()),
+                    tuple((np.minimum(last, stop) - first).tolist()),
+                )
+            )
+        return found
+
+    def groups_of_files(self) -> list[list[str]]:
+        """Return the files in groups of about as many rows."""
         groups: list[list[str]] = []
         rows = 0
         for path, own in zip(self.paths, self.rows, strict=True):
@@ -180,7 +204,7 @@ def fit_mixtures(
     iterations[0] = most
     on_stage(Stage("fitting the mixtures", lambda: iterations[0], "iterations", MOST_ITERATIONS))
     saved = time.monotonic()
-    rows = sum(files.shaping)
+    rows, groups = sum(files.shaping), files.groups()
     while True:
         names = state.open()
         if not names:
@@ -188,7 +212,8 @@ def fit_mixtures(
         step = SumForMixtures(tuple(state.mixtures[name] for name in names))
         terms = sum(one.components * one.dimensions for one in step.mixtures)
         number = max(len(state.likelihoods[name]) for name in names)
-        parts = over(f"em-{number}", step, files, rows * terms * _SECONDS_PER_TERM)
+        seconds = rows * terms * _SECONDS_PER_TERM
+        parts = over(f"em-{number}", PassOverRows, step, groups, seconds)
         for name, sums in zip(names, step.total(parts), strict=True):
             state.likelihoods[name].append(sums.mean_log_likelihood)
             state.mixtures[name] = updated(sums)
@@ -201,20 +226,19 @@ def fit_mixtures(
 
 def _over(
     stage: str,
-    function: FunctionOfFiles,
-    files: EmbeddedFiles,
+    kind: type[PassOverFiles | PassOverRows],
+    function: Any,
+    groups: Any,
     seconds: float,
     *,
     work: WorkFolder,
     engine: Engine,
 ) -> list[Found]:
-    """Return what a function finds in each group of files, which workers read where it is much."""
-    groups = files.groups()
+    """Return what a function finds in each group, which workers read where it is much."""
     if engine.workers == 1 or seconds < _LEAST_JOB_SECONDS:
-        paths = {str(path): path for path in files.paths}
-        return [function([paths[path] for path in group]) for group in groups]
+        return kind.here(function, groups)
     folder = work.folder(stage)
-    transform = PassOverFiles(function, groups, folder)
+    transform = kind(function, groups, folder)
     if work.done(f"{stage}/passed") is None:
         engine.end_earlier(stage)
         work.empty_folder(stage)
@@ -226,7 +250,8 @@ def _over(
 def _axes(config: DiscoverConfig, files: EmbeddedFiles, over: Callable[..., list[Found]]) -> Pca:
     D = files.dimensions
     summing = SumForPca(D)
-    parts = over("pca", summing, files, sum(files.shaping) * D * D * _SECONDS_PER_PRODUCT)
+    seconds = sum(files.shaping) * D * D * _SECONDS_PER_PRODUCT
+    parts = over("pca", PassOverRows, summing, files.groups(), seconds)
     total = summing.total(parts)
     if total.n == 0:
         raise InputError("no example shapes the mixtures; raise --discovery-share")
@@ -241,7 +266,7 @@ def _projected(
     projected = files.within(folder, kept)
     if work.done("projected/all") is None:
         seconds = sum(files.rows) * files.dimensions * kept * _SECONDS_PER_PRODUCT
-        over("projecting", Project(axes, folder), files, seconds)
+        over("projecting", PassOverFiles, Project(axes, folder), files.groups_of_files(), seconds)
         work.finish("projected/all", {})
     return projected
 
