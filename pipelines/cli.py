@@ -293,7 +293,7 @@ def shift(
     quiet: opt.Quiet = False,
     log_format: opt.LogFormat = "text",
 ) -> None:
-    """Estimate how the confusion matrix of a paid prediction API changed, from few calls.
+    """Estimate how a paid prediction API changed, from few calls.
 
     Each answer is written to the ledger before it is used. Run again, the command asks only what is
     missing. A call that got no answer may have been charged: 'lost_calls' in the --api file says

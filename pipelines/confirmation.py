@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.data_config import flag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,9 +70,10 @@ def refuse_unconfirmed(
     for name, value in options.items():
         reason = _reason(name, value)
         if reason is not None and confirmed.get(name) != value:
+            # The configuration has this too, but loading it takes longer than printing help may.
+            given = f"--{name.replace('_', '-')} {_written(value)}"
             raise InputError(
-                f"{source} names {flag(name)} {_written(value)}, and {reason}; if you trust it, "
-                f"confirm it by {flag(name)} {_written(value)}"
+                f"{source} names {given}, and {reason}; if you trust it, confirm it by {given}"
             )
 
 

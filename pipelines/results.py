@@ -188,7 +188,7 @@ def collect(
     kept, q, significant = kept.take(chosen), q[chosen], significant[chosen]
     levels = levels[chosen]
     parents = ParentSums(prepared, iterations, kept.keys, kept.sums, np.any(significant, axis=1))
-    parents.make_exact(kept.keys, kept.sums, significant[:, list(iterations.ranked)], iterations)
+    parents.make_exact(kept.keys, kept.sums, significant, iterations)
     called = _Called(config, prepared, kept, levels, q, significant, parents)
     metrics = [_metric_result(number, called) for number in range(len(config.metric))]
     shown_in = np.sum([says_more(one.label) for one in metrics], axis=0)

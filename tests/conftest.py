@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import signal
 import time
@@ -45,6 +46,12 @@ def signals() -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def columns() -> None:
+    """Let what is printed be as wide as in a pipe: pytest-xdist has its workers think of 80 columns."""
+    os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(scope="session")

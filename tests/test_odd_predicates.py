@@ -45,6 +45,7 @@ def test_an_empty_interval_is_an_error(
     search = ["search", f"--data={data}", *ROLES, f"--output={tmp_path}/found"]
     said = refused([*search, "--explain=x in [2, 1)"], capsys, folder=tmp_path)
     assert "'x in [2, 1)' holds no value" in said
+    assert run([*search, "--quiet"]) == 0
     define = ["define", f"--changelist={tmp_path}/found", "--name=none", "--where=x in [2, 2)"]
     said = refused(define, capsys, folder=tmp_path)
     assert said == (

@@ -632,7 +632,11 @@ def test_a_file_that_describes_the_run(bench: Any, capsys: pytest.CaptureFixture
     # The document of a run repeats it, at no cost.
     again = found.folder / "again"
     before = found.folder / "out-2026-11-20" / "changelist.json"
-    assert run(["run", str(before), f"--output={again}", "--quiet"]) == 0
+    command = ["run", str(before), f"--output={again}", "--quiet"]
+    # Where answers are bought is for the user to say, not for a document.
+    assert run(command) == 2
+    assert f"confirm it by --api {found.folder}/api.yaml" in capsys.readouterr().err
+    assert run([*command, f"--api={found.folder}/api.yaml"]) == 0
     assert undated(found.document("again")) == undated(document)
     assert len(found.api.charged) == 60
 

@@ -412,8 +412,9 @@ def test_classes_of_numbers(refuse: Refuse, data: Path, tmp_path_factory: Any) -
     )
     message = refuse(label="many", prediction="guess", metric="f1_macro", **options)
     assert message.startswith("label 'many' and the predictions have ")
-    assert "6,400 cells a slice, more than 4,096" in message
-    assert message.endswith("use a metric of one class, with --positive-class")
+    assert "80 classes" in message
+    assert "for at most 64 classes" in message
+    assert message.endswith("use accuracy, or a metric of one class with --positive-class")
     message = refuse(label="digit", prediction="read", metric="recall", positive_class=7, **options)
     assert message == "--positive-class 7 is no value of label 'digit': labels are 0, 1, 2"
 
