@@ -30,10 +30,10 @@ REASONS: tuple[str, ...] = (
     "all examples have the same outcome",
     "the two models never differ on the slice",
     "too many undefined replicates",
-    "the replicates do not vary",
+    "nothing varies, so that there is no standard error",
     "the denominator is empty",
     f"fewer than {LEAST_DENOMINATOR} examples in the denominator",
-    "too skewed for so few examples",
+    "too skewed, or weighted too unequally, for so few examples",
     "fewer than 30 groups",
     "far from significant by the first, quick test, so it was not resampled",
     "fewer examples than the metric needs",
@@ -71,6 +71,7 @@ METHODS: tuple[str, ...] = (
     "permutation of examples, Pearson III tail",
     "AutoSlicer's t",
     "bootstrap of groups, t",
+    "exchange of the two models",
 )
 (
     HYPERGEOMETRIC,
@@ -87,6 +88,7 @@ METHODS: tuple[str, ...] = (
     PERMUTATION,
     PAPER,
     BOOTSTRAP_GROUPS,
+    EXCHANGE,
 ) = range(1, len(METHODS))
 
 

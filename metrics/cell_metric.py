@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 # A variance of less is what rounding leaves of none, for any number of examples.
 _ROUNDING = 1e-25
+_ROUNDED_GRADIENT = 1e-9
 
 
 class CellMetric(base.Metric):
@@ -114,24 +115,30 @@ class CellMetric(base.Metric):
         reasons = self.untestable(counts, counts[:0].sum(axis=0), space)
         cells = counts.astype(np.float64)
         change = self.of_cells(cells, space) - self.of_cells(cells, space, old=True)
-        new, old = self.gradient(cells, space), self.gradient(cells, space, old=True)
-        varies = ((new != old) & (counts > 0)).any(axis=1)
-        reasons[~varies & (reasons == 0)] = base.UNCHANGED
+        differs = (counts[:, tells_models_apart(space)] > 0).any(axis=1)
+        reasons[~differs & (reasons == 0)] = base.UNCHANGED
         p = np.ones(len(counts))
         ready = reasons == 0
-        # A class that a model never predicts on the slice has no gradient at the counts, but has
-        # one with half an example more in each cell; that one alone is too liberal in rare classes.
+        # A class that a model never predicts on the slice has no gradient at the counts, nor have two
+        # models of which each is wholly right or wrong there. With half an example more in each cell
+        # there is one; that one alone is too liberal in rare classes.
+        p[ready] = np.nan
         for added in (0.0, delta_method.PSEUDO_COUNT):
             at = cells[ready] + added * occurring
-            found = delta_method.paired_p_value(
-                change[ready],
-                self.gradient(at, space)[:, occurring],
-                self.gradient(at, space, old=True)[:, occurring],
-                counts[ready][:, occurring],
-                tail,
+            new, old = (
+                self.gradient(at, space, old=of_old)[:, occurring] for of_old in (False, True)
             )
-            p[ready] = found if added == 0 else np.maximum(p[ready], found)
-        return base.Tested.by(base.DELTA_METHOD, p, reasons)
+            found = delta_method.paired_p_value(
+                change[ready], new, old, counts[ready][:, occurring], tail
+            )
+            # A gradient is of the order of 1/n: less is what rounding leaves of none.
+            apart = np.abs(new - old) * cells[ready].sum(axis=1, keepdims=True) > _ROUNDED_GRADIENT
+            has_variance = (apart & (cells[ready][:, occurring] > 0)).any(axis=1)
+            p[ready] = np.fmax(p[ready], np.where(has_variance, found, np.nan))
+        method = np.where(np.isnan(p), base.EXCHANGE, base.DELTA_METHOD).astype(np.int8)
+        p = np.where(np.isnan(p), exchange_p_value(counts, change, space, tail), p)
+        reasons[np.isnan(p)] = base.NO_VARIANCE
+        return base.Tested.by(method, np.nan_to_num(p, nan=1.0), reasons)
 
     def _test_weighted(self, sums: Sums, totals: Sums, space: StatisticSpace, tail: Tail) -> Tested:
         """Linearised t of the delta at Kish's effective number of examples.
@@ -144,10 +151,16 @@ class CellMetric(base.Metric):
         variance = self.delta_variance(sums, totals, space)
         if space.comparison == "overall":
             variance = np.maximum(variance, self._null_variance(sums, totals, space))
+            rest = totals[None, : space.columns] - sums
+            reasons[(reasons == 0) & ~(space.weights(rest).sum(axis=1) > 0)] = base.WHOLE
+            # One heavy example is most of what is outside: its residual is near 0 whatever it is, so
+            # that nothing tells how far the rest may be off.
+            few = self.effective_n(rest, space) < base.LEAST_DENOMINATOR
+            reasons[(reasons == 0) & few] = base.TOO_SKEWED
         reasons[(reasons == 0) & np.isnan(delta)] = base.UNDEFINED
-        reasons[(reasons == 0) & ~(variance > _ROUNDING)] = (
-            base.UNCHANGED if space.comparison == "baseline" else base.CONSTANT
-        )
+        constant = (reasons == 0) & ~(variance > _ROUNDING)
+        same = base.UNCHANGED if space.comparison == "baseline" else base.CONSTANT
+        reasons[constant] = np.where(delta[constant] == 0, same, base.NO_VARIANCE)
         p = delta_method.wald_p_value(
             np.where(reasons == 0, delta, 0.0),
             np.where(reasons == 0, variance, 1.0),
@@ -309,6 +322,54 @@ class CellMetric(base.Metric):
             if space.weighted:
                 named[f"{prefix} examples"] = float(space.sizes(some))
         return named
+
+
+def exchange_p_value(counts: Sums, change: Floats, space: StatisticSpace, tail: Tail) -> Floats:
+    """Return the p-value of a change that is all one way, by exchange of the two models.
+
+    If the models are alike, either could have made any prediction: of the 2^d ways to exchange them on
+    the d examples on which one is right and the other wrong, none is as extreme as that in which the
+    same one is always right. It is McNemar's (1947) exact test where one discordant count is 0.
+
+    Parameters
+    ----------
+    counts : int64 [slices, cells]
+    change : float64 [slices] of the metric, which is to grow with every wrong prediction made right
+    tail : of the change
+
+    Returns
+    -------
+    float64 [slices]
+        NaN where neither model is always the right one on the examples that tell them apart.
+    """
+    right, was_right = (_is_right(space, old=old) for old in (False, True))
+    gained = counts[:, right & ~was_right].sum(axis=1)
+    lost = counts[:, was_right & ~right].sum(axis=1)
+    different = counts[:, tells_models_apart(space)].sum(axis=1)
+    one_way = (np.minimum(gained, lost) == 0) & (gained + lost == different) & (change != 0)
+    smallest = np.exp2(-different.astype(np.float64))
+    side = "lower" if tail == "lower" else "upper"
+    p = np.where((change < 0) == (side == "lower"), smallest, 1.0)
+    if tail == "both":
+        p = np.minimum(2.0 * smallest, 1.0)
+    return np.where(one_way & np.isfinite(change), p, np.nan)
+
+
+def _is_right(space: StatisticSpace, *, old: bool) -> NDArray[np.bool_]:
+    """Return in which cells [cells] a model's prediction is the label."""
+    if ("predicted", old) in space.axes:
+        return np.asarray(space.holds("positive") == space.holds("predicted", old=old))
+    if ("predicted_class", old) in space.axes:
+        classes = space.code("label_class"), space.code("predicted_class", old=old)
+        return np.asarray(classes[0] == classes[1])
+    return np.zeros(space.cells, bool)
+
+
+def tells_models_apart(space: StatisticSpace) -> NDArray[np.bool_]:
+    """Return the cells [cells] of examples on which the two models differ."""
+    both = [axis for axis, old in space.axes if old and (axis, False) in space.axes]
+    differ = [space.code(axis) != space.code(axis, old=True) for axis in both]
+    return np.any(differ, axis=0) if differ else np.zeros(space.cells, bool)
 
 
 def cell_name(space: StatisticSpace, cell: int) -> str:

@@ -59,6 +59,8 @@ def verdict(document: SearchChangeList, fail_on: str | None) -> Verdict:
     if worse:
         return Verdict(FAILED, tuple(worse))
     blind = tuple(
-        f"no slice could be tested for {one.metric}: {one.blind}" for one in metrics if one.blind
+        f"no slice could be tested for {one.metric}: {one.blind}"
+        for one in metrics
+        if one.blind is not None
     )
     return Verdict(BLIND, blind) if blind else Verdict(PASSED)

@@ -141,7 +141,7 @@ def _metric_tests(
     return doc.MetricTests(
         metric=measured.name,
         test=_tests_used(config, results.tally.methods[number]),
-        tested=0 if blind else int(reasons.sum()) - sum(untested.values()),
+        tested=0 if blind is not None else int(reasons.sum()) - sum(untested.values()),
         untested=untested,
         blind=blind,
         significant=int(np.count_nonzero(measured.significant)),
@@ -177,7 +177,10 @@ def _blind(
     certain = np.isin(measured.reason, (CONSTANT, UNCHANGED, NO_VARIANCE)) & (measured.delta == 0)
     if certain.any():
         return None
-    return "; ".join(f"{_slices(count)}: {reason}" for reason, count in untested.items())
+    # An answer that is none: the value differs from the reference.
+    answers = {REASONS[code]: int(reasons[code]) for code in _ANSWERS if reasons[code]}
+    every = {**untested, **answers}
+    return "; ".join(f"{_slices(count)}: {reason}" for reason, count in every.items())
 
 
 def _slices(count: int) -> str:

@@ -331,7 +331,7 @@ def test_p_values_of_paired_means_are_halls(baseline: Found, adult: pd.DataFrame
             change = new[row.metric] - old[row.metric]
             expected = hall_paired(change[held], change)
             if expected is None:
-                assert row.reason == "too skewed for so few examples"
+                assert row.reason == "too skewed, or weighted too unequally, for so few examples"
                 continue
             assert row.p_value == pytest.approx(expected, rel=1e-6, abs=1e-300), row.slice
             assert row.test == "Hall's paired t"
