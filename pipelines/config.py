@@ -89,6 +89,11 @@ class SearchConfig(RunConfig):
         return self.model_copy(update={"domains": self.since})
 
     @property
+    def domains_option(self) -> str:
+        """The option that named the file of domains."""
+        return "--since" if self.domains == self.since else "--domains"
+
+    @property
     def files_read(self) -> tuple[str, ...]:
         """The files that decide what is found, besides the data."""
         return (*super().files_read, *filter(None, [self.domains]))

@@ -51,6 +51,8 @@ def delimiter_character(text: str) -> str:
     >>> delimiter_character("tab")
     '\t'
     """
+    if not text:
+        raise InputError("--delimiter is empty; give one character, such as ';' or tab")
     character = "\t" if text.casefold() in ("tab", "\\t") else text
     if len(character) != 1:
         raise InputError(
@@ -95,6 +97,9 @@ class DataConfig(BaseModel):
     @field_validator("*")
     @classmethod
     def _not_empty(cls, value: Any, info: Any) -> Any:
+        # A delimiter is no name: its own check follows.
+        if info.field_name == "delimiter":
+            return value
         if value == "" or (isinstance(value, tuple) and "" in value):
             raise InputError(
                 f"{flag(info.field_name)} holds an empty name; give one or leave it out"

@@ -33,6 +33,7 @@ class _Column:
     now: Domain
     examples: int
     smallest: int
+    option: str
 
     def parts(self) -> Iterator[str]:
         """Yield what is new, the most telling first."""
@@ -60,7 +61,10 @@ class _Column:
             if seen.other >= self.smallest and not (before is not None and before.other):
                 yield f"{self._share(seen.other)} {what}, none in {self.uri}"
         else:
-            yield from self._grown(seen.other, other, what)
+            grown = [*self._grown(seen.other, other, what)]
+            yield from grown
+            if grown and self._is_most(seen.other):
+                yield self._remedy("--top-values")
         yield from self._grown(seen.missing, self.then.missing, "missing")
         if before is not None:
             for count, end, side in (
@@ -70,6 +74,8 @@ class _Column:
                 # As many examples beyond the extremes of as many others: half of the nights have one.
                 if count is not None and self._is_surely_more(count, 0):
                     yield f"{self._share(count)} {side} {shown(end)}, none in {self.uri}"
+                    if self._is_most(count):
+                        yield self._remedy("--bins")
 
     def _named(self, new: Sequence[NewValue], where: str) -> str:
         values = "value" if len(new) == 1 else "values"
@@ -97,6 +103,15 @@ class _Column:
             before = _percent(then / self.then.examples)
             yield f"{self._share(now)} {what}, {before} in {self.uri}"
 
+    def _is_most(self, count: int) -> bool:
+        """Return whether more than half of the examples with a value are so many."""
+        missing = self.now.seen.missing if self.now.seen is not None else 0
+        return 2 * count > self.examples - missing
+
+    def _remedy(self, chosen: str) -> str:
+        instead = " instead of --domains" if self.option == "--domains" else ""
+        return f"that is one slice, so cut the column anew with {chosen}{instead}"
+
     def _is_surely_more(self, now: int, then: int) -> bool:
         p = float(p_more_frequent(now, self.examples, then, self.then.examples))
         return now >= self.smallest and p <= _SURELY
@@ -121,7 +136,8 @@ def drift_lines(
 
     Only where it is material: a value, missing values or a column that are new and make up a slice
     large enough to be tested; a share of *other* or *missing* that grew by half, and more than chance
-    explains; more values beyond the earlier run's smallest or largest than chance explains.
+    explains; more values beyond the earlier run's smallest or largest than chance explains. The line
+    names the remedy where more than half of the values are *other*, or beyond one end.
 
     Parameters
     ----------
@@ -134,7 +150,7 @@ def drift_lines(
     for domain in domains:
         if domain.name in given.domains:
             then = given.domains[domain.name]
-            parts = [*_Column(given.uri, then, domain, examples, smallest).parts()]
+            parts = [*_Column(given.uri, then, domain, examples, smallest, given.option).parts()]
             if parts:
                 lines.append(f"{domain.name}: {'; '.join(parts)}.")
         elif domain.name in given.learned:

@@ -228,7 +228,7 @@ def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = Fals
     features = choose_features(config, known.source, looked.outcome)
     learned = features
     if config.domains:
-        given = given_domains(config.domains, known.source, features)
+        given = given_domains(config.domains, known.source, features, config.domains_option)
         # What is new in this data is not known before it is read.
         columns = {name: shape_of_domain(one.domain) for name, one in given.domains.items()}
         columns |= column_shapes(

@@ -63,6 +63,7 @@ class GivenDomains:
     left_out : columns that are no features, and why
     reasons : why the earlier run left a column out, by its name
     top_values : how many values of a column the earlier run named at most; None if unknown
+    option : that named the document: ``--domains`` or ``--since``
     """
 
     uri: str
@@ -72,6 +73,7 @@ class GivenDomains:
     left_out: tuple[LeftOut, ...]
     reasons: dict[str, str]
     top_values: int | None
+    option: str = "--domains"
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -79,11 +81,20 @@ class GivenDomains:
         return (*self.domains, *self.learned)
 
 
-def given_domains(path: str, source: Source, features: Sequence[str]) -> GivenDomains:
+def given_domains(
+    path: str, source: Source, features: Sequence[str], option: str = "--domains"
+) -> GivenDomains:
     """Return the domains of an earlier run's ChangeList, for the same features of this data.
 
     A feature without a domain there is learned from this data if the earlier run would have searched
     it: it was not in that data, or nothing was in it to slice by. Otherwise it is left out.
+
+    Parameters
+    ----------
+    path : of the ChangeList
+    source : this data
+    features : its columns to slice by
+    option : that names the file, for errors
 
     Raises
     ------
@@ -91,15 +102,15 @@ def given_domains(path: str, source: Source, features: Sequence[str]) -> GivenDo
         The file is no ChangeList, its domains are none that a run writes, or a column can't be
         held against those of its name.
     """
-    document = read_search(path, "--domains", with_slices=False)
+    document = read_search(path, option, with_slices=False)
     known: dict[str, Domain] = {}
     for shape in document.dataset.domains:
         if shape.name in known:
-            raise InputError(f"--domains {path}: two domains are named {shape.name!r}; keep one")
+            raise InputError(f"{option} {path}: two domains are named {shape.name!r}; keep one")
         try:
             known[shape.name] = checked_domain(shape)
         except InputError as error:
-            raise InputError(f"--domains {path}: domain of {shape.name!r}: {error}") from error
+            raise InputError(f"{option} {path}: domain of {shape.name!r}: {error}") from error
     domains: dict[str, FrozenDomain] = {}
     learned = []
     left_out = [
@@ -115,7 +126,7 @@ def given_domains(path: str, source: Source, features: Sequence[str]) -> GivenDo
             else:
                 left_out.append(LeftOut(name, f"it has no domain in {path}"))
             continue
-        given = _held_against(domain, source.schema.field(name).type, path)
+        given = _held_against(domain, source.schema.field(name).type, f"{option} {path}")
         domains[name] = FrozenDomain(given, max(1, document.dataset.n))
     return GivenDomains(
         path,
@@ -125,6 +136,7 @@ def given_domains(path: str, source: Source, features: Sequence[str]) -> GivenDo
         tuple(left_out),
         {one.name: one.reason for one in document.dataset.left_out},
         _values_named(document),
+        option,
     )
 
 
@@ -148,7 +160,7 @@ def _was_wanted(document: doc.SearchChangeList, name: str) -> bool:
     )
 
 
-def _held_against(domain: Domain, kind: pa.DataType, path: str) -> Domain:
+def _held_against(domain: Domain, kind: pa.DataType, where: str) -> Domain:
     """Return a domain with the type in which a column of this data is compared with it."""
     name = domain.name
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -159,7 +171,7 @@ def _held_against(domain: Domain, kind: pa.DataType, path: str) -> Domain:
         was = f"list<{domain.data_type}>" if domain.kind == "list" else domain.data_type
         now = f"list<{kind}>" if is_list else kind
         raise InputError(
-            f"--domains {path}: column {name!r} was {was} and is {now} now; cast it, or leave "
+            f"{where}: column {name!r} was {was} and is {now} now; cast it, or leave "
             "it out with --exclude-features"
         )
     given = replace(domain, data_type=str(common))
@@ -167,7 +179,7 @@ def _held_against(domain: Domain, kind: pa.DataType, path: str) -> Domain:
         # Values that do not fit are found here, where the file is known.
         given.encode(pa.nulls(0, kind))
     except InputError as error:
-        raise InputError(f"--domains {path}: column {name!r}: {error}") from error
+        raise InputError(f"{where}: column {name!r}: {error}") from error
     return given
 
 
@@ -187,8 +199,9 @@ def checked_domain(shape: doc.Domain) -> Domain:
     column = pa.list_(kind) if shape.kind == "list" else kind
     # A numeric column of few integers is numeric where another run saw more.
     is_right = shape.kind == "list" or (shape.kind == "categorical") == is_categorical(kind, 0, 1)
-    is_right |= pa.types.is_integer(kind) or _is_of_integers(shape, kind)
-    if unsupported(column) or not is_right:
+    is_right |= pa.types.is_integer(kind)
+    is_right &= not unsupported(column)
+    if not (is_right or _is_of_integers(shape, kind)):
         raise InputError(f"a column of {column} has no {shape.kind} domain")
     singletons = tuple(Singleton(one.field, one.op, one.value) for one in shape.singletons)
     if not singletons:
@@ -220,9 +233,11 @@ def checked_domain(shape: doc.Domain) -> Domain:
 
 def _is_of_integers(shape: doc.Domain, kind: pa.DataType) -> bool:
     """Return whether a domain is of integers that a later run had as doubles, some being missing."""
-    values = [one.value for one in shape.singletons if one.op == "=="]
-    is_categorical = shape.kind == "categorical" and pa.types.is_floating(kind)
-    return is_categorical and bool(values) and all(isinstance(one, int) for one in values)
+    if shape.kind == "numeric" or not pa.types.is_floating(kind):
+        return False
+    op = "contains" if shape.kind == "list" else "=="
+    values = [one.value for one in shape.singletons if one.op == op]
+    return bool(values) and all(isinstance(one, int) for one in values)
 
 
 def _seen(shape: doc.Domain, kind: pa.DataType) -> Seen | None:

@@ -404,7 +404,11 @@ def learn(
     engine: Engine,
 ) -> Learned:
     """Return the domains of the features: learned, or those of another run with what is new."""
-    given = given_domains(config.domains, source, features) if config.domains else None
+    given = (
+        given_domains(config.domains, source, features, config.domains_option)
+        if config.domains
+        else None
+    )
     if given is not None:
         features = given.features
     options = domain_options(config, given)

@@ -107,7 +107,7 @@ def test_dry_run_reads_such_data(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "--delimiter '' has 0 characters; give a single one, such as ';', or tab"),
+        ("", "--delimiter is empty; give one character, such as ';' or tab"),
         (";;", "--delimiter ';;' has 2 characters; give a single one, such as ';', or tab"),
         ("semicolon", "--delimiter 'semicolon' has 9 characters"),
         ('"', "--delimiter '\"' can't stand between values"),
@@ -135,6 +135,8 @@ def test_errors_name_the_remedy(
         message = said(f"{tmp_path}/plain.csv")
         assert "unknown column 'label'" in message
         assert f"are values separated by {shown}? give --delimiter {shown}" in message
+    empty = "--delimiter is empty; give one character, such as ';' or tab"
+    assert said(f"{folder}/comma.csv", "--delimiter=") == empty
     assert "--delimiter ';;' has 2 characters" in said(f"{folder}/comma.csv", "--delimiter=;;")
     frame.to_parquet(tmp_path / "data.parquet")
     message = said(f"{tmp_path}/data.parquet", "--delimiter=;")

@@ -60,3 +60,40 @@ def test_a_share_is_noted_where_it_grew_by_half_and_surely() -> None:
     assert noted(Seen(60, 0, 0), 1000) == ()
     # Too few to be tested.
     assert noted(Seen(19, 0, 0), 100) == ()
+
+
+AMONG = "that is one slice, so cut the column anew with --top-values"
+
+
+@pytest.mark.parametrize(("other", "is_most"), [(500_000, False), (500_001, True)])
+def test_others_that_are_most_values(other: int, is_most: bool) -> None:
+    line = "x: 50.0% have other values, 0.10% in DOC"
+    remedy = f"; {AMONG} instead of --domains" if is_most else ""
+    assert noted(Seen(0, other, 500)) == (f"{line}{remedy}.",)
+    # Missing values are no others.
+    (said,) = noted(Seen(40_000, other - 20_000, 500))
+    assert (AMONG in said) == is_most
+    assert (AMONG in noted(Seen(40_000, other - 20_001, 500))[0]) is False
+
+
+@pytest.mark.parametrize("option", ["--domains", "--since"])
+@pytest.mark.parametrize("side", ["below", "above"])
+def test_values_beyond_an_end_that_are_most(option: str, side: str) -> None:
+    singletons = (Singleton("x", "<", 0), Singleton("x", ">=", 0))
+    then = Domain("x", "numeric", "double", singletons, seen=Seen(0, low=-5, high=7))
+    frozen = {"x": FrozenDomain(then, 1000)}
+    given = GivenDomains("DOC", 1000, frozen, (), (), {}, None, option)
+    end = {"below": -5, "above": 7}[side]
+    instead = " instead of --domains" if option == "--domains" else ""
+    remedy = f"; that is one slice, so cut the column anew with --bins{instead}"
+    for count, said in ((400, ""), (401, remedy)):
+        seen = replace(Seen(200, below=0, above=0), **{side: count})
+        line = f"x: 20.0% missing, none in DOC; 40.{count - 400}% {side} {end}, none in DOC{said}."
+        assert drift_lines(given, [replace(then, seen=seen)], 1000, 20) == (line,)
+
+
+def test_others_that_were_most_values_before_are_no_news() -> None:
+    singletons = (Singleton("x", "==", "a"), Singleton("x", "not_in", ["a"]))
+    then = Domain("x", "categorical", "string", singletons, seen=Seen(0, 800, 5))
+    given = GivenDomains("DOC", 1000, {"x": FrozenDomain(then, 1000)}, (), (), {}, None)
+    assert drift_lines(given, [replace(then, seen=Seen(0, 900, 5))], 1000, 20) == ()

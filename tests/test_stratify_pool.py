@@ -250,3 +250,31 @@ def test_a_class_that_was_not_there_before_is_told() -> None:
     columns = PoolColumns("y", None, None, None, None, (), None, "string")
     with pytest.raises(InputError, match=r"'y' of pool\.csv changed while it was read"):
         stratify_chunk(chunk_of(y=["a", "b"]), plan_of(columns, ("a",)), PoolCounts())
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int64(), 2**53 + 1),
+        (pa.int64(), -(2**53) - 1),
+        (pa.int64(), -(2**63)),
+        (pa.uint64(), 2**64 - 1),
+    ],
+)
+@pytest.mark.parametrize("missing", [None, 5])
+def test_integers_that_float64_rounds_are_no_difficulty(
+    kind: pa.DataType, value: int, missing: int | None
+) -> None:
+    for last, is_wrong in ((2**53, False), (value, True)):
+        chunk = chunk_of(x=pa.chunked_array([pa.array([missing, 2**53, last], kind)]))
+        if not is_wrong:
+            known = difficulties(chunk.table.column("x"), "x", chunk).tolist()
+            assert known[1:] == [2.0**53, 2.0**53]
+            assert np.isnan(known[0]) == (missing is None)
+            continue
+        with pytest.raises(InputError) as caught:
+            difficulties(chunk.table.column("x"), "x", chunk)
+        said = (
+            f"column 'x' holds {value} in row 103 of pool.csv, but integers beyond 2^53 lose digits"
+        )
+        assert str(caught.value).startswith(said)

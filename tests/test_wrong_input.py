@@ -319,6 +319,30 @@ def test_the_adult_test_file_as_published(folder: Path, refuse: Refuse) -> None:
     )
 
 
+SCORED = {"prediction": None, "score": "big", "positive_class": "yes"}
+BEYOND: dict[str, dict[str, Any]] = {
+    "score": {**SCORED, "metric": "auc"},
+    "threshold": SCORED,
+    "mean": {"label": None, "prediction": None, "metric": "mean:big"},
+    "weight": {"weight": "big"},
+    "loss": {"label": None, "prediction": None, "loss": "big"},
+    "number": {"label": "one", "prediction": "big", "metric": "mse"},
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_integers_that_float64_rounds(folder: Path, refuse: Refuse, name: str) -> None:
+    frame = examples()
+    frame["big"] = 2**53
+    frame.loc[237, "big"] = 2**60 + 1
+    frame.to_parquet(folder / "big.parquet", row_group_size=100)
+    assert refuse(data="big.parquet", **BEYOND[name]) == (
+        "column 'big' holds 1152921504606846977 in row 238 of DIR/big.parquet, but integers beyond "
+        "2^53 lose digits as numbers; subtract a constant, or write the column as double"
+    )
+    assert not (folder / "out" / "_work").exists()
+
+
 @pytest.mark.parametrize("column", ["label", "pred", "score"])
 def test_missing_values_of_roles(folder: Path, refuse: Refuse, column: str) -> None:
     frame = examples()

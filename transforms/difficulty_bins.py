@@ -49,6 +49,10 @@ def difficulties(column: pa.ChunkedArray, name: str, chunk: Chunk) -> NDArray[np
     missing = missing_mask(array)
     if missing is None:
         values = numbers(array, name, chunk, "a difficulty")
+    elif pa.types.is_integer(array.type):
+        # Filled, not filtered: an error names the row.
+        filled = numbers(array.fill_null(0), name, chunk, "a difficulty")
+        values = np.where(missing, np.nan, filled)
     else:
         values[~missing] = numbers(array.filter(pa.array(~missing)), name, chunk, "a difficulty")
     infinite = np.isinf(values)

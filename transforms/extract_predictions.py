@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MOST_CLASSES = 1000
 # The third power of a larger value may be no float64.
 _LARGEST = 1e75
+# A float64 holds all integers up to here.
+_LARGEST_INTEGER = np.uint64(2**53)
 
 Side = Literal["prediction", "baseline"]
 
@@ -163,7 +165,7 @@ def numbers(column: pa.ChunkedArray, name: str, chunk: Chunk, what: str) -> NDAr
     Raises
     ------
     InputError
-        A number is missing, or the column is not numeric.
+        A number is missing, an integer is beyond 2^53, or the column is not numeric.
     """
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     kind = _plain(array.type)
@@ -178,8 +180,23 @@ def numbers(column: pa.ChunkedArray, name: str, chunk: Chunk, what: str) -> NDAr
             "another metric"
         )
     _refuse_missing(array, name, chunk)
-    values: NDArray[np.float64] = array.cast(kind).cast(pa.float64()).to_numpy()
+    array = array.cast(kind)
+    try:
+        values: NDArray[np.float64] = array.cast(pa.float64()).to_numpy()
+    except pa.ArrowInvalid as error:
+        raise InputError(_rounded(array.to_numpy(), name, chunk)) from error
     return values
+
+
+def _rounded(integers: NDArray[np.integer[Any]], name: str, chunk: Chunk) -> str:
+    """Return an error about integers that a float64 may round, so that different ones tie."""
+    # As uint64 the size of the smallest int64 is right, too.
+    at = int(np.argmax(np.abs(integers).view(np.uint64) > _LARGEST_INTEGER))
+    return (
+        f"column {name!r} holds {integers[at]} in row {chunk.origin_row + at + 1:,} of {chunk.origin}, "
+        "but integers beyond 2^53 lose digits as numbers; subtract a constant, or write the column as "
+        "double"
+    )
 
 
 def model_column(side: Side, *, score: bool = False) -> str:
