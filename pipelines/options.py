@@ -15,7 +15,10 @@ Data = Annotated[
 ]
 Output = Annotated[str, typer.Option(help="Folder for changelist.json and slices.parquet.")]
 Label = Annotated[
-    str | None, typer.Option(help="Column of the true classes; left out only with --loss.")
+    str | None,
+    typer.Option(
+        help="Column of the true class or value. Not needed with --loss, nor for mean:COLUMN."
+    ),
 ]
 LabelOfCheck = Annotated[
     str | None,
@@ -27,8 +30,8 @@ Prediction = Annotated[
 Score = Annotated[
     str | None,
     typer.Option(
-        help="Column with the probability of --positive-class. Beside --prediction it is only "
-        "kept out of the features."
+        help="Column with the probability of --positive-class. Beside --prediction, which gives the "
+        "classes, it is used by auc, log_loss and brier only."
     ),
 ]
 Model = Annotated[
@@ -418,8 +421,8 @@ SinceIfExists = Annotated[
 FailOn = Annotated[
     str | None,
     typer.Option(
-        help="worse: exit with 1 if any metric is significantly worse on a slice, or since the earlier "
-        "run over all examples; with 2 if nothing could be tested."
+        help="worse: exit with 1 if any metric is significantly worse on a slice or, with --since, over "
+        "all examples; with 2 if some metric could not be tested on any slice."
     ),
 ]
 Explain = Annotated[
@@ -457,7 +460,12 @@ Template = Annotated[
 ]
 MemoryBudget = Annotated[str, typer.Option(help="Memory that a worker may use for tables.")]
 ChunkRows = Annotated[int, typer.Option(help="Most examples that are read at a time.")]
-RunnerConfig = Annotated[str, typer.Option(help="Engine: direct, direct_multi, or a YAML file.")]
+RunnerConfig = Annotated[
+    str,
+    typer.Option(
+        help="Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file."
+    ),
+]
 RunnerOption = Annotated[
     list[str] | None,
     typer.Option(metavar="<key=value>", help="Option of the engine. Repeatable."),

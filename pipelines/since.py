@@ -159,8 +159,9 @@ def _summary(
             called = called if change.significant else "no significant change"
         parts.append(
             f"{own.title} {shown(own, one.then.value)} → {shown(own, one.now.value)} ({called}); "
-            f"slices: {count.new:,} new, {count.gone:,} gone, {count.worse:,} worse, "
-            f"{count.better:,} better; {count.compared:,} slices compared."
+            f"slices: {count.new:,} new, {count.gone:,} gone; delta {count.worse:,} worse, "
+            f"{count.better:,} better; value {count.value_worse:,} worse, {count.value_better:,} better; "
+            f"{count.compared:,} slices compared."
         )
     return f"Since {date}: {' '.join(parts)}"
 

@@ -426,6 +426,9 @@ def since_lines(document: SearchChangeList) -> list[str]:
             if not what:
                 break
             lines.append(_since_line(one, what, f"{metric}: " if named else ""))
+        more = sum(bool(_what_changed(one)) for one in changed[most:])
+        if more:
+            lines.append(f"  and {more:,} more in changelist.json")
     return [*lines, *since.warnings, ""]
 
 

@@ -96,7 +96,7 @@ def test_what_is_new(first: Found, second: Found) -> None:
     assert worst["name"] == "occupation = Sales & relationship = Husband"
     assert (worst["status"], worst["direction"], worst["significant"]) == ("new", "degraded", True)
     assert since["summary"].startswith("Since 20")
-    assert f"{len(new)} new, 0 gone, {since['worse']} worse" in since["summary"]
+    assert f"{len(new)} new, 0 gone; delta {since['worse']} worse" in since["summary"]
     assert since["changelist_id"] == first.document["changelist_id"]
 
 

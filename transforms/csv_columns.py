@@ -180,7 +180,7 @@ def _remember(lines: Iterable[str], consumed: list[str]) -> Iterator[str]:
 
 def _require_names(path: str, names: Sequence[str]) -> None:
     where = f"{path}: the header"
-    remedy = "rename it, or name all columns with --column-names (with --skip-rows 1)"
+    remedy = "rename it, or name all columns with --column-names (and --skip-rows 1 to leave this line out)"
     seen: set[str] = set()
     for place, name in enumerate(names, 1):
         if not name.strip():
