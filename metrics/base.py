@@ -38,6 +38,7 @@ REASONS: tuple[str, ...] = (
     "far from significant by the first, quick test, so it was not resampled",
     "fewer examples than the metric needs",
     "no examples satisfy it",
+    "the models differ, without variation that this test could go by",
 )
 (
     WHOLE,
@@ -52,6 +53,7 @@ REASONS: tuple[str, ...] = (
     NOT_RESAMPLED,
     SMALL_SLICE,
     NO_EXAMPLES,
+    UNVARYING,
 ) = range(1, len(REASONS))
 
 # What `Tested.methods` counts: the test that gave a slice its p-value.
@@ -71,6 +73,7 @@ METHODS: tuple[str, ...] = (
     "permutation of examples, Pearson III tail",
     "AutoSlicer's t",
     "bootstrap of groups, t",
+    "exact sign flips, constant change",
 )
 (
     HYPERGEOMETRIC,
@@ -87,6 +90,7 @@ METHODS: tuple[str, ...] = (
     PERMUTATION,
     PAPER,
     BOOTSTRAP_GROUPS,
+    SIGN_FLIP,
 ) = range(1, len(METHODS))
 
 
