@@ -38,6 +38,7 @@ REASONS: tuple[str, ...] = (
     "far from significant by the first, quick test, so it was not resampled",
     "fewer examples than the metric needs",
     "no examples satisfy it",
+    "the models differ, without variation that this test could go by",
 )
 (
     WHOLE,
@@ -52,6 +53,7 @@ REASONS: tuple[str, ...] = (
     NOT_RESAMPLED,
     SMALL_SLICE,
     NO_EXAMPLES,
+    UNVARYING,
 ) = range(1, len(REASONS))
 
 # What `Tested.methods` counts: the test that gave a slice its p-value.
@@ -72,6 +74,7 @@ METHODS: tuple[str, ...] = (
     "AutoSlicer's t",
     "bootstrap of groups, t",
     "exchange of the two models",
+    "exact sign flips, constant change",
 )
 (
     HYPERGEOMETRIC,
@@ -89,6 +92,7 @@ METHODS: tuple[str, ...] = (
     PAPER,
     BOOTSTRAP_GROUPS,
     EXCHANGE,
+    SIGN_FLIP,
 ) = range(1, len(METHODS))
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import gammaln
 
 from slicebeam.metrics import base, mean_intervals
-from slicebeam.metrics.significance import hall, pearson_iii, random_subset
+from slicebeam.metrics.significance import hall, pearson_iii, random_subset, sign_flip
 from slicebeam.metrics.significance.hall import Moments
 from slicebeam.metrics.statistic_space import Term
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.base import Alternative, Comparison, Tested
+    from slicebeam.metrics.base import Alternative, Comparison, Tail, Tested
     from slicebeam.metrics.statistic_space import Deviations, Source, StatisticSpace
 
     Floats = NDArray[np.float64]
@@ -175,13 +176,15 @@ class Mean(base.Metric):
     def test(
         self, sums: Sums, totals: Sums, space: StatisticSpace, alternative: Alternative
     ) -> Tested:
-        """Test by the law of random subsets; by Hall's paired t for two models.
+        """Test by the law of random subsets; by Hall's paired t, or sign flips, for two models.
 
         The null is that the slice is nothing special: a random subset of all examples. Of bimodal
         and skewed losses the power at .01 is above that of Hall's Welch t on either side (n = 20 to
         1,000, 8,000 draws), which is next to blind on the better side below n = 50. A slice of the
         same mean but 1.3 times the deviation is called in .02 to .06 (Hall's: .00 to .017); the
         larger p of both would hold there too, at less power than Hall's.
+
+        Changes that are all the same have no t: see `_of_two_models`.
 
         Raises
         ------
@@ -192,10 +195,7 @@ class Mean(base.Metric):
         reasons = self.untestable(sums, totals, space)
         ready = reasons == 0
         if space.comparison == "baseline":
-            changes = _defined(self.moments(sums, space, "change"), ready)
-            p, too_skewed = hall.paired(changes, tail, self.of_all(totals, space, "change"))
-            reasons[too_skewed & ready] = base.TOO_SKEWED
-            return base.Tested.by(base.HALL_PAIRED, p, reasons)
+            return self._of_two_models(sums, totals, space, tail, reasons)
         p = np.ones(len(sums))
         if ready.any():
             deviations = self._deviations(space)
@@ -204,6 +204,40 @@ class Mean(base.Metric):
                 space.sizes(sums[ready]), excess, deviations.population, tail
             )
         return base.Tested.by(base.RANDOM_SUBSET, p, reasons)
+
+    def _of_two_models(
+        self,
+        sums: Sums,
+        totals: Sums,
+        space: StatisticSpace,
+        tail: Tail,
+        reasons: NDArray[np.int8],
+    ) -> Tested:
+        """Test by Hall's paired t, and by sign flips where all changes of a slice are the same.
+
+        Where large changes the other way are rare among all examples, the slice may lack them by
+        chance, which sign flips know nothing of: there p is at least Hall's, whose variance is
+        raised by that of all examples, and Hall's refusal stands.
+        """
+        ready = reasons == 0
+        changes, everything = (
+            self.moments(sums, space, "change"),
+            self.of_all(totals, space, "change"),
+        )
+        constant = ready & ~(changes.variance > 0)
+        p, too_skewed = hall.paired(_defined(changes, ready), tail, everything)
+        refused = ready & too_skewed
+        method = np.full(len(sums), base.HALL_PAIRED, np.int8)
+        if constant.any():
+            one_way = changes.mean * everything.skewness >= 0
+            flipped = sign_flip.constant_p_value(changes.n, changes.mean, tail)
+            varies = hall.against_zero(changes, everything).error > 0
+            least = np.where(one_way | ~varies, 0.0, p)
+            p = np.where(constant, np.maximum(flipped, least), p)
+            refused &= ~(constant & one_way)
+            method[constant] = base.SIGN_FLIP
+        reasons[refused] = base.TOO_SKEWED
+        return base.Tested.by(method, p, reasons)
 
     def _deviations(self, space: StatisticSpace) -> Deviations:
         found = space.deviations_of(self.name)
@@ -220,14 +254,33 @@ class Mean(base.Metric):
         """See `Metric.untestable`."""
         if space.comparison == "baseline":
             changes = self.moments(sums, space, "change")
-            constant = np.where(changes.mean == 0, base.UNCHANGED, base.CONSTANT)
+            coarse = ~self._is_surely_constant(changes, sums, space)
+            constant = np.where(coarse, base.UNVARYING, 0)
+            constant[changes.mean == 0] = base.UNCHANGED
             return np.where(changes.variance > 0, 0, constant).astype(np.int8)
         whole = totals[None, : space.columns]
-        own, rest = self.moments(sums, space), self.moments(whole - sums, space)
-        reasons = np.where(own.variance + rest.variance > 0, 0, base.CONSTANT)
-        reasons[own.n == 0] = base.UNDEFINED
+        varies = bool(self.moments(whole, space).variance[0] > 0)
+        reasons = np.full(len(sums), 0 if varies else base.CONSTANT)
+        reasons[space.weights(sums).sum(axis=-1) == 0] = base.UNDEFINED
         reasons[space.sizes(sums) == space.sizes(whole)] = base.WHOLE
         return reasons.astype(np.int8)
+
+    def _is_surely_constant(
+        self, changes: Moments, sums: Sums, space: StatisticSpace
+    ) -> NDArray[np.bool_]:
+        """Return whether fixed point is fine enough to show changes [slices] of the other sign.
+
+        One of them adds at least mean²/n to the variance; rounding of neither sum must hide that.
+        """
+        powers = (1, 2) if space.weighted else (0, 0)
+        sizes, mean = space.sizes(sums), np.abs(changes.mean)
+        weight, squares = (space.weights(sums, max(power, 1)).sum(axis=-1) for power in powers)
+        of_first = space.scale(Term(self.name, "new", 1, powers[0])) * sizes
+        of_second = space.scale(Term(self.name, "change", 2, powers[1])) * sizes
+        return np.asarray(
+            (mean * weight > 4 * changes.n * of_first)
+            & (mean**2 * squares > 4 * changes.n * of_second)
+        )
 
     def permuted(
         self, sums: Sums, totals: Sums, space: StatisticSpace, alternative: Alternative
@@ -270,7 +323,10 @@ class Mean(base.Metric):
                 changes, confidence, self.of_all(totals, space, "change")
             )
         own, rest, share = self._against_rest(sums, totals, space)
-        return mean_intervals.of_difference_from_overall(own, rest, share, confidence)
+        low, high = mean_intervals.of_difference_from_overall(own, rest, share, confidence)
+        # Two constants, of which nothing says how far they would vary.
+        apart = (self.untestable(sums, totals, space) == 0) & (own.variance + rest.variance == 0)
+        return np.where(apart, -np.inf, low), np.where(apart, np.inf, high)
 
     def value_interval(
         self,
@@ -296,7 +352,10 @@ class Mean(base.Metric):
         *,
         worse: bool,
     ) -> Floats:
-        """Hall-Welch test of the child against the rest of its parent."""
+        """Hall-Welch test of the child against the rest of its parent.
+
+        Two different constants have no t: of all subsets of the parent the child is the most extreme.
+        """
         tail = self.tail("worse" if worse else "better")
         source: Source = "change" if space.comparison == "baseline" else "new"
         skewness = float(self.of_all(totals, space, source).skewness)
@@ -304,7 +363,12 @@ class Mean(base.Metric):
         rest = self.moments(parents - sums, space, source, skewness)
         ready = (own.n > 1) & (rest.n > 1) & (own.variance + rest.variance > 0)
         p, _ = hall.welch(_defined(own, ready), _defined(rest, ready), tail)
-        return np.where(ready, p, 1.0)
+        apart = (own.n > 0) & (rest.n > 0) & (own.variance + rest.variance == 0)
+        # The parent varies only where its two constants differ by more than rounding.
+        apart &= self.moments(parents, space, source).variance > 0
+        extreme = own.mean > rest.mean if tail == "upper" else own.mean < rest.mean
+        subsets = gammaln(own.n + rest.n + 1) - gammaln(own.n + 1) - gammaln(rest.n + 1)
+        return np.where(ready, p, np.where(apart & extreme, np.exp(-subsets), 1.0))
 
     def excess(self, sums: Sums, totals: Sums, space: StatisticSpace) -> Floats:
         """Return the summed value beyond the mean of all examples; summed change for two models."""

@@ -140,9 +140,10 @@ class AreaUnderCurve(base.Metric):
         p = np.ones(len(sums))
         if space.comparison == "baseline":
             variance = self._gain_variance(sums, space)
-            reasons[ready & ~(variance > 0)] = base.UNCHANGED
-            ready = reasons == 0
             delta = self.delta(sums, totals, space) + shift
+            unvarying = np.where(delta == 0, base.UNCHANGED, base.UNVARYING)
+            reasons = np.where(ready & ~(variance > 0), unvarying, reasons).astype(np.int8)
+            ready = reasons == 0
             freedom = np.maximum(np.minimum(n1, n0) - 1.0, 1.0)
             p[ready] = delta_method.wald_p_value(
                 delta[ready], variance[ready], freedom[ready], tail

@@ -220,6 +220,10 @@ class StatisticSpace:
         column: NDArray[Any] = sums[..., self.cell_columns + at] * self.scales[at]
         return column
 
+    def scale(self, term: Term) -> float:
+        """Return the unit that a value is rounded to before it is summed."""
+        return self.scales[self.terms.index(term)]
+
     def total_term(self, totals: NDArray[np.int64], term: Term) -> float:
         """Return a sum that is wanted of all examples only, about the value's shift."""
         at = self.total_terms.index(term)

@@ -36,6 +36,10 @@ _WHY = {
     "complement.",
     base.HALL_PAIRED: "t of the mean change of each example, bent by Hall's cubic for the skewness of "
     "the changes of all examples.",
+    base.SIGN_FLIP: "all n examples changed by the same amount, so there is no t. If either sign were "
+    "equally likely, all n would have that of the change with probability 2^-n (2^(1-n) two-sided); n is "
+    "Kish's effective number with weights. Where the changes of all examples are skewed the other way, "
+    "p is at least that of Hall's paired t.",
     base.AUC_Z: "AUC of a random subset of positives and negatives: mean, variance and skewness from "
     "the placements of all examples; its tail by a beta law.",
     base.LINEARISED: "t of the weighted metric: linearised variance, Kish's effective number of "

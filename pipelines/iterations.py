@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.base import FEW_GROUPS, TOO_SKEWED, UNCHANGED
+from slicebeam.metrics.base import FEW_GROUPS, TOO_SKEWED, UNCHANGED, UNVARYING
 from slicebeam.metrics.counting import Resampling
 from slicebeam.metrics.counting_plan import (
     Budget,
@@ -324,7 +324,8 @@ class Iterations:
             return np.zeros(0, np.int64)
         space, suspects = self.prepared.space, [np.zeros(0, np.int64)]
         for batch in parts_of(parts):
-            seem = batch.column(f"reason{ranked[0]}").to_numpy() == UNCHANGED
+            reasons = batch.column(f"reason{ranked[0]}").to_numpy()
+            seem = np.isin(reasons, (UNCHANGED, UNVARYING))
             suspects.append(batch.column("key").to_numpy()[seem])
         exact, _ = self._exact(stage, parts, np.concatenate(suspects), (), None)
         own = metric(self.config.metric[ranked[0]])

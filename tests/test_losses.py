@@ -130,8 +130,7 @@ def test_losses_beside_another_metric(tmp_path: Path) -> None:
     ("new", "old", "reason"),
     [
         (0.3, 0.3, "the two models never differ on the slice"),
-        (0.3, 0.5, "all examples have the same outcome"),
-        pytest.param(0.3, None, "all examples have the same outcome", marks=pytest.mark.slow),
+        (0.3, None, "all examples have the same outcome"),
         pytest.param(-1.0, -2.0, "all examples have the same outcome", marks=pytest.mark.slow),
     ],
 )
@@ -144,6 +143,85 @@ def test_losses_that_are_all_the_same(
     assert found.table["reason"].eq(reason).all()
     assert found.table["delta"].to_numpy() == pytest.approx(new - (new if old is None else old))
     assert not found.document["slices"]
+
+
+@pytest.mark.parametrize(
+    ("weight", "alternative"),
+    [
+        (None, "better"),
+        ("weight", "both"),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in ((None, "worse"), (None, "both"), ("weight", "worse"), ("weight", "better"))
+        ),
+    ],
+)
+def test_losses_that_all_change_by_the_same(
+    weight: str | None, alternative: str, tmp_path: Path
+) -> None:
+    """Of the 2ⁿ ways to give n equal changes a sign, one is as extreme."""
+    frame = examples().assign(new=0.3, old=0.5)
+    options: dict[str, Any] = {"loss": "new", "baseline_loss": "old", "alternative": alternative}
+    found = searched(tmp_path, frame, **options, **({"weight": weight} if weight else {}))
+    assert found.table["test"].eq("exact sign flips, constant change").all()
+    for row, held in rows_of(found, frame):
+        w = frame[weight][held].to_numpy() if weight else np.ones(held.sum())
+        p = 2.0 ** -(w.sum() ** 2 / (w**2).sum())
+        expected = {"worse": 1.0, "better": p, "both": min(1.0, 2 * p)}[alternative]
+        assert row.p_value == pytest.approx(expected, rel=1e-9)
+    assert found.table["significant"].any() == (alternative != "worse")
+    assert np.isfinite(found.table[["ci_low", "ci_high"]].to_numpy()).all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"weight": "weight"},
+        {"group": "id"},
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in (
+                {"alternative": "worse"},
+                {"test": "permutation"},
+                {"test": "bootstrap-rows"},
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_losses_that_a_feature_separates(options: dict[str, Any], tmp_path: Path) -> None:
+    """One side has one loss, the other side another one: a random subset hardly ever does."""
+    frame = examples().assign(id=np.arange(ROWS))
+    frame["new"] = (frame["sex"] == "F") * 1.0
+    found = searched(tmp_path, frame, loss="new", **options)
+    table = found.table.set_index("slice")
+    for name, sign in (("sex = F", 1), ("sex = M", -1)):
+        row = table.loc[name]
+        assert row["delta"] * sign > 0
+        is_called = sign > 0 or "alternative" not in options
+        assert row["significant"] == is_called
+        assert row["p_value"] < 1e-6 if is_called else row["p_value"] > 0.999
+        assert not row["reason"] or pd.isna(row["reason"])
+    if "test" not in options and "group" not in options:
+        # Nothing says how far the difference would vary, and so no bounds.
+        assert np.isinf(table.loc["sex = F", ["ci_low", "ci_high"]].to_numpy(float)).all()
+        change = found.document["slices"][0]["changes"][0]
+        assert not {"lo", "hi"} & set(change["delta"])
+
+
+@pytest.mark.parametrize(("slope", "code"), [(1, 1), (-1, 0)])
+def test_the_gate_sees_constants(slope: int, code: int, tmp_path: Path) -> None:
+    """Neither a constant change nor two constants pass for no difference."""
+    frame = examples()
+    frame["old"] = 0.5
+    frame["new"] = 0.5 + slope * 0.25 * (frame["sex"] == "F")
+    frame.to_parquet(tmp_path / "e.parquet")
+    arguments = ["search", "--data", str(tmp_path / "e.parquet"), "--features", "sex", "--quiet"]
+    arguments += ["--loss", "new", "--fail-on", "worse", "--output", str(tmp_path / "out")]
+    assert run([*arguments, "--baseline-loss", "old"]) == code
+    # Held against all examples, either women's or men's losses are larger.
+    assert run([*arguments, "--compare", "overall", "--output", str(tmp_path / "alone")]) == 1
 
 
 def test_losses_below_zero(tmp_path: Path) -> None:

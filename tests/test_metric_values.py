@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
+from math import comb
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
-from slicebeam.metrics import confusion
+from slicebeam.metrics import base, confusion
 from slicebeam.metrics.base import COMPARISONS, Comparison
 from slicebeam.metrics.cell_metric import CellMetric
 from slicebeam.metrics.registry import averaged_column, metric, metrics, statistic_space
@@ -533,6 +535,140 @@ def test_undefined_here_is_0_or_a_warning_in_scikit_learn() -> None:
         sums, _ = examples.reduced(space, np.ones((1, 40), bool))
         assert np.isnan(metric(name).value(sums, space)[0])
         assert theirs == 0
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_two_constants_are_the_most_extreme_subset(*, weighted: bool) -> None:
+    """Of the C(N, n) subsets of n examples one has all the ones."""
+    N, n = 40, 13
+    column = (np.arange(N) < n) * 1.0
+    weight = np.full(N, 3.0) if weighted else None
+    examples = replace(Examples.random(3, N), column=column, weight=weight)
+    space = examples.space(["mean:x"], "overall")
+    sums, totals = examples.reduced(space, np.stack([column == 1, column == 0, column >= 0]))
+    own, one = metric("mean:x"), 1 / comb(N, n)
+    for alternative, expected in (
+        ("worse", [one / 2, 1 - one / 2, 1]),
+        ("better", [1 - one / 2, one / 2, 1]),
+        ("both", [one, one, 1]),
+    ):
+        tested = own.test(sums, totals, space, alternative)
+        np.testing.assert_allclose(tested.p, expected, rtol=1e-9)
+        assert tested.reasons.tolist() == [0, 0, base.WHOLE]
+    if not weighted:
+        of_moments = SliceTest("mean:x", space, "permutation", "both", 1, 0)
+        assert (of_moments.of_sums(sums[:2], totals).tested.p < 1e-4).all()
+    low, high = own.delta_interval(sums, totals, space, 0.95)
+    assert np.isinf(low[:2]).all()
+    assert np.isinf(high[:2]).all()
+    assert (low[2], high[2]) == (0, 0)
+    # As part of all examples it is the same subset.
+    parents = sums[[2, 2]]
+    for worse, expected in ((True, [one, 1]), (False, [1, one])):
+        p = own.p_refine(sums[:2], parents, totals, space, worse=worse)
+        np.testing.assert_allclose(p, expected, rtol=1e-9)
+
+
+def changed(change: Floats, weight: Floats | None = None) -> Examples:
+    """Examples whose bias changes by so much."""
+    zero = np.zeros(change.size)
+    some = Examples.random(3, change.size)
+    return replace(some, truth=zero, guess=(zero + change, zero), weight=weight)
+
+
+@pytest.mark.parametrize("size", [1.0, -1 / 3, 1e-5])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_constant_changes_are_tested_by_all_flips_of_signs(size: float, *, weighted: bool) -> None:
+    n = 10
+    # As many examples go the other way, so that changes are not skewed.
+    change = np.repeat([size, -size], n)
+    weight = np.full(2 * n, 0.7) if weighted else None
+    examples = changed(change, weight)
+    space = examples.space(["bias"], "baseline")
+    sums, totals = examples.reduced(space, (change == size)[None])
+    means = np.array(list(itertools.product([1, -1], repeat=n))).mean(axis=1) * size
+    upper = (means >= size - 1e-12).mean()
+    lower = (means <= size + 1e-12).mean()
+    own = metric("bias")
+    for alternative, p in (
+        ("worse", upper),
+        ("better", lower),
+        ("both", min(1, 2 * min(upper, lower))),
+    ):
+        tested = own.test(sums, totals, space, alternative)
+        assert tested.p[0] == pytest.approx(p, rel=1e-9)
+        assert tested.methods.tolist() == [base.SIGN_FLIP]
+
+
+def test_weighted_constant_changes_count_as_effective_examples() -> None:
+    weight = np.random.default_rng(8).gamma(2, 1, 60)
+    examples = changed(np.repeat([1.0, -1.0], 30), weight)
+    space = examples.space(["bias"], "baseline")
+    sums, totals = examples.reduced(space, (np.arange(60) < 30)[None])
+    effective = weight[:30].sum() ** 2 / (weight[:30] ** 2).sum()
+    p = metric("bias").test(sums, totals, space, "worse").p[0]
+    assert p == pytest.approx(2**-effective, rel=1e-9)
+
+
+def test_flipped_hard_scores_are_seen() -> None:
+    """Right before, wrong now: the loss of every example of the slice grows by as much."""
+    rows, inside = 400, np.arange(400) < 150
+    some = Examples.random(6, rows)
+    label = some.label * 1.0
+    examples = replace(some, score=(np.where(inside, 1 - label, label), label))
+    for name in ("brier", "log_loss"):
+        space = examples.space([name], "baseline")
+        sums, totals = examples.reduced(space, np.stack([inside, ~inside, inside | True]))
+        tested = metric(name).test(sums, totals, space, "worse")
+        assert tested.p[0] == pytest.approx(2.0**-150, rel=1e-9)
+        assert tested.reasons.tolist() == [0, base.UNCHANGED, 0]
+
+
+def test_a_constant_change_that_may_lack_what_is_rare() -> None:
+    """Large changes the other way are rare: a slice of the others alone is no evidence."""
+    change = np.where(np.arange(4000) % 100 == 0, -99.0, 1.0)
+    common = np.flatnonzero(change == 1)
+    examples = changed(change)
+    space = examples.space(["bias"], "baseline")
+    members = np.zeros((2, change.size), bool)
+    for row, n in enumerate((60, 160)):
+        members[row, common[:n]] = True
+    sums, totals = examples.reduced(space, members)
+    tested = metric("bias").test(sums, totals, space, "worse")
+    assert tested.reasons.tolist() == [base.TOO_SKEWED, 0]
+    # A random subset of 160 has none of them in a fifth of cases, and 2⁻¹⁶⁰ says nothing of that.
+    assert tested.p[1] > 1e-3
+    # On the side of the rare ones there is nothing to lack.
+    opposite = changed(-change)
+    space = opposite.space(["bias"], "baseline")
+    rare = (change == -99)[None]
+    sums, totals = opposite.reduced(space, rare)
+    tested = metric("bias").test(sums, totals, space, "worse")
+    assert tested.p[0] == pytest.approx(2.0**-40, rel=1e-9)
+
+
+def test_changes_that_are_lost_beside_the_largest_are_not_called() -> None:
+    """Fixed point holds the squares of 10⁻¹¹ and 3·10⁻¹¹ as nothing beside that of 1."""
+    rng = np.random.default_rng(2)
+    small = np.arange(100) < 50
+    change = np.where(small, rng.choice([-1e-11, 3e-11], 100), rng.choice([-1.0, 1.0], 100))
+    examples = changed(change)
+    space = examples.space(["bias"], "baseline")
+    sums, totals = examples.reduced(space, small[None])
+    tested = metric("bias").test(sums, totals, space, "both")
+    assert tested.reasons.tolist() == [base.UNVARYING]
+
+
+def test_auc_that_is_turned_over_is_not_called_unchanged() -> None:
+    some = Examples.random(9, 200)
+    label, inside = some.label * 1.0, np.arange(200) < 90
+    for new, reason in ((1 - label, base.UNVARYING), (label, base.UNCHANGED)):
+        examples = replace(some, score=(new, label))
+        space = examples.space(["auc"], "baseline")
+        sums, totals = examples.reduced(space, inside[None])
+        tested = metric("auc").test(sums, totals, space, "worse")
+        assert tested.reasons.tolist() == [reason]
+        assert tested.p.tolist() == [1.0]
 
 
 def test_the_paired_t_follows_from_its_inputs() -> None:
