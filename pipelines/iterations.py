@@ -369,7 +369,7 @@ class Iterations:
     ) -> tuple[IterationRecord, list[StoragePath]]:
         """Let exact AUCs decide of the slices that could be significant; all, where they are asked for.
 
-        Those that the first metric calls have one too, for they may be reported.
+        Those that another metric calls have one too, for they may be reported.
 
         Returns
         -------
@@ -381,9 +381,10 @@ class Iterations:
         if is_all:
             some = [batch.column("key").to_numpy() for batch in parts_of(self.parts)]
         else:
-            some = self._called(self.parts, 0, per_level, 1.0)
-            for number in numbers:
-                some += self._called(self.parts, number, per_level, 1.0, "best")
+            some = []
+            for number in range(len(self.tests)):
+                column = "best" if number in numbers else "p"
+                some += self._called(self.parts, number, per_level, 1.0, column)
         chosen = np.setdiff1d(np.concatenate(some), self.exact_keys)
         stage = f"iteration-{record.iteration}-exact"
         exact, cost = self._exact(stage, self.parts, chosen, numbers, None)

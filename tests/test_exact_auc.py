@@ -484,3 +484,30 @@ def test_a_discovery_decides_by_exact_auc(tmp_path: Path) -> None:
     assert looked_at > 3
     called = found.table[found.table["significant"]]
     assert (called["value_error"] == 0).all()
+
+
+def test_slices_that_another_metric_reports_are_exact(tmp_path: Path) -> None:
+    """Their AUC is far from significant, and is shown all the same."""
+    rng = np.random.default_rng(8)
+    rows = 6000
+    frame = pd.DataFrame({"a": rng.choice(list("vwxyz"), rows), "label": rng.integers(0, 2, rows)})
+    frame["score"] = 1 / (1 + np.exp(-rng.normal(frame["label"] * 1.0, 1.0)))
+    right = rng.random(rows) < np.where(frame["a"] == "z", 0.5, 0.8)
+    frame["pred"] = np.where(right, frame["label"], 1 - frame["label"])
+    frame.to_parquet(tmp_path / "data.parquet")
+    found = search(
+        tmp_path / "out",
+        data=[str(tmp_path / "data.parquet")],
+        label="label",
+        prediction="pred",
+        score="score",
+        metric=["auc", "accuracy"],
+    )
+    own = found.table[found.table["slice"] == "a = z"].set_index("metric")
+    assert own.loc["accuracy", "significant"]
+    assert not own.loc["auc", "significant"]
+    assert own.loc["auc", "value_error"] == 0
+    part = frame[frame["a"] == "z"]
+    assert own.loc["auc", "value"] == pytest.approx(
+        roc_auc_score(part["label"], part["score"]), rel=1e-12
+    )

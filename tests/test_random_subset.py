@@ -182,3 +182,28 @@ def test_degenerate_slices():
     assert p[:2].tolist() == [1.0, 1.0]
     assert p[2] == pytest.approx(0.25, rel=0.02)
     assert p[3] == pytest.approx(0.75, rel=0.02)
+
+
+@pytest.mark.parametrize("side", ["lower", "upper", "both"])
+@pytest.mark.parametrize("kind", ["few far off", "log-likelihood"])
+def test_rare_values_far_off_make_no_other_sum_extreme(kind: str, side: str) -> None:
+    """Subsets without any of them are nothing special, though their sums stand apart."""
+    rng = np.random.default_rng(5)
+    N = 3900
+    if kind == "few far off":
+        values = np.where(rng.random(N) < 0.004, 36.0, rng.exponential(0.3, N))
+    else:
+        logit = np.where(rng.random(N) < 0.06, -3.5, 3.5) + rng.normal(0, 0.8, N)
+        values = -np.log1p(np.exp(-logit))
+    deviations = values - values.mean()
+    edges = bin_edges(deviations.min(), deviations.max(), deviations.std())
+    of = population(bin_sums(deviations, edges, 2.0**-40), edges, 2.0**-40)
+    draws = 6000
+    for n in (25, 60):
+        drawn = np.array([rng.choice(N, n, replace=False, shuffle=False) for _ in range(draws)])
+        p = sum_p_value(np.full(draws, n), deviations[drawn].sum(axis=1), of, side)
+        # Lumps of the law leave single levels above their rate, never many times so.
+        for level in (0.01, 1e-3):
+            most = 2.5 * level * draws + 4.0 * np.sqrt(level * draws)
+            assert np.count_nonzero(p <= level) <= most
+        assert np.count_nonzero(p <= 1e-6) == 0

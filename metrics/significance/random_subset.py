@@ -13,7 +13,7 @@ from math import lgamma, log, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.interpolate import CubicSpline
+from scipy.interpolate import PchipInterpolator
 from scipy.special import ndtr, ndtri_exp
 
 from slicebeam.metrics.significance.tails import select_tail
@@ -49,10 +49,9 @@ _SMALLEST = 1e-300
 _MOST_STEPS = 400
 _MOST_CORRECTIONS = 60
 _SOLVED = 1e-11
-# Below this variance of the tilted sum, relative to the untilted one, or a w that no longer rises,
-# the sum is next to the largest that any subset has.
+# Below this variance of the tilted sum, relative to the untilted one, the sum is next to the largest
+# that any subset has.
 _LEAST_VARIANCE = 1e-9
-_LEAST_RISE = 0.1
 
 
 class Population(NamedTuple):
@@ -371,7 +370,6 @@ class _Law:
         rows = np.arange(n.size)
         a, b, r = np.zeros_like(n), np.zeros_like(n), np.zeros_like(n)
         variance, slope_of_a = start.copy(), state.slope_of_a
-        w = np.full(n.shape, -np.inf)
         paths: list[list[tuple[float, float, float, float]]] = [[] for _ in n]
         step = np.full(n.shape, _STEP)
         shrink = np.ones_like(n)
@@ -392,11 +390,10 @@ class _Law:
             q = self._tilt(next_b) * tilted.root_of_determinant / np.sqrt(self._effective(n[rows]))
             with np.errstate(divide="ignore", invalid="ignore"):
                 correction = np.log(q / root) / root
-            next_w = sign * (root + correction)
+            # Where rare values far off have left the tilted sum w may stand still, and rises again.
             ended = taken & ~(
                 (tilted.variance > _LEAST_VARIANCE * start[rows])
-                & (next_w - w > _LEAST_RISE * rise)
-                & np.isfinite(next_w)
+                & np.isfinite(correction)
                 & (rise > 0)
             )
             kept = taken & ~ended
@@ -410,11 +407,10 @@ class _Law:
             )
             variance = np.where(kept, tilted.variance, variance)[goes_on]
             slope_of_a = np.where(kept, tilted.slope_of_a, slope_of_a)[goes_on]
-            w = np.where(kept, next_w, w)[goes_on]
             shrink = np.where(kept, 1.0, shrink * 0.5)[goes_on]
             step = np.maximum(_STEP, _RELATIVE_STEP * np.abs(r))
             rows = rows[goes_on]
-        return [np.array(path, np.float64).reshape(-1, 4).T for path in paths]
+        return [_rising(np.array(path, np.float64).reshape(-1, 4).T, sign) for path in paths]
 
     def _tilt(self, b: FloatArray) -> FloatArray:
         """Return b, or what stands for it where the sums are on a lattice."""
@@ -443,6 +439,13 @@ class _Law:
                 solved, 0.0, np.clip(off * size / np.maximum(slope, _SMALLEST), -2.0, 2.0)
             )
         return a
+
+
+def _rising(path: FloatArray, sign: float) -> FloatArray:
+    """Return a path outwards on which w never falls back: the tail of a larger sum is no larger."""
+    total, root, correction, slope = path
+    w = sign * np.maximum.accumulate(sign * (root + correction))
+    return np.array([total, root, w - root, slope])
 
 
 def _log_choose(n: float, k: float) -> float:
@@ -492,7 +495,7 @@ class _Solved:
         known = ~np.isnan(correction)
         self.total, self.root, self.slope = total, root, slope
         self.correction = (
-            CubicSpline(root[known], correction[known])
+            PchipInterpolator(root[known], correction[known])
             if np.count_nonzero(known) > 1
             else np.zeros_like
         )
