@@ -51,7 +51,10 @@ def plain(folder: Path) -> Any:
     return read(out)
 
 
-@pytest.mark.parametrize(("name", "sign"), [("semicolon", ";"), ("tab", "tab"), ("tab", "\\t")])
+@pytest.mark.parametrize(
+    ("name", "sign"),
+    [("semicolon", ";"), pytest.param("tab", "tab", marks=pytest.mark.slow), ("tab", "\\t")],
+)
 def test_search_finds_the_same(
     folder: Path, plain: Any, tmp_path: Path, name: str, sign: str
 ) -> None:

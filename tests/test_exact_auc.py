@@ -277,7 +277,13 @@ def test_two_models(tmp_path: Path) -> None:
     assert document["before"]["value"] == pytest.approx(area(frame, "old"), abs=1e-12)
 
 
-@pytest.mark.parametrize("extra", [{}, {"weight": "w", "replicates": 20}], ids=["plain", "weights"])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        pytest.param({}, id="plain", marks=pytest.mark.slow),
+        pytest.param({"weight": "w", "replicates": 20}, id="weights"),
+    ],
+)
 def test_bytes_do_not_depend_on_how_it_is_run(tmp_path: Path, extra: dict[str, Any]) -> None:
     # Enough examples that they don't fit the smallest memory at once.
     frame = examples(rows=20_000)
@@ -324,6 +330,7 @@ def test_a_run_goes_on_after_its_pass_over_the_scores_was_interrupted(
     assert found.slices_bytes == whole.slices_bytes
 
 
+@pytest.mark.slow
 def test_a_single_job_counts_scores_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from slicebeam.pipelines import single_job
 

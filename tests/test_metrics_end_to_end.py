@@ -310,6 +310,7 @@ def losses(frame: pd.DataFrame, score: str) -> dict[str, Array]:
     return {"log_loss": log_loss, "brier": (s - y) ** 2, "mean:age": frame["age"].to_numpy(float)}
 
 
+@pytest.mark.slow
 def test_p_values_of_means_are_those_of_random_subsets(overall: Found, adult: pd.DataFrame) -> None:
     values = losses(adult, "score")
     tested = 0

@@ -97,7 +97,7 @@ def drift(found: Found) -> list[str]:
     return [one.replace(path, "DOC") for one in found.document["dataset"]["drift"]]
 
 
-@pytest.mark.parametrize("option", ["since", "domains"])
+@pytest.mark.parametrize("option", ["since", pytest.param("domains", marks=pytest.mark.slow)])
 def test_new_and_missing_values_are_found(
     option: str, nights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -278,6 +278,7 @@ def test_the_same_however_it_is_cut(
     assert drift(found) == drift(now)
 
 
+@pytest.mark.slow
 def test_as_one_job_and_repeated(nights: Path, now: Found, tmp_path: Path) -> None:
     flags = ["search", f"--data={nights}/second.parquet", *FLAGS, "--quiet"]
     flags += [f"--since={nights}/then/changelist.json", "--strategy=batch", "--single-job"]
