@@ -17,7 +17,7 @@ from tests import object_stores
 from tests.storage_faults import Proxy, faulty
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from tests.object_stores import Bucket, TestStore
 
@@ -38,6 +38,36 @@ STORES = [
     pytest.param("fake_gcs_server", marks=pytest.mark.engine),
     pytest.param("minio", marks=pytest.mark.engine),
 ]
+
+# Reasons to skip a test that a run of everything accepts: PyTorch takes 6 GB, and the shared data
+# does not lie in the checkout.
+_ACCEPTED = (
+    "needs the extra [text]",
+    "the extra [text] is installed",
+    "needs the shared data",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--everything-runs",
+        action="store_true",
+        help="A test that is skipped fails, so that what did not run has not passed.",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Report a skipped test as failed where everything has to run."""
+    report = yield
+    if report.skipped and item.config.getoption("--everything-runs"):
+        assert isinstance(report.longrepr, tuple)
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if reason not in _ACCEPTED:
+            report.outcome, report.longrepr = "failed", f"did not run: {reason}"
+    return report
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -29,10 +29,16 @@ def with_deviations(
     values: NDArray[np.float64],
     weights: NDArray[np.float64] | None = None,
 ) -> StatisticSpace:
-    """Return the space with the deviations of all examples' values [examples] from their mean."""
+    """Return the space with the deviations of all examples' values [examples] from their mean.
+
+    Values that do not vary have no deviations.
+    """
     shifted = values - space.shift(name)
     centre = float(np.average(shifted, weights=weights))
     deviations = (shifted - centre) * (1.0 if weights is None else weights)
+    # About its mean, what is constant varies by rounding.
+    if np.ptp(deviations) <= 1e-12 * np.abs(shifted).max():
+        return space
     known = dict(space.deviations)
     known[name] = Deviations(centre, compressed(deviations))
     return replace(space, deviations=tuple(sorted(known.items())))

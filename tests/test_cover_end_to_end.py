@@ -133,7 +133,9 @@ def test_the_cover_is_the_greedy_choice(
     slices = found.document["slices"]
     harmful = OPTIONS | WAYS[way][0]
     direction = "improved" if harmful.get("alternative") == "better" else "degraded"
-    candidates = [one for one in slices if one["changes"][0]["direction"] == direction][:128]
+    # Those that are reported for the first metric; what only another calls is not covered.
+    first = [one for one in slices if "place" in one["changes"][0]]
+    candidates = [one for one in first if one["changes"][0]["direction"] == direction][:128]
     assert len(candidates) > 5
     expected = greedy(held(adult, candidates), excess)
     ranked = sorted((one for one in slices if one.get("rank")), key=lambda one: one["rank"])
