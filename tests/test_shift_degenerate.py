@@ -205,6 +205,8 @@ def test_every_number_of_a_degenerate_pool(name: str, method: str, tmp_path: Pat
         reliance = shift_oracle.reliance(whole, asked) if method == "plus" else None
         direct = shift_oracle.estimate(whole, asked, reliance or 0.0)
         unseen = 3 * (direct.unseen**2).sum()
+    if method == "masa":
+        direct.accuracy_variance = shift_oracle.starved_variance(whole, asked)
     assert told.get("reliance") == (None if reliance is None else pytest.approx(reliance))
     if method in ("plus", "proportional"):
         check_calls(calls, weights_of(frame, stratum, method), np.array(sizes))
