@@ -131,7 +131,6 @@ def test_losses_beside_another_metric(tmp_path: Path) -> None:
     [
         (0.3, 0.3, "the two models never differ on the slice"),
         (0.3, None, "all examples have the same outcome"),
-        pytest.param(-1.0, -2.0, "all examples have the same outcome", marks=pytest.mark.slow),
     ],
 )
 def test_losses_that_are_all_the_same(
