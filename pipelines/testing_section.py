@@ -14,6 +14,7 @@ from slicebeam.metrics.base import (
     NOT_RESAMPLED,
     REASONS,
     UNCHANGED,
+    UNVARYING,
 )
 from slicebeam.metrics.distinct_groups import ENOUGH_GROUPS
 from slicebeam.metrics.registry import metric
@@ -78,6 +79,7 @@ def testing(
         metrics=metrics,
         expected_false=expected,
         warnings=tuple(_warnings(config, prepared, searched, results, metrics)),
+        unseen=tuple(_unseen(config, results)),
     )
 
 
@@ -183,6 +185,17 @@ def _blind(
     return "; ".join(f"{_slices(count)}: {reason}" for reason, count in every.items())
 
 
+def _unseen(config: RunConfig, results: Results) -> Iterator[str]:
+    """Yield where a metric may be worse though nothing could be tested."""
+    if config.alternative == "better":
+        return
+    for measured, reasons in zip(results.metrics, results.tally.reasons, strict=True):
+        surely_better = (measured.reason == UNVARYING) & ~_worse(measured)
+        count = int(reasons[UNVARYING]) - int(np.count_nonzero(surely_better))
+        if count:
+            yield f"{measured.name} on {_slices(count)}: {REASONS[UNVARYING]}"
+
+
 def _slices(count: int) -> str:
     return f"{count:,} slice{'' if count == 1 else 's'}"
 
@@ -222,6 +235,8 @@ def _warnings(
     for tests in metrics:
         if tests.blind is not None:
             yield f"No slice could be tested for {tests.metric}: {tests.blind}."
+    for unseen in _unseen(config, results):
+        yield f"Perhaps worse, but it cannot be judged: {unseen}."
     if prepared.given is not None and not prepared.given.wanted.slices:
         yield f"{prepared.given.wanted.uri} reports no slice: there was nothing to check."
     if prepared.given is not None and config.data == prepared.given.wanted.data:

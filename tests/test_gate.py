@@ -47,7 +47,9 @@ class _Document:
     """As much of a document as the gate looks at."""
 
     def __init__(self, metrics: list[dict[str, Any]], since: Any = None) -> None:
-        self.testing = type("Testing", (), {"metrics": [_Named(one) for one in metrics]})
+        self.testing = type(
+            "Testing", (), {"metrics": [_Named(one) for one in metrics], "unseen": ()}
+        )
         self.since = since
 
 
