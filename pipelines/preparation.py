@@ -537,7 +537,8 @@ def encode(
     repeated: RepeatedIds | None = None
     if config.numbers_rows:
         column = "id" if encoding.example_id else CONTENT
-        files = numbered(config, paths, column, rows, work, engine)
+        heaviest = scaling.heaviest if column == CONTENT else 0.0
+        files = numbered(config, paths, column, rows, work, engine, heaviest)
         if column == CONTENT:
             scaling = replace(scaling, numbered=tuple(map(str, files)))
         elif repeats := read_repeats(files):
@@ -569,6 +570,7 @@ def numbered(
     rows: int,
     work: WorkFolder,
     engine: Engine,
+    heaviest: float = 0.0,
 ) -> list[StoragePath]:
     """Return the files with the numbers of examples that have the same hash in a column."""
     seconds = rows * _SECONDS_PER_NUMBER
@@ -579,7 +581,7 @@ def numbered(
             parts = max(parts, engine.workers)
         engine.end_earlier("ids")
         work.empty_folder("ids")
-        transform = NumberEqualRows(tuple(map(str, shards)), column, parts, folder)
+        transform = NumberEqualRows(tuple(map(str, shards)), column, parts, folder, heaviest)
         engine.run(
             lambda pipeline: pipeline | "Number equal rows" >> transform, "ids", seconds=seconds
         )
