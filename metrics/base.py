@@ -75,6 +75,7 @@ METHODS: tuple[str, ...] = (
     "bootstrap of groups, t",
     "exchange of the two models",
     "exact sign flips, constant change",
+    "exact sign flips of whole groups, constant change",
 )
 (
     HYPERGEOMETRIC,
@@ -93,6 +94,7 @@ METHODS: tuple[str, ...] = (
     BOOTSTRAP_GROUPS,
     EXCHANGE,
     SIGN_FLIP,
+    SIGN_FLIP_GROUPS,
 ) = range(1, len(METHODS))
 
 

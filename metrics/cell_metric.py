@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics import base, cell_intervals
-from slicebeam.metrics.significance import delta_method
+from slicebeam.metrics.significance import delta_method, sign_flip
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -159,15 +159,26 @@ class CellMetric(base.Metric):
             reasons[(reasons == 0) & few] = base.TOO_SKEWED
         reasons[(reasons == 0) & np.isnan(delta)] = base.UNDEFINED
         constant = (reasons == 0) & ~(variance > _ROUNDING)
-        same = base.UNCHANGED if space.comparison == "baseline" else base.CONSTANT
-        reasons[constant] = np.where(delta[constant] == 0, same, base.NO_VARIANCE)
+        is_paired = space.comparison == "baseline"
+        same, apart = base.CONSTANT, base.NO_VARIANCE
+        if is_paired:
+            same, apart = base.UNCHANGED, base.UNVARYING
+        reasons[constant] = np.where(delta[constant] == 0, same, apart)
         p = delta_method.wald_p_value(
             np.where(reasons == 0, delta, 0.0),
             np.where(reasons == 0, variance, 1.0),
             np.maximum(self.effective_n(sums, space) - 1.0, 1.0),
             tail,
         )
-        return base.Tested.by(base.LINEARISED, p, reasons)
+        method = np.full(len(sums), base.LINEARISED, np.int8)
+        if is_paired and self.kind == "pointwise":
+            # Every example changes by the same amount.
+            flipped = constant & (delta != 0)
+            p[flipped] = sign_flip.constant_p_value(
+                self.effective_n(sums, space)[flipped], delta[flipped], tail
+            )
+            reasons[flipped], method[flipped] = 0, base.SIGN_FLIP
+        return base.Tested.by(method, p, reasons)
 
     def strata(self, space: StatisticSpace, *, old: bool = False) -> list[NDArray[np.bool_]]:
         """Return the denominators of the metric, each as the cells [cells] that are in it."""

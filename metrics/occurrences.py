@@ -16,17 +16,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def repeats(contents: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def repeats(
+    contents: NDArray[np.uint64], within: NDArray[np.float64] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return which examples equal an earlier one, and their numbers among their equals.
 
     Parameters
     ----------
     contents : uint64 [rows], a hash of what each example holds
+    within : float64 [rows], by which equals are numbered; by their position without
 
     Returns
     -------
     rows : int64, ascending
-    numbers : int64, from 1: the first of equal examples has the number 0 and is not among the rows
+    numbers : int64, from 1: one of equal examples has the number 0 and is not among the rows
 
     Examples
     --------
@@ -41,7 +44,10 @@ def repeats(contents: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     at = np.minimum(np.searchsorted(held_again, contents), held_again.size - 1)
     rows = np.flatnonzero(held_again[at] == contents)
-    order = np.argsort(at[rows], kind="stable")
+    if within is None:
+        order = np.argsort(at[rows], kind="stable")
+    else:
+        order = np.lexsort((within[rows], at[rows]))
     value = at[rows][order]
     begins = np.flatnonzero(np.diff(value, prepend=-1))
     numbers = np.empty(rows.size, np.int64)

@@ -110,7 +110,8 @@ class AreaUnderCurve(base.Metric):
         reasons = np.where(fewest < base.LEAST_DENOMINATOR, base.SMALL_DENOMINATOR, 0)
         reasons[fewest == 0] = base.UNDEFINED
         if space.comparison == "overall":
-            reasons[space.sizes(sums) == space.sizes(totals)] = base.WHOLE
+            rest = totals[None, : space.columns] - sums
+            reasons[~(space.weights(rest).sum(axis=1) > 0)] = base.WHOLE
         return reasons.astype(np.int8)
 
     def test(

@@ -277,7 +277,37 @@ class SliceTest:
             return Outcomes(base.Tested.by(base.PAPER, p, reasons), errors)
         against = own.untestable(sums, totals, self.space)
         reasons = np.where(against != 0, against, reasons).astype(np.int8)
-        return Outcomes(base.Tested.by(method, p, reasons), errors)
+        methods = np.full(len(sums), method, np.int8)
+        if self.space.comparison == "baseline":
+            self._judge_constant_changes(sums, totals, delta, p, reasons, methods, errors)
+        return Outcomes(base.Tested.by(methods, p, reasons), errors)
+
+    def _judge_constant_changes(
+        self,
+        sums: NDArray[np.int64],
+        totals: NDArray[np.int64],
+        delta: NDArray[np.float64],
+        p: NDArray[np.float64],
+        reasons: NDArray[np.int8],
+        methods: NDArray[np.int8],
+        errors: NDArray[np.float64],
+    ) -> None:
+        """Put the metric's own test of a change in the place of replicates that do not vary.
+
+        Where the metric has none the slice is not tested, and the reason says that the models differ.
+        """
+        at = np.flatnonzero((reasons == base.NO_VARIANCE) & (delta != 0))
+        if not at.size:
+            return
+        own = metric(self.metric)
+        judged = own.test(sums[at], totals, self.space, self.alternative)
+        # That of two AUCs is only quick, and Hall's t has no variance either.
+        holds = isinstance(own, CellMetric) | (judged.methods == base.SIGN_FLIP)
+        holds &= judged.reasons == 0
+        p[at] = np.where(holds, judged.p, 1.0)
+        methods[at] = np.where(holds, judged.methods, 0)
+        reasons[at] = np.where(holds, 0, base.UNVARYING)
+        errors[at] = np.nan
 
     def _drawn_cells(
         self, observed: NDArray[np.int64], totals: NDArray[np.int64]

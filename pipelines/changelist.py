@@ -305,6 +305,11 @@ class Testing(Part):
         "corrected",
     )
     warnings: tuple[str, ...] = Field((), description="what to be careful about")
+    unseen: tuple[str, ...] = Field(
+        (),
+        description="where the model may be worse and no test could tell: with --fail-on worse the "
+        "exit code is 2 unless it is 1",
+    )
 
 
 class Iteration(Part):

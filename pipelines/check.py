@@ -270,13 +270,9 @@ class GivenNames(SliceNames):
         slices, wanted = given.membership.predicates, given.wanted.slices
         # Of a conjunction the sum of its conditions' identities is hashed.
         sums = [sum(one.identity() for one in conditions) % 2**64 for conditions in slices]
-        texts = [" & ".join(map(str, conditions)) for conditions in slices]
         json = [", ".join(one.json_text() for one in conditions) for conditions in slices]
-        for at, one in enumerate(wanted):
-            if one.definition is not None:
-                texts[at] = one.name or one.column
         self._hashes = np.array([0, *sums], np.uint64)
-        self._texts = pa.array([None, *texts], pa.string())
+        self._texts = pa.array([None, *given.texts], pa.string())
         self._json = pa.array([None, *json], pa.string())
         self._own = pa.array([None, *(one.slice_id for one in wanted)], pa.string())
 

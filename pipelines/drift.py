@@ -132,9 +132,9 @@ def _percent(share: float) -> str:
 def drift_lines(
     given: GivenDomains, domains: Sequence[Domain], examples: int, smallest: int
 ) -> tuple[str, ...]:
-    """Return a line for each column that holds what the earlier run had no predicate for.
+    """Return a line for each column that is lost, or holds what the earlier run had no predicate for.
 
-    Only where it is material: a value, missing values or a column that are new and make up a slice
+    The latter only where it is material: a value, missing values or a column that are new and make up a slice
     large enough to be tested; a share of *other* or *missing* that grew by half, and more than chance
     explains; more values beyond the earlier run's smallest or largest than chance explains. The line
     names the remedy where more than half of the values are *other*, or beyond one end.
@@ -146,7 +146,10 @@ def drift_lines(
     examples : of this one
     smallest : examples of a slice that is tested
     """
-    lines = []
+    lines = [
+        f"{name}: a feature in {given.uri}, and no column of this data; its slices can't be tested."
+        for name in given.lost
+    ]
     for domain in domains:
         if domain.name in given.domains:
             then = given.domains[domain.name]

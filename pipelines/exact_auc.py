@@ -201,6 +201,16 @@ def move_auc(sums: Ints, side: int, space: StatisticSpace) -> Ints:
     return moved
 
 
+def put_whole(sums: Ints, of_all: Ints, space: StatisticSpace) -> None:
+    """Put the exact AUC of all examples where a slice (sums [slices, columns]) holds them all."""
+    if not space.ranked:
+        return
+    whole = np.flatnonzero(space.sizes(sums) == space.sizes(of_all[: space.columns]))
+    for old in (False, True)[: space.sides]:
+        columns = space.ranking_columns(old=old)
+        sums[whole, columns] = of_all[columns]
+
+
 def put_ranking(sums: Ints, at: Ints, counted: CountedWins, space: StatisticSpace) -> None:
     """Put exact AUCs in the place of those of buckets.
 

@@ -3,7 +3,7 @@
 | what the document says | exit code |
 |---|---|
 | a metric is significantly worse on a slice, or over all examples since the earlier run | 1 |
-| else: for some metric not one slice could be tested | 2 |
+| else: for some metric not one slice could be tested, or something that may be worse could not | 2 |
 | else | 0 |
 
 A check that was given no slice, since the run that it follows reported none, is no failure: there is
@@ -63,4 +63,5 @@ def verdict(document: SearchChangeList, fail_on: str | None) -> Verdict:
         for one in metrics
         if one.blind is not None
     )
+    blind += tuple(f"cannot be judged: {one}" for one in document.testing.unseen)
     return Verdict(BLIND, blind) if blind else Verdict(PASSED)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.registry import averaged_column
 from slicebeam.pipelines.changelist_files import read_search
+from slicebeam.transforms.clusters import is_cluster_field
 from slicebeam.transforms.domains import (
     Domain,
     LeftOut,
@@ -61,6 +62,7 @@ class GivenDomains:
     domains : by feature, in the order of the features; checked against this data
     learned : features that had no domain, whose domains this data gives
     left_out : columns that are no features, and why
+    lost : features of the earlier run that are not in this data
     reasons : why the earlier run left a column out, by its name
     top_values : how many values of a column the earlier run named at most; None if unknown
     option : that named the document: ``--domains`` or ``--since``
@@ -71,6 +73,7 @@ class GivenDomains:
     domains: dict[str, FrozenDomain]
     learned: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
+    lost: tuple[str, ...]
     reasons: dict[str, str]
     top_values: int | None
     option: str = "--domains"
@@ -134,6 +137,10 @@ def given_domains(
         domains,
         tuple(learned),
         tuple(left_out),
+        # Components of embeddings are no columns of any data.
+        tuple(
+            name for name in known if name not in source.schema.names and not is_cluster_field(name)
+        ),
         {one.name: one.reason for one in document.dataset.left_out},
         _values_named(document),
         option,

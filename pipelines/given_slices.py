@@ -94,6 +94,16 @@ class GivenSlices:
     membership: Membership
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """The slices as text: their predicates, or the names of those that no predicate tells."""
+        return tuple(
+            (one.name or one.column)
+            if one.definition is not None
+            else " & ".join(map(str, conditions))
+            for one, conditions in zip(self.wanted.slices, self.membership.predicates, strict=True)
+        )
+
+    @property
     def names(self) -> tuple[str | None, ...]:
         """What the user calls the slices."""
         return tuple(one.name for one in self.wanted.slices)

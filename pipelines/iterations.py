@@ -297,7 +297,7 @@ class Iterations:
         planned = plan_chosen(chosen, sizes, self.prepared.lattice, budget)
         second, cost = self.count(stage, planned, resampling=self.second)
         groups = self._groups(stage, chosen) if self.config.group else None
-        retested = Retested.read(second, groups, numbers)
+        retested = Retested.read(second, groups, {i: self.tests[i] for i in numbers})
         folder = self.work.folder(f"{stage}-parts")
         rewritten = [retested.rewrite(part, folder / part.name) for part in parts]
         if ranked:

@@ -121,6 +121,7 @@ class Prepared:
     discovered : what a discovery knows besides
     drift : what the data holds and that of the given domains did not
     top_values : how many values of a column were named at most; None where there are no domains
+    lost : features of the given domains that the data has not
     """
 
     source: Source
@@ -140,6 +141,7 @@ class Prepared:
     discovered: Discovered | None = None
     drift: tuple[str, ...] = ()
     top_values: int | None = None
+    lost: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -217,7 +219,7 @@ def prepare_source(
         is_resampled=config.resamples_examples,
     )
     prepared = encode(config, encoding, lattice, left_out, work, engine)
-    return replace(prepared, drift=learned.drift, top_values=learned.top_values)
+    return replace(prepared, drift=learned.drift, top_values=learned.top_values, lost=learned.lost)
 
 
 def _files(work: WorkFolder, pattern: str) -> Callable[[], int]:
@@ -388,12 +390,14 @@ class Learned:
     left_out : the columns that have none, and why
     drift : what this data holds and that of the given domains did not, a line a column
     top_values : how many values of a column were named at most
+    lost : features of the given domains that this data has not
     """
 
     domains: tuple[Domain, ...]
     left_out: tuple[LeftOut, ...]
     drift: tuple[str, ...]
     top_values: int
+    lost: tuple[str, ...] = ()
 
 
 def learn(
@@ -410,6 +414,9 @@ def learn(
         else None
     )
     if given is not None:
+        if config.features:
+            # What is not asked for is not missed.
+            given = replace(given, lost=())
         features = given.features
     options = domain_options(config, given)
     facts = work.done("domains")
@@ -435,6 +442,7 @@ def learn(
         (*given.left_out, *left_out),
         drift_lines(given, domains, source.rows, config.used_min_slice_size),
         options.top_values,
+        given.lost,
     )
 
 
@@ -537,7 +545,8 @@ def encode(
     repeated: RepeatedIds | None = None
     if config.numbers_rows:
         column = "id" if encoding.example_id else CONTENT
-        files = numbered(config, paths, column, rows, work, engine)
+        heaviest = scaling.heaviest if column == CONTENT else 0.0
+        files = numbered(config, paths, column, rows, work, engine, heaviest)
         if column == CONTENT:
             scaling = replace(scaling, numbered=tuple(map(str, files)))
         elif repeats := read_repeats(files):
@@ -569,6 +578,7 @@ def numbered(
     rows: int,
     work: WorkFolder,
     engine: Engine,
+    heaviest: float = 0.0,
 ) -> list[StoragePath]:
     """Return the files with the numbers of examples that have the same hash in a column."""
     seconds = rows * _SECONDS_PER_NUMBER
@@ -579,7 +589,7 @@ def numbered(
             parts = max(parts, engine.workers)
         engine.end_earlier("ids")
         work.empty_folder("ids")
-        transform = NumberEqualRows(tuple(map(str, shards)), column, parts, folder)
+        transform = NumberEqualRows(tuple(map(str, shards)), column, parts, folder, heaviest)
         engine.run(
             lambda pipeline: pipeline | "Number equal rows" >> transform, "ids", seconds=seconds
         )

@@ -13,6 +13,7 @@ from slicebeam.metrics.base import METHODS, NO_EXAMPLES, REASONS, SMALL_SLICE
 from slicebeam.metrics.multiplicity import adjusted
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.duplicates import same_examples
+from slicebeam.pipelines.exact_auc import put_whole
 from slicebeam.pipelines.iterations import parts_of
 from slicebeam.pipelines.refinement_labels import NO_LABEL, ParentSums, labels, says_more
 from slicebeam.transforms.test_significance import part_column
@@ -177,6 +178,7 @@ def collect(
     total = sum(searched.tested_per_level)
     saved = config.save_slices or ("tested" if total <= SAVE_ALL_UP_TO else "significant")
     kept, q, tally = _load(config, prepared, searched, keep_all=saved == "tested")
+    put_whole(kept.sums, prepared.of_all, prepared.space)
     significant = q <= config.used_alpha
     levels = prepared.lattice.cross_sizes(kept.keys)
     if saved == "significant":
@@ -213,6 +215,7 @@ def collect_given(
     """
     kept, q, _ = _load(config, prepared, searched, keep_all=True, keep_small=True)
     kept, q = _with_empty(kept, q, prepared.lattice.singleton_keys())
+    put_whole(kept.sums, prepared.of_all, prepared.space)
     tally = Tally.of(kept.reason, kept.method)
     significant = q <= config.used_alpha
     parents = ParentSums(prepared, iterations, kept.keys, kept.sums, np.zeros(kept.keys.size, bool))
@@ -224,6 +227,9 @@ def collect_given(
         measured.parent[:] = 0
         # Some metrics have a value by convention where there is no example.
         empty = measured.reason == NO_EXAMPLES
+        # Outside a slice without examples there are all examples.
+        if prepared.space.comparison == "overall":
+            measured.complement[empty] = measured.reference[empty]
         for values in (
             *(measured.value, measured.value_low, measured.value_high),
             *(measured.delta, measured.low, measured.high),

@@ -9,12 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics import base
+from slicebeam.metrics.registry import metric
 from slicebeam.transforms.test_significance import read_part, write_part
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from slicebeam.metrics.lattice import Keys
+    from slicebeam.metrics.slice_test import SliceTest
     from slicebeam.transforms.storage import StoragePath
 
 # A cluster bootstrap of fewer groups has too few different replicates.
@@ -39,7 +43,10 @@ class Retested:
 
     @classmethod
     def read(
-        cls, parts: list[StoragePath], groups: NDArray[np.int64] | None, metrics: tuple[int, ...]
+        cls,
+        parts: list[StoragePath],
+        groups: NDArray[np.int64] | None,
+        tests: Mapping[int, SliceTest],
     ) -> Retested:
         """Read the parts of the second count.
 
@@ -47,8 +54,9 @@ class Retested:
         ----------
         parts : their files
         groups : int64 [slices] how many groups each slice has, by key; None without groups
-        metrics : numbers of the metrics whose tests resample examples
+        tests : that resample examples, by the number of their metric
         """
+        metrics = tuple(tests)
         names = [f"{name}{number}" for number in metrics for name in _COLUMNS]
         read = [read_part(part) for part in parts]
         if not read:
@@ -61,10 +69,11 @@ class Retested:
         }
         if groups is not None:
             few = groups < LEAST_GROUPS
-            for number in metrics:
+            for number, test in tests.items():
                 method = columns[f"method{number}"]
                 by_groups = np.where(method == base.BOOTSTRAP_ROWS, base.BOOTSTRAP_GROUPS, method)
                 columns[f"method{number}"] = by_groups.astype(np.int8)
+                _flip_whole_groups(columns, number, groups, test)
                 columns[f"p{number}"] = np.where(few, 1.0, columns[f"p{number}"])
                 for name, code in (("reason", base.FEW_GROUPS), ("method", 0)):
                     column = columns[f"{name}{number}"]
@@ -99,3 +108,29 @@ class Retested:
         rewritten = pa.record_batch(list(columns.values()), names=list(columns))
         write_part(target, rewritten.replace_schema_metadata(batch.schema.metadata))
         return target
+
+
+def _flip_whole_groups(
+    columns: dict[str, NDArray[Any]],
+    number: int,
+    groups: NDArray[np.int64],
+    test: SliceTest,
+) -> None:
+    """Let a change that does not vary count once for each group, not for each example.
+
+    If every example of a slice counts in its metric, all its groups change the same way: of the 2^G
+    ways to exchange the two models in whole groups one is as extreme. Where only some count (recall,
+    precision), or weights may be 0, nobody knows how many groups change.
+    """
+    names = [f"{name}{number}" for name in ("p", "reason", "method")]
+    p, reason, method = (columns[name] for name in names)
+    constant = (method != 0) & (method != base.BOOTSTRAP_GROUPS)
+    is_known = metric(test.metric).kind == "pointwise" and not test.space.weighted
+    if is_known:
+        fewest = np.exp2((test.alternative == "both") - groups.astype(np.float64))
+        p = np.where(constant, np.maximum(p, fewest), p)
+        method = np.where(constant, base.SIGN_FLIP_GROUPS, method)
+    else:
+        p = np.where(constant, 1.0, p)
+        reason, method = np.where(constant, base.UNVARYING, reason), np.where(constant, 0, method)
+    columns.update(zip(names, (p, reason.astype(np.int8), method.astype(np.int8)), strict=True))

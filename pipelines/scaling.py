@@ -91,7 +91,8 @@ def scale(
     if not space.weighted:
         heaviest, exponent = 1.0, 0
     space = replace(space.scaled(ranges, heaviest, rows), weight_exponent=exponent)
-    scaling = Scaling(space, classes, other)
+    largest = ldexp(heaviest, exponent) if space.weighted else 0.0
+    scaling = Scaling(space, classes, other, heaviest=largest)
     if space.ranked:
         scaling = _ranked(scaling, over, rows)
     return _refined(scaling, over, ranges, heaviest)

@@ -10,16 +10,20 @@ from slicebeam.metrics.base import (
     CONSTANT,
     FEW_GROUPS,
     METHODS,
+    NO_EXAMPLES,
     NO_VARIANCE,
     NOT_RESAMPLED,
     REASONS,
+    SMALL_SLICE,
     UNCHANGED,
+    UNVARYING,
 )
 from slicebeam.metrics.distinct_groups import ENOUGH_GROUPS
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.slice_test import OF_CELLS
 from slicebeam.metrics.statistic_space import BUCKETS
 from slicebeam.pipelines import changelist as doc
+from slicebeam.pipelines.config import SearchConfig
 from slicebeam.pipelines.results import CONFIDENCE
 from slicebeam.pipelines.retested import LEAST_GROUPS
 
@@ -28,11 +32,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.pipelines.given_slices import GivenSlices
     from slicebeam.pipelines.iterations import Searched
     from slicebeam.pipelines.preparation import Prepared
     from slicebeam.pipelines.report_order import Reported
     from slicebeam.pipelines.results import MetricResult, Results
     from slicebeam.pipelines.run_config import RunConfig
+
+
+# So many slices that could not be tested are named.
+_MOST_LINES = 10
 
 
 def testing(
@@ -78,6 +87,7 @@ def testing(
         metrics=metrics,
         expected_false=expected,
         warnings=tuple(_warnings(config, prepared, searched, results, metrics)),
+        unseen=(*_lost(config, prepared), *_unseen(config, results)),
     )
 
 
@@ -183,6 +193,52 @@ def _blind(
     return "; ".join(f"{_slices(count)}: {reason}" for reason, count in every.items())
 
 
+def _not_tested(given: GivenSlices, results: Results) -> Iterator[str]:
+    """Yield which given slices could not be tested, and why."""
+    lines: list[str] = []
+    for at, text in enumerate(given.texts):
+        name = given.names[at]
+        title = text if name in (None, text) else f"{name} ({text})"
+        by_reason: dict[int, list[str]] = {}
+        for measured in results.metrics:
+            code = int(measured.reason[at])
+            if code and code not in _ANSWERS:
+                by_reason.setdefault(code, []).append(measured.name)
+        for code, metrics in by_reason.items():
+            why, of = REASONS[code], f" for {', '.join(metrics)}"
+            if code == NO_EXAMPLES:
+                why, of = "no examples now", ""
+            elif code == SMALL_SLICE:
+                why = f"{int(results.sizes[at]):,} examples are too few"
+                of = of if len(metrics) < len(results.metrics) else ""
+            lines.append(f"Slice {title} was not tested{of}: {why}.")
+    yield from lines[:_MOST_LINES]
+    if len(lines) > _MOST_LINES:
+        yield f"… {len(lines) - _MOST_LINES:,} more: column reason of slices.parquet."
+
+
+def _lost(config: RunConfig, prepared: Prepared) -> Iterator[str]:
+    """Yield the features of the earlier run of which no slice can be tested."""
+    if prepared.lost and isinstance(config, SearchConfig):
+        names = ", ".join(map(repr, prepared.lost))
+        columns = "feature" if len(prepared.lost) == 1 else "features"
+        yield (
+            f"slices of {columns} {names}, which {config.domains_option} {config.domains} has and "
+            "this data has not"
+        )
+
+
+def _unseen(config: RunConfig, results: Results) -> Iterator[str]:
+    """Yield where a metric may be worse though nothing could be tested."""
+    if config.alternative == "better":
+        return
+    for measured, reasons in zip(results.metrics, results.tally.reasons, strict=True):
+        surely_better = (measured.reason == UNVARYING) & ~_worse(measured)
+        count = int(reasons[UNVARYING]) - int(np.count_nonzero(surely_better))
+        if count:
+            yield f"{measured.name} on {_slices(count)}: {REASONS[UNVARYING]}"
+
+
 def _slices(count: int) -> str:
     return f"{count:,} slice{'' if count == 1 else 's'}"
 
@@ -222,6 +278,10 @@ def _warnings(
     for tests in metrics:
         if tests.blind is not None:
             yield f"No slice could be tested for {tests.metric}: {tests.blind}."
+    if prepared.given is not None:
+        yield from _not_tested(prepared.given, results)
+    for unseen in _unseen(config, results):
+        yield f"Perhaps worse, but it cannot be judged: {unseen}."
     if prepared.given is not None and not prepared.given.wanted.slices:
         yield f"{prepared.given.wanted.uri} reports no slice: there was nothing to check."
     if prepared.given is not None and config.data == prepared.given.wanted.data:

@@ -44,7 +44,7 @@ def noted(now: Seen, examples: int = 10**6) -> tuple[str, ...]:
     singletons = (Singleton("x", "==", "a"), Singleton("x", "not_in", ["a"]))
     then = Domain("x", "categorical", "string", singletons, seen=Seen(40_000, 1_000, 500))
     frozen = {"x": FrozenDomain(then, 10**6)}
-    given = GivenDomains("DOC", 10**6, frozen, (), (), {}, None)
+    given = GivenDomains("DOC", 10**6, frozen, (), (), (), {}, None)
     return drift_lines(given, [replace(then, seen=now)], examples, 20)
 
 
@@ -82,7 +82,7 @@ def test_values_beyond_an_end_that_are_most(option: str, side: str) -> None:
     singletons = (Singleton("x", "<", 0), Singleton("x", ">=", 0))
     then = Domain("x", "numeric", "double", singletons, seen=Seen(0, low=-5, high=7))
     frozen = {"x": FrozenDomain(then, 1000)}
-    given = GivenDomains("DOC", 1000, frozen, (), (), {}, None, option)
+    given = GivenDomains("DOC", 1000, frozen, (), (), (), {}, None, option)
     end = {"below": -5, "above": 7}[side]
     instead = " instead of --domains" if option == "--domains" else ""
     remedy = f"; that is one slice, so cut the column anew with --bins{instead}"
@@ -95,5 +95,5 @@ def test_values_beyond_an_end_that_are_most(option: str, side: str) -> None:
 def test_others_that_were_most_values_before_are_no_news() -> None:
     singletons = (Singleton("x", "==", "a"), Singleton("x", "not_in", ["a"]))
     then = Domain("x", "categorical", "string", singletons, seen=Seen(0, 800, 5))
-    given = GivenDomains("DOC", 1000, {"x": FrozenDomain(then, 1000)}, (), (), {}, None)
+    given = GivenDomains("DOC", 1000, {"x": FrozenDomain(then, 1000)}, (), (), (), {}, None)
     assert drift_lines(given, [replace(then, seen=Seen(0, 900, 5))], 1000, 20) == ()

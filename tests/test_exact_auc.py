@@ -518,3 +518,63 @@ def test_slices_that_another_metric_reports_are_exact(tmp_path: Path) -> None:
     assert own.loc["auc", "value"] == pytest.approx(
         roc_auc_score(part["label"], part["score"]), rel=1e-12
     )
+
+
+def edges_of_auc() -> Any:
+    """Slices of all examples, of one label, of all weight, and of no example."""
+    frame = examples(3000, 0)
+    rng = np.random.default_rng(6)
+    positive = frame["y"] == 1
+    frame["tags"] = [["all", "some"] if one else ["all"] for one in rng.random(3000) < 0.4]
+    kinds = np.where(positive, "positives", "negatives")
+    frame["kind"] = np.where(rng.random(3000) < 0.5, kinds, "both")
+    frame["w"] = np.where(frame["seg"] == "p", rng.gamma(2.0, size=3000), 0.0)
+    return frame
+
+
+EDGES = ("tags contains all", "kind = positives", "kind = negatives", "a = nowhere", "seg = p")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"weight": "w", "replicates": 20}],
+    ids=["plain", "weighted"],
+)
+@pytest.mark.parametrize("metric", [("auc",), ("accuracy", "auc", "log_loss")], ids=len)
+def test_slices_at_the_edges_of_auc(
+    tmp_path: Path, options: dict[str, Any], metric: tuple[str, ...]
+) -> None:
+    frame = edges_of_auc()
+    listed = "\n".join(f"  - {one}" for one in EDGES)
+    (tmp_path / "slices.yaml").write_text(f"slices:\n{listed}\n")
+    found = check(
+        frame, slices=str(tmp_path / "slices.yaml"), label="y", score="s", metric=metric, **options
+    )
+    table = found.slices.to_pandas()
+    assert not table[["p_value", "q_value"]].isna().any(axis=None)
+    own = table[table["metric"] == "auc"].set_index("slice")
+    assert own.loc["kind = positives", "reason"] == "the denominator is empty"
+    assert own.loc["kind = negatives", "reason"] == "the denominator is empty"
+    assert own.loc["a = nowhere", "reason"] == "no examples satisfy it"
+    whole = own.loc["tags contains all"]
+    weight = options.get("weight")
+    assert whole["value"] == pytest.approx(area(frame, weight=weight), rel=1e-9)
+    assert (whole["delta"], whole["reason"]) == (0.0, "the slice is all examples")
+    assert np.isnan(whole["complement"])
+    # Outside a slice without examples there are all of them.
+    assert own.loc["a = nowhere", "complement"] == own.loc["a = nowhere", "reference"]
+    if weight:
+        assert own.loc["seg = p", "reason"] == "the slice is all examples"
+
+
+@pytest.mark.parametrize("metric", [("auc",), ("brier", "auc")], ids=len)
+def test_a_searched_slice_of_all_examples_has_their_auc(
+    tmp_path: Path, metric: tuple[str, ...]
+) -> None:
+    frame = edges_of_auc()
+    found = run(tmp_path, frame, metric=metric, features=("tags", "kind", "seg"))
+    table = found.table[found.table["metric"] == "auc"].set_index("slice")
+    whole = table.loc["tags contains all"]
+    assert (whole["delta"], whole["reason"]) == (0.0, "the slice is all examples")
+    assert whole["value"] == pytest.approx(area(frame), rel=1e-9)
+    assert whole["value_error"] == 0.0

@@ -47,7 +47,9 @@ class _Document:
     """As much of a document as the gate looks at."""
 
     def __init__(self, metrics: list[dict[str, Any]], since: Any = None) -> None:
-        self.testing = type("Testing", (), {"metrics": [_Named(one) for one in metrics]})
+        self.testing = type(
+            "Testing", (), {"metrics": [_Named(one) for one in metrics], "unseen": ()}
+        )
         self.since = since
 
 
@@ -453,3 +455,56 @@ def test_no_interval_without_a_delta(tmp_path: Path) -> None:
         for change in one["changes"]:
             for estimate in (change["delta"], change["after"]):
                 assert ("value" in estimate) or not {"lo", "hi"} & set(estimate)
+
+
+# What cannot be seen ----------------------------------------------------------------------------
+
+
+def watched(folder: Path, *slices: str) -> str:
+    (folder / "slices.yaml").write_text("slices:\n" + "".join(f"  - {one}\n" for one in slices))
+    return str(folder / "slices.yaml")
+
+
+def test_given_slices_that_could_not_be_tested_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = night(0.8)
+    frame.loc[:6, "f"] = "tiny"
+    frame["f"] = np.where((frame["f"] == "a") & (frame["y"] == 0), "b", frame["f"])
+    data = written(frame, tmp_path / "data.parquet")
+    named = "{name: the lost ones, predicate: f = gone}"
+    arguments = ["check", "--data", data, "--output", str(tmp_path / "out"), *FLAGS]
+    arguments += ["--metric=accuracy,specificity", "--fail-on=worse"]
+    slices = watched(tmp_path, "f = b", "f = a", "f = tiny", named)
+    assert run([*arguments, "--slices", slices]) == 0
+    warnings = read(tmp_path / "out").document["testing"]["warnings"]
+    assert warnings == [
+        "Slice f = a was not tested for specificity: the denominator is empty.",
+        "Slice f = tiny was not tested: 7 examples are too few.",
+        "Slice the lost ones (f = gone) was not tested: no examples now.",
+    ]
+    assert "no examples now" in capsys.readouterr().out
+    assert run([*arguments, "--slices", watched(tmp_path, "f = tiny", "f = gone")]) == 2
+    warnings = read(tmp_path / "out").document["testing"]["warnings"]
+    assert "Slice f = gone was not tested: no examples now." in warnings
+
+
+@pytest.mark.parametrize("option", ["--since", "--domains"])
+def test_a_feature_that_the_data_has_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    arguments = ["search", *FLAGS, "--fail-on=worse"]
+    then = written(night(0.8), tmp_path / "then.parquet")
+    assert run([*arguments, "--data", then, "--output", str(tmp_path / "then")]) == 0
+    earlier = str(tmp_path / "then" / "changelist.json")
+    now = written(night(0.8).drop(columns="k"), tmp_path / "now.parquet")
+    output = ["--output", str(tmp_path / "now"), option, earlier]
+    capsys.readouterr()
+    assert run([*arguments, "--data", now, *output]) == 2
+    said = capsys.readouterr()
+    assert f"cannot be judged: slices of feature 'k', which {option} {earlier} has" in said.err
+    assert "k: a feature in" in said.out
+    drift = read(tmp_path / "now").document["dataset"]["drift"]
+    assert drift[0].startswith(f"k: a feature in {earlier}, and no column of this data")
+    # What is not asked for is not missed.
+    assert run([*arguments, "--data", now, *output, "--features=f"]) == 0

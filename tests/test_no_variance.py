@@ -137,3 +137,89 @@ def test_all_weight_in_one_slice(tmp_path: Path) -> None:
     assert code == 2
     assert table.set_index("slice").loc["shop = x", "reason"] == "the slice is all examples"
     assert "the denominator is empty" in tests["blind"]
+
+
+# A change in which nothing varies, by replicates ------------------------------------------------
+
+USER = np.arange(N) // 4
+BY_ROWS, BY_GROUPS = "--test=bootstrap-rows", "--group=u"
+
+
+def turned_on_a_slice() -> pd.DataFrame:
+    """A model that was always right, and is always wrong on one shop."""
+    predicted = np.where(BAD, 1 - LABEL, LABEL)
+    shop = np.where(BAD, "x", SHOP)
+    columns = {"shop": shop, "y": LABEL, "p": predicted, "o": LABEL, "u": USER}
+    return pd.DataFrame({**columns, "w": 0.5 + DRAWN.random(N)})
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "test"),
+    [
+        ((BY_ROWS,), "accuracy", "McNemar mid-p"),
+        ((BY_ROWS,), "f1", "delta method, two models"),
+        ((BY_ROWS,), "fbeta:2", "delta method, two models"),
+        ((BY_ROWS, "--weight=w"), "accuracy", "exact sign flips, constant change"),
+        ((BY_GROUPS,), "accuracy", "exact sign flips of whole groups, constant change"),
+    ],
+)
+def test_replicates_that_do_not_vary(
+    tmp_path: Path, options: tuple[str, ...], name: str, test: str
+) -> None:
+    flags = ("--baseline-prediction=o", f"--metric={name}", *options)
+    code, table, _ = searched(tmp_path, turned_on_a_slice(), *flags)
+    assert code == 1
+    (own,) = table[table["slice"] == "shop = x"].to_dict("records")
+    assert (own["delta"], own["test"]) == (-1.0, test)
+    if BY_GROUPS in options:
+        groups = len(set(USER[BAD]))
+        assert own["p_value"] == pytest.approx(0.5**groups, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "test"),
+    [
+        ((BY_ROWS,), "exact sign flips, constant change"),
+        ((BY_GROUPS,), "exact sign flips of whole groups, constant change"),
+    ],
+)
+def test_losses_that_all_rise_by_a_tenth(
+    tmp_path: Path, options: tuple[str, ...], test: str
+) -> None:
+    """A tenth is no binary fraction: what rounding leaves between replicates is no variance."""
+    old = DRAWN.random(N)
+    frame = pd.DataFrame({"shop": SHOP, "o": old, "n": old + 0.1 * BAD, "u": USER})
+    frame.to_parquet(tmp_path / "data.parquet")
+    flags = ["--loss=n", "--baseline-loss=o", "--metric=loss", "--features=shop"]
+    paths = [f"--data={tmp_path}/data.parquet", f"--output={tmp_path}/out"]
+    code = run(["search", *paths, *flags, "--max-cross-size=1", "--fail-on=worse", *options])
+    table = pd.read_parquet(tmp_path / "out" / "slices.parquet").set_index("slice")
+    assert code == 1
+    assert table.loc["shop = x", "test"] == test
+    fewest = len(set(USER[BAD])) if BY_GROUPS in options else BAD.sum()
+    assert table.loc["shop = x", "p_value"] == pytest.approx(0.5**fewest, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [((BY_GROUPS,), "f1"), ((BY_GROUPS,), "recall"), (("--weight=w",), "recall")],
+)
+def test_a_gate_does_not_see_what_nothing_varies_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], name: str
+) -> None:
+    """How many groups change in what counts is not known: exit code 2, though other slices are fine."""
+    flags = ("--baseline-prediction=o", f"--metric={name}", *options)
+    code, table, _ = searched(tmp_path, turned_on_a_slice(), *flags)
+    assert code == 2
+    own = table[table["slice"] == "shop = x"]
+    assert own["reason"].tolist() == [
+        "the models differ, without variation that this test could go by"
+    ]
+    assert own["p_value"].tolist() == [1.0]
+    assert f"{name} on 1 slice: the models differ" in capsys.readouterr().err
+
+
+def test_a_gate_passes_what_is_surely_better(tmp_path: Path) -> None:
+    frame = turned_on_a_slice().rename(columns={"p": "o", "o": "p"})
+    code, _, _ = searched(tmp_path, frame, "--baseline-prediction=o", "--metric=f1", BY_GROUPS)
+    assert code == 0

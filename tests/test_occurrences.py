@@ -35,6 +35,18 @@ def test_equal_examples_are_numbered_from_0(distinct: int) -> None:
     assert (np.diff(rows) > 0).all()
 
 
+def test_equals_that_differ_by_rounding_are_numbered_in_any_order() -> None:
+    contents = np.array([7, 7, 5, 7], np.uint64)
+    weights = np.array([0.3, 0.1 + 0.2, 1.0, 0.1])
+    of = {}
+    for order in ([0, 1, 2, 3], [3, 1, 0, 2], [1, 3, 2, 0]):
+        rows, found = repeats(contents[order], weights[order])
+        numbers = np.zeros(4, np.int64)
+        numbers[rows] = found
+        of[tuple(order)] = dict(zip(weights[order].tolist(), numbers.tolist(), strict=True))
+    assert all(one == {0.1: 0, 0.3: 1, 0.1 + 0.2: 2, 1.0: 0} for one in of.values())
+
+
 def test_no_examples() -> None:
     assert [one.size for one in repeats(np.zeros(0, np.uint64))] == [0, 0]
 

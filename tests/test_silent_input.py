@@ -265,3 +265,33 @@ def test_a_column_that_no_file_holds_is_named() -> None:
     table = pa.Table.from_pandas(examples()).append_column("odd", pa.nulls(ROWS, kind))
     with pytest.raises(InputError, match=r"column 'odd' is dictionary<.*astype"):
         api_search(table, **ROLES)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "recall", "f1_macro", "auc,precision"])
+@pytest.mark.parametrize("side", ["--score", "--baseline-score"])
+def test_scores_that_are_cut_are_probabilities(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], metric: str, side: str
+) -> None:
+    """Logits cut at .5 would be other predictions, without a word."""
+    rng = np.random.default_rng(3)
+    label = rng.integers(0, 2, 300)
+    logit = rng.normal(2.0 * label - 1, 0.2)
+    logit[:4] = 0.25
+    sure = 1 / (1 + np.exp(-logit))
+    frame = pd.DataFrame({"y": label, "f": rng.choice(list("ab"), 300), "logit": logit, "p": sure})
+    frame.to_parquet(tmp_path / "data.parquet")
+    other = "--baseline-score=p" if side == "--score" else "--score=p"
+    arguments = ["search", f"--data={tmp_path}/data.parquet", "--label=y", f"{side}=logit"]
+    arguments += [f"--output={tmp_path}/out", "--features=f", f"--metric={metric}"]
+    assert run([*arguments, other]) == 2
+    (said,) = capsys.readouterr().err.strip().splitlines()[-1:]
+    assert f"score column 'logit' holds {logit[4]:g} in row 5 of" in said
+    assert "--threshold 0.5 cuts probabilities, 0 to 1" in said
+
+
+def test_auc_alone_takes_any_scores(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({"y": rng.integers(0, 2, 300), "f": rng.choice(list("ab"), 300)})
+    frame.assign(logit=rng.normal(size=300)).to_parquet(tmp_path / "data.parquet")
+    arguments = ["search", f"--data={tmp_path}/data.parquet", "--label=y", "--score=logit"]
+    assert run([*arguments, f"--output={tmp_path}/out", "--features=f", "--metric=auc"]) == 0

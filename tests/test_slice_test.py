@@ -14,7 +14,7 @@ from slicebeam.metrics.cell_metric import CellMetric
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import poisson_weights
 from slicebeam.metrics.registry import metric, metrics, statistic_space
-from slicebeam.metrics.slice_test import OF_ROWS, TESTS, SliceTest, Test, check_test
+from slicebeam.metrics.slice_test import OF_ROWS, PAPER, TESTS, SliceTest, Test, check_test
 from tests.oracle import significance
 
 
@@ -94,8 +94,13 @@ def test_p_is_a_probability_whatever_the_counts(
         assert ((p > 0) & (p <= 1)).all()
         assert (p[reasons != 0] == 1).all()
         assert set(reasons.tolist()) <= set(range(len(base.REASONS)))
-        by_itself = test in ("auto", "permutation")
-        assert np.isnan(errors).all() if by_itself else (errors[reasons == 0] > 0).all()
+        drawn = errors[(reasons == 0) & ~np.isnan(errors)]
+        assert (drawn > 0).all()
+        if test in ("auto", "permutation"):
+            assert drawn.size == 0
+        elif comparison == "overall" or test in PAPER:
+            # Of two models a change that does not vary has the metric's own test.
+            assert drawn.size == np.count_nonzero(reasons == 0)
 
 
 @pytest.mark.parametrize(

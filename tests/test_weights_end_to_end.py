@@ -270,12 +270,25 @@ def test_weights_that_are_none(refuse: Callable[[Any], str], frame: pd.DataFrame
 @pytest.mark.parametrize("exponent", [-1000, 1000])
 def test_weights_of_any_size(tmp_path: Path, frame: pd.DataFrame, exponent: int) -> None:
     """Weights that are all multiplied by a power of two change nothing, to the last bit."""
-    # Without an id examples are resampled by their content, of which the weight is a part.
-    options = {"metric": METRICS, "weight": "w", "features": ("sex",), "example_id": "row_id"}
+    options = {"metric": METRICS, "weight": "w", "features": ("sex",)}
     plain = searched(tmp_path / "plain", frame, **options)
     other = frame.assign(w=np.ldexp(frame["w"], exponent))
     scaled = searched(tmp_path / "scaled", other, **options)
     pd.testing.assert_frame_equal(plain.table, scaled.table, check_exact=True)
+
+
+@pytest.mark.parametrize("factor", [0.1, 1 / 3, 1e200])
+def test_the_unit_of_weights_draws_no_other_replicates(
+    tmp_path: Path, frame: pd.DataFrame, factor: float
+) -> None:
+    """Without an id examples are resampled by their content, of which the weight is a part."""
+    options = {"metric": ("auc",), "weight": "w", "features": ("relationship", "race")}
+    plain = searched(tmp_path / "plain", frame, **options).table
+    other = searched(tmp_path / "other", frame.assign(w=frame["w"] * factor), **options).table
+    resampled = plain["test"] == "bootstrap of examples, t"
+    assert resampled.sum() >= 5
+    for column in ("p_value", "ci_low", "ci_high"):
+        np.testing.assert_allclose(other[column], plain[column], rtol=1e-6)
 
 
 def test_weights_times_any_number(tmp_path: Path, frame: pd.DataFrame) -> None:

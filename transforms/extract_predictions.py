@@ -331,20 +331,26 @@ def _add_losses(
     wanted = {"log_loss", "brier"} & set(needs.values)
     if not wanted:
         return
-    wrong = ~((score >= 0) & (score <= 1))
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise InputError(
-            f"score column {name!r} holds {score[at]:g} in row {chunk.origin_row + at + 1:,} of "
-            f"{chunk.origin}, but --metric {', '.join(sorted(wanted))} takes probabilities, 0 to 1; "
-            "convert it"
-        )
+    taker = f"--metric {', '.join(sorted(wanted))} takes"
+    _refuse_all_but_probabilities(score, name, chunk, f"{taker} probabilities, 0 to 1; convert it")
     if "brier" in wanted:
         found.values["brier", old] = (score - positive) ** 2
     if "log_loss" in wanted:
         smallest = np.finfo(np.float64).eps
         clipped = np.clip(score, smallest, 1 - smallest)
         found.values["log_loss", old] = -np.where(positive, np.log(clipped), np.log1p(-clipped))
+
+
+def _refuse_all_but_probabilities(
+    score: NDArray[np.float64], name: str, chunk: Chunk, why: str
+) -> None:
+    wrong = ~((score >= 0) & (score <= 1))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise InputError(
+            f"score column {name!r} holds {score[at]:g} in row {chunk.origin_row + at + 1:,} of "
+            f"{chunk.origin}, but {why}"
+        )
 
 
 def _add_classes(
@@ -363,6 +369,13 @@ def _add_classes(
         score = found.scores.get(side)
         if score is None:
             score = numbers(chunk.table.column(predictor.score), predictor.score, chunk, "a score")
+        _refuse_all_but_probabilities(
+            score,
+            predictor.score,
+            chunk,
+            f"--threshold {outcome.threshold:g} cuts probabilities, 0 to 1; convert it (a logit x is "
+            "1/(1 + exp(-x))), or name predicted classes as --prediction",
+        )
         predicted_positive = score >= outcome.threshold
         if positive is None:
             positive = _is_positive(label, outcome)

@@ -122,7 +122,9 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> None:
             coded = predicted.pairs[side].dictionary_encode(null_encoding="encode")
             pairs[name] = coded.dictionary.to_pylist()
             measured[name] = coded.indices.to_numpy()
-    contents = row_contents(codes, cells, _bits(measured, pairs))
+    # A weight is hashed when the largest one is known, as a share of that: its unit says nothing.
+    unweighted = {name: values for name, values in measured.items() if name != WEIGHT}
+    contents = row_contents(codes, cells, _bits(unweighted, pairs))
     if encoding.example_id:
         array = chunk.table.column(encoding.example_id).combine_chunks()
         measured["id"] = id_hashes(array, chunk, encoding.id_option)
@@ -140,7 +142,7 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> None:
         ],
         "differs": _differs(predicted),
         "heaviest": 1.0 if predicted.weights is None else float(predicted.weights.max(initial=0)),
-        "content": int(contents.sum(dtype=np.uint64)),
+        "content": int(_with_weights(contents, predicted).sum(dtype=np.uint64)),
     }
     path = shard_path(encoding.folder, chunk.split, chunk.batch)
     write_shard(path, codes, radices, measured, facts)
@@ -159,6 +161,12 @@ def _differs(predicted: Predicted) -> bool | None:
     if not pairs:
         return None
     return any(not np.array_equal(new, old) for new, old in pairs)
+
+
+def _with_weights(contents: NDArray[np.uint64], predicted: Predicted) -> NDArray[np.uint64]:
+    if predicted.weights is None:
+        return contents
+    return splitmix64(contents ^ np.ascontiguousarray(predicted.weights).view(np.uint64))
 
 
 def _measured(predicted: Predicted) -> dict[str, NDArray[np.float64]]:

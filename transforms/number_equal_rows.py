@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from slicebeam.metrics.occurrences import repeats
 from slicebeam.transforms.arrow_files import open_arrow, write_arrow
-from slicebeam.transforms.shards import Shard
+from slicebeam.transforms.shards import CONTENT, WEIGHT, Shard
 from slicebeam.transforms.storage import storage_path
 
 if TYPE_CHECKING:
@@ -21,11 +21,16 @@ if TYPE_CHECKING:
     from slicebeam.transforms.storage import StoragePath
 
 # Of an example, what is in memory while equal ones are numbered.
-ROW_BYTES = 56
+ROW_BYTES = 72
 
 
 def number_equal_rows(
-    shards: Sequence[StoragePath], column: str, part: int, parts: int, path: StoragePath
+    shards: Sequence[StoragePath],
+    column: str,
+    part: int,
+    parts: int,
+    path: StoragePath,
+    heaviest: float = 0.0,
 ) -> None:
     """Write the numbers of the examples that equal an earlier one, a batch for each shard.
 
@@ -35,14 +40,20 @@ def number_equal_rows(
     column : of a hash of what is compared
     part, parts : which examples, by that hash, of which equal ones are in the same part
     path : of the file
+    heaviest : largest weight of all examples; 0 without weights, and for an id
     """
-    contents, rows = [], []
-    for shard in shards:
-        content = Shard(shard).column(column)
+    contents, weights, rows = [], [], []
+    for shard in map(Shard, shards):
+        content = shard.contents(heaviest) if column == CONTENT else shard.column(column)
         mine = np.flatnonzero(content % np.uint64(parts) == part) if parts > 1 else None
         contents.append(np.array(content if mine is None else content[mine]))
         rows.append(mine)
-    again, numbers = repeats(np.concatenate([np.zeros(0, np.uint64), *contents]))
+        if heaviest > 0:
+            weight = shard.column(WEIGHT)
+            weights.append(np.array(weight if mine is None else weight[mine]))
+    # Weights that differ by less than the hash tells are numbered by size, in any order the same.
+    within = np.concatenate(weights) if weights else None
+    again, numbers = repeats(np.concatenate([np.zeros(0, np.uint64), *contents]), within)
     ends = np.cumsum([one.size for one in contents])
     bounds = np.searchsorted(again, np.append(0, ends))
     facts = {"shards": [shard.name for shard in shards]}
@@ -63,13 +74,15 @@ def number_equal_rows(
 
 
 class _Number(beam.DoFn):
-    def __init__(self, shards: Sequence[str], column: str, parts: int, folder: StoragePath) -> None:
-        self.shards, self.column, self.parts, self.folder = shards, column, parts, folder
+    def __init__(self, numbering: NumberEqualRows) -> None:
+        self.shards, self.column = numbering.shards, numbering.column
+        self.parts, self.folder = numbering.parts, numbering.folder
+        self.heaviest = numbering.heaviest
 
     def process(self, part: int) -> Iterator[int]:
         paths = [storage_path(path) for path in self.shards]
         path = self.folder / f"{part:06d}.arrow"
-        number_equal_rows(paths, self.column, part, self.parts, path)
+        number_equal_rows(paths, self.column, part, self.parts, path, self.heaviest)
         yield part
 
 
@@ -112,15 +125,16 @@ class NumberEqualRows(beam.PTransform):
     column : of a hash of what is compared
     parts : how many workers share the examples, by that hash
     folder : where the parts go
+    heaviest : largest weight of all examples; 0 without weights, and for an id
     """
 
     shards: tuple[str, ...]
     column: str
     parts: int
     folder: StoragePath
+    heaviest: float = 0.0
 
     def expand(self, pipeline: Any) -> Any:
         """Wire the transform."""
-        numbering = _Number(self.shards, self.column, self.parts, self.folder)
         parts = beam.Create(list(range(self.parts)))
-        return pipeline | "Parts" >> parts | "Number" >> beam.ParDo(numbering)
+        return pipeline | "Parts" >> parts | "Number" >> beam.ParDo(_Number(self))

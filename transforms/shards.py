@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from slicebeam.metrics.counting import ROWS_AT_A_TIME, Ragged, RowBlock
 from slicebeam.metrics.occurrences import occurrence_ids
+from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.statistic_space import BUCKETS, StatisticSpace, fixed_point
 from slicebeam.transforms.arrow_files import damaged, open_arrow, read_metadata, write_arrow
 from slicebeam.transforms.storage import storage_path
@@ -63,6 +64,7 @@ class Scaling:
     edges : of the score buckets of each model
     coarse : bool [buckets] for each model: whether a bucket holds several different scores
     rough : values of which one is so large that ordinary ones are rounded in its sums
+    heaviest : largest weight; 0 without weights
     numbered : files with the numbers of equal examples, where these have ids from their content
     rows : int64 [buckets] for each model: examples in each bucket
     places : float64 [2, buckets] for each model: where a score of this bucket stands among all
@@ -76,6 +78,7 @@ class Scaling:
     coarse: tuple[NDArray[np.bool_], ...] = ()
     places: tuple[NDArray[np.float64], ...] = ()
     rough: tuple[str, ...] = ()
+    heaviest: float = 0.0
     numbered: tuple[str, ...] = ()
     rows: tuple[NDArray[np.int64], ...] = ()
 
@@ -94,8 +97,8 @@ def write_shard(
     codes : of each feature, [rows] or ragged
     radices : number of codes of each feature, which sets the width
     measured : other columns [rows]: ``cell`` always; ``id`` (uint64) where a column identifies an
-        example or its group; ``content`` (uint64), a hash of the others, where examples are
-        resampled and no column does; weights, classes, scores and values where metrics need them
+        example or its group; ``content`` (uint64), a hash of the others but the weights, where
+        examples are resampled and no column does; weights, classes, scores and values where metrics need them
     facts : JSON values that the driver wants to know of the shard
     """
     columns = {name: pa.array(values) for name, values in measured.items()}
@@ -131,6 +134,15 @@ class Shard:
         values: NDArray[Any] = self._batch().column(name).to_numpy()
         return values
 
+    def contents(self, heaviest: float) -> NDArray[np.uint64]:
+        """Return a hash [rows] of what each example holds, whatever the unit of the weights.
+
+        Parameters
+        ----------
+        heaviest : largest weight of all examples; 0 without weights
+        """
+        return _contents(self._batch(), heaviest)
+
     def blocks(self, scaling: Scaling | None = None) -> Iterator[RowBlock]:
         """Yield the rows in blocks that fit the cache; without a scaling only their codes."""
         whole = self._batch()
@@ -163,7 +175,7 @@ class Shard:
             names = json.loads(file.schema.metadata[b"facts"])["shards"]
             again = file.get_batch(names.index(self.path.name))
             numbers[again.column("row").to_numpy()] = again.column("number").to_numpy()
-        return occurrence_ids(batch.column(CONTENT).to_numpy(), numbers)
+        return occurrence_ids(_contents(batch, scaling.heaviest), numbers)
 
 
 def read_all_facts(paths: Sequence[StoragePath]) -> list[dict[str, Any]]:
@@ -179,6 +191,15 @@ def read_all_facts(paths: Sequence[StoragePath]) -> list[dict[str, Any]]:
 
     with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
         return list(threads.map(read, paths))
+
+
+def _contents(batch: pa.RecordBatch, heaviest: float) -> NDArray[np.uint64]:
+    contents: NDArray[np.uint64] = batch.column(CONTENT).to_numpy()
+    if heaviest > 0:
+        # In single precision: what the unit leaves of rounding changes the bits of next to none.
+        share = (batch.column(WEIGHT).to_numpy() / heaviest).astype(np.float32)
+        contents = splitmix64(contents ^ share.view(np.uint32).astype(np.uint64))
+    return contents
 
 
 def _facts(batch: pa.RecordBatch) -> dict[str, Any]:

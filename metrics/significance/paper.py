@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from slicebeam.metrics.significance.tails import FloatArray, IntArray
 
 _UNDEFINED_SHARE = 0.05
+# Replicates that differ by less, relative to the observed delta, are equal but for rounding.
+_EQUAL = 1e-9
 # Means up to here read their distribution function from one table.
 _TABLE_MEANS = 64
 _TABLE_WIDTH = 192
@@ -67,7 +69,8 @@ def t_p_value(delta: ArrayLike, replicate_deltas: ArrayLike, tail: Tail) -> Pape
     -------
     PaperTest
         p = 1 with the reason `base.UNDEFINED_REPLICATES` where the delta, more than 5 % of the
-        replicates, or all but one are undefined, and `base.NO_VARIANCE` where they are all equal.
+        replicates, or all but one are undefined, and `base.NO_VARIANCE` where they are all equal
+        but for rounding.
     """
     observed = np.asarray(delta, dtype=np.float64)
     replicates = np.asarray(replicate_deltas, dtype=np.float64)
@@ -78,11 +81,11 @@ def t_p_value(delta: ArrayLike, replicate_deltas: ArrayLike, tail: Tail) -> Pape
     mean = np.where(defined, replicates, 0.0).sum(axis=1) / divisor
     deviations = np.where(defined, replicates - mean[:, None], 0.0)
     sd = np.sqrt(np.square(deviations).sum(axis=1) / np.maximum(count - 1, 1))
-    # Rounding of the mean can leave equal replicates a tiny deviation: they are compared instead.
+    # Rounding can leave equal replicates a tiny deviation: they are compared instead.
     highest = np.where(defined, replicates, -np.inf).max(axis=1, initial=-np.inf)
     lowest = np.where(defined, replicates, np.inf).min(axis=1, initial=np.inf)
     undefined = too_few | np.isnan(observed)
-    constant = (highest <= lowest) | (sd == 0.0)
+    constant = (highest - lowest <= _EQUAL * np.abs(observed)) | (sd == 0.0)
     reasons = np.where(
         undefined, base.UNDEFINED_REPLICATES, np.where(constant, base.NO_VARIANCE, 0)
     ).astype(np.int8)

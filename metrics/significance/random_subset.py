@@ -47,8 +47,10 @@ _SAME = 1e-9
 _STEP, _RELATIVE_STEP, _LARGEST_ROOT = 0.4, 0.12, 39.0
 _SMALLEST = 1e-300
 _MOST_STEPS = 400
-_MOST_CORRECTIONS = 60
-_SOLVED = 1e-11
+_MOST_CORRECTIONS, _MOST_BENT = 60, 0.5
+# The expected size of a tilted subset is n to this part. The root r is stationary in a: it is off by
+# the square of it.
+_SOLVED = 1e-6
 # Below this variance of the tilted sum, relative to the untilted one, the sum is next to the largest
 # that any subset has.
 _LEAST_VARIANCE = 1e-9
@@ -370,6 +372,7 @@ class _Law:
         rows = np.arange(n.size)
         a, b, r = np.zeros_like(n), np.zeros_like(n), np.zeros_like(n)
         variance, slope_of_a = start.copy(), state.slope_of_a
+        curvature_of_a = np.zeros_like(n)
         paths: list[list[tuple[float, float, float, float]]] = [[] for _ in n]
         step = np.full(n.shape, _STEP)
         shrink = np.ones_like(n)
@@ -380,7 +383,9 @@ class _Law:
                 rate = np.where(b == 0, 1.0 / np.sqrt(variance), np.abs(r / (b * variance)))
             db = sign * step * rate * shrink
             next_b = b + db
-            next_a = self._balanced(n[rows], odds[rows], a + slope_of_a * db, next_b)
+            # The log of a size moves by no more than a does: a prediction off by this much is mended.
+            bent = np.clip(0.5 * curvature_of_a * db**2, -_MOST_BENT, _MOST_BENT)
+            next_a = self._balanced(n[rows], odds[rows], a + slope_of_a * db + bent, next_b)
             tilted = _Tilted(self, odds[rows], next_a, next_b)
             half = next_a * n[rows] + next_b * tilted.total - tilted.K
             root = sign * np.sqrt(2.0 * np.maximum(half, 0.0))
@@ -406,6 +411,8 @@ class _Law:
                 for new, old in ((next_a, a), (next_b, b), (root, r))
             )
             variance = np.where(kept, tilted.variance, variance)[goes_on]
+            bend = (tilted.slope_of_a - slope_of_a) / db
+            curvature_of_a = np.where(kept, bend, curvature_of_a)[goes_on]
             slope_of_a = np.where(kept, tilted.slope_of_a, slope_of_a)[goes_on]
             shrink = np.where(kept, 1.0, shrink * 0.5)[goes_on]
             step = np.maximum(_STEP, _RELATIVE_STEP * np.abs(r))
@@ -423,21 +430,21 @@ class _Law:
     ) -> FloatArray:
         """Return the a at which the expected size is n."""
         a = a.copy()
+        left = np.arange(n.size)
         for _ in range(_MOST_CORRECTIONS):
-            g = (odds + a)[:, None] + b[:, None] * self.points
+            g = (odds[left] + a[left])[:, None] + b[left, None] * self.points
             e = np.exp(-np.abs(g))
             inside = np.where(g >= 0, 1.0, e) / (1.0 + e)
-            size = (self.counts * inside).sum(axis=1)
+            expected = (self.counts * inside).sum(axis=1)
             slope = (self.counts * (inside * (1.0 - inside))).sum(axis=1)
             # Newton's step for the log of the size, which is straight where few are drawn.
-            off = np.log(n / size)
-            solved = np.abs(off) < _SOLVED
-            if solved.all():
+            off = np.log(n[left] / expected)
+            step = np.clip(off * expected / np.maximum(slope, _SMALLEST), -2.0, 2.0)
+            a[left] += step
+            # The size's third cumulant is at most its second: this bounds what a step leaves.
+            left = left[np.abs(off * step) >= _SOLVED]
+            if not left.size:
                 break
-            # What is solved stays, so that a size's result does not depend on the others'.
-            a += np.where(
-                solved, 0.0, np.clip(off * size / np.maximum(slope, _SMALLEST), -2.0, 2.0)
-            )
         return a
 
 
