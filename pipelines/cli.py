@@ -31,6 +31,7 @@ from slicebeam.pipelines.launch import (
     run_config,
     start_engine,
 )
+from slicebeam.pipelines.variables import forget, redacted
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.data_config import Command
@@ -432,6 +433,7 @@ def run(arguments: list[str]) -> int:
         # Signs that the terminal's encoding lacks are shown as question marks.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    forget()
     invocation = Invocation()
     if _JSON_LOG in (*arguments, *map("=".join, pairwise(arguments))):
         # Errors of usage, too, are told as events.
@@ -460,6 +462,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _say(invocation: Invocation, message: str, code: int) -> None:
+    message = redacted(message)
     if invocation.events is not None:
         invocation.events.error(message, code)
     else:
@@ -485,7 +488,7 @@ def _unforeseen(error: Exception) -> str:
         with tempfile.NamedTemporaryFile(
             "w", prefix="slicebeam-", suffix=".log", delete=False, encoding="utf-8"
         ) as log:
-            traceback.print_exception(error, file=log)
+            log.write(redacted("".join(traceback.format_exception(error))))
         where = log.name
     except OSError:
         # No folder for it, or no room.

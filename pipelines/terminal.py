@@ -14,6 +14,7 @@ from slicebeam.pipelines.changelist_parts import Estimate
 from slicebeam.pipelines.discovery.terminal import found_lines
 from slicebeam.pipelines.since_overall import overall_json, overall_text
 from slicebeam.pipelines.stage import Stage
+from slicebeam.pipelines.variables import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,7 +81,7 @@ class Terminal:
         if self.events is not None:
             self.events.note(text)
         else:
-            self._say(printable(text))
+            self._say(printable(redacted(text)))
 
     def recorded(self, record: IterationRecord) -> None:
         """Take note of what an iteration did; the user is told when the next one begins."""
