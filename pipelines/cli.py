@@ -32,6 +32,7 @@ from slicebeam.pipelines.launch import (
     start_engine,
 )
 from slicebeam.pipelines.variables import forget, redacted
+from slicebeam.transforms.plain_http import allow
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.data_config import Command
@@ -162,6 +163,7 @@ def check(
     chunk_rows: opt.ChunkRows = 1 << 18,
     runner_config: opt.RunnerConfig = "direct",
     runner_option: opt.RunnerOption = None,
+    allow_http: opt.AllowHttp = False,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
     log_format: opt.LogFormat = "text",
@@ -233,6 +235,7 @@ def discover(
     chunk_rows: opt.ChunkRows = 1 << 18,
     runner_config: opt.RunnerConfig = "direct",
     runner_option: opt.RunnerOption = None,
+    allow_http: opt.AllowHttp = False,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
     log_format: opt.LogFormat = "text",
@@ -290,6 +293,7 @@ def shift(
     chunk_rows: opt.ChunkRows = 1 << 18,
     runner_config: opt.RunnerConfig = "direct",
     runner_option: opt.RunnerOption = None,
+    allow_http: opt.AllowHttp = False,
     as_json: opt.AsJsonOfShift = False,
     quiet: opt.Quiet = False,
     log_format: opt.LogFormat = "text",
@@ -344,6 +348,7 @@ def run_file(
     phrases: opt.GivenPhrases = None,
     runner_config: opt.GivenRunnerConfig = None,
     runner_option: opt.RunnerOption = None,
+    allow_http: opt.AllowHttp = False,
     resume: opt.Resume = False,
     dry_run: opt.DryRun = False,
     as_json: opt.AsJson = False,
@@ -434,6 +439,7 @@ def run(arguments: list[str]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     forget()
+    allow(False)
     invocation = Invocation()
     if _JSON_LOG in (*arguments, *map("=".join, pairwise(arguments))):
         # Errors of usage, too, are told as events.

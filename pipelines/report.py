@@ -23,6 +23,7 @@ from slicebeam.pipelines.option_values import CONFIGS, as_flag
 from slicebeam.pipelines.shift.config import shift_config
 from slicebeam.pipelines.terminal import Terminal
 from slicebeam.pipelines.variables import redacted
+from slicebeam.transforms.plain_http import allow
 from slicebeam.transforms.storage import open_input
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def reported(
     command : which one
     data : a table, or the paths or globs of files
     options : of its configuration, by the names of the flags with ``_`` for ``-``; None for those that
-        are left out; ``explain`` of a search or a check
+        are left out; ``explain`` of a search or a check; ``allow_http`` where endpoints are asked
     resume : go on where a stopped run was
     progress : tell on stderr how far it is
 
@@ -114,6 +115,7 @@ def _reported(
 ) -> Report:
     given = {name: value for name, value in options.items() if value is not None}
     explain = given.pop("explain", None) if command != "shift" else None
+    allow(command != "search" and bool(given.pop("allow_http", False)))
     typed = _typed(command, given)
     if "output" not in typed:
         _check_nothing_is_lost(typed, resume=resume)

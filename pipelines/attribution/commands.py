@@ -11,6 +11,7 @@ import typer
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines import options as opt
 from slicebeam.pipelines.confirmation import Confirmed
+from slicebeam.transforms.plain_http import allow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -107,6 +108,7 @@ def sample(
     model: opt.ConfirmedModel = None,
     baseline_model: opt.ConfirmedBaselineModel = None,
     encoder: opt.ConfirmedEncoder = None,
+    allow_http: opt.AllowHttp = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -117,6 +119,7 @@ def sample(
     from slicebeam.pipelines.attribution.session import Plan
     from slicebeam.pipelines.attribution.showing import show_sampled
 
+    allow(allow_http)
     plan = Plan(
         text,
         tuple(query or ()),
@@ -150,6 +153,7 @@ def estimate(
     model: opt.ConfirmedModel = None,
     baseline_model: opt.ConfirmedBaselineModel = None,
     encoder: opt.ConfirmedEncoder = None,
+    allow_http: opt.AllowHttp = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -158,6 +162,7 @@ def estimate(
     from slicebeam.pipelines.attribution.session import Plan
     from slicebeam.pipelines.attribution.showing import show_finished
 
+    allow(allow_http)
     plan = Plan(text, (), looks, seed, least_precision, least_recall)
     confirmed = Confirmed(model, baseline_model, encoder)
     with _opened(changelist, slice_name, plan, data, labels_dir, confirmed) as opened:
@@ -215,6 +220,7 @@ def run(
     model: opt.ConfirmedModel = None,
     baseline_model: opt.ConfirmedBaselineModel = None,
     encoder: opt.ConfirmedEncoder = None,
+    allow_http: opt.AllowHttp = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -226,6 +232,7 @@ def run(
     from slicebeam.pipelines.attribution.session import Place, Plan
     from slicebeam.pipelines.attribution.showing import show_finished
 
+    allow(allow_http)
     plan = Plan(
         text,
         tuple(query or ()),
