@@ -9,6 +9,7 @@ import typer
 
 from slicebeam.pipelines import options as opt
 from slicebeam.pipelines.define.commands import DataOfSlices, Document
+from slicebeam.pipelines.terminal_text import json_line
 from slicebeam.transforms.plain_http import allow
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ def _publish(base: Base, edited: Edited, said: str, *, quiet: bool, as_json: boo
 
 
 def _json_of(edit: Edit) -> str:
-    return edit.model_dump_json(exclude_none=True)
+    return json_line(edit.model_dump(mode="json", exclude_none=True))
 
 
 def _lines(document: SearchChangeList) -> list[str]:

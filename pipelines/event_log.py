@@ -9,6 +9,7 @@ import uuid
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from slicebeam.pipelines.terminal_text import json_line
 from slicebeam.pipelines.variables import redacted
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class EventLog:
         for name in _TEXTS & facts.keys():
             facts[name] = redacted(facts[name])
         line = {"time": now.replace("+00:00", "Z"), "event": event, "run": self.run, **facts}
-        sys.stderr.write(json.dumps(line, ensure_ascii=False) + "\n")
+        sys.stderr.write(json_line(line) + "\n")
         # What follows the log sees a line when it is written, not when a buffer is full.
         sys.stderr.flush()
 

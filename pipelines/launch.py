@@ -72,7 +72,12 @@ def listed(values: Sequence[str]) -> tuple[str, ...]:
     ('a', 'b', 'c,d')
     """
     # As in CSV, quotes keep a comma that belongs to a name.
-    return tuple(part for row in csv.reader(values) for part in row or [""])
+    try:
+        return tuple(part for row in csv.reader(values) for part in row or [""])
+    except csv.Error as error:
+        raise InputError(
+            f"{','.join(values)!r} is no list separated by commas ({error}); put names in quotes"
+        ) from error
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
@@ -14,6 +13,7 @@ from slicebeam.pipelines.changelist_parts import Estimate
 from slicebeam.pipelines.discovery.terminal import found_lines
 from slicebeam.pipelines.since_overall import overall_json, overall_text
 from slicebeam.pipelines.stage import Stage
+from slicebeam.pipelines.terminal_text import guarded, json_line
 from slicebeam.pipelines.variables import redacted
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Terminal:
         if self._console is None:
             from rich.console import Console
 
-            self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+            self._console = guarded(Console(stderr=True, highlight=False, soft_wrap=True))
         return self._console
 
     def _say(self, text: str) -> None:
@@ -137,7 +137,7 @@ class Terminal:
         if self.quiet:
             return
         if self.as_json:
-            sys.stdout.write(json.dumps(summary_json(published), ensure_ascii=False) + "\n")
+            sys.stdout.write(json_line(summary_json(published)) + "\n")
             return
         show(published)
 
@@ -291,7 +291,7 @@ def console_of_stdout() -> Console:
     """Return what a result is printed by, which is wide where stdout is no terminal."""
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = guarded(Console(highlight=False))
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PIPED_WIDTH
     return console

@@ -11,6 +11,7 @@ import typer
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines import options as opt
 from slicebeam.pipelines.confirmation import Confirmed
+from slicebeam.pipelines.terminal_text import harmless
 from slicebeam.transforms.plain_http import allow
 
 if TYPE_CHECKING:
@@ -341,4 +342,4 @@ def _asked(
 
 def _tell(notes: Sequence[str], *, quiet: bool) -> None:
     for note in () if quiet else notes:
-        sys.stderr.write(f"{note}\n")
+        sys.stderr.write(f"{harmless(note)}\n")
