@@ -70,7 +70,7 @@ def test_a_document_has_the_name_and_a_run_the_value(
 ) -> None:
     made: list[int] = []
     monkeypatch.setattr(
-        "slicebeam.pipelines.runner.InProcess", lambda n: made.append(n) or InProcess(n)
+        "slicebeam.pipelines.runner.InProcess", lambda n: made.append(n) or InProcess(1)
     )
     option = "workers=${SLICEBEAM_TEST_WORKERS}"
     file = run_file(tmp_path, data, runner_option={"workers": "${SLICEBEAM_TEST_WORKERS}"})
@@ -361,3 +361,46 @@ def test_a_path_with_a_secret_is_refused(
             read_run(file, None, {name: "hidden-value"})
         assert f"run.yaml, output: ${{{name}}} is named like a secret" in str(error.value)
         assert "hidden-value" not in str(error.value)
+
+
+def test_a_document_reads_no_variable(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A path with a secret in it, asked for in somebody's bucket, would tell them the secret."""
+    assert run(["run", run_file(tmp_path, data), "--quiet"]) == 0
+    document = tmp_path / "out" / "changelist.json"
+    content = json.loads(document.read_text())
+    config = content["provenance"]["config"]
+    capsys.readouterr()
+    for option in ("data", "since", "work_dir", "runner_option"):
+        value: Any = f"{tmp_path}/${{SLICEBEAM_TEST_KEY}}"
+        value = [value] if option == "data" else value
+        value = [BY_NAME] if option == "runner_option" else value
+        theirs = tmp_path / "theirs.json"
+        content["provenance"]["config"] = config | {option: value}
+        theirs.write_text(json.dumps(content))
+        code = run(["run", str(theirs), "--output", str(tmp_path / "next"), "--quiet"])
+        said = capsys.readouterr()
+        assert code == (0 if option == "work_dir" else 2)
+        if option == "runner_option":
+            assert f"if you trust it, confirm it by --runner-option {BY_NAME}" in said.err
+        assert_hidden(said.out + said.err + everything_in(tmp_path))
+
+
+def test_the_trace_of_a_fault_is_the_users_own_and_has_no_value(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> Any:
+        raise KeyError(SECRET)
+
+    monkeypatch.setattr("slicebeam.pipelines.search.run_search", fail)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    engine = ["--runner-config=prism", f"--runner-option={BY_NAME}"]
+    roles = [f"--data={data}", "--label=income", "--prediction=prediction", "--output=o"]
+    assert run(["search", *roles, *engine]) == 3
+    assert_hidden(capsys.readouterr().err)
+    (trace,) = (tmp_path / "temporary").glob("slicebeam-*.log")
+    assert trace.stat().st_mode & 0o077 == 0
+    assert "Traceback" in trace.read_text()
+    assert_hidden(trace.read_text())
