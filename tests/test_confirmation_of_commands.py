@@ -92,6 +92,8 @@ COMMANDS: dict[str, tuple[list[str], set[str]]] = {
         set(),
     ),
 }
+# Of each kind of reading a document one is in the quick run.
+QUICK = {"run", "check", "edit merge"}
 # These read no document.
 _OTHERS = {"discover", "schema", "demo"}
 
@@ -207,7 +209,10 @@ def hostile(made: Path, folder: Path, named: dict[str, Any]) -> tuple[Path, dict
     return document, content
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command",
+    [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in COMMANDS],
+)
 def test_what_a_command_would_use_is_refused_and_the_rest_has_no_effect(
     command: str,
     request: pytest.FixtureRequest,
@@ -291,7 +296,13 @@ OF_DISCOVERIES = {
 # A member is found by its components, which embeddings tell: all ask the encoder.
 
 
-@pytest.mark.parametrize("command", OF_DISCOVERIES)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "check",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in OF_DISCOVERIES if one != "check"),
+    ],
+)
 @pytest.mark.parametrize("kind", ["module", "url"])
 def test_the_encoder_of_a_discovery(
     command: str,

@@ -88,6 +88,7 @@ def test_names_and_values_of_a_data_set(
     assert not (tmp_path.parent.parent / "above").exists()
 
 
+@pytest.mark.slow
 def test_words_of_a_document(
     found: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,6 +119,7 @@ def test_words_of_a_document(
         assert_harmless(capfd.readouterr())
 
 
+@pytest.mark.slow
 def test_an_id_is_no_path(
     found: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], data: Path
 ) -> None:
@@ -156,6 +158,7 @@ def test_a_document_and_its_table_may_be_links(
     assert not (output / "changelist.json").is_symlink()
 
 
+@pytest.mark.slow
 def test_names_of_a_paths_folder_are_not_expanded_into_options(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

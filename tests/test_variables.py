@@ -226,6 +226,7 @@ def test_the_name_of_a_job_is_no_hash_of_a_secret(
     assert names[0] != names[2]
 
 
+@pytest.mark.slow
 def test_resume_goes_on_with_another_value(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -363,6 +364,7 @@ def test_a_path_with_a_secret_is_refused(
         assert "hidden-value" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_document_reads_no_variable(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
