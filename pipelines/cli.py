@@ -31,6 +31,8 @@ from slicebeam.pipelines.launch import (
     run_config,
     start_engine,
 )
+from slicebeam.pipelines.variables import forget, redacted
+from slicebeam.transforms.plain_http import allow
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.data_config import Command
@@ -161,6 +163,7 @@ def check(
     chunk_rows: opt.ChunkRows = 1 << 18,
     runner_config: opt.RunnerConfig = "direct",
     runner_option: opt.RunnerOption = None,
+    allow_http: opt.AllowHttp = False,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
     log_format: opt.LogFormat = "text",
@@ -232,6 +235,7 @@ def discover(
     chunk_rows: opt.ChunkRows = 1 << 18,
     runner_config: opt.RunnerConfig = "direct",
     runner_option: opt.RunnerOption = None,
+    allow_http: opt.AllowHttp = False,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
     log_format: opt.LogFormat = "text",
@@ -289,6 +293,7 @@ def shift(
     chunk_rows: opt.ChunkRows = 1 << 18,
     runner_config: opt.RunnerConfig = "direct",
     runner_option: opt.RunnerOption = None,
+    allow_http: opt.AllowHttp = False,
     as_json: opt.AsJsonOfShift = False,
     quiet: opt.Quiet = False,
     log_format: opt.LogFormat = "text",
@@ -343,6 +348,7 @@ def run_file(
     phrases: opt.GivenPhrases = None,
     runner_config: opt.GivenRunnerConfig = None,
     runner_option: opt.RunnerOption = None,
+    allow_http: opt.AllowHttp = False,
     resume: opt.Resume = False,
     dry_run: opt.DryRun = False,
     as_json: opt.AsJson = False,
@@ -432,6 +438,8 @@ def run(arguments: list[str]) -> int:
         # Signs that the terminal's encoding lacks are shown as question marks.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    forget()
+    allow(False)
     invocation = Invocation()
     if _JSON_LOG in (*arguments, *map("=".join, pairwise(arguments))):
         # Errors of usage, too, are told as events.
@@ -460,6 +468,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _say(invocation: Invocation, message: str, code: int) -> None:
+    message = redacted(message)
     if invocation.events is not None:
         invocation.events.error(message, code)
     else:
@@ -485,7 +494,7 @@ def _unforeseen(error: Exception) -> str:
         with tempfile.NamedTemporaryFile(
             "w", prefix="slicebeam-", suffix=".log", delete=False, encoding="utf-8"
         ) as log:
-            traceback.print_exception(error, file=log)
+            log.write(redacted("".join(traceback.format_exception(error))))
         where = log.name
     except OSError:
         # No folder for it, or no room.

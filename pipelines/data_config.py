@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from slicebeam.metrics.errors import InputError, nearest_hint, unknown_name
+from slicebeam.pipelines.variables import without_literals
 from slicebeam.transforms.files import FORMATS
 from slicebeam.transforms.sources import CHUNK_ROWS
 
@@ -117,6 +118,12 @@ class DataConfig(BaseModel):
                 f"{flag(info.field_name)} {value!r}{hint} choose from {', '.join(known)}"
             )
         return value
+
+    @field_validator("runner_option")
+    @classmethod
+    def _without_secrets(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        # The engine is made of what the user gave; a configuration is written down.
+        return tuple(map(without_literals, value))
 
     @field_validator("delimiter")
     @classmethod

@@ -9,6 +9,8 @@ import typer
 
 from slicebeam.pipelines import options as opt
 from slicebeam.pipelines.define.commands import DataOfSlices, Document
+from slicebeam.pipelines.terminal_text import json_line
+from slicebeam.transforms.plain_http import allow
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.changelist import SearchChangeList
@@ -118,6 +120,7 @@ def merge(
     model: opt.ConfirmedModel = None,
     baseline_model: opt.ConfirmedBaselineModel = None,
     encoder: opt.ConfirmedEncoder = None,
+    allow_http: opt.AllowHttp = False,
     runner_config: opt.RunnerConfig = "direct",
     runner_option: opt.RunnerOption = None,
     as_json: opt.AsJson = False,
@@ -128,6 +131,7 @@ def merge(
     from slicebeam.pipelines.define.joining import merged_slices
     from slicebeam.pipelines.define.new_slices import Counting
 
+    allow(allow_http)
     base = _base(changelist)
     confirmed = Confirmed(model, baseline_model, encoder)
     counting = Counting(tuple(data or ()), runner_config, tuple(runner_option or ()), confirmed)
@@ -157,6 +161,7 @@ def split(
     model: opt.ConfirmedModel = None,
     baseline_model: opt.ConfirmedBaselineModel = None,
     encoder: opt.ConfirmedEncoder = None,
+    allow_http: opt.AllowHttp = False,
     runner_config: opt.RunnerConfig = "direct",
     runner_option: opt.RunnerOption = None,
     as_json: opt.AsJson = False,
@@ -168,6 +173,7 @@ def split(
     from slicebeam.pipelines.define.new_slices import Counting
     from slicebeam.pipelines.edits import find_slice
 
+    allow(allow_http)
     base = _base(changelist)
     one = find_slice(base.document, slice_)
     confirmed = Confirmed(model, baseline_model, encoder)
@@ -211,7 +217,7 @@ def _publish(base: Base, edited: Edited, said: str, *, quiet: bool, as_json: boo
 
 
 def _json_of(edit: Edit) -> str:
-    return edit.model_dump_json(exclude_none=True)
+    return json_line(edit.model_dump(mode="json", exclude_none=True))
 
 
 def _lines(document: SearchChangeList) -> list[str]:

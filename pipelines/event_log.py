@@ -9,6 +9,9 @@ import uuid
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from slicebeam.pipelines.terminal_text import json_line
+from slicebeam.pipelines.variables import redacted
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.stage import Stage
 
 _MOST_FILES = 100
+# What may repeat the words of an engine or an endpoint.
+_TEXTS = frozenset({"text", "message", "runner"})
 
 
 class EventLog:
@@ -42,8 +47,11 @@ class EventLog:
         if self.quiet and event != "error":
             return
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        # Paths, of which others open the files, stay as they are.
+        for name in _TEXTS & facts.keys():
+            facts[name] = redacted(facts[name])
         line = {"time": now.replace("+00:00", "Z"), "event": event, "run": self.run, **facts}
-        sys.stderr.write(json.dumps(line, ensure_ascii=False) + "\n")
+        sys.stderr.write(json_line(line) + "\n")
         # What follows the log sees a line when it is written, not when a buffer is full.
         sys.stderr.flush()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError, UntestedError, nearest_hint
+from slicebeam.transforms.plain_http import allow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,6 +36,7 @@ class Asked:
     dry_run : say what would be done, and do nothing
     single_job : send the whole search as one job
     template : folder for a template of the search, which is not run
+    allow_http : send keys over http to other machines
     """
 
     resume: bool = False
@@ -46,6 +48,7 @@ class Asked:
     dry_run: bool = False
     single_job: bool = False
     template: str | None = None
+    allow_http: bool = False
 
 
 # The flags that are no part of a configuration, by their names in a file.
@@ -53,7 +56,7 @@ ASKED = {"json": "as_json"} | {
     name: name
     for name in (
         *("resume", "quiet", "explain", "fail_on", "log_format"),
-        *("dry_run", "single_job", "template"),
+        *("dry_run", "single_job", "template", "allow_http"),
     )
 }
 
@@ -69,7 +72,12 @@ def listed(values: Sequence[str]) -> tuple[str, ...]:
     ('a', 'b', 'c,d')
     """
     # As in CSV, quotes keep a comma that belongs to a name.
-    return tuple(part for row in csv.reader(values) for part in row or [""])
+    try:
+        return tuple(part for row in csv.reader(values) for part in row or [""])
+    except csv.Error as error:
+        raise InputError(
+            f"{','.join(values)!r} is no list separated by commas ({error}); put names in quotes"
+        ) from error
 
 
 @dataclass
@@ -135,6 +143,9 @@ def launch(
     events = invocation.log(asked)
     if asked.fail_on not in (None, "worse"):
         raise InputError(f"--fail-on {asked.fail_on!r}: only 'worse' is known")
+    if asked.allow_http and command == "search":
+        raise InputError("--allow-http has no effect on a search, which asks no endpoint")
+    allow(asked.allow_http)
     if command == "shift":
         from slicebeam.pipelines.shift.launch import launch_shift
 

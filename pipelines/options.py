@@ -84,6 +84,13 @@ ConfirmedEncoder = Annotated[
         "endpoint (openai:URL) that gets your texts."
     ),
 ]
+AllowHttp = Annotated[
+    bool,
+    typer.Option(
+        "--allow-http",
+        help="Send keys over http:// to other machines, where others can read them.",
+    ),
+]
 GivenModel = Annotated[str | None, typer.Option(help="Model, instead of the file's.")]
 GivenBaselineModel = Annotated[str | None, typer.Option(help="Old model, instead of the file's.")]
 GivenEncoder = Annotated[str | None, typer.Option(help="Encoder, instead of the file's.")]

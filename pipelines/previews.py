@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.check_config import CheckConfig
 from slicebeam.pipelines.config import SearchConfig
+from slicebeam.pipelines.terminal_text import harmless
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.launch import Asked
@@ -74,4 +75,4 @@ def preview(config: RunConfig, engine: Engine, asked: Asked) -> None:
         if asked.as_json:
             said = json.dumps(facts)
     if not asked.quiet or asked.as_json:
-        sys.stdout.write(said + "\n")
+        sys.stdout.write(harmless(said) + "\n")

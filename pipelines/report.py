@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import InputError, SlicebeamError, unknown_name
 from slicebeam.pipelines.changelist_parts import Estimate
 from slicebeam.pipelines.check_config import CheckConfig
 from slicebeam.pipelines.config import SearchConfig
@@ -22,6 +22,8 @@ from slicebeam.pipelines.launch import configuration, start_engine
 from slicebeam.pipelines.option_values import CONFIGS, as_flag
 from slicebeam.pipelines.shift.config import shift_config
 from slicebeam.pipelines.terminal import Terminal
+from slicebeam.pipelines.variables import redacted
+from slicebeam.transforms.plain_http import allow
 from slicebeam.transforms.storage import open_input
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ def reported(
     command : which one
     data : a table, or the paths or globs of files
     options : of its configuration, by the names of the flags with ``_`` for ``-``; None for those that
-        are left out; ``explain`` of a search or a check
+        are left out; ``explain`` of a search or a check; ``allow_http`` where endpoints are asked
     resume : go on where a stopped run was
     progress : tell on stderr how far it is
 
@@ -98,8 +100,22 @@ def reported(
     EngineError
         The engine or the storage failed.
     """
+    try:
+        return _reported(command, data, options, resume=resume, progress=progress)
+    except SlicebeamError as error:
+        message = redacted(str(error))
+        if message == str(error):
+            raise
+        # What an engine or an endpoint says may have a secret in it.
+        raise type(error)(message) from None
+
+
+def _reported(
+    command: Command, data: Any, options: Mapping[str, Any], *, resume: bool, progress: bool
+) -> Report:
     given = {name: value for name, value in options.items() if value is not None}
     explain = given.pop("explain", None) if command != "shift" else None
+    allow(command != "search" and bool(given.pop("allow_http", False)))
     typed = _typed(command, given)
     if "output" not in typed:
         _check_nothing_is_lost(typed, resume=resume)

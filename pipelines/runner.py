@@ -23,6 +23,7 @@ from slicebeam.pipelines.engines.options import (
     SparkOptions,
 )
 from slicebeam.pipelines.engines.reported_errors import for_user
+from slicebeam.pipelines.variables import redact_file, redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,6 +73,7 @@ class Engine:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self._backend.stop()
+        redact_file(self.log)
         if self._is_log_temporary and kind is None:
             self.log.unlink(missing_ok=True)
 
@@ -93,14 +95,16 @@ class Engine:
             descriptor, name = tempfile.mkstemp(prefix="slicebeam-", suffix=".log")
             os.close(descriptor)
             self.log, self._is_log_temporary = Path(name), True
-        identity = f"{os.path.abspath(str(log))}\n{self.config}"  # noqa: PTH100  (a URI stays one)
+        # Variables stand in it by name: no hash tells whether a guess of a secret is right.
+        options = f"{self.config.runner} {self.config.written}"
+        identity = f"{os.path.abspath(str(log))}\n{options}"  # noqa: PTH100  (a URI stays one)
         self.run_id = run_id or hashlib.sha256(identity.encode()).hexdigest()[:10]
         self._backend.log = self._driver.log = self.log
 
     @property
     def name(self) -> str:
         """What the document calls the engine."""
-        return self._backend.name
+        return redacted(self._backend.name)
 
     @property
     def workers(self) -> int:
@@ -117,8 +121,8 @@ class Engine:
         return "-".join(filter(None, parts))
 
     def sent_options(self, stage: str, run: str) -> list[str]:
-        """Return Beam's options of a stage's job, as flags."""
-        return self._backend.sent_options(self.job_name(stage, run))
+        """Return Beam's options of a stage's job as flags, with variables by name."""
+        return [redacted(one) for one in self._backend.sent_options(self.job_name(stage, run))]
 
     def sends(self, seconds: float | None) -> bool:
         """Say whether work of so many seconds goes to the engine, or is too small for a job of it."""

@@ -14,6 +14,7 @@ from slicebeam.pipelines.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.launch import ASKED, Asked
 from slicebeam.pipelines.option_values import CONFIGS, as_flag
 from slicebeam.pipelines.strict_text import parse_json, parse_yaml
+from slicebeam.pipelines.variables import check_place, value_of
 from slicebeam.transforms.storage import storage_path
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ _FILLED = frozenset(
     | {"since", "since_if_exists", "runner_config", "runner_option"}
     | {"old_matrix", "api", "ledger"}
 )
+# Options that keep the variable's name; its value is looked up where the engine is made.
+_KEPT_BY_NAME = frozenset({"runner_option"})
 # What may be given beside the file, in place of what it says.
 INSTEAD = (
     *("output", "model", "baseline_model", "encoder", "api", "phrases"),
@@ -186,11 +189,11 @@ class _Filling:
                 f"{self.file}, {key}: ${{{text}}} names no environment variable; write ${{NAME}} or "
                 "${NAME:-default}"
             )
-        value = self.environment.get(found["name"]) or found["default"]
-        if value is None:
-            raise InputError(
-                f"{self.file}, {key}: the environment variable {found['name']} is not set"
-            )
+        where = f"{self.file}, {key}"
+        value = value_of(found, where, self.environment)
+        if key in _KEPT_BY_NAME:
+            return f"${{{text}}}"
+        check_place(found["name"], where)
         return value
 
     def _named(self, key: str, written: str, name: str | None) -> str:

@@ -25,6 +25,7 @@ from slicebeam.pipelines.single_job import (
     check_single_job,
     stages_of,
 )
+from slicebeam.pipelines.variables import redacted
 from slicebeam.transforms.storage import ObjectPath, make_folder, storage_path, written_whole
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def write_template(config: SearchConfig, runner: RunnerConfig, folder: str) -> T
             f"--template is for the engine dataflow, not {runner.runner}: give --runner-config "
             "dataflow, with its options"
         )
+    _check_no_secret(options)
     config = check_single_job(config)
     place = storage_path(folder, "--template")
     if isinstance(place, ObjectPath) and place.scheme != "gs":
@@ -126,6 +128,15 @@ def write_template(config: SearchConfig, runner: RunnerConfig, folder: str) -> T
         f"--gcs-location={path} --parameters=data=gs://…,output=gs://…"
     )
     return Template(path, launch)
+
+
+def _check_no_secret(options: DataflowOptions) -> None:
+    for name, value in options.beam_options.items():
+        if redacted(str(value)) != str(value):
+            raise InputError(
+                f"--template keeps the options of the job, and beam_options.{name} holds "
+                f"{redacted(str(value))}, whose value would be in the file; leave it out"
+            )
 
 
 def metadata() -> dict[str, Any]:

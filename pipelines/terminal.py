@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
@@ -14,6 +13,8 @@ from slicebeam.pipelines.changelist_parts import Estimate
 from slicebeam.pipelines.discovery.terminal import found_lines
 from slicebeam.pipelines.since_overall import overall_json, overall_text
 from slicebeam.pipelines.stage import Stage
+from slicebeam.pipelines.terminal_text import guarded, json_line
+from slicebeam.pipelines.variables import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,7 +63,7 @@ class Terminal:
         if self._console is None:
             from rich.console import Console
 
-            self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+            self._console = guarded(Console(stderr=True, highlight=False, soft_wrap=True))
         return self._console
 
     def _say(self, text: str) -> None:
@@ -80,7 +81,7 @@ class Terminal:
         if self.events is not None:
             self.events.note(text)
         else:
-            self._say(printable(text))
+            self._say(printable(redacted(text)))
 
     def recorded(self, record: IterationRecord) -> None:
         """Take note of what an iteration did; the user is told when the next one begins."""
@@ -136,7 +137,7 @@ class Terminal:
         if self.quiet:
             return
         if self.as_json:
-            sys.stdout.write(json.dumps(summary_json(published), ensure_ascii=False) + "\n")
+            sys.stdout.write(json_line(summary_json(published)) + "\n")
             return
         show(published)
 
@@ -290,7 +291,7 @@ def console_of_stdout() -> Console:
     """Return what a result is printed by, which is wide where stdout is no terminal."""
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = guarded(Console(highlight=False))
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PIPED_WIDTH
     return console

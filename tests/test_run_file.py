@@ -115,7 +115,8 @@ def test_placeholders(tmp_path: Path) -> None:
     assert found["work_dir"] == f"{tmp_path}/work"
     # Names of columns are taken as they stand.
     assert found["label"] == "{date}"
-    assert found["runner_option"] == ("workers=3",)
+    # Options of the engine keep the name; the value is looked up where the engine is made.
+    assert found["runner_option"] == ("workers=${CORES}",)
 
 
 def test_the_date_is_today_in_utc(tmp_path: Path) -> None:

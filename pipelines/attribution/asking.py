@@ -105,5 +105,5 @@ def _shown(row: Mapping[str, Any]) -> str:
         text = "" if value is None else str(value)
         if len(text) > _LONGEST:
             text = f"{text[:_LONGEST]}…"
-        lines.append(f"  {name}: {printable(text)}")
+        lines.append(f"  {printable(name)}: {printable(text)}")
     return "\n".join(lines)

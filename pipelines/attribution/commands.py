@@ -11,6 +11,8 @@ import typer
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines import options as opt
 from slicebeam.pipelines.confirmation import Confirmed
+from slicebeam.pipelines.terminal_text import harmless
+from slicebeam.transforms.plain_http import allow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -107,6 +109,7 @@ def sample(
     model: opt.ConfirmedModel = None,
     baseline_model: opt.ConfirmedBaselineModel = None,
     encoder: opt.ConfirmedEncoder = None,
+    allow_http: opt.AllowHttp = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -117,6 +120,7 @@ def sample(
     from slicebeam.pipelines.attribution.session import Plan
     from slicebeam.pipelines.attribution.showing import show_sampled
 
+    allow(allow_http)
     plan = Plan(
         text,
         tuple(query or ()),
@@ -150,6 +154,7 @@ def estimate(
     model: opt.ConfirmedModel = None,
     baseline_model: opt.ConfirmedBaselineModel = None,
     encoder: opt.ConfirmedEncoder = None,
+    allow_http: opt.AllowHttp = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -158,6 +163,7 @@ def estimate(
     from slicebeam.pipelines.attribution.session import Plan
     from slicebeam.pipelines.attribution.showing import show_finished
 
+    allow(allow_http)
     plan = Plan(text, (), looks, seed, least_precision, least_recall)
     confirmed = Confirmed(model, baseline_model, encoder)
     with _opened(changelist, slice_name, plan, data, labels_dir, confirmed) as opened:
@@ -215,6 +221,7 @@ def run(
     model: opt.ConfirmedModel = None,
     baseline_model: opt.ConfirmedBaselineModel = None,
     encoder: opt.ConfirmedEncoder = None,
+    allow_http: opt.AllowHttp = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -226,6 +233,7 @@ def run(
     from slicebeam.pipelines.attribution.session import Place, Plan
     from slicebeam.pipelines.attribution.showing import show_finished
 
+    allow(allow_http)
     plan = Plan(
         text,
         tuple(query or ()),
@@ -334,4 +342,4 @@ def _asked(
 
 def _tell(notes: Sequence[str], *, quiet: bool) -> None:
     for note in () if quiet else notes:
-        sys.stderr.write(f"{note}\n")
+        sys.stderr.write(f"{harmless(note)}\n")

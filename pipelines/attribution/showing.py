@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.terminal import console_of_stdout
+from slicebeam.pipelines.terminal_text import json_line
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.attribution.estimating import Assessed
@@ -191,4 +191,4 @@ def _of_proposed(finished: Finished, one: Slice, asked: Asked) -> list[str]:
 
 
 def _print_json(content: Any) -> None:
-    sys.stdout.write(json.dumps(content, ensure_ascii=False) + "\n")
+    sys.stdout.write(json_line(content) + "\n")

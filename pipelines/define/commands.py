@@ -9,6 +9,7 @@ import typer
 
 from slicebeam.metrics.errors import printable
 from slicebeam.pipelines import options as opt
+from slicebeam.transforms.plain_http import allow
 
 Document = Annotated[
     str,
@@ -89,6 +90,7 @@ def define(
     model: opt.ConfirmedModel = None,
     baseline_model: opt.ConfirmedBaselineModel = None,
     encoder: opt.ConfirmedEncoder = None,
+    allow_http: opt.AllowHttp = False,
     runner_config: opt.RunnerConfig = "direct",
     runner_option: opt.RunnerOption = None,
     as_json: opt.AsJson = False,
@@ -102,6 +104,7 @@ def define(
     from slicebeam.pipelines.define.defining import Described, define_slice
     from slicebeam.pipelines.define.new_slices import Counting
 
+    allow(allow_http)
     described = Described(
         name=name,
         text_filter=text_filter,

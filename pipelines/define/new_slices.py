@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from slicebeam.pipelines.changelist_files import read_search
 from slicebeam.pipelines.confirmation import NOTHING, Confirmed
 from slicebeam.pipelines.define.rules import slice_id_of
 from slicebeam.pipelines.revisions import base_of, later_revision, publish_revision
+from slicebeam.pipelines.terminal_text import json_line
 from slicebeam.transforms.predicates import shortened
 from slicebeam.transforms.storage import storage_path
 
@@ -167,7 +167,7 @@ class Published:
                 "slices": [_told(one) for one in self.changed],
                 "notes": list(self.notes),
             }
-            sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+            sys.stdout.write(json_line(told) + "\n")
         elif not quiet:
             for note in self.notes:
                 sys.stderr.write(f"note: {printable(note)}\n")

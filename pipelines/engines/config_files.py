@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,14 @@ from pydantic import ValidationError
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.pipelines.engines.options import MODELS, DirectOptions, Options
 from slicebeam.pipelines.strict_text import parse_yaml
+from slicebeam.pipelines.variables import (
+    HIDDEN,
+    is_secret,
+    redacted,
+    remember_literals,
+    resolved,
+    without_literals,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,11 +35,13 @@ class RunnerConfig:
     Attributes
     ----------
     runner : name of the engine
-    options : of that engine
+    options : of that engine, with the values of environment variables
+    written : the options as they may be written down: variables by name, and no secret spelt out
     """
 
     runner: str = "direct"
-    options: Options = field(default_factory=DirectOptions)
+    options: Options = field(default_factory=DirectOptions, repr=False)
+    written: str = field(default="", compare=False)
 
 
 def configs_folder() -> Path:
@@ -82,7 +93,7 @@ def runner_config(name: str, overrides: Sequence[str]) -> RunnerConfig:
     if not isinstance(options, dict):
         place = _place(where, lines, ("options",))
         raise InputError(f"{place}: options {options!r} are no mapping of names and values")
-    return RunnerConfig(runner, _validated(where, runner, dict(options), overrides, lines))
+    return _validated(where, runner, dict(options), overrides, lines)
 
 
 def _validated(
@@ -91,32 +102,48 @@ def _validated(
     options: dict[str, Any],
     overrides: Sequence[str],
     lines: dict[tuple[str, ...], int],
-) -> Options:
+) -> RunnerConfig:
     """Return the options with what the command line gives instead."""
     model = MODELS[runner]
     given: dict[str, str] = {}
     for override in overrides:
         key, equals, value = override.partition("=")
+        shown = without_literals(override)
         if not equals:
-            raise InputError(f"--runner-option {override!r}: write it as key=value")
+            raise InputError(f"--runner-option {shown!r}: write it as key=value")
+        if HIDDEN in value:
+            raise InputError(
+                f"--runner-option {shown}: a secret is not written down, and {HIDDEN} stands for it; "
+                "give it again, best as ${NAME} of an environment variable"
+            )
         name, dot, entry = key.partition(".")
-        if dot and isinstance(options.get(name, {}), dict):
-            try:
-                options[name] = {**options.get(name, {}), entry: parse_yaml(value)[0]}
-            except ValueError as error:
-                raise InputError(f"--runner-option {override!r}: no YAML ({error})") from error
-        else:
-            # As in a file. All else is text, which the option reads as what it needs.
-            options[key] = None if value == "null" else value
-        given[name] = f"--runner-option {override}"
+        try:
+            if dot and isinstance(options.get(name, {}), dict):
+                # A secret is no YAML, whatever signs are in it.
+                read = value if is_secret(entry) else parse_yaml(value)[0]
+                options[name] = {**options.get(name, {}), entry: read}
+            elif "${" in value and value.lstrip()[:1] in ("{", "["):
+                options[key] = parse_yaml(value)[0]
+            else:
+                # As in a file. All else is text, which the option reads as what it needs.
+                options[key] = None if value == "null" else value
+        except ValueError as error:
+            reason = " ".join(redacted(str(error)).split())
+            raise InputError(f"--runner-option {shown!r}: no YAML ({reason})") from None
+        given[name] = f"--runner-option {shown}"
     for key in options:
         if key not in model.model_fields:
             place = given.get(str(key)) or _place(where, lines, ("options", str(key)))
             raise InputError(
                 f"{place}: runner {runner}: {unknown_name('option', str(key), model.model_fields)}"
             )
+    remember_literals(options)
+    written = without_literals(redacted(json.dumps(options, sort_keys=True, default=str)))
+    for key, value in options.items():
+        place = given.get(str(key)) or _place(where, lines, ("options", str(key)))
+        options[key] = resolved(value, f"{place}: options.{key}")
     try:
-        return model.model_validate(options)
+        return RunnerConfig(runner, model.model_validate(options), written)
     except ValidationError as error:
         first = error.errors()[0]
         keys = tuple(map(str, first["loc"]))
@@ -125,10 +152,11 @@ def _validated(
         if first["type"] == "missing":
             raise InputError(
                 f"{place}: {named} is missing; add it, or give --runner-option {keys[0]}=…"
-            ) from error
+            ) from None
         reason = first["msg"].removeprefix("Value error, ").replace("Input should", "it must")
         shown = f" {first['input']!r}" if keys else ""
-        raise InputError(f"{place}: {named}{shown}: {reason}") from error
+        # What pydantic says has the value in it.
+        raise InputError(redacted(f"{place}: {named}{shown}: {reason}")) from None
 
 
 def _lines(node: yaml.Node | None, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], int]:

@@ -7,6 +7,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from slicebeam.pipelines.variables import redacted
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -17,6 +19,10 @@ class _LogFile(logging.FileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         """Drop the record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line with the names of variables in place of their values."""
+        return redacted(super().format(record))
 
 
 @contextmanager

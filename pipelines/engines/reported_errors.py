@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from slicebeam.metrics import errors
 from slicebeam.metrics.errors import EngineError, SlicebeamError
+from slicebeam.pipelines.variables import redacted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,14 +39,14 @@ def for_user(error: BaseException, log: Path | None = None) -> SlicebeamError:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, SlicebeamError):
-            return type(cause)(_STEP.sub("", str(cause)))
+            return type(cause)(redacted(_STEP.sub("", str(cause))))
         cause = cause.__cause__
     text = str(error)
     ours = reported(text)
     if ours is not None:
         return ours
     more = f"; more in {log}" if log is not None else ""
-    return EngineError(f"the engine failed: {_reason(error, text)}{more}")
+    return EngineError(f"the engine failed: {_reason(error, redacted(text))}{more}")
 
 
 def reported(text: str) -> SlicebeamError | None:
@@ -54,7 +55,7 @@ def reported(text: str) -> SlicebeamError | None:
     if found is None:
         return None
     kind: type[SlicebeamError] = getattr(errors, found.group(1))
-    return kind(found.group(2).strip())
+    return kind(redacted(found.group(2).strip()))
 
 
 def _reason(error: BaseException, text: str) -> str:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from datetime import date, time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.transforms.plain_http import refuse_plain_http
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +35,11 @@ _BASE64 = ":base64"
 _URL_SIGNS = "%/:?[]@!$&'()*+,;="
 _HOST = re.compile(r"https?://[^\s/?#]+", re.IGNORECASE)
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+# Headers and parameters that hold a key, also where it is spelt out.
+_KEY_NAME = re.compile(
+    r"authorization|cookie|\bkey\b|[-_.]key\b|apikey|(?:^|[-_.])token\b|secret|passw|signature|credential",
+    re.IGNORECASE,
+)
 # What tells where a request ends is for the client alone to say.
 _OWN_HEADERS = {"content-length", "transfer-encoding", "connection"}
 # Made once: an encoder costs more than a body.
@@ -204,11 +210,13 @@ class TemplateReader:
     path : the file, for the messages
     environment : the variables that ``${NAME}`` stands for
     values : of those that were asked for, in their order
+    keys : where in the file what may be a key stands
     """
 
     path: str
     environment: Mapping[str, str]
     values: list[str] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
 
     def wrong(self, key: str, what: str) -> InputError:
         """Return the error of a key."""
@@ -241,7 +249,23 @@ class TemplateReader:
             name: self._template(f"params.{name}", _as_text(value))
             for name, value in api.params.items()
         }
-        return Templates(self._url(api.url), params, headers, self._body("json", api.json_body))
+        for part, names in (("headers", headers), ("params", params)):
+            self.keys += [f"{part}.{name}" for name in names if _KEY_NAME.search(name)]
+        made = Templates(self._url(api.url), params, headers, self._body("json", api.json_body))
+        self._check_scheme(api.url, made.url)
+        return made
+
+    def _check_scheme(self, template: str, url: _Text) -> None:
+        """Refuse to send what may be a key where others can read it."""
+        first = url.parts[0]
+        address = first if isinstance(first, str) else ""
+        # A variable that is the host is no key.
+        behind = re.sub(r"^https?://(\$\{[^{}]*\}|[^/?#])*", "", template, flags=re.IGNORECASE)
+        keys = [key for key in self.keys if key != "url" or "${" in behind]
+        if "@" in urlsplit(address).netloc:
+            keys.append("url")
+        if keys:
+            refuse_plain_http(f"{self.path}, url", address, f"the key in {keys[0]}")
 
     def _check_header(self, key: str, name: str) -> None:
         if not _HEADER_NAME.fullmatch(name):
@@ -319,6 +343,7 @@ class TemplateReader:
         if value is None:
             raise self.wrong(key, f"the environment variable {name} is not set; set it")
         self.values.append(value)
+        self.keys.append(key)
         return value
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist_parts import Estimate
 from slicebeam.pipelines.shift.document import money
 from slicebeam.pipelines.terminal import WIDE, console_of_stdout
+from slicebeam.pipelines.terminal_text import json_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,7 @@ def summary_json(published: PublishedShift) -> dict[str, Any]:
 
 def print_json(content: Any) -> None:
     """Write a JSON line to stdout."""
-    sys.stdout.write(json.dumps(content, ensure_ascii=False) + "\n")
+    sys.stdout.write(json_line(content) + "\n")
 
 
 def show(published: PublishedShift) -> None:

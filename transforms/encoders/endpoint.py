@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.transforms.encoders.cache import Source, embed_once
 from slicebeam.transforms.encoders.embedding_calls import Calls
+from slicebeam.transforms.plain_http import is_allowed, refuse_plain_http
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,12 +44,14 @@ class EndpointEncoder:
     address : of the requests
     model : asked for
     cache : folder that keeps the vectors
+    allow_http : whether the key may go to another machine over http
     """
 
     name: str
     address: str
     model: str
     cache: StoragePath | None
+    allow_http: bool = False
 
     @property
     def fingerprint(self) -> str:
@@ -71,8 +74,18 @@ class EndpointEncoder:
         source = Source(self.name, self.fingerprint, self.cache)
         return embed_once([text or " " for text in texts], source, self._embed)
 
+    def check_key(self, key: str) -> None:
+        """Refuse to send a key where others can read it."""
+        if key:
+            where = f"--encoder {self.name}"
+            refuse_plain_http(
+                where, self.address, f"the key in {KEY_VARIABLE}", allowed=self.allow_http
+            )
+
     def _embed(self, texts: Sequence[str], keep: Keep) -> None:
-        calls = Calls(self.name, self.address, self.model, _key())
+        key = _key()
+        self.check_key(key)
+        calls = Calls(self.name, self.address, self.model, key)
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -91,7 +104,8 @@ def endpoint_encoder(spec: str, cache: StoragePath | None) -> EndpointEncoder:
     Raises
     ------
     InputError
-        It is no address, or holds what may be a secret; or aiohttp is not installed.
+        It is no address, or holds what may be a secret; a key would go over http; or aiohttp is not
+        installed.
     """
     try:
         import aiohttp  # noqa: F401
@@ -111,9 +125,11 @@ def endpoint_encoder(spec: str, cache: StoragePath | None) -> EndpointEncoder:
         raise InputError(f"--encoder {spec}: the name of the model is empty")
     path = parts.path.rstrip("/") or "/v1"
     path = path if path.endswith("/embeddings") else f"{path}/embeddings"
-    return EndpointEncoder(
-        spec, urlunsplit((parts.scheme, parts.netloc, path, "", "")), model, cache
-    )
+    address = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+    found = EndpointEncoder(spec, address, model, cache, is_allowed())
+    # Workers may have a key that this process has not, and look again.
+    found.check_key(os.environ.get(KEY_VARIABLE, "").strip())
+    return found
 
 
 def _parts(spec: str, address: str) -> SplitResult:

@@ -1,0 +1,67 @@
+"""Texts of data sets and documents as a terminal may have them: none of their signs steers it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType
+    from rich.segment import Segment
+
+# Control characters but for line ends, and what changes the direction of a text.
+_STEERING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_SHOWN = "\ufffd"
+
+
+def harmless(text: str) -> str:
+    r"""Return a text with its control characters escaped, but for line ends.
+
+    >>> harmless("a\x1b[2J")
+    'a\\x1b[2J'
+    """
+    return _STEERING.sub(lambda sign: sign[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def json_line(content: Any) -> str:
+    r"""Return JSON in a line, with control characters escaped also where JSON would allow them.
+
+    >>> json_line("\u202e\xe9")
+    '"\\u202eé"'
+    """
+    text = json.dumps(content, ensure_ascii=False)
+    return _STEERING.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
+
+
+def guarded(console: Console) -> Console:
+    """Let a console show another sign for each control character of what is printed."""
+    # A hook by its method; rich itself is not imported for a page of help.
+    console.push_render_hook(cast("Any", _Guard()))
+    return console
+
+
+class _Guard:
+    """Hook of a console."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Return what is printed instead."""
+        return [_Guarded(one) for one in renderables]
+
+
+class _Guarded:
+    """Something printed, whose texts are cleaned when they are laid out; styles stay."""
+
+    def __init__(self, printed: RenderableType) -> None:
+        self.printed = printed
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[Segment]:
+        from rich.segment import Segment
+
+        for one in console.render(self.printed, options):
+            if one.control:
+                yield one
+            else:
+                yield Segment(_STEERING.sub(_SHOWN, one.text), one.style)

@@ -1,0 +1,65 @@
+"""Keys travel over https, or within this machine: whoever is on the way reads what http carries."""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from slicebeam.metrics.errors import InputError
+
+FLAG = "--allow-http"
+
+_allowed = False
+
+
+def allow(allowed: bool) -> None:
+    """Let keys of this process go over http, where the user insists, or no longer."""
+    global _allowed  # noqa: PLW0603
+    _allowed = allowed
+
+
+def is_allowed() -> bool:
+    """Say whether the user insists on http."""
+    return _allowed
+
+
+def is_loopback(host: str | None) -> bool:
+    """Say whether a host of a URL is this machine, without asking a name server.
+
+    >>> is_loopback("127.8.0.1"), is_loopback("::1"), is_loopback("127.0.0.1.example.org")
+    (True, True, False)
+    """
+    if host is None:
+        return False
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def refuse_plain_http(where: str, url: str, key: str, *, allowed: bool | None = None) -> None:
+    """Refuse to send a key over ``http://`` to another machine.
+
+    Parameters
+    ----------
+    where : the option or file that names the URL
+    url : of the requests
+    key : what would be sent, for the message
+    allowed : whether the user insists; None for what was said in this process
+
+    Raises
+    ------
+    InputError
+        The URL is of http, its host is not this machine, and the user does not insist.
+    """
+    parts = urlsplit(url)
+    if parts.scheme.lower() != "http" or is_loopback(parts.hostname):
+        return
+    if _allowed if allowed is None else allowed:
+        return
+    raise InputError(
+        f"{where}: {key} would be sent to {parts.hostname} over http, where others can read it; write "
+        f"https://, or give {FLAG} if you insist"
+    )
