@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +13,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist import (
     SCHEMA_VERSION,
     ChangeList,
+    PublishedFile,
     SearchChangeList,
     ShiftChangeList,
 )
@@ -23,9 +24,37 @@ from slicebeam.transforms.storage import open_input, storage_errors, storage_pat
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from slicebeam.transforms import published_files
+    from slicebeam.transforms.file_set import FileSet
     from slicebeam.transforms.storage import StoragePath
 
-TABLE = "slices.parquet"
+_Document = TypeVar("_Document", bound=ChangeList)
+
+CHANGELIST, TABLE = "changelist.json", "slices.parquet"
+
+
+def naming_files(document: _Document, files: FileSet) -> _Document:
+    """Return a document that names the files it is published with, and those that it replaces."""
+    named = {name.partition(".")[0]: _entry(file) for name, file in files.files.items()}
+    replaced = tuple(map(_entry, files.replaced))
+    return document.model_copy(update={"files": named or None, "replaced_files": replaced or None})
+
+
+def _entry(file: published_files.PublishedFile) -> PublishedFile:
+    return PublishedFile(name=file.name, sha256=f"sha256:{file.sha256}", size=file.size)
+
+
+def file_of(uri: str, document: ChangeList, well_known: str) -> StoragePath:
+    """Return the path of a file that belongs to a document.
+
+    That is the one which the document names; where it is not there, as beside a copy of the document
+    or one of an earlier version, the one with the well-known name, which may be another run's.
+    """
+    folder = storage_path(uri).parent
+    named = (document.files or {}).get(well_known.partition(".")[0])
+    if named is not None and (folder / named.name).is_file():
+        return folder / named.name
+    return folder / well_known
 
 
 def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> ChangeList:
@@ -155,11 +184,11 @@ def read_table(
     metrics : names
     columns : those that the table has not, being of an earlier version, are left out
     """
-    path = storage_path(uri).parent / TABLE
+    path = file_of(uri, document, TABLE)
     if not path.is_file():
         return None
     with storage_errors(path, "read"), open_input(path) as stream:
-        # A later run may have replaced one of the two files.
+        # Under the well-known name it may be a later run's.
         if f"sha256:{sha256_of(stream)}" != document.search.slices_fingerprint:
             return None
         stream.seek(0)

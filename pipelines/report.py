@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.pipelines.changelist_files import TABLE, file_of
 from slicebeam.pipelines.changelist_parts import Estimate
 from slicebeam.pipelines.check_config import CheckConfig
 from slicebeam.pipelines.config import SearchConfig
@@ -22,7 +23,7 @@ from slicebeam.pipelines.launch import configuration, start_engine
 from slicebeam.pipelines.option_values import CONFIGS, as_flag
 from slicebeam.pipelines.shift.config import shift_config
 from slicebeam.pipelines.terminal import Terminal
-from slicebeam.transforms.storage import open_input
+from slicebeam.transforms.storage import open_input, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -256,9 +257,10 @@ def _run(
         published = run_check(chosen, engine, terminal, resume=resume, asked=explain)
     else:
         raise TypeError(f"no function runs {command}")
-    with open_input(published.slices_path) as stream:
-        slices = pq.read_table(stream)
     path = str(published.changelist_path)
+    table = file_of(path, published.changelist, TABLE)
+    with storage_errors(table, "read"), open_input(table) as stream:
+        slices = pq.read_table(stream)
     return Report(published.changelist, slices, path, published.explanation)
 
 

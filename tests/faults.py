@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.running import Found, read
+from slicebeam.transforms.published_files import is_own_name
+from tests.running import Found, names_of, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -317,9 +318,7 @@ def same(output: Path, undisturbed: Found) -> str:
         return "other slices.parquet"
     if _told(found) != _told(undisturbed):
         return "other changelist.json"
-    strange = sorted(
-        {path.name for path in output.iterdir()} - {"changelist.json", "slices.parquet"}
-    )
+    strange = sorted({path.name for path in output.iterdir()} - set(names_of(found.document)))
     return f"left behind: {strange}" if strange else EQUAL
 
 
@@ -346,9 +345,11 @@ def half_published(output: Path) -> str:
     """Return `EQUAL` where a run that was killed left nothing that counts, or what it left.
 
     What was being written has another name, and is removed by the next run. The document is what
-    tells of the table, and is the last to appear.
+    tells of the table, whose well-known name is the last to appear.
     """
-    names = {name for name in published(output) if not name.startswith(".")} - {"slices.parquet"}
+    names = {
+        name for name in published(output) if not name.startswith(".") and not is_own_name(name)
+    }
     return f"half published: {sorted(names)}" if names else EQUAL
 
 

@@ -19,7 +19,8 @@ from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.changelist import ChangeList, json_schema
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.slices_table import SCHEMA
-from slicebeam.transforms.publish import published_together
+from slicebeam.transforms.publication import files_to_publish
+from slicebeam.transforms.publish import version_of
 from slicebeam.transforms.storage import written_whole
 from tests.running import Found, search
 
@@ -58,8 +59,13 @@ def test_the_document_names_its_table(found: Found) -> None:
     assert found.document["search"]["slices_fingerprint"] == f"sha256:{digest}"
     table = pq.read_table(found.folder / "slices.parquet")
     assert table.schema == SCHEMA
+    file = found.document["files"]["slices"]
+    assert file["sha256"] == f"sha256:{digest}"
+    assert file["size"] == len(found.slices_bytes)
+    assert (found.folder / file["name"]).read_bytes() == found.slices_bytes
     assert sorted(path.name for path in found.folder.iterdir()) == [
         "changelist.json",
+        file["name"],
         "slices.parquet",
     ]
 
@@ -105,13 +111,12 @@ def test_many_slices_are_cut_down_without_changing_what_is_kept(
 
 
 def test_files_appear_together_or_not_at_all(tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
+    one = tmp_path / "one"
     one.write_bytes(b"old")
 
     def write_and_fail() -> None:
-        with published_together((one, two), (None, None), "a test") as (first, second):
-            first.write(b"new")
-            second.write(b"new")
+        with files_to_publish(one, ["two.npz"], version_of(one), "a test") as files:
+            files.streams["two.npz"].write(b"new")
             raise KeyError
 
     with pytest.raises(KeyError):
