@@ -68,19 +68,22 @@ class Written:
     name : tells it from others; in the document and in each file
     table : whether there is one
     further : names of other files
+    same_files_as : name of another set whose files are the same to the byte
     """
 
     name: str
     table: bool = True
     further: tuple[str, ...] = (MIXTURE,)
+    same_files_as: str = ""
 
     @property
     def contents(self) -> dict[str, bytes]:
         """The files by well-known name."""
-        found = {name: f"{name} of {self.name}".encode() for name in self.further}
+        held = self.same_files_as or self.name
+        found = {name: f"{name} of {held}".encode() for name in self.further}
         if self.table:
             stream = io.BytesIO()
-            pq.write_table(pa.table({"slice_id": [self.name], "metric": [METRIC]}), stream)
+            pq.write_table(pa.table({"slice_id": [held], "metric": [METRIC]}), stream)
             found[TABLE] = stream.getvalue()
         return found
 
@@ -91,7 +94,7 @@ class Written:
         content: dict[str, Any] = {
             "changelist_id": hashlib.sha256(self.name.encode()).hexdigest()[:16],
             "title": self.name,
-            "summary": "",
+            "summary": self.same_files_as,
             "created_at": "2026-01-01T00:00:00Z",
             "dataset": {
                 "name": "d",
@@ -175,13 +178,14 @@ def seen(folder: StoragePath) -> str | None:
     if not path.is_file():
         return None
     document = read_search(str(path), "--changelist")
-    written = Written(document.title)
+    written = Written(document.title, same_files_as=document.summary)
+    held = written.same_files_as or written.name
     tables = read_table(str(path), document, [METRIC], ["slice_id"])
     if document.search.slices_fingerprint.endswith(hashlib.sha256(b"").hexdigest()):
         assert tables is None
     else:
         assert tables is not None, sorted(str(one) for one in folder.iterdir())
-        assert tables[METRIC].column("slice_id").to_pylist() == [document.title]
+        assert tables[METRIC].column("slice_id").to_pylist() == [held]
         assert file_of(str(path), document, MIXTURE).read_bytes() == written.contents[MIXTURE]
     for key, file in (document.files or {}).items():
         content = (folder / file.name).read_bytes()
@@ -244,13 +248,12 @@ class MemoryStore:
 
     def listed(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[ObjectFacts]:
         self.struck(f"list {prefix}")
-        for key in sorted(self.objects):
-            if key.startswith(prefix):
-                rest = key.removeprefix(prefix)
-                if "/" in rest and not deep:
-                    yield folder_facts(prefix + rest.partition("/")[0] + "/")
-                else:
-                    yield self._facts(key)
+        # As it is now, whatever others do meanwhile.
+        found = [self._facts(key) for key in sorted(self.objects) if key.startswith(prefix)]
+        for one in found:
+            rest = one.key.removeprefix(prefix)
+            is_below = "/" in rest and not deep
+            yield folder_facts(prefix + rest.partition("/")[0] + "/") if is_below else one
 
     def write(
         self,

@@ -21,7 +21,7 @@ from slicebeam.metrics.errors import ConflictError, EngineError
 from slicebeam.transforms import local_publication
 from slicebeam.transforms.publication import files_to_publish
 from slicebeam.transforms.publish import Version, publish, version_of
-from slicebeam.transforms.storage import ObjectPath
+from slicebeam.transforms.storage import ObjectPath, locked
 from tests.conftest import google_first, own_stores
 from tests.object_stores import ROOT, one_line
 from tests.publications import Written, assert_published, publish_set
@@ -393,3 +393,26 @@ def test_a_folder_where_somebody_publishes_for_ever(
     one_line(error, str(tmp_path / "changelist.json"), "--output")
     assert publish_set(tmp_path, Written("one")) == []
     assert_published(tmp_path, Written("one"))
+
+
+def test_a_lock_that_its_owner_has_removed_since_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = tmp_path / "changelist.json"
+    monkeypatch.setattr(local_publication, "_PATIENCE", 0.1)
+    opened: list[int] = []
+
+    def removed_before(file: int) -> bool | None:
+        opened.append(file)
+        if len(opened) == 1:
+            (tmp_path / ".changelist.json.lock").unlink()
+        return locked(file)
+
+    monkeypatch.setattr(local_publication, "locked", removed_before)
+    with (
+        local_publication._own_turn(document),
+        pytest.raises(EngineError, match="another run has been publishing there"),
+        local_publication._own_turn(document),
+    ):
+        pass
+    assert len(opened) > 2

@@ -42,6 +42,7 @@ class FileSet(ABC):
     ) -> None:
         self.document, self.streams = document, streams
         self.before, self.writer = before, writer
+        self._replaced: tuple[PublishedFile, ...] | None = None
 
     @property
     def folder(self) -> StoragePath:
@@ -66,17 +67,18 @@ class FileSet(ABC):
             found[name] = PublishedFile(own_name(name, digest, self._before), digest, size)
         return found
 
-    @cached_property
+    @property
     def replaced(self) -> tuple[PublishedFile, ...]:
         """The files that nobody needs when this set is published; the document has to name them.
 
         Should the process die before it has removed them, the next publication does.
         """
-        if self.before is None or not self.document.is_file():
-            return ()
-        named, older = files_in(self.document.read_bytes())
-        left = [one for one in older if (self.folder / one.name).is_file()]
-        return tuple(dict.fromkeys((*named, *left)))
+        if self._replaced is None:
+            # Once for all: when this set is published, its own document is there instead.
+            named, older = files_in(_content(self.document)) if self.before else ((), ())
+            left = [one for one in older if (self.folder / one.name).is_file()]
+            self._replaced = tuple(dict.fromkeys((*named, *left)))
+        return self._replaced
 
     @abstractmethod
     def publish(self, content: bytes) -> list[str]:
