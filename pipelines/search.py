@@ -407,7 +407,7 @@ def resumable(work: WorkFolder) -> Iterator[None]:
         message = (
             f"{error}\nwhat is finished is in {work.path}; go on with the same command and --resume"
         )
-        raise EngineError(message) from error
+        raise type(error)(message) from error
     except MemoryError as error:
         raise EngineError(
             f"out of memory; lower --memory-budget, --top-values or --max-cross-size\n"

@@ -34,7 +34,7 @@ updates = pytest.mark.parametrize(
     "there", [pytest.param(False, marks=pytest.mark.slow), True], ids=["new", "update"]
 )
 # Of how many steps of the second run each is tried.
-thoroughly = pytest.mark.parametrize("every", [11, pytest.param(2, marks=pytest.mark.slow)])
+thoroughly = pytest.mark.parametrize("every", [11, pytest.param(4, marks=pytest.mark.slow)])
 
 
 class Publisher(threading.Thread):
