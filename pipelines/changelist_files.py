@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from slicebeam.transforms.publish import sha256_of
 from slicebeam.transforms.storage import open_input, storage_errors, storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from slicebeam.transforms import published_files
     from slicebeam.transforms.file_set import FileSet
@@ -173,6 +174,28 @@ def _text(path: StoragePath) -> str:
             raise
 
 
+@contextmanager
+def opened_table(uri: str, document: SearchChangeList) -> Iterator[pa.NativeFile | None]:
+    """Open the table that a document names; None where it is not beside it.
+
+    Parameters
+    ----------
+    uri : of the document
+    """
+    path = file_of(uri, document, TABLE)
+    with storage_errors(path, "read"), ExitStack() as stack:
+        try:
+            stream = stack.enter_context(open_input(path))
+        except FileNotFoundError:
+            stream = None
+        # Under the well-known name it may be a later run's.
+        if stream and f"sha256:{sha256_of(stream)}" != document.search.slices_fingerprint:
+            stream = None
+        if stream:
+            stream.seek(0)
+        yield stream
+
+
 def read_table(
     uri: str, document: SearchChangeList, metrics: Sequence[str], columns: Sequence[str]
 ) -> dict[str, pa.Table] | None:
@@ -184,14 +207,9 @@ def read_table(
     metrics : names
     columns : those that the table has not, being of an earlier version, are left out
     """
-    path = file_of(uri, document, TABLE)
-    if not path.is_file():
-        return None
-    with storage_errors(path, "read"), open_input(path) as stream:
-        # Under the well-known name it may be a later run's.
-        if f"sha256:{sha256_of(stream)}" != document.search.slices_fingerprint:
+    with opened_table(uri, document) as stream:
+        if stream is None:
             return None
-        stream.seek(0)
         known = pq.read_schema(stream).names
         stream.seek(0)
         wanted = [name for name in columns if name in known]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slicebeam.metrics.errors import InputError, unknown_name
-from slicebeam.pipelines.changelist_files import TABLE, file_of
+from slicebeam.metrics.errors import EngineError, InputError, unknown_name
+from slicebeam.pipelines.changelist_files import opened_table
 from slicebeam.pipelines.changelist_parts import Estimate
 from slicebeam.pipelines.check_config import CheckConfig
 from slicebeam.pipelines.config import SearchConfig
@@ -23,7 +23,6 @@ from slicebeam.pipelines.launch import configuration, start_engine
 from slicebeam.pipelines.option_values import CONFIGS, as_flag
 from slicebeam.pipelines.shift.config import shift_config
 from slicebeam.pipelines.terminal import Terminal
-from slicebeam.transforms.storage import open_input, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -258,8 +257,9 @@ def _run(
     else:
         raise TypeError(f"no function runs {command}")
     path = str(published.changelist_path)
-    table = file_of(path, published.changelist, TABLE)
-    with storage_errors(table, "read"), open_input(table) as stream:
+    with opened_table(path, published.changelist) as stream:
+        if stream is None:
+            raise EngineError(f"{path} was replaced by another run before it could be read")
         slices = pq.read_table(stream)
     return Report(published.changelist, slices, path, published.explanation)
 

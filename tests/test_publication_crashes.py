@@ -15,6 +15,8 @@ import pytest
 
 from slicebeam.pipelines.changelist_files import CHANGELIST, TABLE
 from slicebeam.transforms import local_publication, object_stores, storage
+from slicebeam.transforms.publication import files_to_publish
+from slicebeam.transforms.publish import version_of
 from slicebeam.transforms.storage import ObjectPath
 from tests.conftest import google_first
 from tests.publications import (
@@ -319,6 +321,50 @@ def test_full_disks_and_forbidden_folders_name_the_file(
         assert len(str(error.value).splitlines()) == 1
         assert re.search(named, str(error.value)), error.value
         assert_published(tmp_path, OLD)
+
+
+def test_an_interruption_just_after_the_document_appeared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_set(tmp_path, OLD)
+    replace = Path.replace
+
+    def interrupted(path: Path, target: Path) -> None:
+        replace(path, target)
+        if target.name == CHANGELIST:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            publish_set(tmp_path, NEW)
+    assert seen(tmp_path) == NEW.name
+    publish_set(tmp_path, NEW)
+    assert_published(tmp_path, NEW)
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another may be about to publish stays; it can't be told from what is left."""
+    monkeypatch.setattr(local_publication, "locked", lambda _: None)
+    publish_set(tmp_path, OLD)
+    before = version_of(tmp_path / CHANGELIST)
+    with files_to_publish(tmp_path / CHANGELIST, [TABLE], before, "another") as files:
+        files.streams[TABLE].write(b"another's")
+        name = files.files[TABLE].name
+    (tmp_path / name).write_bytes(b"another's")
+    assert publish_set(tmp_path, NEW) == []
+    assert_published(tmp_path, NEW, name)
+
+
+def test_what_was_never_published_is_removed(tmp_path: Path) -> None:
+    publish_set(tmp_path, OLD)
+    before = version_of(tmp_path / CHANGELIST)
+    with files_to_publish(tmp_path / CHANGELIST, [TABLE], before, "another") as files:
+        files.streams[TABLE].write(b"another's")
+        name = files.files[TABLE].name
+    (tmp_path / name).write_bytes(b"another's")
+    assert publish_set(tmp_path, NEW) == []
+    assert_published(tmp_path, NEW)
 
 
 def test_nothing_of_a_stranger_is_removed(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ class FileSet(ABC):
             ]
         except (OSError, EngineError) as error:
             return [f"{self.folder} could not be tidied up: {error}"]
-        return _removed(outdated)
+        return removed(outdated)
 
     def _outdated_names(self) -> list[StoragePath]:
         """Return the well-known names of the replaced set that this one has not."""
@@ -155,7 +155,7 @@ def _content(document: StoragePath) -> bytes:
         return b""
 
 
-def _removed(paths: Iterable[StoragePath]) -> list[str]:
+def removed(paths: Iterable[StoragePath]) -> list[str]:
     """Remove files; return what could not be removed, and why."""
     return [line for path in paths for line in _tried_to_remove(path)]
 

@@ -86,9 +86,11 @@ class LocalFileSet(FileSet):
                 sync_folder(self._folder)
                 temporary.replace(self._path)
         except BaseException:
-            for path in placed:
-                with suppress(OSError):
-                    path.unlink()
+            # An interruption may come when the document is already there.
+            if temporary.exists():
+                for path in placed:
+                    with suppress(OSError):
+                        path.unlink()
             raise
         with storage_errors(self._path, "write"):
             sync_folder(self._folder)

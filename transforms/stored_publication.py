@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
-from slicebeam.metrics.errors import ConflictError
-from slicebeam.transforms.file_set import FileSet
+from slicebeam.metrics.errors import ConflictError, EngineError
+from slicebeam.transforms.file_set import FileSet, removed
 from slicebeam.transforms.publish import SHA256, metadata_of, publish, stored_conflict
 from slicebeam.transforms.published_files import files_in
 from slicebeam.transforms.storage import ObjectPath
@@ -44,8 +45,7 @@ class StoredFileSet(FileSet):
         except ConflictError:
             self._withdraw()
             raise
-        self._bring_up_to_date()
-        return self._tidy_up()
+        return [*self._bring_up_to_date(), *self._tidy_up()]
 
     def _check_unchanged(self, content: bytes) -> None:
         found = self._path.store.facts(self._path.bucket, self._path.key)
@@ -60,17 +60,26 @@ class StoredFileSet(FileSet):
 
     def _withdraw(self) -> None:
         """Remove the files, which nobody can publish any more, unless another has published the same."""
-        named = self._named_now()
-        for file in self.files.values():
-            if file.name not in named:
-                (self._path.parent / file.name).unlink(missing_ok=True)
+        # The conflict says more than what can't be removed.
+        with suppress(EngineError):
+            named = self._named_now()
+            removed(
+                self._path.parent / file.name
+                for file in self.files.values()
+                if file.name not in named
+            )
 
-    def _bring_up_to_date(self) -> None:
+    def _bring_up_to_date(self) -> list[str]:
         """Let the well-known names stand for the files of the document that is there.
 
         It may be another's by now, who is doing the same: whoever is last finds both in agreement.
+
+        Returns
+        -------
+        list of str
+            What could not be removed, and why.
         """
-        seen = None
+        seen, left = None, []
         while (now := self._document_now()) != seen:
             seen = now
             named, replaced = files_in(now)
@@ -78,10 +87,13 @@ class StoredFileSet(FileSet):
                 if self._digest(self._path.parent / file.well_known) != file.sha256:
                     self._copy(file)
             kept = {file.well_known for file in named}
-            for file in replaced:
-                path = self._path.parent / file.well_known
-                if file.well_known not in kept and self._digest(path) == file.sha256:
-                    path.unlink(missing_ok=True)
+            left = removed(
+                path
+                for file in replaced
+                if file.well_known not in kept
+                and self._digest(path := self._path.parent / file.well_known) == file.sha256
+            )
+        return left
 
     def _document_now(self) -> bytes:
         try:
