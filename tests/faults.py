@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.transforms.published_files import is_own_name
-from tests.running import Found, names_of, read
+from tests.running import Found, names_of, own_file, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -319,6 +319,26 @@ def same(output: Path, undisturbed: Found) -> str:
     if _told(found) != _told(undisturbed):
         return "other changelist.json"
     strange = sorted({path.name for path in output.iterdir()} - set(names_of(found.document)))
+    return f"left behind: {strange}" if strange else EQUAL
+
+
+def whole(output: Path, undisturbed: Found) -> str:
+    """Return `EQUAL` where a killed run published all that its document names, or how that differs.
+
+    The well-known names may not be there yet, and what it was writing may be left.
+    """
+    document = json.loads((output / "changelist.json").read_text("utf-8"))
+    table = own_file(output, "slices.parquet")
+    if not table.exists() or table.read_bytes() != undisturbed.slices_bytes:
+        return f"other {table.name}"
+    if _told(Found(document, undisturbed.table, output)) != _told(undisturbed):
+        return "other changelist.json"
+    may = {"_work", *names_of(document)}
+    strange = sorted(
+        path.name
+        for path in output.iterdir()
+        if path.name not in may and not path.name.startswith(".") and not is_own_name(path.name)
+    )
     return f"left behind: {strange}" if strange else EQUAL
 
 
