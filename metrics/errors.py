@@ -43,6 +43,12 @@ class EngineError(SlicebeamError):
     exit_code = 3
 
 
+class ConflictError(EngineError):
+    """Somebody else published in the same place meanwhile: nothing of theirs was replaced."""
+
+    exit_code = 2
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most like the given one, None if none is."""
     near = get_close_matches(name, list(known), n=1)

@@ -17,6 +17,7 @@ from slicebeam.pipelines.changelist_discovery import (
 )
 from slicebeam.pipelines.changelist_parts import Condition, Estimate, Part, Predicate
 from slicebeam.pipelines.changelist_shift import Shift
+from slicebeam.transforms.published_files import NAME_PATTERN
 
 SCHEMA_VERSION = "1.0"
 
@@ -347,7 +348,17 @@ class Search(Part):
     saved_slices: Literal["tested", "significant"] = Field(
         description="which slices are in slices.parquet; with significant also the singletons"
     )
-    slices_fingerprint: Sha256 = Field(description="of the slices.parquet of this very run")
+    slices_fingerprint: Sha256 = Field(description="of the table of slices of this very run")
+
+
+class PublishedFile(Part):
+    """A file beside the document, published with it."""
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)] = Field(
+        description="of the file in the document's folder; no other content ever has this name"
+    )
+    sha256: Sha256
+    size: Annotated[int, Field(ge=0)] = Field(description="bytes")
 
 
 class Check(Part):
@@ -523,6 +534,15 @@ class ChangeList(Part):
     discovery: Discovery | None = Field(None, description="of the command discover: present")
     slices: tuple[Slice, ...]
     edits: tuple[Edit, ...] = Field((), description="of a revision: what was changed, in order")
+    files: dict[str, PublishedFile] | None = Field(
+        None,
+        description="the files of this very run, by what they hold: slices, and of the command discover "
+        "membership and mixture; absent in documents of earlier versions, and where there are none",
+    )
+    replaced_files: tuple[PublishedFile, ...] | None = Field(
+        None,
+        description="files of the document that this one replaced; they are removed after publication",
+    )
     provenance: Provenance
 
     def to_json(self) -> str:

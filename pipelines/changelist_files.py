@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +14,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist import (
     SCHEMA_VERSION,
     ChangeList,
+    PublishedFile,
     SearchChangeList,
     ShiftChangeList,
 )
@@ -21,11 +23,39 @@ from slicebeam.transforms.publish import sha256_of
 from slicebeam.transforms.storage import open_input, storage_errors, storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from slicebeam.transforms import published_files
+    from slicebeam.transforms.file_set import FileSet
     from slicebeam.transforms.storage import StoragePath
 
-TABLE = "slices.parquet"
+_Document = TypeVar("_Document", bound=ChangeList)
+
+CHANGELIST, TABLE = "changelist.json", "slices.parquet"
+
+
+def naming_files(document: _Document, files: FileSet) -> _Document:
+    """Return a document that names the files it is published with, and those that it replaces."""
+    named = {name.partition(".")[0]: _entry(file) for name, file in files.files.items()}
+    replaced = tuple(map(_entry, files.replaced))
+    return document.model_copy(update={"files": named or None, "replaced_files": replaced or None})
+
+
+def _entry(file: published_files.PublishedFile) -> PublishedFile:
+    return PublishedFile(name=file.name, sha256=f"sha256:{file.sha256}", size=file.size)
+
+
+def file_of(uri: str, document: ChangeList, well_known: str) -> StoragePath:
+    """Return the path of a file that belongs to a document.
+
+    That is the one which the document names; where it is not there, as beside a copy of the document
+    or one of an earlier version, the one with the well-known name, which may be another run's.
+    """
+    folder = storage_path(uri).parent
+    named = (document.files or {}).get(well_known.partition(".")[0])
+    if named is not None and (folder / named.name).is_file():
+        return folder / named.name
+    return folder / well_known
 
 
 def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> ChangeList:
@@ -144,6 +174,28 @@ def _text(path: StoragePath) -> str:
             raise
 
 
+@contextmanager
+def opened_table(uri: str, document: SearchChangeList) -> Iterator[pa.NativeFile | None]:
+    """Open the table that a document names; None where it is not beside it.
+
+    Parameters
+    ----------
+    uri : of the document
+    """
+    path = file_of(uri, document, TABLE)
+    with storage_errors(path, "read"), ExitStack() as stack:
+        try:
+            stream = stack.enter_context(open_input(path))
+        except FileNotFoundError:
+            stream = None
+        # Under the well-known name it may be a later run's.
+        if stream and f"sha256:{sha256_of(stream)}" != document.search.slices_fingerprint:
+            stream = None
+        if stream:
+            stream.seek(0)
+        yield stream
+
+
 def read_table(
     uri: str, document: SearchChangeList, metrics: Sequence[str], columns: Sequence[str]
 ) -> dict[str, pa.Table] | None:
@@ -155,14 +207,9 @@ def read_table(
     metrics : names
     columns : those that the table has not, being of an earlier version, are left out
     """
-    path = storage_path(uri).parent / TABLE
-    if not path.is_file():
-        return None
-    with storage_errors(path, "read"), open_input(path) as stream:
-        # A later run may have replaced one of the two files.
-        if f"sha256:{sha256_of(stream)}" != document.search.slices_fingerprint:
+    with opened_table(uri, document) as stream:
+        if stream is None:
             return None
-        stream.seek(0)
         known = pq.read_schema(stream).names
         stream.seek(0)
         wanted = [name for name in columns if name in known]

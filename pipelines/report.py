@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slicebeam.metrics.errors import InputError, SlicebeamError, unknown_name
+from slicebeam.metrics.errors import EngineError, InputError, SlicebeamError, unknown_name
+from slicebeam.pipelines.changelist_files import opened_table
 from slicebeam.pipelines.changelist_parts import Estimate
 from slicebeam.pipelines.check_config import CheckConfig
 from slicebeam.pipelines.config import SearchConfig
@@ -24,7 +25,6 @@ from slicebeam.pipelines.shift.config import shift_config
 from slicebeam.pipelines.terminal import Terminal
 from slicebeam.pipelines.variables import redacted
 from slicebeam.transforms.plain_http import allow
-from slicebeam.transforms.storage import open_input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -272,9 +272,11 @@ def _run(
         published = run_check(chosen, engine, terminal, resume=resume, asked=explain)
     else:
         raise TypeError(f"no function runs {command}")
-    with open_input(published.slices_path) as stream:
-        slices = pq.read_table(stream)
     path = str(published.changelist_path)
+    with opened_table(path, published.changelist) as stream:
+        if stream is None:
+            raise EngineError(f"{path} was replaced by another run before it could be read")
+        slices = pq.read_table(stream)
     return Report(published.changelist, slices, path, published.explanation)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.changelist_discovery import Parent
-from slicebeam.pipelines.changelist_files import read_search
+from slicebeam.pipelines.changelist_files import CHANGELIST, read_search
 from slicebeam.transforms.object_stores import VersionConflictError
 from slicebeam.transforms.publish import sha256_of
 from slicebeam.transforms.storage import (
@@ -27,6 +27,7 @@ from slicebeam.transforms.storage import (
     settle,
     storage_errors,
     storage_path,
+    sync_folder,
     temporary_beside,
 )
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist_discovery import Edit
     from slicebeam.transforms.storage import ObjectPath, StoragePath
 
-FIRST = "changelist.json"
 _NAME = re.compile(r"changelist\.r([1-9][0-9]*)\.json")
 _SHA256 = "sha256"
 # What a writer that was killed left, and the seconds after which it is taken for that.
@@ -44,7 +44,7 @@ _LEFT, _ABANDONED = ".changelist.r*.json.????????", 60.0
 
 def revision_path(folder: StoragePath, revision: int) -> StoragePath:
     """Return the path of a revision."""
-    return folder / (f"changelist.r{revision}.json" if revision else FIRST)
+    return folder / (f"changelist.r{revision}.json" if revision else CHANGELIST)
 
 
 def revisions(folder: StoragePath) -> list[int]:
@@ -64,14 +64,14 @@ def latest(folder: StoragePath, option: str = "--changelist") -> StoragePath:
     InputError
         There is no document, or one of these is none.
     """
-    first = folder / FIRST
+    first = folder / CHANGELIST
     own = read_search(str(first), option).changelist_id if first.is_file() else None
     for number in reversed(revisions(folder)):
         path = revision_path(folder, number)
         if not _is_reserved(path) and own in (None, read_search(str(path), option).changelist_id):
             return path
     if own is None:
-        raise InputError(f"{option} {folder}: there is no {FIRST} in this folder")
+        raise InputError(f"{option} {folder}: there is no {CHANGELIST} in this folder")
     return first
 
 
@@ -121,7 +121,13 @@ def publish_revision(
     parent = Parent(
         changelist_id=base.changelist_id, revision=base.revision, fingerprint=fingerprint
     )
-    told = {"parent": parent, "edits": (*base.edits, *edits), "changelist_id": base.changelist_id}
+    told = {
+        "parent": parent,
+        "edits": (*base.edits, *edits),
+        "changelist_id": base.changelist_id,
+        "files": base.files,
+        "replaced_files": None,
+    }
     number = base.revision
     while True:
         # A number that somebody has taken just now may not be listed yet.
@@ -151,6 +157,7 @@ def _created(path: StoragePath, content: bytes) -> bool:
             except FileExistsError:
                 return False
             temporary.replace(path)
+        sync_folder(path.parent)
     return True
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Generic
 
 from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.changelist_files import CHANGELIST, TABLE, naming_files
 from slicebeam.pipelines.covering import cover
 from slicebeam.pipelines.document import build
 from slicebeam.pipelines.earlier_run import Earlier, earlier_run
@@ -27,7 +28,8 @@ from slicebeam.pipelines.slices_table import SliceNames, write_slices
 from slicebeam.pipelines.stage import Stage
 from slicebeam.pipelines.work_folder import WorkFolder
 from slicebeam.transforms.files import expand_paths
-from slicebeam.transforms.publish import published_together, sha256_of, version_of
+from slicebeam.transforms.publication import files_to_publish
+from slicebeam.transforms.publish import version_of
 from slicebeam.transforms.storage import StoragePath, make_folder, storage_errors, storage_path
 
 if TYPE_CHECKING:
@@ -188,10 +190,14 @@ class Places:
     further: tuple[str, ...] = ()
 
     @property
-    def published(self) -> tuple[StoragePath, ...]:
-        """What is published, the table and the document, which tells that the others are there, last."""
-        names = (*self.further, "slices.parquet", "changelist.json")
-        return tuple(self.output / name for name in names)
+    def document(self) -> StoragePath:
+        """The document, which names the other files that are published."""
+        return self.output / CHANGELIST
+
+    @property
+    def table(self) -> StoragePath:
+        """The well-known name of the table."""
+        return self.output / TABLE
 
 
 @contextmanager
@@ -266,7 +272,7 @@ def _run_steps(
     if steps.further is not None:
         places = replace(places, further=steps.further.names)
     # What is there now is what this run may replace.
-    before = [version_of(path) for path in places.published]
+    before = version_of(places.document)
     engine.check_storage([*places.files, places.output, places.work])
     work = WorkFolder(places.work)
     terminal.begin(config, places.files, engine.name)
@@ -281,8 +287,7 @@ def _run_steps(
         except EngineError as error:
             # What was found is published, which is what counts.
             terminal.note(str(error))
-    *_, table, document = places.published
-    return Published(found.changelist, document, table, found.explanation)
+    return Published(found.changelist, places.document, places.table, found.explanation)
 
 
 @dataclass(frozen=True)
@@ -297,7 +302,7 @@ def find_and_publish(
     config: Config,
     steps: Steps[Config],
     places: Places,
-    before: Sequence[Version | None],
+    before: Version | None,
     work: WorkFolder,
     engine: Engine,
     terminal: Terminal,
@@ -308,7 +313,7 @@ def find_and_publish(
 
     Parameters
     ----------
-    before : version of each file that is replaced
+    before : version of the document that is replaced
     asked : id or text of the slice whose test is explained
     """
     prepared = steps.prepare(config, places.files, work, engine, terminal.stage)
@@ -324,11 +329,13 @@ def find_and_publish(
     order = steps.order(results, config)
     called = order.by_metric[0]
     called = called[results.metrics[0].significant[called]]
-    # Both are complete before either appears, and the document names its table's hash.
-    with published_together(places.published, before, writer()) as (*others, table, document):
+    further = places.further
+    with files_to_publish(places.document, (*further, TABLE), before, writer()) as files:
         with ThreadPoolExecutor(1) as aside:
             # The engine has examples to count, the table none to wait for.
-            writing = aside.submit(write_slices, table, results, names, prepared.rows)
+            writing = aside.submit(
+                write_slices, files.streams[TABLE], results, names, prepared.rows
+            )
             chosen = cover(config, prepared, results, called, work, engine)
             writing.result()
         changelist = build(
@@ -340,15 +347,18 @@ def find_and_publish(
             order,
             chosen,
             engine.name,
-            f"sha256:{sha256_of(table)}",
+            f"sha256:{files.sha256(TABLE)}",
         )
         if earlier is not None:
             since = compare_runs(config, earlier, changelist, results, names)
             changelist = changelist.model_copy(update={"since": since})
         if steps.further is not None:
+            others = [files.streams[name] for name in further]
             changelist = steps.further.write(config, prepared, changelist, others, work, engine)
-        document.write(changelist.to_json().encode("utf-8"))
+        changelist = naming_files(changelist, files)
         work.check(at_once=True)
+        for line in files.publish(changelist.to_json().encode("utf-8")):
+            terminal.note(line)
     if asked is None:
         return Described(changelist)
     explained = explain(asked, asked_key, config, prepared, searched, results, names)
@@ -397,7 +407,7 @@ def resumable(work: WorkFolder) -> Iterator[None]:
         message = (
             f"{error}\nwhat is finished is in {work.path}; go on with the same command and --resume"
         )
-        raise EngineError(message) from error
+        raise type(error)(message) from error
     except MemoryError as error:
         raise EngineError(
             f"out of memory; lower --memory-budget, --top-values or --max-cross-size\n"

@@ -241,7 +241,7 @@ class SearchPart:
         """Go the driver's way, to the stage or to the end."""
         config, earlier = compared(self.given())
         places = places_of(config)
-        before = [version_of(path) for path in places.published]
+        before = version_of(places.document)
         work = WorkFolder(places.work)
         work.join(config, places.files)
         with StagedEngine(self.engine, self.workers, self.stages, stage) as engine:
@@ -376,7 +376,7 @@ def _run_single_job(
 
     compared_config, _ = compared(config)
     places = places_of(compared_config)
-    table, document = places.published
+    document = places.document
     engine.check_storage([*places.files, places.output, places.work])
     work = WorkFolder(places.work)
     terminal.begin(config, places.files, engine.name)
@@ -395,4 +395,4 @@ def _run_single_job(
             raise EngineError(f"the job ended, but {document} is not there (was {before})")
         changelist = SearchChangeList.model_validate_json(document.read_text("utf-8"))
         work.remove()
-    return Published(changelist, document, table)
+    return Published(changelist, document, places.table)

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.running import Found, read
+from slicebeam.transforms.published_files import is_own_name
+from tests.running import Found, names_of, own_file, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -317,8 +318,26 @@ def same(output: Path, undisturbed: Found) -> str:
         return "other slices.parquet"
     if _told(found) != _told(undisturbed):
         return "other changelist.json"
+    strange = sorted({path.name for path in output.iterdir()} - set(names_of(found.document)))
+    return f"left behind: {strange}" if strange else EQUAL
+
+
+def whole(output: Path, undisturbed: Found) -> str:
+    """Return `EQUAL` where a killed run published all that its document names, or how that differs.
+
+    The well-known names may not be there yet, and what it was writing may be left.
+    """
+    document = json.loads((output / "changelist.json").read_text("utf-8"))
+    table = own_file(output, "slices.parquet")
+    if not table.exists() or table.read_bytes() != undisturbed.slices_bytes:
+        return f"other {table.name}"
+    if _told(Found(document, undisturbed.table, output)) != _told(undisturbed):
+        return "other changelist.json"
+    may = {"_work", *names_of(document)}
     strange = sorted(
-        {path.name for path in output.iterdir()} - {"changelist.json", "slices.parquet"}
+        path.name
+        for path in output.iterdir()
+        if path.name not in may and not path.name.startswith(".") and not is_own_name(path.name)
     )
     return f"left behind: {strange}" if strange else EQUAL
 
@@ -346,9 +365,11 @@ def half_published(output: Path) -> str:
     """Return `EQUAL` where a run that was killed left nothing that counts, or what it left.
 
     What was being written has another name, and is removed by the next run. The document is what
-    tells of the table, and is the last to appear.
+    tells of the table, whose well-known name is the last to appear.
     """
-    names = {name for name in published(output) if not name.startswith(".")} - {"slices.parquet"}
+    names = {
+        name for name in published(output) if not name.startswith(".") and not is_own_name(name)
+    }
     return f"half published: {sorted(names)}" if names else EQUAL
 
 

@@ -22,6 +22,7 @@ from tests.faults import (
     resumed,
     same,
     verdict,
+    whole,
 )
 
 if TYPE_CHECKING:
@@ -69,8 +70,7 @@ def done_again(before: dict[str, tuple[int, int]], work: Path) -> str:
 def nothing_half(output: Path, bench: Bench, *flags: str) -> str:
     """Return whether a killed run published nothing, or all."""
     if (output / "changelist.json").exists():
-        found = same(output, bench.undisturbed(*flags))
-        return EQUAL if found == "left behind: ['_work']" else found
+        return whole(output, bench.undisturbed(*flags))
     return half_published(output)
 
 

@@ -67,6 +67,10 @@ class Found:
         """The document without what differs between equal runs: times, and how it was run."""
         document = json.loads(json.dumps(self.document))
         del document["created_at"]
+        # The names depend on what was replaced; what stands under them does not.
+        document.pop("replaced_files", None)
+        for file in document.get("files", {}).values():
+            del file["name"]
         for record in document["search"]["iterations"]:
             for key in ("cpu_seconds", "wall_seconds", "shuffled_bytes"):
                 del record[key]
@@ -105,6 +109,19 @@ def read(folder: Path) -> Found:
     """Read what a search published."""
     document = json.loads((folder / "changelist.json").read_text("utf-8"))
     return Found(document, pq.read_table(folder / "slices.parquet").to_pandas(), folder)
+
+
+def names_of(document: dict[str, Any]) -> list[str]:
+    """The names of all files that are published with a document, sorted."""
+    own = [file["name"] for file in document["files"].values()]
+    well_known = [".".join(name.split(".")[::2]) for name in own]
+    return sorted(["changelist.json", *own, *well_known])
+
+
+def own_file(folder: Path, name: str) -> Path:
+    """The path under which the document names the file of a well-known name."""
+    document = json.loads((folder / "changelist.json").read_text("utf-8"))
+    return folder / str(document["files"][name.partition(".")[0]]["name"])
 
 
 def rows_of(found: Found, frame: pd.DataFrame) -> Iterator[tuple[Any, np.ndarray]]:

@@ -11,13 +11,12 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.discover import discover
 from tests.conftest import google_first
 from tests.discovered import COLUMNS, discovery, planted_file
+from tests.running import names_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.object_stores import Bucket
-
-PUBLISHED = ["changelist.json", "membership.parquet", "mixture.npz", "slices.parquet"]
 
 
 @google_first
@@ -28,8 +27,8 @@ def test_as_on_a_disk(bucket: Bucket, tmp_path: Path) -> None:
     options = {**COLUMNS, "components": (8,), "chunk_rows": 250}
     report = discover(data, output=f"{bucket.uri}/out", **options)
     alone = discovery(tmp_path / "alone", data=(local,), **options)
-    assert bucket.keys() == ["data/data.parquet", *(f"out/{name}" for name in PUBLISHED)]
     found = json.loads(bucket.read("out/changelist.json"))
+    assert bucket.keys() == ["data/data.parquet", *(f"out/{name}" for name in names_of(found))]
     for name in ("discovery", "slices", "testing"):
         assert found[name] == alone.document[name]
     assert bucket.read("out/slices.parquet") == alone.slices_bytes

@@ -21,7 +21,7 @@ from slicebeam.pipelines.cost_model import Shape, estimate
 from slicebeam.pipelines.data_shape import ColumnShape, column_shapes, read_shape
 from slicebeam.pipelines.job_work import DoSteps, work_of
 from slicebeam.pipelines.single_job import stages_of
-from tests.running import read, refused, search
+from tests.running import names_of, read, refused, search
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -255,10 +255,7 @@ def test_a_single_job_finds_the_same(
     plain, single = read(tmp_path / "plain"), read(tmp_path / "single")
     assert single.slices_bytes == plain.slices_bytes
     assert single.document["slices"] == plain.document["slices"]
-    assert sorted(path.name for path in single.folder.iterdir()) == [
-        "changelist.json",
-        "slices.parquet",
-    ]
+    assert sorted(path.name for path in single.folder.iterdir()) == names_of(single.document)
     kinds = [type(work.steps[0]).__name__ for work in handed]
     expected = ["_LearnColumns", "_Read", "_CountBlock"]
     assert kinds == (expected if test == "auto" else [*expected, "_CountBlock"])

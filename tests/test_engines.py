@@ -366,6 +366,10 @@ def test_the_error_of_a_worker_is_told_in_its_own_words() -> None:
     assert len(str(for_user(RuntimeError("x" * 5000)))) < 400
     quoted = f'{{"error":"Traceback\\n  File\\n{ours} [while running \\"x\\"]\\n"}}'
     assert str(for_user(RuntimeError(quoted))) == "--example-id has no value in row 3 of x.csv"
+    conflict = (
+        "slicebeam.metrics.errors.ConflictError: out/changelist.json was published by another"
+    )
+    assert for_user(RuntimeError(TRACEBACK.format(first=conflict))).exit_code == 2
 
 
 def test_waiting_for_a_job_ends(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from tests import (
     faults_of_storage,
     faults_of_surroundings,
 )
-from tests.faults import CLEAR, EQUAL, Bench, Ended, bench, published, same, verdict
+from tests.faults import CLEAR, EQUAL, Bench, Ended, bench, published, same, verdict, whole
+from tests.running import own_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,6 +112,15 @@ def test_what_is_wrong_is_told_from_what_is_right(place: Bench) -> None:
     document = output / "changelist.json"
     document.write_bytes(document.read_bytes().replace(b'"n": 16281', b'"n": 16282', 1))
     assert verdict(done, output, right) == "other changelist.json"
+    assert whole(output, right) == "other changelist.json"
+    document.write_bytes(published(right.folder)[document.name])
+    assert whole(output, right) == EQUAL
+    (output / "_work").mkdir()
+    assert whole(output, right) == EQUAL
+    (output / "mine").touch()
+    assert whole(output, right) == "left behind: ['mine']"
+    own_file(output, "slices.parquet").write_bytes(b"")
+    assert whole(output, right).startswith("other slices.")
     table = output / "slices.parquet"
     iterative = place.undisturbed("--strategy=iterative").slices_bytes
     table.write_bytes(iterative)

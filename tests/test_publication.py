@@ -8,20 +8,24 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import psutil
 import pyarrow.parquet as pq
 import pytest
 
+import slicebeam.pipelines.search
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.changelist import ChangeList, json_schema
 from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.covering import cover
 from slicebeam.pipelines.slices_table import SCHEMA
-from slicebeam.transforms.publish import published_together
+from slicebeam.transforms.publication import files_to_publish
+from slicebeam.transforms.publish import version_of
 from slicebeam.transforms.storage import written_whole
-from tests.running import Found, search
+from tests.publications import Written, assert_published, publish_set
+from tests.running import Found, names_of, read, search
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,8 +62,13 @@ def test_the_document_names_its_table(found: Found) -> None:
     assert found.document["search"]["slices_fingerprint"] == f"sha256:{digest}"
     table = pq.read_table(found.folder / "slices.parquet")
     assert table.schema == SCHEMA
+    file = found.document["files"]["slices"]
+    assert file["sha256"] == f"sha256:{digest}"
+    assert file["size"] == len(found.slices_bytes)
+    assert (found.folder / file["name"]).read_bytes() == found.slices_bytes
     assert sorted(path.name for path in found.folder.iterdir()) == [
         "changelist.json",
+        file["name"],
         "slices.parquet",
     ]
 
@@ -105,13 +114,12 @@ def test_many_slices_are_cut_down_without_changing_what_is_kept(
 
 
 def test_files_appear_together_or_not_at_all(tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
+    one = tmp_path / "one"
     one.write_bytes(b"old")
 
     def write_and_fail() -> None:
-        with published_together((one, two), (None, None), "a test") as (first, second):
-            first.write(b"new")
-            second.write(b"new")
+        with files_to_publish(one, ["two.npz"], version_of(one), "a test") as files:
+            files.streams["two.npz"].write(b"new")
             raise KeyError
 
     with pytest.raises(KeyError):
@@ -129,6 +137,47 @@ def test_a_folder_that_is_not_there_is_an_error_of_storage(tmp_path: Path) -> No
     absent = written_whole(tmp_path / "missing" / "file")
     with pytest.raises(EngineError, match=r"cannot write .*missing/file"), absent:
         pass
+
+
+def test_a_run_that_another_one_overtook(
+    tmp_path: Path,
+    adult_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """It says so, replaces nothing, and publishes over the other when it is told to go on."""
+    output, work = tmp_path / "out", tmp_path / "work"
+    publish_set(_made(output), Written("earlier"))
+    command = ["search", f"--data={adult_path}", f"--output={output}", "--label=income"]
+    command += ["--prediction=prediction", "--features=sex", f"--work-dir={work}", "--quiet"]
+
+    def meanwhile(*arguments: Any) -> Any:
+        publish_set(output, Written("another"))
+        return cover(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(slicebeam.pipelines.search, "cover", meanwhile)
+        assert run(command) == 2
+    first, second = capfd.readouterr().err.splitlines()
+    assert first.startswith(
+        f"slicebeam: {output}/changelist.json was published by somebody else at"
+    )
+    assert first.endswith(", during this run; nothing was replaced")
+    assert second == f"what is finished is in {work}; go on with the same command and --resume"
+    assert_published(output, Written("another"))
+    assert run([*command, "--resume"]) == 0
+    document = read(output).document
+    assert sorted(path.name for path in output.iterdir()) == names_of(document)
+    assert document["provenance"]["command"] == "search"
+    assert {one["name"].partition(".")[0] for one in document["replaced_files"]} == {
+        "slices",
+        "mixture",
+    }
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
@@ -10,16 +11,20 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from slicebeam.metrics.errors import EngineError
-from slicebeam.transforms.publish import Version, publish, published_together, version_of
-from slicebeam.transforms.storage import ObjectPath
+from slicebeam.metrics.errors import ConflictError, EngineError
+from slicebeam.transforms import local_publication
+from slicebeam.transforms.publication import files_to_publish
+from slicebeam.transforms.publish import Version, publish, version_of
+from slicebeam.transforms.storage import ObjectPath, locked
 from tests.conftest import google_first, own_stores
 from tests.object_stores import ROOT, one_line
+from tests.publications import Written, assert_published, publish_set
 from tests.storage_faults import OBJECTS, Fault, Proxy, within
 
 if TYPE_CHECKING:
@@ -318,45 +323,96 @@ def is_google(bucket: Bucket) -> bool:
 
 
 @own_stores
-def test_files_appear_together(bucket: Bucket) -> None:
-    table, document = (ObjectPath(f"{bucket.uri}/out/{name}") for name in ("table", "document"))
-
-    def both(content: bytes, before: list[Version | None], *, fails: bool = False) -> None:
-        with published_together([table, document], before, "a test") as (one, two):
-            one.write(content + b" table")
-            two.write(content + b" document")
-            one.seek(0)
-            assert one.read() == content + b" table"
-            assert bucket.keys() == keys
-            if fails:
-                raise KeyError
-
-    keys: list[str] = []
-    with pytest.raises(KeyError):
-        both(b"no", [None, None], fails=True)
+def test_a_set_appears_as_a_whole(bucket: Bucket) -> None:
+    folder = ObjectPath(f"{bucket.uri}/out")
+    with suppress(KeyError), files_to_publish(folder / "d.json", ["t.npz"], None, "a") as files:
+        files.streams["t.npz"].write(b"some")
+        raise KeyError
     assert bucket.keys() == []
-    both(b"first", [None, None])
-    keys = ["out/document", "out/table"]
-    assert bucket.keys() == keys
-    assert table.read_bytes() == b"first table"
-    before = [version_of(table), version_of(document)]
-    both(b"second", before)
-    with pytest.raises(EngineError, match=TOLD):
-        both(b"late", before)
-    # Had the run read the table's version between the two steps of another run's publication, it
-    # must not replace the table of a document that it can't replace.
-    with pytest.raises(EngineError, match=r"document was published by a test at"):
-        both(b"late", [version_of(table), before[1]])
-    assert table.read_bytes() == b"second table"
-    assert document.read_bytes() == b"second document"
+    assert publish_set(folder, Written("first"), None) == []
+    assert_published(folder, Written("first"))
+    before = version_of(folder / "changelist.json")
+    assert publish_set(folder, Written("second"), before) == []
+    assert_published(folder, Written("second"))
+    for late in (before, None):
+        with pytest.raises(ConflictError, match=TOLD) as error:
+            publish_set(folder, Written("late"), late)
+        one_line(error, "changelist.json was published by second at", "nothing was replaced")
+        assert_published(folder, Written("second"))
+    bucket.delete("out/changelist.json")
+    with pytest.raises(ConflictError, match="was deleted by somebody else"):
+        publish_set(folder, Written("late"), before)
 
 
-def test_on_a_disk_the_files_are_replaced(tmp_path: Path) -> None:
-    table, document = tmp_path / "table", tmp_path / "document"
-    assert version_of(table) is None
-    for content in (b"one", b"two"):
-        with published_together([table, document], [None, None], "a test") as streams:
-            for stream in streams:
-                stream.write(content)
-        assert table.read_bytes() == document.read_bytes() == content
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["document", "table"]
+def test_on_a_disk_only_what_was_there_is_replaced(tmp_path: Path) -> None:
+    document = tmp_path / "changelist.json"
+    assert version_of(document) is None
+    assert publish_set(tmp_path, Written("first"), None) == []
+    before = version_of(document)
+    assert before == Version(hashlib.sha256(document.read_bytes()).hexdigest())
+    assert publish_set(tmp_path, Written("second"), before) == []
+    for late in (before, None):
+        with pytest.raises(ConflictError, match=TOLD) as error:
+            publish_set(tmp_path, Written("late"), late)
+        one_line(error, str(document), "somebody else at", "nothing was replaced")
+        assert error.value.exit_code == 2
+        assert_published(tmp_path, Written("second"))
+    document.unlink()
+    with pytest.raises(ConflictError, match="was deleted by somebody else"):
+        publish_set(tmp_path, Written("late"), before)
+
+
+def test_the_same_set_again(tmp_path: Path) -> None:
+    for _ in range(3):
+        assert publish_set(tmp_path, Written("one")) == []
+        assert_published(tmp_path, Written("one"))
+
+
+def test_a_set_without_tables_takes_those_of_the_one_before_away(tmp_path: Path) -> None:
+    publish_set(tmp_path, Written("one"))
+    publish_set(tmp_path, Written("two", table=False, further=()))
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["changelist.json"]
+    # But not what somebody else has put there since.
+    publish_set(tmp_path, Written("one"))
+    (tmp_path / "slices.parquet").unlink()
+    (tmp_path / "slices.parquet").write_bytes(b"a stranger's")
+    publish_set(tmp_path, Written("two", table=False, further=()))
+    names = sorted(one.name for one in tmp_path.iterdir())
+    assert names == ["changelist.json", "slices.parquet"]
+
+
+def test_a_folder_where_somebody_publishes_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_publication, "_PATIENCE", 0.1)
+    with (
+        local_publication._own_turn(tmp_path / "changelist.json"),
+        pytest.raises(EngineError, match="another run has been publishing there") as error,
+    ):
+        publish_set(tmp_path, Written("one"))
+    one_line(error, str(tmp_path / "changelist.json"), "--output")
+    assert publish_set(tmp_path, Written("one")) == []
+    assert_published(tmp_path, Written("one"))
+
+
+def test_a_lock_that_its_owner_has_removed_since_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = tmp_path / "changelist.json"
+    monkeypatch.setattr(local_publication, "_PATIENCE", 0.1)
+    opened: list[int] = []
+
+    def removed_before(file: int) -> bool | None:
+        opened.append(file)
+        if len(opened) == 1:
+            (tmp_path / ".changelist.json.lock").unlink()
+        return locked(file)
+
+    monkeypatch.setattr(local_publication, "locked", removed_before)
+    with (
+        local_publication._own_turn(document),
+        pytest.raises(EngineError, match="another run has been publishing there"),
+        local_publication._own_turn(document),
+    ):
+        pass
+    assert len(opened) > 2

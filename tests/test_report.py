@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slicebeam.metrics.errors import InputError
+import slicebeam.pipelines.search
+from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.check import check
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.search import search
+from slicebeam.pipelines.search import run_search, search
 from slicebeam.pipelines.shift import shift
+from tests.publications import Written, publish_set
 from tests.shift_runs import made
 
 if TYPE_CHECKING:
@@ -52,6 +54,21 @@ def timeless(content: dict[str, Any]) -> dict[str, Any]:
         content.pop(name, None)
     del content["dataset"]["uri"], content["dataset"]["name"]
     return content
+
+
+def test_a_table_of_another_run_is_not_returned(
+    adult_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where the other one published as soon as this one had."""
+
+    def overtaken(*arguments: Any, **options: Any) -> Any:
+        published = run_search(*arguments, **options)
+        publish_set(tmp_path, Written("another"))
+        return published
+
+    monkeypatch.setattr(slicebeam.pipelines.search, "run_search", overtaken)
+    with pytest.raises(EngineError, match="was replaced by another run before it could be read"):
+        search(str(adult_path), **OPTIONS, output=tmp_path)
 
 
 def test_a_search_of_a_table(adult_path: Path, tmp_path: Path, folder: Path) -> None:

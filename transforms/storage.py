@@ -457,3 +457,15 @@ def settle(stream: IO[bytes], temporary: Path) -> None:
     mask = os.umask(0)
     os.umask(mask)
     temporary.chmod(0o666 & ~mask)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring to the disk which names the files of a folder have, where the file system can."""
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+            raise
+    finally:
+        os.close(file)

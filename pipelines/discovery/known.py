@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.pipelines.changelist_files import file_of
 from slicebeam.pipelines.confirmation import NOTHING, Confirmed, refuse_unconfirmed
 from slicebeam.pipelines.define.rules import encoders_of, rule_of
 from slicebeam.pipelines.discovery.embedding import EmbeddingFields, embed, embedding_of
@@ -82,7 +83,8 @@ class Known:
     @cached_property
     def model(self) -> DiscoveryModel:
         """The mixtures."""
-        return DiscoveryModel.read(self.folder / MODEL_FILE, self.discovery.mixture_fingerprint)
+        path = file_of(self.uri, self.document, MODEL_FILE)
+        return DiscoveryModel.read(path, self.discovery.mixture_fingerprint)
 
     @property
     def clusters(self) -> Clusters:

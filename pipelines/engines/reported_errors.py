@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # An engine hands an exception of a worker on as text, with the step's name and a traceback. Some
 # put it through another language's quoting.
 _OURS = re.compile(
-    r"slicebeam\.metrics\.errors\.(InputError|EngineError): (.+?)(?= \[while running|\\n|\n|$)"
+    r"slicebeam\.metrics\.errors\.(InputError|EngineError|ConflictError): (.+?)(?= \[while running|\\n|\n|$)"
 )
 _STEP = re.compile(r" \[while running '.*?'\]", re.DOTALL)
 # The last line of a Python traceback, and of a chain of Java's causes.

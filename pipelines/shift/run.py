@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.changelist_files import naming_files
 from slicebeam.pipelines.given_slices import given_slices, read_given
 from slicebeam.pipelines.preparation import read_source
 from slicebeam.pipelines.search import places_of, removing_new_folders, resumable, writer
@@ -27,7 +28,8 @@ from slicebeam.pipelines.shift.pool import PoolColumns, by_values, read_pool
 from slicebeam.pipelines.stage import Stage
 from slicebeam.pipelines.work_folder import WorkFolder
 from slicebeam.transforms.extract_predictions import class_type
-from slicebeam.transforms.publish import published_together, version_of
+from slicebeam.transforms.publication import files_to_publish
+from slicebeam.transforms.publish import version_of
 from slicebeam.transforms.storage import storage_path
 
 if TYPE_CHECKING:
@@ -84,8 +86,8 @@ def _run_shift(
     price, currency = _price(config, api)
     limit = None if config.budget is None else parse_budget(config.budget).calls(price, currency)
     places = places_of(config)
-    document = places.output / "changelist.json"
-    before = [version_of(document)]
+    document = places.document
+    before = version_of(document)
     told = None if config.old_matrix is None else read_old(config.old_matrix)
     work = begin(config, places, engine, terminal, resume=resume)
     with work, resumable(work), ExitStack() as stack:
@@ -124,9 +126,11 @@ def _run_shift(
             engine.name,
             old.warnings,
         )
-        with published_together([document], before, writer()) as (stream,):
-            stream.write(changelist.to_json().encode("utf-8"))
+        with files_to_publish(document, (), before, writer()) as files:
+            changelist = naming_files(changelist, files)
             work.check(at_once=True)
+            for line in files.publish(changelist.to_json().encode("utf-8")):
+                terminal.note(line)
         try:
             work.remove()
         except EngineError as error:

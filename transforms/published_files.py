@@ -1,0 +1,93 @@
+"""The files that a document names: tables beside it, of which one name never has two contents.
+
+``slices.0123456789ab.parquet`` is such a name. The same content also stands under the well-known
+name ``slices.parquet``, which changes with every publication.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+# A document comes from anywhere; a name in it never leads out of its folder.
+NAME_PATTERN = r"^[a-z]+\.[0-9a-f]{12}\.[a-z]+$"
+_NAME = re.compile(r"([a-z]+)\.[0-9a-f]{12}(\.[a-z]+)")
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """A file that a document names.
+
+    Attributes
+    ----------
+    name : under which no other content ever stands
+    sha256 : hash of the content, as hexadecimal digits
+    size : bytes
+    """
+
+    name: str
+    sha256: str
+    size: int
+
+    @property
+    def well_known(self) -> str:
+        """The name under which the file of the last publication stands."""
+        found = _NAME.fullmatch(self.name)
+        if found is None:
+            raise ValueError(f"{self.name!r} is no name of a published file")
+        return found[1] + found[2]
+
+
+def own_name(well_known: str, sha256: str, before: str) -> str:
+    """Return the name of a file with this content.
+
+    It depends on the document that is replaced, too. So a name that a replaced document used is
+    never used again, and what nobody needs any more can be removed while others publish.
+
+    Parameters
+    ----------
+    well_known : name that changes with every publication
+    sha256 : hash of the content
+    before : the version of the document that is replaced; empty for none
+
+    >>> own_name("slices.parquet", "ab12", "")
+    'slices.d1f83c09e2bd.parquet'
+    """
+    stem, _, kind = well_known.partition(".")
+    digest = hashlib.sha256(f"{before} {sha256}".encode()).hexdigest()
+    return f"{stem}.{digest[:12]}.{kind}"
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a file bears such a name."""
+    return _NAME.fullmatch(name) is not None
+
+
+def files_in(document: bytes) -> tuple[tuple[PublishedFile, ...], tuple[PublishedFile, ...]]:
+    """Return the files that a document names, and those that it says it replaces.
+
+    What is no document of this kind, or one of an earlier version, names none.
+    """
+    try:
+        content = json.loads(document)
+    except ValueError:
+        return (), ()
+    if not isinstance(content, dict):
+        return (), ()
+    named, replaced = content.get("files"), content.get("replaced_files")
+    return (
+        _files(list(named.values()) if isinstance(named, dict) else []),
+        _files(replaced if isinstance(replaced, list) else []),
+    )
+
+
+def _files(entries: list[Any]) -> tuple[PublishedFile, ...]:
+    found = []
+    for one in entries:
+        if isinstance(one, dict) and is_own_name(str(one.get("name"))):
+            sha256 = str(one.get("sha256")).removeprefix("sha256:")
+            found.append(PublishedFile(str(one["name"]), sha256, int(one.get("size") or 0)))
+    return tuple(found)
