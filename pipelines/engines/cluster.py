@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError
+from slicebeam.pipelines.engines import private_network
 from slicebeam.pipelines.engines.artifacts import jar_version, java_program, job_server_jar
 from slicebeam.pipelines.engines.portable import PortableEngine, check_answers
 
@@ -28,6 +29,7 @@ class ClusterEngine(PortableEngine):
     options : of the engine
     """
 
+    artifact_port = private_network.ARTIFACTS
     engine: str
     variable: str
     gradle_target: str
@@ -92,9 +94,25 @@ class ClusterEngine(PortableEngine):
         # Threads of this process are one worker, whatever they are asked for.
         return 1 if self.environment == "loopback" else self.workers
 
+    def outside(self) -> str | None:
+        """Return what the job server must reach outside a private network."""
+        options = self.cluster
+        return super().outside() if options.is_embedded else options.host
+
+    def exposure(self, why: str) -> str:
+        """Return what others can do while the run lasts."""
+        options = self.cluster
+        if options.is_embedded and not options.job_endpoint:
+            return super().exposure(why)
+        opened = f"whoever reaches {options.job_endpoint or options.host} can run code there"
+        if options.job_endpoint:
+            return opened
+        return f"{opened}, and any user of this machine can, through the job server of this run"
+
     def _start(self) -> None:
         endpoint = self.cluster.job_endpoint
         if endpoint and not self._endpoint:
+            self.warn(self.exposure(""))
             self.await_service(endpoint)
             self._endpoint = endpoint
         super()._start()
@@ -115,7 +133,7 @@ class ClusterEngine(PortableEngine):
             str(self.jar()),
             "--job-host=127.0.0.1",
             f"--job-port={port}",
-            "--artifact-port=0",
+            f"--artifact-port={0 if self._sockets is None else self.artifact_port}",
             "--expansion-port=0",
             f"--artifacts-dir={artifacts}",
         ]

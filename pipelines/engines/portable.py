@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
+import secrets
 import shutil
 import socket
 import sys
@@ -15,10 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.engines import private_network
 from slicebeam.pipelines.engines.backend import Backend, run_aside
 from slicebeam.pipelines.engines.beam_options import check_beam_options, flags
 from slicebeam.pipelines.engines.guarded_process import GuardedProcess, wait_for
 from slicebeam.pipelines.engines.options import split_address
+from slicebeam.pipelines.private_sockets import socket_folder
 from slicebeam.pipelines.worker_processes import WorkerProcesses, serve_pool, start_thread
 
 if TYPE_CHECKING:
@@ -36,6 +40,7 @@ _OWN = frozenset(
         "runner", "job_endpoint", "job_name", "environment_type", "environment_config",
         "environment_options", "sdk_worker_parallelism", "parallelism", "flink_master",
         "spark_master_url", "job_server_timeout", "streaming", "save_main_session",
+        "artifact_endpoint",
     }
 )  # fmt: skip
 
@@ -74,6 +79,12 @@ class PortableEngine(Backend):
         self.start_timeout = options.start_timeout
         self.smallest_job_seconds, self.counters = options.smallest_job_seconds, options.counters
         self.workers = workers
+        self.private_network = options.private_network
+        # What a request for a worker must bring.
+        self._secret = secrets.token_urlsafe(32)
+        # Folder of the sockets that lead into the private network, where there is one.
+        self._sockets: Path | None = None
+        self._has_warned = False
         self._pool_size = 0
         if self.environment == "external" and not self.environment_config:
             self._pool_size = processes
@@ -86,9 +97,22 @@ class PortableEngine(Backend):
 
     # What differs between the engines.
 
+    # The port of the service that takes artifacts, where the program has a private network.
+    artifact_port = private_network.JOBS
+    # Who can connect to the program where it has none.
+    reached_by = "any user of this machine"
+
     def server_command(self, folder: Path, port: int) -> Sequence[str]:
         """Return the command of the program that provides the job service."""
         raise NotImplementedError
+
+    def outside(self) -> str | None:
+        """Return what the program must reach outside a private network; None for nothing."""
+        if self.environment in ("process", "docker"):
+            return f"workers by environment {self.environment}"
+        if self.environment == "external" and self.environment_config:
+            return f"the worker pool {self.environment_config}"
+        return None
 
     def server_environment(self, folder: Path) -> Mapping[str, str]:  # noqa: ARG002
         """Return the variables that the program needs."""
@@ -150,6 +174,8 @@ class PortableEngine(Backend):
             **self.job_options(),
             **self.beam_options,
         }
+        if self._sockets is not None:
+            options["artifact_endpoint"] = self._reached(self.artifact_port)
         pipeline = beam.Pipeline(runner=self._runner(), options=PipelineOptions(flags(options)))
         build(pipeline)
         results: list[Any] = []
@@ -209,17 +235,30 @@ class PortableEngine(Backend):
                 command, env=variables, capabilities=capabilities
             )
         return environments.ExternalEnvironment(
-            self._pool_address(config), capabilities=capabilities
+            self._pool_address(config),
+            # A pool that is not of this run has no use for it.
+            params=None if config else {"secret": self._secret},
+            capabilities=capabilities,
         )
 
     def _pool_address(self, given: str) -> str:
         if given:
             return given
+        at = (
+            "127.0.0.1:0"
+            if self._sockets is None
+            else f"unix:{self._sockets / private_network.POOL_SOCKET}"
+        )
         if self._processes is not None:
-            return self._processes.address(self.log)
-        if self._threads is None:
-            self._threads = serve_pool(start_thread)
-        return self._threads[0]
+            address = self._processes.address(self.log, at, self._secret)
+        else:
+            if self._threads is None:
+                network = self._sockets
+                self._threads = serve_pool(
+                    lambda request: start_thread(request, network), at, self._secret
+                )
+            address = self._threads[0]
+        return address if self._sockets is None else f"127.0.0.1:{private_network.POOL}"
 
     def _worker_command(self, config: str) -> tuple[str, dict[str, str]]:
         """Return program and variables of a worker that a node starts."""
@@ -262,21 +301,71 @@ class PortableEngine(Backend):
 
     def _start(self) -> None:
         """Start the job service and the workers, once."""
+        if not self._endpoint and self._is_private():
+            # Its name comes first: workers that import meanwhile are told of it.
+            self._sockets = socket_folder()
         if self._pool_size and self._processes is None:
             # They import for a second what they need, while the job service starts.
-            self._processes = WorkerProcesses(self._pool_size)
+            self._processes = WorkerProcesses(self._pool_size, self._sockets)
         if self._endpoint:
             if self._server is not None:
                 self._server.check()
             return
-        port = free_port()
-        endpoint = f"127.0.0.1:{port}"
+        port = free_port() if self._sockets is None else private_network.JOBS
         command = self.server_command(self.folder, port)
         self._server = GuardedProcess(
-            command, self.log, self.folder, self.server_environment(self.folder)
+            command, self.log, self.folder, self.server_environment(self.folder), self._sockets
         )
+        endpoint = self._reached(port)
         self.await_service(endpoint)
         self._endpoint = endpoint
+
+    def _is_private(self) -> bool:
+        """Say whether the program gets a private network; warn of what is open where it does not.
+
+        Raises
+        ------
+        EngineError
+            It has none, and must.
+        """
+        if self.private_network == "never":
+            why = "private_network is 'never'"
+        elif outside := self.outside():
+            why = f"it must reach {outside}"
+        else:
+            why = private_network.refusal()
+        if not why:
+            return True
+        if self.private_network == "required":
+            raise EngineError(
+                f"{self.name} cannot have a private network: {why}; leave private_network=required "
+                "out to run it where others can connect"
+            )
+        if self.private_network == "auto" and self.reached_by != PortableEngine.reached_by:
+            raise EngineError(
+                f"{self.name} cannot have a private network: {why}; without one {self.reached_by} "
+                "can run code as you, which --runner-option private_network=never allows"
+            )
+        self.warn(self.exposure(why))
+        return False
+
+    def exposure(self, why: str) -> str:
+        """Return what others can do while the run lasts."""
+        return f"{self.reached_by} can run code as you while this run lasts, through {self.name}: {why}"
+
+    def warn(self, text: str) -> None:
+        """Tell the user, once a run, who can connect."""
+        if not self._has_warned:
+            self._has_warned = True
+            text = f"warning: {text}; see docs/engines.md, 'Who can connect'"
+            logging.getLogger("slicebeam").warning(text)
+            self.note(text)
+
+    def _reached(self, port: int) -> str:
+        """Return the address of a port that the program listens at."""
+        if self._sockets is None:
+            return f"127.0.0.1:{port}"
+        return private_network.private_address(self._sockets, f"localhost:{port}")
 
     def await_service(self, endpoint: str) -> None:
         """Wait until the job service answers, and check Beam's options by what it knows."""
@@ -325,12 +414,7 @@ class PortableEngine(Backend):
     def stop(self) -> None:
         """End the job server and the workers, and remove their folder."""
         self._stop_server()
-        if self._threads is not None:
-            self._threads[1].stop(0)
-            self._threads = None
-        if self._processes is not None:
-            self._processes.stop()
-            self._processes = None
+        self._stop_workers()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -340,7 +424,20 @@ class PortableEngine(Backend):
             self._server.stop()
             # The folder went with it.
             self._server = self._folder = None
+        if self._sockets is not None:
+            # The workers know no other network.
+            self._stop_workers()
+            shutil.rmtree(self._sockets, ignore_errors=True)
+            self._sockets = None
         self._endpoint = ""
+
+    def _stop_workers(self) -> None:
+        if self._threads is not None:
+            self._threads[1].stop(0)
+            self._threads = None
+        if self._processes is not None:
+            self._processes.stop()
+            self._processes = None
 
 
 def executable(path: Path) -> bool:
