@@ -133,12 +133,12 @@ class _Portable(EngineOptions):
         node (process), or a container (docker)
     environment_config : address of the worker pool, command, or image
     private_network : whether the program that a run starts gets a network of its own, which only the
-        run can reach: where it can (auto), or else there is no run (required); or never
+        run can reach
     """
 
     environment: Environment = "loopback"
     environment_config: str | None = None
-    private_network: Literal["auto", "required", "never"] = "auto"
+    private_network: bool = True
 
     @model_validator(mode="after")
     def _configured(self) -> _Portable:

@@ -17,12 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.pipelines.engines import private_network
 from slicebeam.pipelines.engines.backend import Backend, run_aside
 from slicebeam.pipelines.engines.beam_options import check_beam_options, flags
 from slicebeam.pipelines.engines.guarded_process import GuardedProcess, wait_for
+from slicebeam.pipelines.engines.network_access import (
+    JOBS,
+    NetworkAccess,
+    no_network,
+    reason_against,
+)
 from slicebeam.pipelines.engines.options import split_address
-from slicebeam.pipelines.private_sockets import socket_folder
 from slicebeam.pipelines.worker_processes import WorkerProcesses, serve_pool, start_thread
 
 if TYPE_CHECKING:
@@ -82,8 +86,7 @@ class PortableEngine(Backend):
         self.private_network = options.private_network
         # What a request for a worker must bring.
         self._secret = secrets.token_urlsafe(32)
-        # Folder of the sockets that lead into the private network, where there is one.
-        self._sockets: Path | None = None
+        self._network: NetworkAccess | None = None
         self._has_warned = False
         self._pool_size = 0
         if self.environment == "external" and not self.environment_config:
@@ -97,10 +100,9 @@ class PortableEngine(Backend):
 
     # What differs between the engines.
 
-    # The port of the service that takes artifacts, where the program has a private network.
-    artifact_port = private_network.JOBS
-    # Who can connect to the program where it has none.
-    reached_by = "any user of this machine"
+    # The program's port for artifacts, and whether all of the engine is in the program.
+    artifact_port = JOBS
+    is_embedded = True
 
     def server_command(self, folder: Path, port: int) -> Sequence[str]:
         """Return the command of the program that provides the job service."""
@@ -174,8 +176,8 @@ class PortableEngine(Backend):
             **self.job_options(),
             **self.beam_options,
         }
-        if self._sockets is not None:
-            options["artifact_endpoint"] = self._reached(self.artifact_port)
+        if self._network is not None:
+            options["artifact_endpoint"] = self._network.address(self.artifact_port)
         pipeline = beam.Pipeline(runner=self._runner(), options=PipelineOptions(flags(options)))
         build(pipeline)
         results: list[Any] = []
@@ -244,21 +246,19 @@ class PortableEngine(Backend):
     def _pool_address(self, given: str) -> str:
         if given:
             return given
-        at = (
-            "127.0.0.1:0"
-            if self._sockets is None
-            else f"unix:{self._sockets / private_network.POOL_SOCKET}"
-        )
+        # Where the engine is elsewhere, so are those that ask for workers.
+        network = self._network if self.is_embedded else None
+        at = network.pool if network is not None else "127.0.0.1:0"
         if self._processes is not None:
             address = self._processes.address(self.log, at, self._secret)
         else:
             if self._threads is None:
-                network = self._sockets
+                sockets = network.sockets if network is not None else None
                 self._threads = serve_pool(
-                    lambda request: start_thread(request, network), at, self._secret
+                    lambda request: start_thread(request, sockets), at, self._secret
                 )
             address = self._threads[0]
-        return address if self._sockets is None else f"127.0.0.1:{private_network.POOL}"
+        return network.pool_inside if network is not None else address
 
     def _worker_command(self, config: str) -> tuple[str, dict[str, str]]:
         """Return program and variables of a worker that a node starts."""
@@ -302,56 +302,48 @@ class PortableEngine(Backend):
     def _start(self) -> None:
         """Start the job service and the workers, once."""
         if not self._endpoint and self._is_private():
-            # Its name comes first: workers that import meanwhile are told of it.
-            self._sockets = socket_folder()
+            self._network = NetworkAccess()
+        network = self._network
         if self._pool_size and self._processes is None:
             # They import for a second what they need, while the job service starts.
-            self._processes = WorkerProcesses(self._pool_size, self._sockets)
+            leads = network is not None and self.is_embedded
+            self._processes = WorkerProcesses(
+                self._pool_size, network.sockets if network is not None and leads else None
+            )
         if self._endpoint:
             if self._server is not None:
                 self._server.check()
             return
-        port = free_port() if self._sockets is None else private_network.JOBS
+        port = JOBS if network is not None else free_port()
         command = self.server_command(self.folder, port)
-        self._server = GuardedProcess(
-            command, self.log, self.folder, self.server_environment(self.folder), self._sockets
-        )
-        endpoint = self._reached(port)
+        variables = self.server_environment(self.folder)
+        sockets = network.sockets if network is not None else None
+        self._server = GuardedProcess(command, self.log, self.folder, variables, sockets)
+        endpoint = network.address(port) if network is not None else f"127.0.0.1:{port}"
         self.await_service(endpoint)
         self._endpoint = endpoint
 
     def _is_private(self) -> bool:
-        """Say whether the program gets a private network; warn of what is open where it does not.
+        """Say whether the program gets a private network; warn of what is open beside it.
 
         Raises
         ------
         EngineError
-            It has none, and must.
+            It can have none, and the user has not allowed to do without.
         """
-        if self.private_network == "never":
-            why = "private_network is 'never'"
-        elif outside := self.outside():
-            why = f"it must reach {outside}"
-        else:
-            why = private_network.refusal()
-        if not why:
-            return True
-        if self.private_network == "required":
-            raise EngineError(
-                f"{self.name} cannot have a private network: {why}; leave private_network=required "
-                "out to run it where others can connect"
-            )
-        if self.private_network == "auto" and self.reached_by != PortableEngine.reached_by:
-            raise EngineError(
-                f"{self.name} cannot have a private network: {why}; without one {self.reached_by} "
-                "can run code as you, which --runner-option private_network=never allows"
-            )
-        self.warn(self.exposure(why))
-        return False
+        why = reason_against(self.outside(), wanted=self.private_network)
+        if why and self.private_network and self.is_embedded:
+            raise no_network(self.name, why)
+        exposure = self.exposure(why)
+        if exposure:
+            self.warn(exposure)
+        return not why
 
     def exposure(self, why: str) -> str:
-        """Return what others can do while the run lasts."""
-        return f"{self.reached_by} can run code as you while this run lasts, through {self.name}: {why}"
+        """Return what others can do while the run lasts, where the program has no private network."""
+        if not why:
+            return ""
+        return f"whoever reaches this machine can run code as you by {self.name}, since {why}"
 
     def warn(self, text: str) -> None:
         """Tell the user, once a run, who can connect."""
@@ -360,12 +352,6 @@ class PortableEngine(Backend):
             text = f"warning: {text}; see docs/engines.md, 'Who can connect'"
             logging.getLogger("slicebeam").warning(text)
             self.note(text)
-
-    def _reached(self, port: int) -> str:
-        """Return the address of a port that the program listens at."""
-        if self._sockets is None:
-            return f"127.0.0.1:{port}"
-        return private_network.private_address(self._sockets, f"localhost:{port}")
 
     def await_service(self, endpoint: str) -> None:
         """Wait until the job service answers, and check Beam's options by what it knows."""
@@ -424,11 +410,11 @@ class PortableEngine(Backend):
             self._server.stop()
             # The folder went with it.
             self._server = self._folder = None
-        if self._sockets is not None:
+        if self._network is not None:
             # The workers know no other network.
             self._stop_workers()
-            shutil.rmtree(self._sockets, ignore_errors=True)
-            self._sockets = None
+            self._network.remove()
+            self._network = None
         self._endpoint = ""
 
     def _stop_workers(self) -> None:

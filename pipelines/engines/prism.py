@@ -28,9 +28,6 @@ class Prism(PortableEngine):
     options : of the engine
     """
 
-    # It listens on every address, and cannot be told another one.
-    reached_by = "whoever reaches this machine over a network"
-
     def __init__(self, options: PrismOptions) -> None:
         # Prism asks for one worker, which works on several bundles at once in threads.
         super().__init__(options, options.workers, processes=1)

@@ -3,8 +3,8 @@
 Run by its path with ``SOCKETS PROGRAM [ARGUMENT ...]``: enters a new network namespace, in which
 there is nothing but a loopback interface, and runs the Python program PROGRAM there. What leads into
 the network are Unix sockets in the folder SOCKETS, one for each port that was asked for at its
-``door``; what leads out is a port behind which is the Unix socket ``pool``. Without arguments it says
-why it cannot. Nothing but the standard library is imported; Linux only.
+``door``; what leads out are ports behind which are Unix sockets of that folder. Without arguments it
+says why it cannot. Nothing but the standard library is imported; Linux only.
 """
 
 import contextlib
@@ -24,9 +24,10 @@ from functools import cache
 from pathlib import Path
 
 # Ports that the run's program is told to listen at; in a network of its own all are free.
-JOBS, ARTIFACTS, POOL = 8099, 8098, 8097
-# The socket of the run's worker pool, to which the last of them leads; beside it is the door.
-POOL_SOCKET = "pool"
+JOBS, ARTIFACTS = 8099, 8098
+# Ports that lead out, to the run's worker pool and to an engine's master, and the sockets behind them.
+POOL, MASTER = 8097, 8096
+POOL_SOCKET, MASTER_SOCKET = "pool", "master"
 _DOOR = "door"
 _NEW_USERS, _NEW_NETWORK = 0x1000_0000, 0x4000_0000
 _SET_FLAGS, _UP = 0x8914, 1
@@ -87,15 +88,18 @@ def enter() -> None:
 
 
 def forward(sockets: Path) -> None:
-    """Lead into the network at Unix sockets in a folder, and out of it to the pool's."""
+    """Lead into the network at Unix sockets in a folder, and out of it to others there."""
 
     def into(port: int) -> Callable[[], socket.socket]:
         return lambda: _connected(port)
 
-    def out() -> socket.socket:
-        connected = socket.socket(socket.AF_UNIX)
-        connected.connect(str(sockets / POOL_SOCKET))
-        return connected
+    def out(name: str) -> Callable[[], socket.socket]:
+        def connect() -> socket.socket:
+            connected = socket.socket(socket.AF_UNIX)
+            connected.connect(str(sockets / name))
+            return connected
+
+        return connect
 
     known: set[int] = set()
 
@@ -103,13 +107,14 @@ def forward(sockets: Path) -> None:
         with asking, contextlib.suppress(OSError, ValueError):
             port = int(asking.makefile("r").readline())
             if port not in known:
-                _serve(_listening(sockets / str(port)), _piped(into(port)))
+                serve(listening(sockets / str(port)), piped(into(port)))
                 known.add(port)
             asking.sendall(b"\n")
 
     # Ports are opened one after another.
-    _serve(_listening(sockets / _DOOR), open_port)
-    _serve(socket.create_server(("127.0.0.1", POOL)), _piped(out))
+    serve(listening(sockets / _DOOR), open_port)
+    for port, name in ((POOL, POOL_SOCKET), (MASTER, MASTER_SOCKET)):
+        serve(socket.create_server(("127.0.0.1", port)), piped(out(name)))
 
 
 def _connected(port: int) -> socket.socket:
@@ -119,22 +124,27 @@ def _connected(port: int) -> socket.socket:
         return socket.create_connection(("::1", port))
 
 
-def _listening(path: Path) -> socket.socket:
+def listening(path: Path) -> socket.socket:
+    """Return a Unix socket that listens."""
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(path))
     listening.listen(128)
     return listening
 
 
-def _serve(listening: socket.socket, answer: Callable[[socket.socket], None]) -> None:
+def serve(at: socket.socket, answer: Callable[[socket.socket], None]) -> None:
+    """Answer connections in a thread, one after another."""
+
     def accept() -> None:
         while True:
-            answer(listening.accept()[0])
+            answer(at.accept()[0])
 
     threading.Thread(target=accept, daemon=True).start()
 
 
-def _piped(connect: Callable[[], socket.socket]) -> Callable[[socket.socket], None]:
+def piped(connect: Callable[[], socket.socket]) -> Callable[[socket.socket], None]:
+    """Return what answers a connection by another one, in threads that copy between them."""
+
     def pipe(one: socket.socket) -> None:
         try:
             other = connect()
