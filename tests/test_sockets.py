@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -270,6 +269,3 @@ def test_what_leads_into_the_network_ends_with_the_program(
         process.check()
     with pytest.raises(OSError, match=r".*"):
         private_network.private_address(sockets, "localhost:1")
-    # Nobody was left to remove it.
-    shutil.rmtree(sockets)
-    shutil.rmtree(sockets.parent / "folder")

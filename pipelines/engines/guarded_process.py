@@ -7,6 +7,7 @@ is gone, and removes the program's temporary folder.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,6 +49,7 @@ class GuardedProcess:
         sockets: Path | None = None,
     ) -> None:
         self.name, self.log, self.pid = Path(command[0]).name, log, 0
+        self._folders = [folder] if sockets is None else [folder, sockets]
         # Isolated and by its path: it imports nothing of ours, and starts in hundredths of a second.
         guarded = [sys.executable, "-I", "-S"]
         if sockets is not None:
@@ -100,6 +102,8 @@ class GuardedProcess:
             if code < 0:
                 # Killed, with nobody left to end what the program started.
                 self._kill()
+                for folder in self._folders:
+                    shutil.rmtree(folder, ignore_errors=True)
         except subprocess.TimeoutExpired:
             self._kill()
             self._guardian.kill()

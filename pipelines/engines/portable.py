@@ -6,7 +6,6 @@ import json
 import logging
 import math
 import os
-import secrets
 import shutil
 import socket
 import sys
@@ -27,7 +26,7 @@ from slicebeam.pipelines.engines.network_access import (
     reason_against,
 )
 from slicebeam.pipelines.engines.options import split_address
-from slicebeam.pipelines.worker_processes import WorkerProcesses, serve_pool, start_thread
+from slicebeam.pipelines.engines.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,15 +83,10 @@ class PortableEngine(Backend):
         self.smallest_job_seconds, self.counters = options.smallest_job_seconds, options.counters
         self.workers = workers
         self.private_network = options.private_network
-        # What a request for a worker must bring.
-        self._secret = secrets.token_urlsafe(32)
         self._network: NetworkAccess | None = None
         self._has_warned = False
-        self._pool_size = 0
-        if self.environment == "external" and not self.environment_config:
-            self._pool_size = processes
-        self._processes: WorkerProcesses | None = None
-        self._threads: tuple[str, Any] | None = None
+        is_external = self.environment == "external" and not self.environment_config
+        self._pool = WorkerPool(processes if is_external else 0)
         self._server: GuardedProcess | None = None
         self._endpoint = ""
         self._folder: Path | None = None
@@ -236,29 +230,11 @@ class PortableEngine(Backend):
             return environments.ProcessEnvironment(
                 command, env=variables, capabilities=capabilities
             )
+        if config:
+            return environments.ExternalEnvironment(config, capabilities=capabilities)
         return environments.ExternalEnvironment(
-            self._pool_address(config),
-            # A pool that is not of this run has no use for it.
-            params=None if config else {"secret": self._secret},
-            capabilities=capabilities,
+            self._pool.address(self.log), self._pool.parameters, capabilities
         )
-
-    def _pool_address(self, given: str) -> str:
-        if given:
-            return given
-        # Where the engine is elsewhere, so are those that ask for workers.
-        network = self._network if self.is_embedded else None
-        at = network.pool if network is not None else "127.0.0.1:0"
-        if self._processes is not None:
-            address = self._processes.address(self.log, at, self._secret)
-        else:
-            if self._threads is None:
-                sockets = network.sockets if network is not None else None
-                self._threads = serve_pool(
-                    lambda request: start_thread(request, sockets), at, self._secret
-                )
-            address = self._threads[0]
-        return network.pool_inside if network is not None else address
 
     def _worker_command(self, config: str) -> tuple[str, dict[str, str]]:
         """Return program and variables of a worker that a node starts."""
@@ -304,12 +280,8 @@ class PortableEngine(Backend):
         if not self._endpoint and self._is_private():
             self._network = NetworkAccess()
         network = self._network
-        if self._pool_size and self._processes is None:
-            # They import for a second what they need, while the job service starts.
-            leads = network is not None and self.is_embedded
-            self._processes = WorkerProcesses(
-                self._pool_size, network.sockets if network is not None and leads else None
-            )
+        # Where the engine is elsewhere, so are those that ask for workers.
+        self._pool.start(network if self.is_embedded else None)
         if self._endpoint:
             if self._server is not None:
                 self._server.check()
@@ -377,8 +349,7 @@ class PortableEngine(Backend):
         """Raise where what a job needs is gone, or waiting for it is in vain."""
         if self._server is not None:
             self._server.check()
-        if self._processes is not None:
-            self._processes.check()
+        self._pool.check()
         now = time.monotonic()
         for address, what in self.needed().items():
             silent = now - self._last_answers[address]
@@ -394,13 +365,12 @@ class PortableEngine(Backend):
     def cpu_seconds(self) -> float:
         """Return the CPU seconds of the job server and of the worker processes."""
         server = self._server.cpu_seconds() if self._server is not None else 0.0
-        workers = self._processes.cpu_seconds() if self._processes is not None else 0.0
-        return server + workers
+        return server + self._pool.cpu_seconds()
 
     def stop(self) -> None:
         """End the job server and the workers, and remove their folder."""
         self._stop_server()
-        self._stop_workers()
+        self._pool.stop()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -412,18 +382,10 @@ class PortableEngine(Backend):
             self._server = self._folder = None
         if self._network is not None:
             # The workers know no other network.
-            self._stop_workers()
+            self._pool.stop()
             self._network.remove()
             self._network = None
         self._endpoint = ""
-
-    def _stop_workers(self) -> None:
-        if self._threads is not None:
-            self._threads[1].stop(0)
-            self._threads = None
-        if self._processes is not None:
-            self._processes.stop()
-            self._processes = None
 
 
 def executable(path: Path) -> bool:

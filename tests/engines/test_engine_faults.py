@@ -46,9 +46,9 @@ def no_folder_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield
     end = time.monotonic() + 20
-    while list(folder.glob("slicebeam-engine-*")) and time.monotonic() < end:
+    while list(folder.glob("slicebeam-*")) and time.monotonic() < end:
         time.sleep(0.1)
-    assert not list(folder.glob("slicebeam-engine-*"))
+    assert not list(folder.glob("slicebeam-*"))
 
 
 @pytest.mark.parametrize(
