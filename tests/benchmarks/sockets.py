@@ -33,7 +33,7 @@ BEAMS, PRIVATE = "--at-ports", "--at-sockets"
 MILLION = 1_000_000
 
 
-def at_ports(pool: str, sockets: Path) -> Any:  # noqa: ARG001
+def at_ports(pool: str, sockets: Path) -> Any:
     """Return Beam's runner as it is, which listens on every address."""
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
     from apache_beam.transforms.environments import ExternalEnvironment
