@@ -8,6 +8,7 @@ only the owner can enter, and offers no files.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tempfile
 from itertools import count
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 # Bytes of the longest path of a Unix socket that every system takes, and of the longest name in it.
 _LONGEST_PATH = 103
 _LONGEST_NAME = 16
+_PLAIN = re.compile(r"[\w/.+-]+", re.ASCII)
 # Seconds that calls may take to end, as in Beam.
 _GRACE = 5.0
 _LAST = "/tmp"  # noqa: S108  (mkdtemp makes a folder in it that nobody else can enter)
@@ -39,16 +41,17 @@ _UNLIMITED = (
 def socket_folder() -> Path:
     """Return a new folder for sockets that only this user can enter.
 
-    It is in the temporary folder, or in ``/tmp`` where that one's path is too long for a socket.
+    It is in the temporary folder, or in ``/tmp`` where that one's path is too long for a socket, or
+    has signs that addresses of gRPC give a meaning.
 
     Raises
     ------
     EngineError
-        The path is too long in both, or the system lets others enter the folder.
+        The path is of no use in both, or the system lets others enter the folder.
     """
     tried = dict.fromkeys((tempfile.gettempdir(), _LAST))
     for parent in tried:
-        if not os.path.isdir(parent):  # noqa: PTH112
+        if not os.path.isdir(parent) or not _PLAIN.fullmatch(parent):  # noqa: PTH112
             continue
         folder = Path(tempfile.mkdtemp(prefix="slicebeam-", dir=parent))
         if stat.S_IMODE(folder.stat().st_mode) & 0o077:
@@ -61,8 +64,8 @@ def socket_folder() -> Path:
             return folder
         folder.rmdir()
     raise EngineError(
-        f"the path of the temporary folder {next(iter(tried))} is too long for sockets; set TMPDIR "
-        "to a shorter one"
+        f"the path of the temporary folder {next(iter(tried))} is too long for sockets, or not of "
+        "plain letters; set TMPDIR to another one"
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -19,7 +21,7 @@ import pytest
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines import private_sockets
-from slicebeam.pipelines.engines import private_network
+from slicebeam.pipelines.engines import guardian, private_network
 from slicebeam.pipelines.engines.guarded_process import GuardedProcess
 from slicebeam.pipelines.private_sockets import in_process_runner, socket_folder
 from slicebeam.pipelines.runner import Engine, runner_config
@@ -119,9 +121,24 @@ def test_the_folder_of_sockets_has_a_short_path(
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.rmdir()
     monkeypatch.setattr(private_sockets, "_LAST", str(long))
-    with pytest.raises(EngineError, match="is too long for sockets; set TMPDIR to a shorter one"):
+    with pytest.raises(
+        EngineError, match=r"too long for sockets, or not .*; set TMPDIR to another"
+    ):
         socket_folder()
     long.rmdir()
+
+
+@pytest.mark.parametrize("name", ["a b", "50%41", "q?x=1", "ü"])
+def test_sockets_are_not_where_their_path_would_mean_something_else(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    odd = temporary / name
+    odd.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(odd))
+    folder = socket_folder()
+    assert folder.parent == Path("/tmp")
+    folder.rmdir()
+    odd.rmdir()
 
 
 def test_a_beam_that_builds_its_servers_in_another_way_is_refused(
@@ -254,6 +271,37 @@ def connected_to(address: str) -> socket.socket:
                 return one
         one.close()
         time.sleep(0.02)
+
+
+@needs_root
+@is_private_possible
+def test_without_root_the_network_is_that_of_a_user_namespace(temporary: Path) -> None:
+    folder, sockets = temporary / "folder", socket_folder()
+    folder.mkdir()
+    program = "cat /proc/self/uid_map /proc/net/dev >&2"
+    given = [guardian.__file__, str(folder), "sh", "-c", program]
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", private_network.__file__, str(sockets), *given],
+        # Which ends the program when it is closed.
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_without_rights_over_the_system,
+    ) as process:
+        assert process.stderr is not None
+        users, *devices = process.stderr.read().splitlines()
+    assert users.split() == ["0", "0", "1"]
+    assert [line.split(":")[0].strip() for line in devices[2:]] == ["lo"]
+    assert not folder.exists()
+    assert not sockets.exists()
+
+
+def _without_rights_over_the_system() -> None:
+    """Give up CAP_SYS_ADMIN for good."""
+    drop_from_bounds, system = 24, 21
+    if ctypes.CDLL(None).prctl(drop_from_bounds, system, 0, 0, 0) != 0:
+        raise OSError("cannot give up a right")
 
 
 @is_private_possible

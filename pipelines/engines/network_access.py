@@ -31,21 +31,26 @@ class NetworkAccess:
         self.sockets: Path = socket_folder()
         self.pool = f"unix:{self.sockets / private_network.POOL_SOCKET}"
         self.pool_inside = f"127.0.0.1:{private_network.POOL}"
+        self._master: socket.socket | None = None
 
     def address(self, port: int) -> str:
         """Return the address of a port in the network, once the program is started."""
         return private_network.private_address(self.sockets, f"localhost:{port}")
 
     def lead_to(self, host: str, port: int) -> str:
-        """Return an address in the network that leads to one outside, while this process lives."""
+        """Return an address in the network that leads to one outside, until all is removed."""
+        self._master = private_network.listening(self.sockets / private_network.MASTER_SOCKET)
         private_network.serve(
-            private_network.listening(self.sockets / private_network.MASTER_SOCKET),
-            private_network.piped(lambda: socket.create_connection((host, port))),
+            self._master, private_network.piped(lambda: socket.create_connection((host, port)))
         )
         return f"127.0.0.1:{private_network.MASTER}"
 
     def remove(self) -> None:
         """Remove the sockets."""
+        if self._master is not None:
+            # Which wakes the thread that waits for connections.
+            self._master.shutdown(socket.SHUT_RDWR)
+            self._master = None
         shutil.rmtree(self.sockets, ignore_errors=True)
 
 

@@ -43,7 +43,6 @@ _OWN = frozenset(
         "runner", "job_endpoint", "job_name", "environment_type", "environment_config",
         "environment_options", "sdk_worker_parallelism", "parallelism", "flink_master",
         "spark_master_url", "job_server_timeout", "streaming", "save_main_session",
-        "artifact_endpoint",
     }
 )  # fmt: skip
 
@@ -171,7 +170,7 @@ class PortableEngine(Backend):
             **self.beam_options,
         }
         if self._network is not None:
-            options["artifact_endpoint"] = self._network.address(self.artifact_port)
+            options.setdefault("artifact_endpoint", self._network.address(self.artifact_port))
         pipeline = beam.Pipeline(runner=self._runner(), options=PipelineOptions(flags(options)))
         build(pipeline)
         results: list[Any] = []

@@ -9,6 +9,7 @@ says why it cannot. Nothing but the standard library is imported; Linux only.
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import re
@@ -19,6 +20,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -33,6 +35,7 @@ _NEW_USERS, _NEW_NETWORK = 0x1000_0000, 0x4000_0000
 _SET_FLAGS, _UP = 0x8914, 1
 _AT_ONCE = 1 << 16
 _WAIT = 60.0
+_PAUSE = 0.1
 _LAST_PORT = re.compile(r":(\d+)$")
 
 
@@ -133,11 +136,18 @@ def listening(path: Path) -> socket.socket:
 
 
 def serve(at: socket.socket, answer: Callable[[socket.socket], None]) -> None:
-    """Answer connections in a thread, one after another."""
+    """Answer connections in a thread, one after another, until the socket is shut down."""
 
     def accept() -> None:
         while True:
-            answer(at.accept()[0])
+            try:
+                answer(at.accept()[0])
+            except (OSError, RuntimeError) as error:  # noqa: PERF203
+                if getattr(error, "errno", None) == errno.EINVAL:
+                    at.close()
+                    return
+                # The caller left, or files or threads have run out for now.
+                time.sleep(_PAUSE)
 
     threading.Thread(target=accept, daemon=True).start()
 
