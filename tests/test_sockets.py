@@ -287,7 +287,7 @@ def test_without_root_the_network_is_that_of_a_user_namespace(temporary: Path) -
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=_without_rights_over_the_system,
+        preexec_fn=_without_rights_over_the_system,  # noqa: PLW1509
     ) as process:
         assert process.stderr is not None
         users, *devices = process.stderr.read().splitlines()
