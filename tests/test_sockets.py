@@ -297,6 +297,20 @@ def test_without_root_the_network_is_that_of_a_user_namespace(temporary: Path) -
     assert not sockets.exists()
 
 
+def test_a_system_without_them_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, why in {
+        "print('No space left on device')": "No space left on device",
+        "import sys; sys.exit('no unshare')": "no unshare",
+        "": "",
+    }.items():
+        tried = tmp_path / "tried.py"
+        tried.write_text(text)
+        monkeypatch.setattr(private_network, "__file__", str(tried))
+        assert private_network.refusal() == why
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert private_network.refusal() == "only Linux has network namespaces"
+
+
 def _without_rights_over_the_system() -> None:
     """Give up CAP_SYS_ADMIN for good."""
     drop_from_bounds, system = 24, 21

@@ -44,7 +44,10 @@ def refusal() -> str:
     if not sys.platform.startswith("linux"):
         return "only Linux has network namespaces"
     command = [sys.executable, "-I", "-S", __file__]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()  # noqa: S603
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode != 0:
+        return (done.stderr.strip().splitlines() or [f"code {done.returncode}"])[-1]
+    return done.stdout.strip()
 
 
 @cache
