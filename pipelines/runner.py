@@ -77,7 +77,14 @@ class Engine:
         if self._is_log_temporary and kind is None:
             self.log.unlink(missing_ok=True)
 
-    def log_to(self, log: object, run_id: str = "", *, resumes: bool = False) -> None:
+    def log_to(
+        self,
+        log: object,
+        run_id: str = "",
+        *,
+        resumes: bool = False,
+        note: Callable[[str], None] | None = None,
+    ) -> None:
         """Let processes of the engine write to a file; before the first pipeline.
 
         Parameters
@@ -87,7 +94,10 @@ class Engine:
         run_id : what identifies the run in the names of its jobs; else a hash of the log's path and
             the engine's options
         resumes : whether an earlier process of this run may have left jobs that still run
+        note : tells the user something; the log has it too
         """
+        if note is not None:
+            self._backend.note = note
         self._resumes = resumes
         if isinstance(log, Path):
             self.log = log

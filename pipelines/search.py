@@ -277,7 +277,7 @@ def _run_steps(
     work = WorkFolder(places.work)
     terminal.begin(config, places.files, engine.name)
     work.begin(config, places.files, resume=resume)
-    engine.log_to(work.path / "workers.log", work.run_id, resumes=resume)
+    engine.log_to(work.path / "workers.log", work.run_id, resumes=resume, note=terminal.note)
     with work, resumable(work):
         found = find_and_publish(
             config, steps, places, before, work, engine, terminal, earlier, asked

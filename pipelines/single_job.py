@@ -381,7 +381,7 @@ def _run_single_job(
     work = WorkFolder(places.work)
     terminal.begin(config, places.files, engine.name)
     work.begin(compared_config, places.files, resume=resume)
-    engine.log_to(work.path / "workers.log", work.run_id, resumes=resume)
+    engine.log_to(work.path / "workers.log", work.run_id, resumes=resume, note=terminal.note)
     part = SearchPart(config, engine.name, engine.workers, stages_of(config))
     with work, resumable(work):
         terminal.stage(Stage("searching, as one job"))

@@ -8,7 +8,9 @@ one of them after another.
 
 from __future__ import annotations
 
+import hmac
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines import process_stat
+from slicebeam.pipelines.engines.private_network import private_address
+from slicebeam.pipelines.private_sockets import socket_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,14 +35,23 @@ _ASKED_AT_ONCE = 8
 class WorkerProcesses:
     """Processes that work for the pipelines of this one, until it stops them or ends.
 
+    They listen at Unix sockets, which only this user can open.
+
     Parameters
     ----------
     count : of processes
+    network : folder of the private network of the engine that they work for, if it has one
+
+    Attributes
+    ----------
+    sockets : folder of their sockets; it goes with them
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, network: Path | None = None) -> None:
         self.count = count
-        command = [sys.executable, "-m", "slicebeam.pipelines.worker_processes", str(count)]
+        self.sockets = socket_folder()
+        command = [sys.executable, "-m", "slicebeam.pipelines.worker_processes"]
+        command += [str(count), str(self.sockets), str(network or "")]
         # A session of their own: they end with the run, and Ctrl-C is for the run to handle.
         self._process = subprocess.Popen(  # noqa: S603
             command,
@@ -55,12 +68,14 @@ class WorkerProcesses:
         """Return the CPU seconds of the workers so far, where the system tells them by /proc."""
         return sum(map(process_stat.cpu_seconds, self._workers))
 
-    def address(self, log: Path) -> str:
+    def address(self, log: Path, at: str = "", secret: str = "") -> str:
         """Return where Beam asks for workers, when all processes are ready.
 
         Parameters
         ----------
         log : file that the processes write to
+        at : address to listen at; left out, a Unix socket of this user's
+        secret : that Beam must know to get a worker
 
         Raises
         ------
@@ -78,7 +93,11 @@ class WorkerProcesses:
             if not all(ready):
                 raise EngineError(f"a worker process did not start; what it said is in {log}")
             self._workers = [int(worker) for worker, _ in ready]
-            self._address, self._dispatch = _dispatcher([address for _, address in ready])
+            self._address, self._dispatch = serve_pool(
+                _dispatcher([address for _, address in ready]),
+                at or f"unix:{self.sockets / 'pool'}",
+                secret,
+            )
         return self._address
 
     def check(self) -> None:
@@ -100,10 +119,11 @@ class WorkerProcesses:
             if pipe is not None:
                 with suppress(BrokenPipeError):
                     pipe.close()
+        shutil.rmtree(self.sockets, ignore_errors=True)
 
 
-def _dispatcher(addresses: list[str]) -> tuple[str, Any]:
-    """Return address and server of a servicer that hands requests to others in turn."""
+def _dispatcher(addresses: list[str]) -> Callable[[Any], Any]:
+    """Return what hands requests for workers to pools in turn."""
     import grpc
     from apache_beam.portability.api import beam_fn_api_pb2_grpc
 
@@ -111,25 +131,38 @@ def _dispatcher(addresses: list[str]) -> tuple[str, Any]:
         beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(grpc.insecure_channel(address))
         for address in addresses
     )
-    return serve_pool(lambda request: next(pools).StartWorker(request))
+    return lambda request: next(pools).StartWorker(request)
 
 
-def serve_pool(start: Callable[[Any], Any]) -> tuple[str, Any]:
-    """Return address and server of a worker pool, which only this machine can reach.
+def serve_pool(start: Callable[[Any], Any], at: str, secret: str = "") -> tuple[str, Any]:
+    """Return address and server of a worker pool.
 
-    Whoever can ask a pool for a worker can make it run what they send.
+    Whoever can ask a pool for a worker can make it run what they send: it listens at a Unix socket
+    in a folder that nobody else can enter, or asks for a secret.
 
     Parameters
     ----------
     start : answers a request for a worker
+    at : address to listen at; port 0 is any that is free
+    secret : that a request must bring as its parameter of that name
+
+    Raises
+    ------
+    ValueError
+        Others could reach the address, and there is no secret.
     """
+    if not secret and not at.startswith("unix:"):
+        raise ValueError(f"a worker pool at {at} needs a secret")
     import grpc
     from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
     class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         """Starts workers, which end with the connection to the engine that asked for them."""
 
-        def StartWorker(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
+        def StartWorker(self, request: Any, context: Any) -> Any:  # noqa: N802
+            given = request.params["secret"]
+            if secret and not hmac.compare_digest(given.encode(), secret.encode()):
+                context.abort(grpc.StatusCode.PERMISSION_DENIED, "the worker pool of another run")
             return start(request)
 
         def StopWorker(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
@@ -138,14 +171,20 @@ def serve_pool(start: Callable[[Any], Any]) -> tuple[str, Any]:
             return beam_fn_api_pb2.StopWorkerResponse()
 
     server = grpc.server(ThreadPoolExecutor(_ASKED_AT_ONCE))
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(at)
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(Pool(), server)
     server.start()
-    return f"127.0.0.1:{port}", server
+    return at if at.startswith("unix:") else f"{at.rpartition(':')[0]}:{port}", server
 
 
-def start_thread(request: Any) -> Any:
-    """Answer a request for a worker with one that is a thread of this process."""
+def start_thread(request: Any, network: Path | None = None) -> Any:
+    """Answer a request for a worker with one that is a thread of this process.
+
+    Parameters
+    ----------
+    request : of the engine
+    network : folder of the engine's private network, if it has one
+    """
     import threading
     import traceback
 
@@ -153,7 +192,24 @@ def start_thread(request: Any) -> Any:
     from apache_beam.runners.worker.sdk_worker import SdkHarness
 
     class Harness(SdkHarness):
-        """Tells the engine alone what failed: Beam's would write it to the terminal too."""
+        """Tells the engine alone what failed: Beam's would write it to the terminal too.
+
+        Reaches an engine in a private network by the Unix sockets that lead into it.
+        """
+
+        def __init__(self, address: str, worker: str) -> None:
+            super().__init__(_reached(address), worker_id=worker)
+            data, state = self._data_channel_factory, self._state_handler_factory
+            open_data, open_state = data.create_data_channel_from_url, state.create_state_handler
+
+            def reach_data(url: str, data_stream_id: str | None = None) -> Any:
+                return open_data(_reached(url), data_stream_id)
+
+            def reach_state(service: Any) -> Any:
+                return open_state(service and type(service)(url=_reached(service.url)))
+
+            data.create_data_channel_from_url = reach_data
+            state.create_state_handler = reach_state
 
         def _execute(self, task: Callable[[], Any], request: Any) -> None:
             def told() -> Any:
@@ -166,8 +222,11 @@ def start_thread(request: Any) -> Any:
 
             super()._execute(told, request)
 
+    def _reached(url: str) -> str:
+        return private_address(network, url) if network is not None else url
+
     try:
-        harness = Harness(request.control_endpoint.url, worker_id=request.worker_id)
+        harness = Harness(request.control_endpoint.url, request.worker_id)
     except Exception as error:  # noqa: BLE001  (the engine is told, and tells the user)
         return beam_fn_api_pb2.StartWorkerResponse(error=f"{type(error).__name__}: {error}")
     threading.Thread(target=harness.run, name=f"worker {request.worker_id}", daemon=True).start()
@@ -189,22 +248,26 @@ def main() -> None:
     import slicebeam.transforms.learn_domains
     import slicebeam.transforms.test_significance  # noqa: F401
 
+    processes, sockets, network = sys.argv[1:]
     log = sys.stdin.readline().strip()
-    if not log:
-        # The run failed before it needed a worker.
-        return
-    with open(log, "ab") as stream:  # noqa: PTH123
-        os.dup2(stream.fileno(), sys.stderr.fileno())
-    # Nothing of gRPC runs yet, which no fork would survive.
-    for _ in range(int(sys.argv[1])):
-        if os.fork() == 0:
-            _work()
-    os.wait()
+    # Without one, the run failed before it needed a worker.
+    if log:
+        with open(log, "ab") as stream:  # noqa: PTH123
+            os.dup2(stream.fileno(), sys.stderr.fileno())
+        # Nothing of gRPC runs yet, which no fork would survive.
+        for _ in range(int(processes)):
+            if os.fork() == 0:
+                _work(Path(sockets), Path(network) if network else None)
+        os.wait()
+    # The run is over, or will be: where it was killed, nobody else tidies up.
+    shutil.rmtree(sockets, ignore_errors=True)
 
 
-def _work() -> None:
+def _work(sockets: Path, network: Path | None) -> None:
     """Be a worker: say where harnesses are started, and end when stdin does."""
-    address, _ = serve_pool(start_thread)
+    address, _ = serve_pool(
+        lambda request: start_thread(request, network), f"unix:{sockets / str(os.getpid())}"
+    )
     os.write(sys.stdout.fileno(), f"{os.getpid()} {address}\n".encode("ascii"))
     # Nothing more is said: the end of the run, however it comes, closes the pipe.
     while os.read(sys.stdin.fileno(), 1):

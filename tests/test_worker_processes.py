@@ -67,10 +67,13 @@ def started_search(output: Path, data: Path, moment: str) -> tuple[Any, list[psu
 def test_a_killed_run_leaves_no_worker(tmp_path: Path, adult_path: Path) -> None:
     process, workers = started_search(tmp_path / "out", adult_path, "iteration-1/plan")
     assert len(workers) == 3
+    sockets = Path(workers[0].cmdline()[4])
+    assert sockets.is_dir()
     process.kill()
     process.communicate(timeout=60)
     _, alive = psutil.wait_procs(workers, timeout=20)
     assert not alive
+    assert not sockets.exists()
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ class Backend:
     smallest_job_seconds : of estimated work; less is done in the process of the run
     counters : which of Beam's two kinds of counts this engine tells rightly
     log : file for what its processes say
+    note : tells the user something
     storage_hint : what to do about a path that its workers do not see
     """
 
@@ -41,6 +42,7 @@ class Backend:
     smallest_job_seconds: float = 0.0
     counters: Literal["committed", "attempted"] = "committed"
     log: Path = Path(os.devnull)
+    note: Callable[[str], None] = staticmethod(lambda _: None)
     storage_hint: str = (
         "use gs:// or s3:// paths, or --runner-option shared_folder=true for a folder that is "
         "mounted at the same place on every machine"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.engines.artifacts import jar_version, java_program, job_server_jar
+from slicebeam.pipelines.engines.network_access import ARTIFACTS
 from slicebeam.pipelines.engines.portable import PortableEngine, check_answers
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class ClusterEngine(PortableEngine):
     options : of the engine
     """
 
+    artifact_port = ARTIFACTS
     engine: str
     variable: str
     gradle_target: str
@@ -35,6 +37,7 @@ class ClusterEngine(PortableEngine):
     def __init__(self, options: ClusterOptions) -> None:
         super().__init__(options, options.parallelism, options.parallelism)
         self.cluster = options
+        self.is_embedded = options.is_embedded and not options.job_endpoint
 
     def version(self) -> str | None:
         """Return the engine's version that the job server must be of."""
@@ -92,9 +95,24 @@ class ClusterEngine(PortableEngine):
         # Threads of this process are one worker, whatever they are asked for.
         return 1 if self.environment == "loopback" else self.workers
 
+    def outside(self) -> str | None:
+        """Return what the job server must reach outside a private network."""
+        return super().outside() if self.is_embedded else self.cluster.host
+
+    def exposure(self, why: str) -> str:
+        """Return what others can do while the run lasts."""
+        options = self.cluster
+        if self.is_embedded:
+            return super().exposure(why)
+        opened = f"whoever reaches {options.job_endpoint or options.host} can run code there"
+        if not why:
+            return opened
+        return f"{opened}, and so can whoever reaches this machine, by the job server of this run"
+
     def _start(self) -> None:
         endpoint = self.cluster.job_endpoint
         if endpoint and not self._endpoint:
+            self.warn(self.exposure(""))
             self.await_service(endpoint)
             self._endpoint = endpoint
         super()._start()
@@ -115,7 +133,7 @@ class ClusterEngine(PortableEngine):
             str(self.jar()),
             "--job-host=127.0.0.1",
             f"--job-port={port}",
-            "--artifact-port=0",
+            f"--artifact-port={0 if self._network is None else ARTIFACTS}",
             "--expansion-port=0",
             f"--artifacts-dir={artifacts}",
         ]

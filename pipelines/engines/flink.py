@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.engines.cluster import ClusterEngine, ask
 from slicebeam.pipelines.engines.guarded_process import wait_for
+from slicebeam.pipelines.engines.options import split_address
 from slicebeam.pipelines.engines.portable import check_answers
 from slicebeam.pipelines.engines.reported_errors import reported
 
@@ -111,7 +112,16 @@ class Flink(ClusterEngine):
     def server_command(self, folder: Path, port: int) -> Sequence[str]:
         """Return the command of the job server."""
         master = self.rest or "[local]"
+        if self.rest and self._network is not None:
+            master = f"http://{self._network.lead_to(*split_address(self.rest))}"
         return [*self.java_command(folder, port, *_OPENS), f"--flink-master={master}"]
+
+    def outside(self) -> str | None:
+        """Return what the job server must reach outside a private network."""
+        if not self.rest:
+            return super().outside()
+        # It asks the master alone, which is led to; but a certificate names the master's own address.
+        return self.rest if self.rest.startswith("https:") else None
 
     def job_options(self) -> dict[str, Any]:
         """Return the options of every job."""

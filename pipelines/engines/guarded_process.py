@@ -7,6 +7,7 @@ is gone, and removes the program's temporary folder.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines import process_stat
-from slicebeam.pipelines.engines import guardian
+from slicebeam.pipelines.engines import guardian, private_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,8 @@ class GuardedProcess:
     log : file that its output is added to
     folder : its temporary folder, which is removed after it
     environment : variables besides those of this process
+    sockets : folder for the sockets of a network of its own; it is removed too. None for no such
+        network.
     """
 
     def __init__(
@@ -43,10 +46,15 @@ class GuardedProcess:
         log: Path,
         folder: Path,
         environment: Mapping[str, str] | None = None,
+        sockets: Path | None = None,
     ) -> None:
-        self.name, self.log = Path(command[0]).name, log
+        self.name, self.log, self.pid = Path(command[0]).name, log, 0
+        self._folders = [folder] if sockets is None else [folder, sockets]
         # Isolated and by its path: it imports nothing of ours, and starts in hundredths of a second.
-        guarded = [sys.executable, "-I", "-S", guardian.__file__, str(folder), *command]
+        guarded = [sys.executable, "-I", "-S"]
+        if sockets is not None:
+            guarded += [private_network.__file__, str(sockets)]
+        guarded += [guardian.__file__, str(folder), *command]
         with log.open("ab") as output:
             # A session of its own: Ctrl-C is for the run to handle.
             self._guardian = subprocess.Popen(  # noqa: S603
@@ -90,12 +98,22 @@ class GuardedProcess:
                 with suppress(BrokenPipeError):
                     pipe.close()
         try:
-            self._guardian.wait(_PATIENCE)
+            code = self._guardian.wait(_PATIENCE)
+            if code < 0:
+                # Killed, with nobody left to end what the program started.
+                self._kill()
+                for folder in self._folders:
+                    shutil.rmtree(folder, ignore_errors=True)
         except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+            self._kill()
             self._guardian.kill()
             self._guardian.wait()
+
+    def _kill(self) -> None:
+        if not self.pid:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 def wait_for(

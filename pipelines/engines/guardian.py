@@ -4,6 +4,7 @@ Run by its path with ``FOLDER COMMAND [ARGUMENT ...]``; nothing but the standard
 It says the program's number on stdout, and ends the program when its own stdin is closed.
 """
 
+import ctypes
 import os
 import shutil
 import signal
@@ -11,6 +12,9 @@ import subprocess
 import sys
 import threading
 
+# Linux's option of a process: a signal that it gets when its parent is gone.
+_SET_PARENT_DEATH_SIGNAL = 1
+_libc = ctypes.CDLL(None)
 # Seconds that a program has to end by itself: a job server tells its cluster, and clears up.
 PATIENCE = 5.0
 
@@ -24,6 +28,7 @@ def main() -> int:
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,
             start_new_session=True,
+            preexec_fn=_end_with_parent if sys.platform.startswith("linux") else None,  # noqa: PLW1509
         )
     except OSError as error:
         sys.stdout.write(f"{error.strerror}\n")
@@ -39,6 +44,11 @@ def main() -> int:
     _signal(program, signal.SIGKILL)
     shutil.rmtree(folder, ignore_errors=True)
     return code if code >= 0 else 128 - code
+
+
+def _end_with_parent() -> None:
+    """Let the program end also where its guardian is killed."""
+    _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def _end_after_stdin(program: subprocess.Popen[bytes]) -> None:

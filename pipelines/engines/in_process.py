@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.engines.backend import Backend, run_aside
+from slicebeam.pipelines.private_sockets import in_process_runner
 from slicebeam.pipelines.worker_processes import WorkerProcesses
 
 if TYPE_CHECKING:
@@ -42,16 +43,12 @@ class InProcess(Backend):
         return run_aside(pipeline.run, self._processes.check)
 
     def _runner(self) -> Any:
+        if self._processes is not None:
+            return in_process_runner(self._processes.address(self.log), self._processes.sockets)
         # Made explicitly: DirectRunner would first look for another runner's binary on the web.
         from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-        if self._processes is None:
-            return FnApiRunner()
-        from apache_beam.transforms.environments import ExternalEnvironment
-
-        return FnApiRunner(
-            default_environment=ExternalEnvironment(self._processes.address(self.log))
-        )
+        return FnApiRunner()
 
     def cpu_seconds(self) -> float:
         """Return the CPU seconds of the worker processes."""

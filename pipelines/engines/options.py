@@ -132,10 +132,13 @@ class _Portable(EngineOptions):
         pool (external; of this run's own processes where no address is given), a command of each
         node (process), or a container (docker)
     environment_config : address of the worker pool, command, or image
+    private_network : whether the program that a run starts gets a network of its own, which only the
+        run can reach
     """
 
     environment: Environment = "loopback"
     environment_config: str | None = None
+    private_network: bool = True
 
     @model_validator(mode="after")
     def _configured(self) -> _Portable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import shutil
@@ -18,8 +19,14 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.engines.backend import Backend, run_aside
 from slicebeam.pipelines.engines.beam_options import check_beam_options, flags
 from slicebeam.pipelines.engines.guarded_process import GuardedProcess, wait_for
+from slicebeam.pipelines.engines.network_access import (
+    JOBS,
+    NetworkAccess,
+    no_network,
+    reason_against,
+)
 from slicebeam.pipelines.engines.options import split_address
-from slicebeam.pipelines.worker_processes import WorkerProcesses, serve_pool, start_thread
+from slicebeam.pipelines.engines.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,11 +81,11 @@ class PortableEngine(Backend):
         self.start_timeout = options.start_timeout
         self.smallest_job_seconds, self.counters = options.smallest_job_seconds, options.counters
         self.workers = workers
-        self._pool_size = 0
-        if self.environment == "external" and not self.environment_config:
-            self._pool_size = processes
-        self._processes: WorkerProcesses | None = None
-        self._threads: tuple[str, Any] | None = None
+        self.private_network = options.private_network
+        self._network: NetworkAccess | None = None
+        self._has_warned = False
+        is_external = self.environment == "external" and not self.environment_config
+        self._pool = WorkerPool(processes if is_external else 0)
         self._server: GuardedProcess | None = None
         self._endpoint = ""
         self._folder: Path | None = None
@@ -86,9 +93,21 @@ class PortableEngine(Backend):
 
     # What differs between the engines.
 
+    # The program's port for artifacts, and whether all of the engine is in the program.
+    artifact_port = JOBS
+    is_embedded = True
+
     def server_command(self, folder: Path, port: int) -> Sequence[str]:
         """Return the command of the program that provides the job service."""
         raise NotImplementedError
+
+    def outside(self) -> str | None:
+        """Return what the program must reach outside a private network; None for nothing."""
+        if self.environment in ("process", "docker"):
+            return f"workers by environment {self.environment}"
+        if self.environment == "external" and self.environment_config:
+            return f"the worker pool {self.environment_config}"
+        return None
 
     def server_environment(self, folder: Path) -> Mapping[str, str]:  # noqa: ARG002
         """Return the variables that the program needs."""
@@ -150,6 +169,8 @@ class PortableEngine(Backend):
             **self.job_options(),
             **self.beam_options,
         }
+        if self._network is not None:
+            options.setdefault("artifact_endpoint", self._network.address(self.artifact_port))
         pipeline = beam.Pipeline(runner=self._runner(), options=PipelineOptions(flags(options)))
         build(pipeline)
         results: list[Any] = []
@@ -208,18 +229,11 @@ class PortableEngine(Backend):
             return environments.ProcessEnvironment(
                 command, env=variables, capabilities=capabilities
             )
+        if config:
+            return environments.ExternalEnvironment(config, capabilities=capabilities)
         return environments.ExternalEnvironment(
-            self._pool_address(config), capabilities=capabilities
+            self._pool.address(self.log), self._pool.parameters, capabilities
         )
-
-    def _pool_address(self, given: str) -> str:
-        if given:
-            return given
-        if self._processes is not None:
-            return self._processes.address(self.log)
-        if self._threads is None:
-            self._threads = serve_pool(start_thread)
-        return self._threads[0]
 
     def _worker_command(self, config: str) -> tuple[str, dict[str, str]]:
         """Return program and variables of a worker that a node starts."""
@@ -262,21 +276,53 @@ class PortableEngine(Backend):
 
     def _start(self) -> None:
         """Start the job service and the workers, once."""
-        if self._pool_size and self._processes is None:
-            # They import for a second what they need, while the job service starts.
-            self._processes = WorkerProcesses(self._pool_size)
+        if not self._endpoint and self._is_private():
+            self._network = NetworkAccess()
+        network = self._network
+        # Where the engine is elsewhere, so are those that ask for workers.
+        self._pool.start(network if self.is_embedded else None)
         if self._endpoint:
             if self._server is not None:
                 self._server.check()
             return
-        port = free_port()
-        endpoint = f"127.0.0.1:{port}"
+        port = JOBS if network is not None else free_port()
         command = self.server_command(self.folder, port)
-        self._server = GuardedProcess(
-            command, self.log, self.folder, self.server_environment(self.folder)
-        )
+        variables = self.server_environment(self.folder)
+        sockets = network.sockets if network is not None else None
+        self._server = GuardedProcess(command, self.log, self.folder, variables, sockets)
+        endpoint = network.address(port) if network is not None else f"127.0.0.1:{port}"
         self.await_service(endpoint)
         self._endpoint = endpoint
+
+    def _is_private(self) -> bool:
+        """Say whether the program gets a private network; warn of what is open beside it.
+
+        Raises
+        ------
+        EngineError
+            It can have none, and the user has not allowed to do without.
+        """
+        why = reason_against(self.outside(), wanted=self.private_network)
+        if why and self.private_network and self.is_embedded:
+            raise no_network(self.name, why)
+        exposure = self.exposure(why)
+        if exposure:
+            self.warn(exposure)
+        return not why
+
+    def exposure(self, why: str) -> str:
+        """Return what others can do while the run lasts, where the program has no private network."""
+        if not why:
+            return ""
+        return f"whoever reaches this machine can run code as you by {self.name}, since {why}"
+
+    def warn(self, text: str) -> None:
+        """Tell the user, once a run, who can connect."""
+        if not self._has_warned:
+            self._has_warned = True
+            text = f"warning: {text}; see docs/engines.md, 'Who can connect'"
+            logging.getLogger("slicebeam").warning(text)
+            self.note(text)
 
     def await_service(self, endpoint: str) -> None:
         """Wait until the job service answers, and check Beam's options by what it knows."""
@@ -302,8 +348,7 @@ class PortableEngine(Backend):
         """Raise where what a job needs is gone, or waiting for it is in vain."""
         if self._server is not None:
             self._server.check()
-        if self._processes is not None:
-            self._processes.check()
+        self._pool.check()
         now = time.monotonic()
         for address, what in self.needed().items():
             silent = now - self._last_answers[address]
@@ -319,18 +364,12 @@ class PortableEngine(Backend):
     def cpu_seconds(self) -> float:
         """Return the CPU seconds of the job server and of the worker processes."""
         server = self._server.cpu_seconds() if self._server is not None else 0.0
-        workers = self._processes.cpu_seconds() if self._processes is not None else 0.0
-        return server + workers
+        return server + self._pool.cpu_seconds()
 
     def stop(self) -> None:
         """End the job server and the workers, and remove their folder."""
         self._stop_server()
-        if self._threads is not None:
-            self._threads[1].stop(0)
-            self._threads = None
-        if self._processes is not None:
-            self._processes.stop()
-            self._processes = None
+        self._pool.stop()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -340,6 +379,11 @@ class PortableEngine(Backend):
             self._server.stop()
             # The folder went with it.
             self._server = self._folder = None
+        if self._network is not None:
+            # The workers know no other network.
+            self._pool.stop()
+            self._network.remove()
+            self._network = None
         self._endpoint = ""
 
 

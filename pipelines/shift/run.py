@@ -147,7 +147,7 @@ def begin(
     work = WorkFolder(places.work)
     terminal.begin(config, places.files, engine.name)
     work.begin(config, places.files, resume=resume)
-    engine.log_to(work.path / "workers.log", work.run_id, resumes=resume)
+    engine.log_to(work.path / "workers.log", work.run_id, resumes=resume, note=terminal.note)
     return work
 
 

@@ -46,9 +46,9 @@ def no_folder_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield
     end = time.monotonic() + 20
-    while list(folder.glob("slicebeam-engine-*")) and time.monotonic() < end:
+    while list(folder.glob("slicebeam-*")) and time.monotonic() < end:
         time.sleep(0.1)
-    assert not list(folder.glob("slicebeam-engine-*"))
+    assert not list(folder.glob("slicebeam-*"))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,9 @@ def test_a_worker_pool_that_dies_ends_the_waiting(
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
     )
     try:
-        options = engines.options("prism--external", f"environment_config=127.0.0.1:{port}")
+        options = engines.options(
+            "prism--external", f"environment_config=127.0.0.1:{port}", "private_network=false"
+        )
         while not _listens(port):
             time.sleep(0.05)
         with Engine(runner_config("prism", options["runner_option"])) as engine:

@@ -1,0 +1,124 @@
+"""What Prism, Flink and Spark listen at during a run, and that no other user can use it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from slicebeam.pipelines.engines import private_network
+from tests.open_sockets import at_work, attacked, needs_root
+from tests.test_sockets import is_private_possible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.engines.started import Engines
+
+pytestmark = [pytest.mark.engine, is_private_possible]
+
+EMBEDDED = [
+    "prism",
+    "prism--external",
+    "flink-embedded",
+    "flink-embedded-external",
+    "spark-embedded",
+]
+
+
+@pytest.fixture(autouse=True)
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A temporary folder that other users can enter, in which nothing is left."""
+    with tempfile.TemporaryDirectory(prefix="sb-") as name:
+        Path(name).chmod(0o755)
+        monkeypatch.setattr(tempfile, "tempdir", name)
+        monkeypatch.setenv("TMPDIR", name)
+        yield
+        end = time.monotonic() + 20
+        while list(Path(name).glob("slicebeam-*")) and time.monotonic() < end:
+            time.sleep(0.1)
+        assert not list(Path(name).glob("slicebeam-*"))
+
+
+NETWORK = Path(private_network.__file__).name
+
+
+@needs_root
+@pytest.mark.parametrize("engine", EMBEDDED)
+def test_another_user_can_use_no_socket_of_an_engine(
+    tmp_path: Path, engines: Engines, engine: str
+) -> None:
+    options = engines.options(engine)
+    with at_work(tmp_path, options["runner_config"], options["runner_option"]) as (_, sockets):
+        told = attacked(sockets, tmp_path)
+    # Its services are there, where nobody else is.
+    assert any(one.is_private and not one.is_unix for one in sockets)
+    assert all(one.is_unix or one.is_private for one in sockets)
+    assert {one.address for one in sockets if one.is_unix} < told.keys()
+    assert all(found == {"connects": False} for found in told.values()), told
+
+
+@needs_root
+def test_without_a_private_network_a_job_server_takes_jobs_and_a_pool_starts_nothing(
+    tmp_path: Path, engines: Engines
+) -> None:
+    """Of which the run warns; and the attack is one that works."""
+    options = engines.options("flink-embedded-external", "private_network=false")
+    with at_work(tmp_path, "flink", options["runner_option"]) as (_, sockets):
+        told = attacked(sockets, tmp_path)
+    assert any(found.get("takes_jobs") for found in told.values()), told
+    assert not any(found.get("starts") for found in told.values()), told
+
+
+@needs_root
+@pytest.mark.parametrize("engine", ["flink-cluster-external", "flink-cluster-loopback"])
+def test_beside_a_flink_cluster_there_is_but_a_pool_that_asks_for_a_secret(
+    tmp_path: Path, engines: Engines, engine: str
+) -> None:
+    options = engines.options(engine)
+    nodes = {program.pid for program in engines.flink.running.programs}
+    with at_work(tmp_path, "flink", options["runner_option"]) as (started, sockets):
+        pool = started._backend._environment().url
+        ours = {one for one in sockets if nodes.isdisjoint(parents(one.pid))}
+        told = attacked(ours, tmp_path)
+    assert pool.startswith("127.0.0.1:")
+    refused = {"connects": True, "reads": "", "starts": False, "takes_jobs": False}
+    assert told.pop(pool) == refused
+    assert all(found == {"connects": False} for found in told.values()), told
+
+
+def parents(pid: int) -> set[int]:
+    process = psutil.Process(pid)
+    return {pid, *(parent.pid for parent in process.parents())}
+
+
+@pytest.mark.parametrize("engine", ["prism--external", "flink-embedded"])
+def test_a_run_ends_with_a_line_where_what_leads_into_the_network_is_killed(
+    tmp_path: Path, adult_path: Path, engines: Engines, engine: str
+) -> None:
+    given = [sys.executable, "-m", "slicebeam.pipelines.cli", "search", f"--data={adult_path}"]
+    given += [f"--output={tmp_path}", "--label=income", "--prediction=prediction", "--quiet"]
+    given += ["--memory-budget=16MB", *engines.arguments(engine)]
+    run = subprocess.Popen(given, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "_work" / "iteration-1" / "plan").exists():
+        assert run.poll() is None
+        time.sleep(0.02)
+    children = psutil.Process(run.pid).children(recursive=True)
+    own = [child for child in children if child.ppid() == run.pid]
+    (guardian,) = (child for child in own if NETWORK in "".join(child.cmdline()))
+    os.kill(guardian.pid, signal.SIGKILL)
+    _, message = run.communicate(timeout=120)
+    assert run.returncode == 3, message
+    first, second = message.strip().splitlines()
+    assert first.startswith("slicebeam: ")
+    assert "--resume" in second
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert not alive

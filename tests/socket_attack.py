@@ -1,0 +1,138 @@
+"""Another user of the machine, who tries what the sockets of a run let him do.
+
+Reads a JSON task on stdin, becomes its ``user``, and prints what he could do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import grpc
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import (
+    beam_artifact_api_pb2,
+    beam_artifact_api_pb2_grpc,
+    beam_fn_api_pb2,
+    beam_fn_api_pb2_grpc,
+    beam_job_api_pb2,
+    beam_job_api_pb2_grpc,
+    beam_runner_api_pb2,
+    endpoints_pb2,
+)
+
+_PATIENCE = 3.0
+
+
+class Control(beam_fn_api_pb2_grpc.BeamFnControlServicer):
+    """Where a worker asks for code to run, once it was started."""
+
+    def __init__(self) -> None:
+        self.was_asked = threading.Event()
+
+    def Control(self, iterator: Any, context: Any) -> Any:
+        self.was_asked.set()
+        yield from ()
+
+
+def connects(address: str) -> bool:
+    try:
+        if address.startswith("unix:"):
+            with socket.socket(socket.AF_UNIX) as one:
+                one.settimeout(_PATIENCE)
+                one.connect(address.removeprefix("unix:"))
+        else:
+            host, _, port = address.rpartition(":")
+            host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host.strip("[]"), host.strip("[]"))
+            socket.create_connection((host, int(port)), _PATIENCE).close()
+    except OSError:
+        return False
+    return True
+
+
+def target(address: str) -> str:
+    return address.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:")
+
+
+def reads(channel: Any, path: str) -> str:
+    """Read a file through an artifact service."""
+    request = beam_artifact_api_pb2.GetArtifactRequest(
+        artifact=beam_runner_api_pb2.ArtifactInformation(
+            type_urn=common_urns.artifact_types.FILE.urn,
+            type_payload=beam_runner_api_pb2.ArtifactFilePayload(path=path).SerializeToString(),
+        )
+    )
+    stub = beam_artifact_api_pb2_grpc.ArtifactRetrievalServiceStub(channel)
+    with suppress(grpc.RpcError):
+        return b"".join(part.data for part in stub.GetArtifact(request, timeout=_PATIENCE)).decode()
+    return ""
+
+
+def starts(channel: Any, control: Control, at: str) -> bool:
+    """Have a pool start a worker, which asks this process for code."""
+    control.was_asked.clear()
+    endpoint = endpoints_pb2.ApiServiceDescriptor(url=at)
+    stub = beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(channel)
+    request = beam_fn_api_pb2.StartWorkerRequest(
+        worker_id="mine", control_endpoint=endpoint, params={"secret": "guessed"}
+    )
+    with suppress(grpc.RpcError):
+        answer = stub.StartWorker(request, timeout=_PATIENCE)
+        return not answer.error and control.was_asked.wait(_PATIENCE)
+    return False
+
+
+def takes_jobs(channel: Any) -> bool:
+    """Say whether a job service answers, which runs what it is sent."""
+    stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
+    with suppress(grpc.RpcError):
+        stub.GetJobs(beam_job_api_pb2.GetJobsRequest(), timeout=_PATIENCE)
+        return True
+    return False
+
+
+def enters(network: str) -> bool:
+    """Enter a network namespace, or what of it the system shows."""
+    try:
+        os.close(os.open(network, os.O_RDONLY))
+    except OSError:
+        return False
+    return True
+
+
+def main() -> None:
+    """Become another user, and try."""
+    task = json.load(sys.stdin)
+    os.setgroups([])
+    os.setgid(task["user"])
+    os.setuid(task["user"])
+    server = grpc.server(ThreadPoolExecutor(4))
+    control = Control()
+    beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(control, server)
+    at = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    told: dict[str, Any] = {}
+    for address in task["addresses"]:
+        told[address] = {"connects": connects(address)}
+        if told[address]["connects"]:
+            with grpc.insecure_channel(target(address)) as channel:
+                told[address] |= {
+                    "reads": reads(channel, task["file"]),
+                    "starts": starts(channel, control, at),
+                    "takes_jobs": takes_jobs(channel),
+                }
+    for network in task["networks"]:
+        told[network] = {"connects": enters(network)}
+    sys.stdout.write(json.dumps(told))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
