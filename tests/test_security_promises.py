@@ -12,7 +12,7 @@ import pytest
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "SECURITY.md"
 _ROW = re.compile(r"\| (\d+) \| (.+) \| (.+) \|")
-_TEST = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
+_TEST = re.compile(r"`((?:engines/)?test_\w+\.py)::(test_\w+)`")
 
 
 def promises(text: str) -> dict[int, tuple[str, list[tuple[str, str]]]]:
