@@ -63,6 +63,13 @@ def search(data: Path) -> list[str]:
     return ["search", "--data", str(data), "--label", f"y{ESCAPES}", "--prediction", "p"]
 
 
+def _named_file(folder: Path) -> str:
+    """The name of the table that the folder's document names."""
+    name = json.loads((folder / "changelist.json").read_text())["files"]["slices"]["name"]
+    assert re.fullmatch(r"slices\.[0-9a-f]{12}\.parquet", name)
+    return str(name)
+
+
 def test_names_and_values_of_a_data_set(
     found: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,6 +91,7 @@ def test_names_and_values_of_a_data_set(
         f"in/{data.name}",
         *(name for one in ("out", "next") for name in (one, f"{one}/changelist.json")),
         *(f"{one}/slices.parquet" for one in ("out", "next")),
+        *(f"{one}/{_named_file(tmp_path / one)}" for one in ("out", "next")),
     }
     assert not (tmp_path.parent.parent / "above").exists()
 

@@ -170,7 +170,8 @@ class PortableEngine(Backend):
             **self.beam_options,
         }
         if self._network is not None:
-            options.setdefault("artifact_endpoint", self._network.address(self.artifact_port))
+            artifacts = self._entrance(self._network, self.artifact_port)
+            options.setdefault("artifact_endpoint", artifacts)
         pipeline = beam.Pipeline(runner=self._runner(), options=PipelineOptions(flags(options)))
         build(pipeline)
         results: list[Any] = []
@@ -290,9 +291,26 @@ class PortableEngine(Backend):
         variables = self.server_environment(self.folder)
         sockets = network.sockets if network is not None else None
         self._server = GuardedProcess(command, self.log, self.folder, variables, sockets)
-        endpoint = network.address(port) if network is not None else f"127.0.0.1:{port}"
+        endpoint = f"127.0.0.1:{port}" if network is None else self._entrance(network, port)
         self.await_service(endpoint)
         self._endpoint = endpoint
+
+    def _entrance(self, network: NetworkAccess, port: int) -> str:
+        """Return the address of a port in the program's network.
+
+        Raises
+        ------
+        EngineError
+            The program ended, and its network with it.
+        """
+        try:
+            return network.address(port)
+        except OSError:
+            # That the program has ended may be seen a moment after its network is gone.
+            wait_for(
+                lambda: False, f"the network of {self.name}", self.start_timeout, self._server
+            )
+            raise
 
     def _is_private(self) -> bool:
         """Say whether the program gets a private network; warn of what is open beside it.
