@@ -480,6 +480,19 @@ class Since(Part):
     )
 
 
+class Run(Part):
+    """The run that published the document: by this the same command sees that it has nothing to do."""
+
+    config: Sha256 = Field(
+        description="of all options that decide what is found, as they were given"
+    )
+    data: Sha256 = Field(description="of size and time, or version, of each file that was read")
+    files: dict[str, Sha256] = Field(
+        {}, description="of each file that was published with the document, by its name"
+    )
+    content: Sha256 | None = Field(None, description="of the document without this very entry")
+
+
 class Provenance(Part):
     """What made the document."""
 
@@ -491,6 +504,7 @@ class Provenance(Part):
     config: dict[str, Any] = Field(
         description="every option that had an effect, by its name, defaults too: it repeats the run"
     )
+    run: Run | None = Field(None, description="absent in documents of older versions")
 
 
 class ChangeList(Part):

@@ -13,7 +13,7 @@ import pyarrow as pa
 from slicebeam.metrics.occurrences import repeats
 from slicebeam.transforms.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.shards import Shard
-from slicebeam.transforms.storage import storage_path
+from slicebeam.transforms.storage import holds, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -124,3 +124,7 @@ class NumberEqualRows(beam.PTransform):
         numbering = _Number(self.shards, self.column, self.parts, self.folder)
         parts = beam.Create(list(range(self.parts)))
         return pipeline | "Parts" >> parts | "Number" >> beam.ParDo(numbering)
+
+    def is_written(self) -> bool:
+        """Return whether all parts, and nothing else, are there."""
+        return holds(self.folder, (f"{part:06d}.arrow" for part in range(self.parts)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +17,14 @@ class _LogFile(logging.FileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         """Drop the record."""
+
+    def close(self) -> None:
+        """Close the file, and drop what is still to be written where it can't be.
+
+        Else a job that is done would fail, or one that failed would not say why.
+        """
+        with suppress(OSError):
+            super().close()
 
 
 @contextmanager
