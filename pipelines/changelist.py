@@ -496,6 +496,16 @@ class Since(Part):
     )
 
 
+class Run(Part):
+    """The run that published the document: by this the same command sees that it has nothing to do."""
+
+    config: Sha256 = Field(
+        description="of all options that decide what is found, as they were given"
+    )
+    data: Sha256 = Field(description="of size and time, or version, of each file that was read")
+    content: Sha256 | None = Field(None, description="of the document without this very entry")
+
+
 class Provenance(Part):
     """What made the document."""
 
@@ -507,6 +517,7 @@ class Provenance(Part):
     config: dict[str, Any] = Field(
         description="every option that had an effect, by its name, defaults too: it repeats the run"
     )
+    run: Run | None = Field(None, description="absent in documents of older versions")
 
 
 class ChangeList(Part):

@@ -61,7 +61,7 @@ def check(data: Any, /, *, resume: bool = False, progress: bool = False, **optio
     Parameters
     ----------
     data : a pandas or Arrow table, or paths or globs of files
-    resume : go on where a stopped run was
+    resume : go on where a stopped run was; begin where there is none, do nothing where it published
     progress : tell on stderr how far it is
     options : those of the command, with ``_`` for ``-``; without ``output`` nothing is published
 

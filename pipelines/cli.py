@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.data_config import Command
 
 INTERRUPTED = 130
+# What the system says where it refuses memory for a thread or a library.
+_REFUSED = re.compile("can't start new thread|failed to map segment|[Cc]annot allocate memory")
 _JSON_LOG = "--log-format=json"
 
 app = typer.Typer(
@@ -481,10 +484,14 @@ def _told(error: Exception) -> tuple[str, int]:
         return _one_line(error), 2
     if isinstance(error, SlicebeamError):
         return str(error), error.exit_code
+    if isinstance(error, MemoryError) or _REFUSED.search(str(error)):
+        what = str(error) or "refused"
+        return (
+            f"out of memory or threads ({what}); allow more (ulimit -v), or lower --memory-budget",
+            3,
+        )
     if isinstance(error, OSError):
         return f"{error.filename or 'output'}: {error.strerror or error}", 3
-    if isinstance(error, MemoryError) or "can't start new thread" in str(error):
-        return f"out of memory or threads ({error or 'refused'}); lower --memory-budget", 3
     return _unforeseen(error), 3
 
 

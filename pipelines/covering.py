@@ -9,6 +9,7 @@ import numpy as np
 
 from slicebeam.metrics.cover import Cover, greedy_cover
 from slicebeam.metrics.registry import metric
+from slicebeam.pipelines.run_stage import run_stage
 from slicebeam.transforms.count_overlaps import CountOverlaps
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ def cover(
     keys = results.keys[order[some]]
     if keys.size == 0 or own.excess(results.sums[:0], prepared.of_all, space) is None:
         return _NOTHING
-    folder = work.folder("overlaps")
     plain = replace(space, ranked=False)
     transform = CountOverlaps(
         keys,
@@ -58,17 +58,16 @@ def cover(
         prepared.scaling,
         prepared.shards,
         engine.workers,
-        folder,
+        work.folder("overlaps"),
     )
-    if work.done("overlapping") is None:
-        engine.end_earlier("overlaps")
-        work.empty_folder("overlaps")
-        engine.run(
-            lambda pipeline: pipeline | "Count overlaps" >> transform,
-            "overlaps",
-            seconds=prepared.rows * _SECONDS_PER_ROW,
-        )
-        work.finish("overlapping", {})
+    run_stage(
+        work,
+        engine,
+        "overlaps",
+        lambda pipeline: pipeline | "Count overlaps" >> transform,
+        transform.is_written,
+        seconds=prepared.rows * _SECONDS_PER_ROW,
+    )
     members, sums = transform.read()
     # The sums of all examples, without their score buckets too.
     kept = space.cell_columns + len(space.terms)

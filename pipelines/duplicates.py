@@ -12,6 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from slicebeam.metrics.lattice import contains
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.row_hashes import plan_hashes
+from slicebeam.pipelines.run_stage import run_stage
 from slicebeam.transforms.hash_slices import HashSlices, read_sums
 
 if TYPE_CHECKING:
@@ -192,15 +193,9 @@ def _hashes(
         if asked.size < keys.size:
             blocks = plan_hashes(keys[asked], lattice, rows, singleton_sizes)
         folder = work.folder(stage)
-        if work.done(f"{stage}/hashed") is None:
-            engine.end_earlier(stage)
-            work.empty_folder(stage)
-            wired = HashSlices(
-                blocks, lattice, some_shards, engine.workers, folder, singleton_sizes
-            )
-            seconds = sum(block.seconds for block in blocks) * len(some_shards) / len(shards)
-            engine.run(partial(_hash, wired), stage, seconds=seconds)
-            work.finish(f"{stage}/hashed", {})
+        wired = HashSlices(blocks, lattice, some_shards, engine.workers, folder, singleton_sizes)
+        seconds = sum(block.seconds for block in blocks) * len(some_shards) / len(shards)
+        run_stage(work, engine, stage, partial(_hash, wired), wired.is_written, seconds=seconds)
         known, sums = read_sums(folder)
         sums = sums[np.searchsorted(known, keys[asked])]
         found[asked] = sums

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.counting_plan import BLOCK_SECONDS
+from slicebeam.pipelines.run_stage import run_stage
 from slicebeam.pipelines.runner import Cost
 from slicebeam.transforms.count_wins import (
     WHOLE,
@@ -127,22 +128,24 @@ class ExactAuc:
             resampling,
         )
         items, seconds = self._items(keys, self.space.sizes(sums), plan)
-        job = f"{stage}-{plan.digest[:8]}"
-        self.engine.end_earlier(stage, but=job)
         todo = [item for item in items if not is_counted(plan, item)]
-        earlier = self.work.done(f"{stage}/cost")
-        cost = Cost(**earlier) if earlier else Cost()
-        if todo:
+
+        def build(pipeline: Any) -> Any:
             write_keys(plan.folder, keys, sizes)
-            transform = CountWins(plan, todo)
-            cost = self.engine.run(
-                lambda pipeline: pipeline | "Count wins" >> transform,
-                job,
-                seconds=seconds * len(todo) / len(items),
-                is_complete=lambda: all(is_counted(plan, item) for item in items),
-            )
-            self.work.finish(f"{stage}/cost", asdict(cost))
-        return (read_wins(plan, item) for item in items), cost
+            return pipeline | "Count wins" >> CountWins(plan, todo)
+
+        cost = run_stage(
+            self.work,
+            self.engine,
+            stage,
+            build,
+            lambda: all(is_counted(plan, item) for item in items),
+            seconds=seconds * len(todo) / len(items),
+            plan=plan.digest,
+            keeps_parts=True,
+            facts=asdict,
+        )
+        return (read_wins(plan, item) for item in items), Cost(**cost)
 
     def _groups(self, layers: int) -> tuple[tuple[int, ...], ...]:
         """Return for each model the first bucket of each group of scores."""

@@ -26,6 +26,7 @@ from slicebeam.metrics.slice_test import SliceTest
 from slicebeam.pipelines.config import SearchConfig
 from slicebeam.pipelines.exact_auc import Exact, ExactAuc, added, has_error
 from slicebeam.pipelines.retested import LEAST_GROUPS, Retested
+from slicebeam.pipelines.run_stage import run_stage
 from slicebeam.pipelines.runner import Cost, Engine
 from slicebeam.pipelines.strategies import Iterative, Knowledge, Priority
 from slicebeam.transforms.combine_slice_metrics import CombineSliceMetrics, work_items
@@ -409,14 +410,14 @@ class Iterations:
             # No slice has more groups than one of its predicates: what they have bounds them all.
             keys = np.union1d(asked, self.prepared.lattice.singleton_keys())
         folder = self.work.folder(f"{stage}-groups")
-        if self.work.done(f"{stage}-groups/counted") is None:
-            self.engine.end_earlier(f"{stage}-groups")
-            self.work.empty_folder(f"{stage}-groups")
-            transform = CountGroups(keys, self.prepared.lattice, self.prepared.shards, folder)
-            self.engine.run(
-                lambda pipeline: pipeline | "Count groups" >> transform, f"{stage}-groups"
-            )
-            self.work.finish(f"{stage}-groups/counted", {})
+        transform = CountGroups(keys, self.prepared.lattice, self.prepared.shards, folder)
+        run_stage(
+            self.work,
+            self.engine,
+            f"{stage}-groups",
+            lambda pipeline: pipeline | "Count groups" >> transform,
+            transform.is_written,
+        )
         known, groups = read_sums(folder)
         if self.most_groups is None:
             self.most_groups = int(groups.max(initial=0))
@@ -585,10 +586,6 @@ class Iterations:
         plan = folder / "plan"
         planned_blocks = write_plan(plan, blocks(planned, budget), lattice)
         digest = plan_digest(plan)
-        # A job of an earlier process is waited for if it follows this plan; another one would write
-        # parts that nobody asks for.
-        job = f"{stage}-{digest[:8]}"
-        self.engine.end_earlier(stage, but=job)
         parts = [part_path(folder, block) for block in range(len(planned_blocks))]
         finished = set(finished_blocks(folder, digest, len(planned_blocks)))
 
@@ -600,9 +597,6 @@ class Iterations:
         if on_begin is not None:
             on_begin(counted)
         todo = [block for block in range(len(planned_blocks)) if block not in finished]
-        earlier = self.work.done(f"{stage}/cost")
-        if not todo:
-            return parts, Cost(**earlier) if earlier else Cost()
         seconds = sum(planned_blocks[block].seconds for block in todo)
         items = work_items(todo, self.prepared.shards, seconds, self.engine.workers)
         tests = () if counts_only else self.tests
@@ -621,17 +615,22 @@ class Iterations:
                 self.prepared.of_all,
             )
         )
-        cost = self.engine.run(
+        cost = run_stage(
+            self.work,
+            self.engine,
+            stage,
             lambda pipeline: (
                 pipeline | "Combine slice metrics" >> combine | "Test significance" >> test
             ),
-            job,
+            lambda: len(finished_blocks(folder, digest, len(parts))) == len(parts),
             seconds=seconds,
-            is_complete=lambda: len(finished_blocks(folder, digest, len(parts))) == len(parts),
+            # A job that follows another plan would write parts that nobody asks for.
+            plan=digest,
+            keeps_parts=True,
+            facts=asdict,
         )
-        self.work.finish(f"{stage}/cost", asdict(cost))
         fetch(parts)
-        return parts, cost
+        return parts, Cost(**cost)
 
     def _note(self, record: IterationRecord, significant: int) -> None:
         self.records.append(replace(record, significant=significant))

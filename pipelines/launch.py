@@ -27,7 +27,7 @@ class Asked:
 
     Attributes
     ----------
-    resume : go on where a stopped run was
+    resume : go on where a stopped run was; begin where there is none, do nothing where it published
     as_json : print the summary as JSON on stdout
     quiet : print nothing but errors
     explain : id or text of the slice whose test is explained

@@ -226,8 +226,8 @@ ResumeOfShift = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Continue a stopped run: a pool that it has read is not read again. Answers in the ledger "
-        "are used either way.",
+        help="Continue a stopped run: a pool that it has read is not read again. Begin if there is none, "
+        "and do nothing if it has published. Answers in the ledger are used either way.",
     ),
 ]
 MemoryBudgetOfShift = Annotated[
@@ -442,7 +442,13 @@ Seed = Annotated[int, typer.Option(help="Of whatever is drawn at random.")]
 WorkDir = Annotated[
     str | None, typer.Option(help="Folder for what is unfinished.  [default: OUTPUT/_work]")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on where a stopped run was.")]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on where a stopped run was; begin if there is none, and do nothing if it has published.",
+    ),
+]
 DryRun = Annotated[
     bool,
     typer.Option(

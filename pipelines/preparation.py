@@ -16,6 +16,7 @@ from slicebeam.pipelines.discovery.rows import read_rows
 from slicebeam.pipelines.drift import drift_lines
 from slicebeam.pipelines.exact_auc import ExactAuc
 from slicebeam.pipelines.given_domains import given_domains
+from slicebeam.pipelines.run_stage import run_stage
 from slicebeam.pipelines.scaling import scale, totals
 from slicebeam.pipelines.stage import Stage
 from slicebeam.transforms.convert import Conversion, ConvertToParquet, converted_source
@@ -44,7 +45,7 @@ from slicebeam.transforms.learn_domains import (
 from slicebeam.transforms.models import load_model, model_features
 from slicebeam.transforms.number_equal_rows import ROW_BYTES, NumberEqualRows, read_repeats
 from slicebeam.transforms.pass_over_files import OverShards, PassOverFiles
-from slicebeam.transforms.shards import CONTENT, Shard, read_all_facts
+from slicebeam.transforms.shards import CONTENT, Shard, read_all_facts, rows_in
 from slicebeam.transforms.sources import StoredFile, open_parquet
 from slicebeam.transforms.storage import matching
 
@@ -163,7 +164,7 @@ def prepare(
 ) -> Prepared:
     """Read the data, learn the domains and write the encoded shards."""
     if any(file_format(path, config.format) != "parquet" for path in files):
-        on_stage(Stage("reading the data", _files(work, "parquet/*.parquet"), "blocks read"))
+        on_stage(Stage("reading the data", _files(work, "parquet", "*.parquet"), "blocks read"))
     else:
         on_stage(Stage("reading the data"))
     source = read_source(config, files, work, engine)
@@ -205,7 +206,7 @@ def prepare_source(
     )
     chunks = sum(-(-split.rows // source.chunk_rows) for split in source.splits)
     on_stage(
-        Stage("encoding the examples", _files(work, "shards/*.arrow"), "chunks encoded", chunks)
+        Stage("encoding the examples", _files(work, "shards", "*.arrow"), "chunks encoded", chunks)
     )
     encoding = Encoding(
         source,
@@ -222,8 +223,8 @@ def prepare_source(
     return replace(prepared, drift=learned.drift, top_values=learned.top_values, lost=learned.lost)
 
 
-def _files(work: WorkFolder, pattern: str) -> Callable[[], int]:
-    return lambda: sum(1 for _ in work.path.glob(pattern))
+def _files(work: WorkFolder, stage: str, pattern: str) -> Callable[[], int]:
+    return lambda: sum(1 for _ in work.path_of(stage).glob(pattern))
 
 
 def read_source(
@@ -246,17 +247,19 @@ def read_source(
             kinds[0] != "csv",
             config.delimiter,
         )
-        if work.done("converted") is None:
-            transform = ConvertToParquet(list(zip(files, kinds, strict=True)), conversion)
-            size = sum(int(identity[0]) for identity in map(work.identity_of, files) if identity)
-            engine.run(
-                lambda pipeline: pipeline | "Convert to Parquet" >> transform,
-                "convert",
-                seconds=size * _SECONDS_PER_BYTE,
-            )
-            work.check_data()
-            work.finish("converted", {})
-        source = converted_source(conversion)
+        transform = ConvertToParquet(list(zip(files, kinds, strict=True)), conversion)
+        size = sum(int(identity[0]) for identity in map(work.identity_of, files) if identity)
+        run_stage(
+            work,
+            engine,
+            "parquet",
+            lambda pipeline: pipeline | "Convert to Parquet" >> transform,
+            transform.is_written,
+            job="convert",
+            seconds=size * _SECONDS_PER_BYTE,
+            reads_data=True,
+        )
+        source = converted_source(conversion, files)
     return source.in_chunks(chunk_rows(config, len(source.schema)))
 
 
@@ -419,19 +422,19 @@ def learn(
             given = replace(given, lost=())
         features = given.features
     options = domain_options(config, given)
-    facts = work.done("domains")
-    if facts is None:
+    learned: list[Domain | LeftOut] = []
+    if features:
         transform = LearnDomains(source, features, options, work.folder("domains"))
-        if features:
-            engine.run(
-                lambda pipeline: pipeline | "Learn domains" >> transform,
-                "domains",
-                seconds=source.rows * len(features) * _SECONDS_PER_VALUE,
-            )
-        learned = read_domains(transform.folder)
-        work.check_data()
-        work.finish("domains", {"learned": [domain_to_json(domain) for domain in learned]})
-    else:
+        facts = run_stage(
+            work,
+            engine,
+            "domains",
+            lambda pipeline: pipeline | "Learn domains" >> transform,
+            transform.is_written,
+            seconds=source.rows * len(features) * _SECONDS_PER_VALUE,
+            reads_data=True,
+            facts=lambda _: {"learned": list(map(domain_to_json, read_domains(transform.folder)))},
+        )
         learned = [domain_from_json(shape) for shape in facts["learned"]]
     domains = tuple(domain for domain in learned if isinstance(domain, Domain))
     left_out = tuple(domain for domain in learned if isinstance(domain, LeftOut))
@@ -506,19 +509,21 @@ def encode(
     engine: Engine,
 ) -> Prepared:
     """Write the shards, unless they are written, and check what they say of the examples."""
-    if work.done("encoded") is None:
-        engine.run(
-            lambda pipeline: (
-                pipeline
-                | "Read examples" >> ReadExamples(encoding.source, encoding.columns())
-                | "Extract predictions" >> ExtractPredictions(encoding)
-                | "Extract slice keys" >> ExtractSliceKeys(encoding)
-            ),
-            "encode",
-            seconds=encoding.source.rows * len(encoding.columns()) * _SECONDS_PER_VALUE,
-        )
-        work.check_data()
-        work.finish("encoded", {})
+    run_stage(
+        work,
+        engine,
+        "shards",
+        lambda pipeline: (
+            pipeline
+            | "Read examples" >> ReadExamples(encoding.source, encoding.columns())
+            | "Extract predictions" >> ExtractPredictions(encoding)
+            | "Extract slice keys" >> ExtractSliceKeys(encoding)
+        ),
+        lambda: rows_in(matching(encoding.folder, "*.arrow")) == encoding.source.rows,
+        job="encode",
+        seconds=encoding.source.rows * len(encoding.columns()) * _SECONDS_PER_VALUE,
+        reads_data=True,
+    )
     paths = matching(encoding.folder, "*.arrow")
     facts = read_all_facts(paths)
     rows = sum(fact["rows"] for fact in facts)
@@ -583,17 +588,18 @@ def numbered(
     """Return the files with the numbers of examples that have the same hash in a column."""
     seconds = rows * _SECONDS_PER_NUMBER
     folder = work.folder("ids")
-    if work.done("ids/numbered") is None:
-        parts = -(-rows * ROW_BYTES // config.memory)
-        if seconds >= _LEAST_PASS_SECONDS:
-            parts = max(parts, engine.workers)
-        engine.end_earlier("ids")
-        work.empty_folder("ids")
-        transform = NumberEqualRows(tuple(map(str, shards)), column, parts, folder, heaviest)
-        engine.run(
-            lambda pipeline: pipeline | "Number equal rows" >> transform, "ids", seconds=seconds
-        )
-        work.finish("ids/numbered", {})
+    parts = -(-rows * ROW_BYTES // config.memory)
+    if seconds >= _LEAST_PASS_SECONDS:
+        parts = max(parts, engine.workers)
+    transform = NumberEqualRows(tuple(map(str, shards)), column, parts, folder, heaviest)
+    run_stage(
+        work,
+        engine,
+        "ids",
+        lambda pipeline: pipeline | "Number equal rows" >> transform,
+        transform.is_written,
+        seconds=seconds,
+    )
     return matching(folder, "*.arrow")
 
 
@@ -616,14 +622,16 @@ def pass_over(
     seconds = rows * _SECONDS_PER_ROW
     if engine.workers == 1 or seconds < _LEAST_PASS_SECONDS:
         return [function(map(Shard, shards))]
-    folder = work.folder(stage)
     dealt = [
         [*map(str, shards[group :: 2 * engine.workers])] for group in range(2 * engine.workers)
     ]
-    transform = PassOverFiles(OverShards(function), dealt, folder)
-    if work.done(f"{stage}/passed") is None:
-        engine.end_earlier(stage)
-        work.empty_folder(stage)
-        engine.run(lambda pipeline: pipeline | stage >> transform, stage, seconds=seconds)
-        work.finish(f"{stage}/passed", {})
+    transform = PassOverFiles(OverShards(function), dealt, work.folder(stage))
+    run_stage(
+        work,
+        engine,
+        stage,
+        lambda pipeline: pipeline | stage >> transform,
+        transform.is_written,
+        seconds=seconds,
+    )
     return transform.read()

@@ -90,7 +90,7 @@ def reported(
     data : a table, or the paths or globs of files
     options : of its configuration, by the names of the flags with ``_`` for ``-``; None for those that
         are left out; ``explain`` of a search or a check; ``allow_http`` where endpoints are asked
-    resume : go on where a stopped run was
+    resume : go on where a stopped run was; begin where there is none, do nothing where it published
     progress : tell on stderr how far it is
 
     Raises

@@ -107,4 +107,6 @@ def _given_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
     worse = (upward != metric(measured.name).higher_is_better) & (measured.delta != 0)
     harm = np.where(worse, 1, -1) * np.where(upward, measured.low, -measured.high)
     harm = np.where(np.isnan(harm), -np.inf, harm)
-    return np.lexsort((results.keys, -harm, ~worse, ~measured.significant))
+    # Nothing says of a slice without a delta that it is worse, whichever way is better.
+    is_unknown = np.isnan(measured.delta)
+    return np.lexsort((results.keys, -harm, ~worse, is_unknown, ~measured.significant))

@@ -22,7 +22,7 @@ from slicebeam.pipelines.engines.options import (
     PrismOptions,
     SparkOptions,
 )
-from slicebeam.pipelines.engines.reported_errors import for_user
+from slicebeam.pipelines.engines.reported_errors import for_user, is_interrupt
 from slicebeam.pipelines.variables import redact_file, redacted
 
 if TYPE_CHECKING:
@@ -179,12 +179,9 @@ class Engine:
         stage: str,
         seconds: float | None = None,
         *,
-        is_complete: Callable[[], bool] | None = None,
+        before: Callable[[], object] | None = None,
     ) -> Cost:
         """Run the pipeline that ``build`` puts together.
-
-        Where a run is resumed whose earlier process sent a job for this stage, and the engine kept
-        it, that job is waited for instead.
 
         Parameters
         ----------
@@ -192,8 +189,7 @@ class Engine:
         stage : short name of what it does, such as ``iteration-2``
         seconds : estimated work; where it is less than what a job costs on the engine, it is done
             in this process. None runs on the engine.
-        is_complete : whether all is there that the job was to write; else a finished job of an
-            earlier process is not taken for it
+        before : is called first
 
         Raises
         ------
@@ -202,19 +198,46 @@ class Engine:
         """
         self._check()
         backend = self._backend if self.sends(seconds) else self._driver
+        if before is not None:
+            before()
+        cost = self._cost(lambda name: backend.run(build, name), stage, backend)
+        if cost is None:
+            raise TypeError("an engine without a result")
+        return cost
+
+    def attach(self, stage: str, seconds: float | None = None) -> Cost | None:  # noqa: ARG002
+        """Wait for the job that an earlier process of a resumed run sent for a stage.
+
+        Parameters
+        ----------
+        stage : as `run` was told
+        seconds : estimated work
+
+        Returns
+        -------
+        What it cost, or None: this run is not resumed, or the engine has no such job, running or done.
+
+        Raises
+        ------
+        SlicebeamError
+            As of `run`.
+        """
+        if not self._resumes:
+            return None
+        self._check()
+        return self._cost(self._backend.attach, stage, self._backend)
+
+    def _cost(self, work: Callable[[str], Any], stage: str, backend: Backend) -> Cost | None:
+        """Return what it cost to do something that returns Beam's result; None if it returns None."""
         begun, cpu = time.perf_counter(), self._cpu_seconds()
         try:
             with logged_to(self.log), own_labels():
-                name = self.job_name(stage)
-                result = self._backend.attach(name) if self._resumes else None
-                if result is not None and (is_complete is None or is_complete()):
-                    backend = self._backend
-                else:
-                    result = backend.run(build, name)
+                result = work(self.job_name(stage))
+                if result is None:
+                    return None
                 shuffled = _counter(result, "shuffled_bytes", backend.counters)
         except Exception as error:
-            # An interrupt in the runner's own thread arrives as an error of the worker.
-            if "KeyboardInterrupt" in str(error):
+            if is_interrupt(error):
                 raise KeyboardInterrupt from error
             known_log = None if str(self.log) == os.devnull else self.log
             raise for_user(error, known_log) from error

@@ -10,17 +10,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Generic
 
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.changelist import SearchChangeList
 from slicebeam.pipelines.changelist_files import CHANGELIST, TABLE, naming_files
 from slicebeam.pipelines.covering import cover
 from slicebeam.pipelines.document import build
 from slicebeam.pipelines.earlier_run import Earlier, earlier_run
 from slicebeam.pipelines.explain import explain
 from slicebeam.pipelines.iterations import Iterations
-from slicebeam.pipelines.lock_files import LostLockError
 from slicebeam.pipelines.preparation import prepare
+from slicebeam.pipelines.published_run import with_run
 from slicebeam.pipelines.report_order import Reported, report_order
 from slicebeam.pipelines.results import collect
+from slicebeam.pipelines.resuming import begin_run, remove_work, resumable
 from slicebeam.pipelines.run_config import Config
 from slicebeam.pipelines.since import compare_runs
 from slicebeam.pipelines.slice_lookup import check_slice_text, find_slice_key
@@ -35,7 +37,6 @@ from slicebeam.transforms.storage import StoragePath, make_folder, storage_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from slicebeam.pipelines.changelist import SearchChangeList
     from slicebeam.pipelines.config import SearchConfig
     from slicebeam.pipelines.data_config import DataConfig
     from slicebeam.pipelines.iterations import Searched
@@ -111,7 +112,7 @@ def search(data: Any, /, *, resume: bool = False, progress: bool = False, **opti
     Parameters
     ----------
     data : a pandas or Arrow table, or paths or globs of files
-    resume : go on where a stopped run was
+    resume : go on where a stopped run was; begin where there is none, do nothing where it published
     progress : tell on stderr how far it is
     options : those of the command, with ``_`` for ``-``; without ``output`` nothing is published
 
@@ -274,19 +275,21 @@ def _run_steps(
     # What is there now is what this run may replace.
     before = version_of(places.document)
     engine.check_storage([*places.files, places.output, places.work])
-    work = WorkFolder(places.work)
     terminal.begin(config, places.files, engine.name)
-    work.begin(config, places.files, resume=resume)
-    engine.log_to(work.path / "workers.log", work.run_id, resumes=resume, note=terminal.note)
+    work = WorkFolder(places.work)
+    done = begin_run(config, SearchChangeList, places, work, engine, terminal, resume=resume)
+    if done is not None:
+        if asked is not None:
+            raise InputError(
+                f"--explain {asked!r}: the run is published, and what it computed is gone; leave "
+                "--resume out to run it again"
+            )
+        return Published(done, places.document, places.table)
     with work, resumable(work):
         found = find_and_publish(
             config, steps, places, before, work, engine, terminal, earlier, asked
         )
-        try:
-            work.remove()
-        except EngineError as error:
-            # What was found is published, which is what counts.
-            terminal.note(str(error))
+        remove_work(work, terminal)
     return Published(found.changelist, places.document, places.table, found.explanation)
 
 
@@ -355,7 +358,7 @@ def find_and_publish(
         if steps.further is not None:
             others = [files.streams[name] for name in further]
             changelist = steps.further.write(config, prepared, changelist, others, work, engine)
-        changelist = naming_files(changelist, files)
+        changelist = with_run(naming_files(changelist, files), work.run)
         work.check(at_once=True)
         for line in files.publish(changelist.to_json().encode("utf-8")):
             terminal.note(line)
@@ -374,42 +377,3 @@ def _same(one: StoragePath, other: StoragePath) -> bool:
 def writer() -> str:
     """Return what another run is told of this one."""
     return f"the run of process {os.getpid()} on {socket.gethostname()}"
-
-
-# What an error says that going on with the same work folder would only meet again.
-_ANEW = "without --resume"
-
-
-@contextmanager
-def resumable(work: WorkFolder) -> Iterator[None]:
-    """Say in an error of engine or storage where a run goes on from.
-
-    Of a run that ends for wrong input nothing is left to go on from, unless it went on itself.
-    """
-    try:
-        yield
-    except InputError:
-        if not work.is_resumed:
-            # The error that ends the run says more than what can't be removed.
-            with suppress(EngineError):
-                work.remove()
-        raise
-    except EngineError as error:
-        # Where the folder is gone or another run's, nothing else matters, and nothing is finished.
-        try:
-            work.check(at_once=True)
-        except EngineError as trouble:
-            # Storage that is down can't tell whose the folder is, and the first error says why.
-            if isinstance(trouble, LostLockError):
-                raise
-        if _ANEW in str(error):
-            raise
-        message = (
-            f"{error}\nwhat is finished is in {work.path}; go on with the same command and --resume"
-        )
-        raise type(error)(message) from error
-    except MemoryError as error:
-        raise EngineError(
-            f"out of memory; lower --memory-budget, --top-values or --max-cross-size\n"
-            f"what is finished is in {work.path}; go on with the same command and --resume"
-        ) from error

@@ -18,12 +18,15 @@ from apache_beam.options.value_provider import RuntimeValueProvider
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.metrics.registry import statistic_space
+from slicebeam.pipelines.changelist import SearchChangeList
 from slicebeam.pipelines.config import search_config
 from slicebeam.pipelines.engines.in_process import InProcess
 from slicebeam.pipelines.engines.options import DirectOptions
 from slicebeam.pipelines.engines.reported_errors import for_user
 from slicebeam.pipelines.job_work import DoGroupedSteps, DoSteps, work_of
 from slicebeam.pipelines.launch import listed
+from slicebeam.pipelines.published_run import published_before
+from slicebeam.pipelines.resuming import begin_run, remove_work, resumable
 from slicebeam.pipelines.runner import Cost, Engine, RunnerConfig
 from slicebeam.pipelines.search import (
     Published,
@@ -31,7 +34,6 @@ from slicebeam.pipelines.search import (
     find_and_publish,
     places_of,
     removing_new_folders,
-    resumable,
     search_steps,
 )
 from slicebeam.pipelines.stage import Stage
@@ -51,6 +53,7 @@ _SMALLEST_STAGE_SECONDS = 1.0
 # A job's name may go on from that of its stage by what tells its plan from others.
 _PLAN = re.compile(r"-[0-9a-f]{8}$")
 _STEPS = "steps"
+_JOB = "search"
 # What a template's user gives when it is launched.
 GIVEN_LATER = ("data", "output", "work_dir")
 
@@ -157,7 +160,7 @@ class StagedEngine(Engine):
         stage: str,
         seconds: float | None = None,
         *,
-        is_complete: Callable[[], bool] | None = None,
+        before: Callable[[], object] | None = None,
     ) -> Cost:
         """Do a stage here, unless it is another part's, or this one's to hand out.
 
@@ -167,14 +170,14 @@ class StagedEngine(Engine):
             The way ends here.
         """
         own = _PLAN.sub("", stage)
-        is_small = seconds is not None and seconds < _SMALLEST_STAGE_SECONDS
+        is_small = _is_small(seconds)
         if own in self._later and not is_small:
             raise NothingToDoError
         if own == self._mine and not is_small:
+            # Nothing is emptied: workers may be writing already what this step planned before.
             raise HandedOutError(build)
-        # Small stages were done where they were planned.
-        if own in self._done and not is_small and (is_complete is None or is_complete()):
-            return Cost()
+        if before is not None:
+            before()
         # A run within a worker makes Beam forget what the worker's own job was given.
         given = RuntimeValueProvider.runtime_options
         try:
@@ -185,6 +188,16 @@ class StagedEngine(Engine):
         finally:
             RuntimeValueProvider.set_runtime_options(given)
         return Cost()
+
+    def attach(self, stage: str, seconds: float | None = None) -> Cost | None:
+        """Say that the workers of an earlier part did a stage; None for one that they did not."""
+        # Small stages were done where they were planned.
+        is_done = _PLAN.sub("", stage) in self._done and not _is_small(seconds)
+        return Cost() if is_done else None
+
+
+def _is_small(seconds: float | None) -> bool:
+    return seconds is not None and seconds < _SMALLEST_STAGE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -372,27 +385,30 @@ def run_single_job(
 def _run_single_job(
     config: SearchConfig, engine: Engine, terminal: Terminal, *, resume: bool
 ) -> Published:
-    from slicebeam.pipelines.changelist import SearchChangeList
-
     compared_config, _ = compared(config)
     places = places_of(compared_config)
     document = places.document
     engine.check_storage([*places.files, places.output, places.work])
-    work = WorkFolder(places.work)
     terminal.begin(config, places.files, engine.name)
-    work.begin(compared_config, places.files, resume=resume)
-    engine.log_to(work.path / "workers.log", work.run_id, resumes=resume, note=terminal.note)
+    work = WorkFolder(places.work)
+    done = begin_run(
+        compared_config, SearchChangeList, places, work, engine, terminal, resume=resume
+    )
+    if done is not None:
+        return Published(done, document, places.table)
     part = SearchPart(config, engine.name, engine.workers, stages_of(config))
     with work, resumable(work):
         terminal.stage(Stage("searching, as one job"))
-        before = version_of(document)
-        engine.run(
-            lambda pipeline: pipeline | "Search" >> SingleJobSearch(part),
-            "search",
-            is_complete=document.is_file,
-        )
-        if not document.is_file():
-            raise EngineError(f"the job ended, but {document} is not there (was {before})")
-        changelist = SearchChangeList.model_validate_json(document.read_text("utf-8"))
-        work.remove()
+
+        def published() -> SearchChangeList | None:
+            return published_before(SearchChangeList, document, work.run, work.run)
+
+        if engine.attach(_JOB) is None or published() is None:
+            engine.end_earlier(_JOB)
+            engine.run(lambda pipeline: pipeline | "Search" >> SingleJobSearch(part), _JOB)
+        changelist = published()
+        if changelist is None:
+            what = "is what it was before" if document.is_file() else "is not there"
+            raise EngineError(f"the job ended, but {document} {what}; run again with --resume")
+        remove_work(work, terminal)
     return Published(changelist, document, places.table)

@@ -1,20 +1,25 @@
-"""The work folder: what a run has finished, so that a stopped run goes on where it was."""
+"""The work folder: what a run has finished, so that a stopped run goes on where it was.
+
+All that stages write lies in its folder ``stages``, which is removed as a whole when another run begins.
+What has to outlive that, since it was paid for, has a folder of its own beside it.
+"""
 
 from __future__ import annotations
 
-import json
 import re
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.pipelines.data_config import PRESENTATION, flag
+from slicebeam.pipelines.data_config import PRESENTATION
 from slicebeam.pipelines.lock_files import LOCK, lock_file
 from slicebeam.pipelines.run_lock import RunLock
+from slicebeam.pipelines.run_marker import RunMarker
 from slicebeam.transforms.checked_files import DamagedFileError, read_facts, write_facts
 from slicebeam.transforms.sources import changed
 from slicebeam.transforms.storage import (
@@ -25,7 +30,6 @@ from slicebeam.transforms.storage import (
     remove_folder,
     storage_errors,
     storage_path,
-    written_whole,
 )
 
 if TYPE_CHECKING:
@@ -36,30 +40,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.data_config import DataConfig
 
 _MARKER = "run.json"
-_LAYOUT = 4
-# What a run puts into its work folder besides these and the lock.
-_FOLDERS = re.compile(
-    r"parquet|domains|texts|encoder|embeddings|samples|pca|projected|projecting|mixtures|em-\d+|derived|beside|describing|"
-    r"pool-values|pool-items|shards|parents|(first-)?hashes|overlaps|sizes|scores|buckets|totals|ids|deviations|auc-of-all|parents-exact|"
-    r"iteration-\d+(-resampled(-parts|-groups|-unchanged|-exact|-exact-all)?|-exact(-parts)?)?"
-)
-_FILES = {
-    "converted.json",
-    "domains.json",
-    "encoded.json",
-    "overlapping.json",
-    "sampled.json",
-    "embedded.json",
-    "derived.json",
-    "workers.log",
-}
-
-# Where a stage writes that is noted beside its folder.
-_WRITTEN = {"converted": "parquet", "encoded": "shards", "overlapping": "overlaps"} | {
-    "sampled": "texts",
-    "embedded": "embeddings",
-    "derived": "derived",
-}
+_STAGES = "stages"
+_LOG = "workers.log"
 # What a killed run was writing.
 _TEMPORARY = re.compile(r"\.(lock|workers\.log|[a-z]+\.json)\.[a-z0-9_]{8}")
 # How often, and after how many seconds, one looks at a folder that seems to be no run's.
@@ -82,15 +64,14 @@ class WorkFolder:
 
     Attributes
     ----------
-    run_id : tells the run from others, the same when it is resumed; empty before it began
-    is_resumed : whether the run goes on where an earlier one was
+    run : its configuration and its data, and its id, which stays the same when it is resumed
+    is_resumed : whether the run goes on where an earlier process of it was
     """
 
     def __init__(self, path: StoragePath) -> None:
         self.path = path
-        self.run_id = ""
+        self.run = RunMarker()
         self.is_resumed = False
-        self._files: dict[str, list[int | str] | None] = {}
         self._lock: RunLock | None = None
 
     def __enter__(self) -> Self:
@@ -104,32 +85,47 @@ class WorkFolder:
             if error is None:
                 raise
 
-    def begin(self, config: DataConfig, files: Sequence[str], *, resume: bool) -> None:
+    def begin(
+        self,
+        config: DataConfig,
+        files: Sequence[str],
+        *,
+        resume: bool,
+        replaces: str | None = None,
+    ) -> None:
         """Make the folder ready for a run, anew or to go on, and keep others out until released.
+
+        Where there is nothing to go on with, a run that is to be resumed begins anew.
+
+        Parameters
+        ----------
+        replaces : hash of the document that the run is to replace; None where there is none
 
         Raises
         ------
         InputError
-            To resume: there is nothing, or it belongs to another configuration or other data. To
-            begin: the folder holds something that no run put there.
+            To resume: the run in it has another configuration or other data. To begin: the folder
+            holds something that no run put there.
         EngineError
             It cannot be written, or another run is using it.
         """
-        run = self._described(config, files)
-        self.run_id = uuid.uuid4().hex[:10]
-        self.is_resumed = resume
+        run = replace(described(config, files), replaces=replaces)
         if self.path.is_file():
             raise InputError(f"--work-dir {self.path} is a file; name a folder")
         self._check_content(run, resume=resume)
         self._acquire()
         try:
             # The run that had it until now may have ended in between, and removed everything.
-            self._check_content(run, resume=resume)
-            if not resume:
+            found = self._check_content(run, resume=resume)
+            self.is_resumed = found is not None
+            self.run = found or replace(run, run_id=uuid.uuid4().hex[:10], is_cleared=False)
+            if not self.run.is_cleared:
+                # Written first, so that stages of another run are not taken for those of this one.
+                self.run.write(self.path / _MARKER)
                 with storage_errors(self.path, "clear"):
                     self._clear()
-            with written_whole(self.path / _MARKER) as stream:
-                stream.write(json.dumps({"id": self.run_id, **run}, indent=1).encode())
+                self.run = replace(self.run, is_cleared=True)
+                self.run.write(self.path / _MARKER)
         except BaseException:
             self.release()
             raise
@@ -145,11 +141,12 @@ class WorkFolder:
         InputError
             The folder belongs to another configuration or other data, or holds something else.
         """
-        run = self._described(config, files)
+        self.run = run = described(config, files)
         marker = self.path / _MARKER
-        if marker.exists():
+        earlier = RunMarker.read(marker)
+        if earlier is not None:
             try:
-                self._check(run, marker)
+                run.check_same(earlier, self.path)
             except InputError as error:
                 raise InputError(
                     f"--work-dir {self.path} belongs to another run; name an empty folder"
@@ -158,36 +155,41 @@ class WorkFolder:
         self._check_content(run, resume=False)
         with storage_errors(self.path, "make"):
             make_folder(self.path)
-        self.run_id = uuid.uuid4().hex[:10]
-        with written_whole(marker) as stream:
-            stream.write(json.dumps({"id": self.run_id, **run}, indent=1).encode())
+        self.run = replace(run, run_id=uuid.uuid4().hex[:10])
+        self.run.write(marker)
 
-    def _described(self, config: DataConfig, files: Sequence[str]) -> dict[str, Any]:
-        """Return what tells a run from others."""
-        # What is missing among these is said where it is read.
-        others = config.files_read
-        read = [*files, *(path for path in others if path and storage_path(path).exists())]
-        self._files = identities(read)
-        return {
-            "layout": _LAYOUT,
-            "config": config.model_dump(mode="json", exclude=set(PRESENTATION)),
-            "files": self._files,
-        }
+    def marker(self) -> RunMarker | None:
+        """Return what the run in it says of itself; None where there is no run.
 
-    def _check_content(self, run: dict[str, Any], *, resume: bool) -> None:
-        """Refuse a folder that holds no run to resume, or something that no run put there."""
-        marker = self.path / _MARKER
-        if resume:
-            self._check(run, marker)
-        elif self.path.exists():
+        Raises
+        ------
+        InputError
+            It is damaged.
+        """
+        return RunMarker.read(self.path / _MARKER)
+
+    def _check_content(self, run: RunMarker, *, resume: bool) -> RunMarker | None:
+        """Return the run to go on with, after refusing one that is another, or a folder of others.
+
+        Raises
+        ------
+        InputError
+            The run in it is another one, or no run put there what is in it.
+        """
+        if resume and (earlier := self.marker()) is not None:
+            run.check_same(earlier, self.path)
+            return earlier
+        if self.path.exists():
+            marker = self.path / _MARKER
             # Another run that is just removing its files leaves some without their mark.
             for _ in range(_LOOKS):
                 if not self._is_foreign(marker):
-                    return
+                    return None
                 time.sleep(_BETWEEN_LOOKS)
             raise InputError(
                 f"--work-dir {self.path} holds files that no run put there; choose an empty folder"
             )
+        return None
 
     def _is_foreign(self, marker: StoragePath) -> bool:
         left = [entry.name for entry in self.path.iterdir()]
@@ -216,14 +218,15 @@ class WorkFolder:
 
     def check_data(self) -> None:
         """Raise an InputError where a file that the run reads changed since it began."""
-        now = identities(list(self._files))
-        for path, before in self._files.items():
+        files = self.run.files
+        now = identities(list(files))
+        for path, before in files.items():
             if now[path] != before:
                 raise changed(path, before, now[path])
 
     def identity_of(self, path: str) -> tuple[int | str, ...]:
         """Return what a file that the run reads was when it began, empty where it was missing."""
-        return tuple(self._files.get(path) or ())
+        return tuple(self.run.files.get(path) or ())
 
     def release(self) -> None:
         """Let others have the folder."""
@@ -233,63 +236,50 @@ class WorkFolder:
 
     def _clear(self) -> None:
         """Remove the stages of a run, and nothing that somebody else put there."""
-        stages = []
-        for entry in self.path.iterdir():
-            if _FOLDERS.fullmatch(entry.name) and entry.is_dir():
-                stages.append(entry)
-            elif entry.name in _FILES or _TEMPORARY.fullmatch(entry.name):
-                entry.unlink(missing_ok=True)
-        # What says that a stage is finished goes first: a run killed in here can be resumed.
-        for stage in stages:
-            for entry in stage.glob("*.json"):
-                entry.unlink(missing_ok=True)
-        for stage in stages:
-            remove_folder(stage)
+        stages = self.path / _STAGES
+        if stages.exists():
+            # What says that a stage is finished goes first.
+            for note in stages.glob("*.json"):
+                note.unlink(missing_ok=True)
+            remove_folder(stages)
+        if self.path.exists():
+            for entry in self.path.iterdir():
+                if entry.name == _LOG or _TEMPORARY.fullmatch(entry.name):
+                    entry.unlink(missing_ok=True)
 
-    def _check(self, run: dict[str, Any], marker: StoragePath) -> None:
-        earlier = _read_json(marker)
-        if not earlier:
-            raise InputError(f"--resume: {self.path} holds no run to resume; leave --resume out")
-        if earlier.get("layout") != run["layout"]:
-            raise InputError(
-                f"--resume: {self.path} was written by another version; leave --resume out"
-            )
-        for key, value in run["config"].items():
-            before = earlier["config"].get(key)
-            if before != value:
-                raise InputError(
-                    f"--resume: {flag(key)} is {_shown(value)} but was {_shown(before)} in "
-                    f"{self.path}; use the same options, or leave --resume out"
-                )
-        self.run_id = earlier.get("id", self.run_id)
-        for path in {**earlier["files"], **run["files"]}:
-            if earlier["files"].get(path) != run["files"].get(path):
-                raise InputError(
-                    f"--resume: the data changed since the run began ({path}); leave --resume out"
-                )
+    def path_of(self, stage: str) -> StoragePath:
+        """Return the folder of a stage, which may not exist."""
+        return self.path / _STAGES / stage
 
-    def folder(self, name: str) -> StoragePath:
-        """Return a folder in it, which exists."""
-        path = self.path / name
+    def folder(self, stage: str) -> StoragePath:
+        """Return the folder of a stage, which exists."""
+        return self._made(self.path_of(stage))
+
+    def kept_folder(self, name: str) -> StoragePath:
+        """Return a folder in it, which exists and outlives the run: for what was paid."""
+        return self._made(self.path / name)
+
+    def _made(self, path: StoragePath) -> StoragePath:
         with storage_errors(path, "make"):
             # A work folder that was deleted under the run stays deleted.
             make_folder(path, within=self.path)
         return path
 
-    def empty_folder(self, name: str) -> StoragePath:
-        """Return a folder in it with nothing in it.
+    def empty(self, stage: str) -> None:
+        """Remove what is in the folder of a stage, and the note that it is finished.
 
         A stopped run may have left parts there, of which another number of workers makes others.
         """
-        path = self.path / name
+        path = self.path_of(stage)
         with storage_errors(path, "empty"):
+            self._note(stage).unlink(missing_ok=True)
             remove_folder(path)
-        return self.folder(name)
+        self.folder(stage)
 
     def done(self, stage: str) -> dict[str, Any] | None:
         """Return what a finished stage left behind, None if it is not finished."""
         try:
-            told = read_facts(self.path / f"{stage}.json")
+            told = read_facts(self._note(stage))
         except (FileNotFoundError, DamagedFileError):
             # What can't be read back is done again.
             return None
@@ -301,17 +291,18 @@ class WorkFolder:
     def finish(self, stage: str, facts: dict[str, Any]) -> None:
         """Note that a stage is finished, and which files it wrote."""
         self.check()
-        files = self._files_of(stage)
-        write_facts(self.path / f"{stage}.json", {"facts": facts, "files": files})
+        write_facts(self._note(stage), {"facts": facts, "files": self._files_of(stage)})
+
+    def _note(self, stage: str) -> StoragePath:
+        return self.path / _STAGES / f"{stage}.json"
 
     def _files_of(self, stage: str) -> list[str]:
         """Return the names of what is in the folder of a stage, which is all needed later on."""
-        folder = self.path / (_WRITTEN.get(stage) or stage.rpartition("/")[0])
-        if folder == self.path or not folder.exists():
+        folder = self.path_of(stage)
+        if not folder.exists():
             return []
-        note = f"{stage.rpartition('/')[2]}.json"
         names = (entry.name for entry in folder.iterdir())
-        return sorted(name for name in names if name != note and not name.startswith("."))
+        return sorted(name for name in names if not name.startswith("."))
 
     def remove(self) -> None:
         """Remove what the run put there; the folder too unless something else is in it."""
@@ -324,6 +315,27 @@ class WorkFolder:
             # Something else is in it, or another run has it already.
             with suppress(OSError):
                 self.path.rmdir()
+
+    def remove_rest(self) -> None:
+        """Remove what a finished run that was killed left of itself.
+
+        Raises
+        ------
+        EngineError
+            It cannot be removed, or another run is using it.
+        """
+        if self.path.is_dir() and not self._is_foreign(self.path / _MARKER):
+            self._acquire()
+            self.remove()
+
+
+def described(config: DataConfig, files: Sequence[str]) -> RunMarker:
+    """Return what tells a run from others: its configuration, and what it reads."""
+    # What is missing among these is said where it is read.
+    others = config.files_read
+    read = [*files, *(path for path in others if path and storage_path(path).exists())]
+    options = config.model_dump(mode="json", exclude=set(PRESENTATION))
+    return RunMarker(config=options, files=identities(read))
 
 
 def identities(paths: Sequence[str]) -> dict[str, list[int | str] | None]:
@@ -341,16 +353,3 @@ def _identity(path: str) -> list[int | str] | None:
             return identity(storage_path(path))
         except FileNotFoundError:
             return None
-
-
-def _read_json(path: StoragePath) -> dict[str, Any]:
-    """Return the content of a file, nothing where it is missing or no JSON object."""
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except (FileNotFoundError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _shown(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -352,10 +352,8 @@ def _told(found: Found) -> dict[str, Any]:
 def resumed(
     bench: Bench, command: Sequence[str], output: Path, undisturbed: Found, **surroundings: Any
 ) -> str:
-    """Return what came of resuming a run; one that did not come to anything is started anew."""
+    """Return what came of resuming a run, wherever it was ended."""
     ended = bench.commands.run([*command, "--resume"], **surroundings)
-    if ended.code == 2 and "holds no run to resume" in ended.said:
-        ended = bench.commands.run(command, **surroundings)
     if ended.code != 0:
         return f"resuming: exit code {ended.code}; {ended.said!r}"
     return same(output, undisturbed)

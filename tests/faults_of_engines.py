@@ -87,7 +87,7 @@ def struck(engines: Engines, name: str, kill: Kill, bench: Bench, number: int) -
     given = [*command, *engines.arguments(name)]
     running = bench.commands.start(given)
     pattern = _MOMENTS[number % len(_MOMENTS)]
-    while running.runs() and not any((output / "_work").glob(pattern)):
+    while running.runs() and not any((output / "_work" / "stages").glob(pattern)):
         time.sleep(0.02)
     is_struck = running.runs() and kill(engines, running)
     ended = running.ended(_MOST_SECONDS)

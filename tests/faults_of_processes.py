@@ -89,7 +89,7 @@ def killed(way: str, bench: Bench, number: int) -> Iterator[str]:
         if ended.code == 0:
             yield same(output, bench.undisturbed(*flags))
             return
-        if ended.code != -signal.SIGKILL and "holds no run to resume" not in ended.said:
+        if ended.code != -signal.SIGKILL:
             yield f"exit code {ended.code}; {ended.said!r}"
         yield nothing_half(output, bench, *flags)
         yield done_again(before, work)
@@ -120,8 +120,8 @@ def worker_killed(bench: Bench, number: int) -> Iterator[str]:
     output = bench.place() / "out"
     command = bench.search(output, *flags, *MULTI)
     running = bench.commands.start(command)
-    moments = ("shards", "iteration-1/plan", "iteration-1/cost.json")
-    moment = output / "_work" / moments[number % len(moments)]
+    moments = ("shards", "iteration-1/plan", "iteration-1.json")
+    moment = output / "_work" / "stages" / moments[number % len(moments)]
     while running.runs() and not moment.exists():
         time.sleep(0.002)
     time.sleep(float(bench.random.uniform(0, 0.3)))
@@ -147,7 +147,7 @@ def several_ended(bench: Bench, number: int) -> Iterator[str]:
     flags = WAYS["batch"]
     command = bench.search(output, *flags, *MULTI)
     running = bench.commands.start(command)
-    while running.runs() and not (output / "_work" / "iteration-1").exists():
+    while running.runs() and not (output / "_work" / "stages" / "iteration-1").exists():
         time.sleep(0.002)
     family = psutil.Process(running.pid).children(recursive=True) if running.runs() else []
     which = (signal.SIGKILL, *ENDING)[number % 4]

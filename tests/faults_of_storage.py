@@ -74,17 +74,18 @@ def forbid(path: Path, random: np.random.Generator) -> None:
 DAMAGES: tuple[Damage, ...] = (flip, cut, empty, vanish, forbid)
 # Files of the work folder, when they are struck, and in which search.
 PLACES = (
-    ("batch", "domains.json", "shards"),
-    ("batch", "domains/*.json", "domains.json"),
-    ("batch", "shards/*.arrow", "encoded.json"),
-    ("iterative", "shards/*.arrow", "iteration-2/plan"),
-    ("iterative", "iteration-1/0*.arrow", "iteration-2/plan"),
-    ("batch", "iteration-1/plan", "iteration-1/plan"),
-    ("bootstrap-rows", "iteration-1/0*.arrow", "iteration-1-resampled/plan"),
-    ("bootstrap-rows", "encoded.json", "iteration-1/plan"),
-    ("csv", "parquet/*.parquet", "converted.json"),
-    ("csv", "parquet/*.json", "converted.json"),
-    ("batch", "hashes/0*.arrow", "hashes/hashed.json"),
+    ("batch", "stages/domains.json", "stages/shards"),
+    ("batch", "stages/domains/*.json", "stages/domains.json"),
+    ("batch", "stages/shards/*.arrow", "stages/shards.json"),
+    ("iterative", "stages/shards/*.arrow", "stages/iteration-2/plan"),
+    ("iterative", "stages/iteration-1/0*.arrow", "stages/iteration-2/plan"),
+    ("batch", "stages/iteration-1/plan", "stages/iteration-1/plan"),
+    ("bootstrap-rows", "stages/iteration-1/0*.arrow", "stages/iteration-1-resampled/plan"),
+    ("bootstrap-rows", "stages/shards.json", "stages/iteration-1/plan"),
+    ("csv", "stages/parquet/*.parquet", "stages/parquet.json"),
+    ("csv", "stages/parquet/*.json", "stages/parquet.json"),
+    ("batch", "stages/hashes/0*.arrow", "stages/hashes.json"),
+    ("batch", "run.json", "stages/shards.json"),
 )
 
 
@@ -198,7 +199,10 @@ def half(path: Path) -> None:
 
 
 CHANGES = (other_content, fewer, same_size, gone, half, unreadable)
-MOMENTS = ("run.json", "domains", "domains.json", "shards", "shards/000000-000002.arrow")
+MOMENTS = (
+    *("run.json", "stages/domains", "stages/domains.json"),
+    *("stages/shards", "stages/shards/000000-000002.arrow"),
+)
 
 
 def input_changed(bench: Bench, number: int) -> Iterator[str]:

@@ -245,7 +245,7 @@ def clock_jumps(library: Path, outer: Bench, number: int) -> Iterator[str]:
         time.sleep(outer.moment(*flags) / 2)
         clock.write_text(JUMPS[number % len(JUMPS)])
         # Whatever the clock says, the folder is in use.
-        running.stopped_when((output / "_work" / "encoded.json").exists)
+        running.stopped_when((output / "_work" / "stages" / "shards.json").exists)
         if running.runs():
             other = inner.commands.run(command)
             named = f"process {running.pid}," in other.said

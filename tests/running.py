@@ -78,7 +78,8 @@ class Found:
             document["provenance"]["config"].pop(key, None)
         for key in ("uri", "name"):
             del document["dataset"][key]
-        del document["provenance"]["runner"]
+        # The times of the data are in it.
+        del document["provenance"]["runner"], document["provenance"]["run"]
         return document
 
 

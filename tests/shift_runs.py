@@ -60,7 +60,8 @@ def document(output: Path) -> dict[str, Any]:
 def timeless(output: Path, *less: str) -> str:
     """The document without its time, and without other keys of the configuration."""
     content = document(output)
-    del content["created_at"]
+    # The times of the data are in what is told of the run.
+    del content["created_at"], content["provenance"]["run"]
     for name in ("output", *less):
         content["provenance"]["config"].pop(name, None)
     return json.dumps(content, sort_keys=True)

@@ -345,7 +345,7 @@ def test_resume(
         patched.setattr("slicebeam.pipelines.search.build", stop)
         with pytest.raises(KeyboardInterrupt):
             check(tmp_path / "out", **options)
-    assert (tmp_path / "out" / "_work" / "encoded.json").exists()
+    assert (tmp_path / "out" / "_work" / "stages" / "shards.json").exists()
 
     def again(*_: Any, **__: Any) -> None:
         raise AssertionError("counted twice")

@@ -100,8 +100,6 @@ def killed_and_resumed(
     if ended.code != 0:
         assert_nothing_counts(output, wanted)
         ended = commands.run(arguments(data, output, "--resume"))
-        if ended.code == 2 and "holds no run to resume" in ended.said:
-            ended = commands.run(arguments(data, output))
         assert ended.code == 0, ended
     assert_same(output, wanted)
 
@@ -143,12 +141,12 @@ def test_killed_at_any_moment_it_is_resumed(
             pytest.param(mark, marks=pytest.mark.slow)
             for mark in (
                 "_work/run.json",
-                "_work/embeddings/000000-000004.arrow",
-                "_work/embedded.json",
-                "_work/projected/000000-000004.arrow",
-                "_work/mixtures/state.arrow",
-                "_work/derived.json",
-                "_work/encoded.json",
+                "_work/stages/embeddings/000000-000004.arrow",
+                "_work/stages/embeddings.json",
+                "_work/stages/projected/000000-000004.arrow",
+                "_work/stages/mixtures/state.arrow",
+                "_work/stages/derived.json",
+                "_work/stages/shards.json",
             )
         ),
         ".mixture.npz.*",

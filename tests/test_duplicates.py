@@ -84,7 +84,7 @@ def _leave_half_a_part(folder: Path) -> None:
     assert list(folder.glob("000007.*"))
 
 
-@pytest.mark.parametrize("stage", ["hashes/hashed", "overlapping"])
+@pytest.mark.parametrize("stage", ["hashes", "overlaps"])
 def test_parts_of_a_stopped_run_are_not_added(
     tmp_path: Path, adult_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
@@ -101,17 +101,17 @@ def test_parts_of_a_stopped_run_are_not_added(
         "prediction": "prediction",
         "max_cross_size": 2,
     }
-    if stage == "overlapping":
+    if stage == "overlaps":
         # Above a single slice explains everything; here many overlap.
         options = {"data": (str(adult_path),), "label": "income", "prediction": "prediction"}
         options["features"] = ("education", "relationship", "marital-status", "sex")
     expected = search(tmp_path / "plain", **options)
-    assert stage == "overlapping" or expected.document["search"]["duplicates"] > 10
+    assert stage == "overlaps" or expected.document["search"]["duplicates"] > 10
     finish = WorkFolder.finish
 
     def stop(work: WorkFolder, name: str, facts: dict[str, Any]) -> None:
         if name == stage:
-            _leave_half_a_part(work.path / ("overlaps" if stage == "overlapping" else "hashes"))
+            _leave_half_a_part(work.path_of(stage))
             raise EngineError("stopped")
         finish(work, name, facts)
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
+import pyarrow as pa
 import pytest
+
+from slicebeam.metrics.errors import EngineError
+from slicebeam.pipelines import cli
+from slicebeam.pipelines.runner import Engine, runner_config
 
 BEGIN = """
 import os, signal, sys
@@ -116,3 +125,67 @@ os.write(file, b"whole")
 """
     subprocess.run([sys.executable, "-c", BEGIN + program], preexec_fn=close, check=True)
     assert result.read_bytes() == b"whole"
+
+
+class Logging(beam.DoFn):
+    """Logs what it gets."""
+
+    def process(self, element: int) -> None:
+        logging.getLogger("test").error("%d", element)
+
+
+def test_a_log_that_can_t_be_written_fails_no_job() -> None:
+    with Engine(runner_config("direct", ())) as engine:
+        engine.log_to(Path("/dev/full"))
+        engine.run(lambda pipeline: pipeline | beam.Create([1]) | beam.ParDo(Logging()), "test")
+
+
+@pytest.mark.parametrize("kind", [MemoryError, pa.ArrowMemoryError])
+def test_too_little_memory_of_a_worker_is_a_line(kind: type[BaseException]) -> None:
+    message = "^a worker is out of memory; lower --memory-budget"
+    with Engine(runner_config("direct", ())) as engine, pytest.raises(EngineError, match=message):
+        engine.run(
+            lambda pipeline: pipeline | beam.Create([1]) | beam.ParDo(Failing(kind, "")), "test"
+        )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        ImportError("libscipy.so: failed to map segment from shared object"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
+def test_too_little_memory_of_a_command_is_a_line(error: Exception) -> None:
+    message, code = cli._told(error)
+    assert code == 3
+    assert message.startswith("out of memory or threads (")
+    assert message.endswith("); allow more (ulimit -v), or lower --memory-budget")
+
+
+class Failing(beam.DoFn):
+    """Raises an error, of a type and with a text."""
+
+    def __init__(self, kind: type[BaseException], text: str) -> None:
+        self.kind, self.text = kind, text
+
+    def process(self, _: int) -> None:
+        raise self.kind(*filter(None, [self.text]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "raised"),
+    [
+        (KeyboardInterrupt, "", KeyboardInterrupt),
+        (ValueError, "no such column: KeyboardInterrupt", EngineError),
+    ],
+)
+def test_an_interrupt_is_one_by_its_type_and_not_by_what_a_text_says(
+    kind: type[BaseException], text: str, raised: type[BaseException]
+) -> None:
+    with Engine(runner_config("direct", ())) as engine, pytest.raises(raised, match=text):
+        engine.run(
+            lambda pipeline: pipeline | beam.Create([1]) | beam.ParDo(Failing(kind, text)), "test"
+        )

@@ -356,9 +356,11 @@ def test_the_error_of_a_worker_is_told_in_its_own_words() -> None:
     told = for_user(RuntimeError(TRACEBACK.format(first=ours)))
     assert type(told) is InputError
     assert str(told) == "--example-id has no value in row 3 of x.csv"
-    other = for_user(RuntimeError(TRACEBACK.format(first="MemoryError: no room")), Path("a.log"))
+    other = for_user(RuntimeError(TRACEBACK.format(first="BufferError: no room")), Path("a.log"))
     assert type(other) is EngineError
-    assert str(other) == "the engine failed: MemoryError: no room; more in a.log"
+    assert str(other) == "the engine failed: BufferError: no room; more in a.log"
+    memory = for_user(RuntimeError(TRACEBACK.format(first="MemoryError: no room")))
+    assert str(memory).startswith("a worker is out of memory; lower --memory-budget")
     java = for_user(RuntimeError(TRACEBACK.format(first="")))
     assert str(java) == "the engine failed: IllegalStateException: the pipe broke"
     call = '<_InactiveRpcError of RPC\n\tstatus = StatusCode.UNAVAILABLE\n\tdetails = "Socket closed"\n>'

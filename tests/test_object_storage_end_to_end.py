@@ -335,7 +335,7 @@ def test_a_lost_answer_to_any_request_changes_nothing(
 @google_first
 @pytest.mark.parametrize("engine", ["direct", pytest.param("direct_multi", marks=SLOW)])
 @pytest.mark.parametrize(
-    "moment", [r"_work.*iteration-1", pytest.param(r"_work.*encoded", marks=SLOW)]
+    "moment", [r"_work.*iteration-1", pytest.param(r"_work.*shards\.json", marks=SLOW)]
 )
 @pytest.mark.slow
 def test_a_killed_run_goes_on(
@@ -359,14 +359,14 @@ def test_a_killed_run_goes_on(
     proxy.heal()
     assert bucket.read("out/changelist.json") == b"old"
     assert bucket.keys("out/slices.parquet") == []
-    is_encoded = bucket.keys("out/_work/encoded.json") != []
+    is_encoded = bucket.keys("out/_work/stages/shards.json") != []
     assert is_encoded == ("iteration" in moment)
     proxy.requests.clear()
     assert run([*given, "--quiet", "--resume"]) == 0
     equal(published(bucket, tmp_path / "found"), reference)
     assert bucket.keys() == ["data/adult.parquet", *keys_of(bucket)]
     # What was encoded is not encoded again.
-    shards = [one for one in proxy.requests if re.search("^(PUT|POST).*shards", one)]
+    shards = [one for one in proxy.requests if re.search(r"^(PUT|POST).*shards(/|%2F)", one)]
     assert (shards == []) == is_encoded
 
 
@@ -411,7 +411,7 @@ def test_storage_that_goes_down_and_comes_up_again(
     _, message = running.communicate(timeout=120)
     assert running.returncode == 3, message
     first, second = message.splitlines()
-    assert first.startswith(f"slicebeam: cannot write {bucket.uri}/out/_work/iteration-1/")
+    assert first.startswith(f"slicebeam: cannot write {bucket.uri}/out/_work/stages/iteration-1/")
     assert second == (
         f"what is finished is in {bucket.uri}/out/_work; go on with the same command and --resume"
     )
@@ -492,7 +492,7 @@ def test_two_runs_do_not_share_a_work_folder(
     bucket: Bucket, data: str, proxy: Proxy, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     given = arguments(data, f"{bucket.uri}/out")
-    gate = proxy.add(Fault("gate", method="PUT|POST", path="_work.*encoded", times=1))
+    gate = proxy.add(Fault("gate", method="PUT|POST", path=r"_work.*shards\.json", times=1))
     running = process(given)
     proxy.wait_for(gate, 1, running)
     message = refused([*given, "--quiet"], capsys, folder=tmp_path, code=3)
@@ -514,8 +514,8 @@ def stopped(
     assert fault.struck >= 1
     proxy.heal()
     message = capsys.readouterr().err
-    assert f"cannot write {bucket.uri}/out/_work/iteration-1" in message
-    assert bucket.keys("out/_work/shards/")
+    assert f"cannot write {bucket.uri}/out/_work/stages/iteration-1" in message
+    assert bucket.keys("out/_work/stages/shards/")
     return [*given, "--resume"]
 
 
@@ -548,7 +548,7 @@ def test_a_damaged_shard_is_never_counted(
     tmp_path: Path,
     where: float,
 ) -> None:
-    shard = bucket.keys("out/_work/shards/")[1]
+    shard = bucket.keys("out/_work/stages/shards/")[1]
     bucket.write(shard, flipped(bucket.read(shard), where))
     message = refusal(stopped, capsys, tmp_path)
     assert f"{bucket.uri}/{shard} is damaged" in message
@@ -564,7 +564,7 @@ def test_a_shard_that_is_cut_is_named_and_one_that_is_gone_is_made_again(
     reference: Found,
     tmp_path: Path,
 ) -> None:
-    shard = bucket.keys("out/_work/shards/")[-1]
+    shard = bucket.keys("out/_work/stages/shards/")[-1]
     content = bucket.read(shard)
     for part in (content[: len(content) // 2], content[:3], b""):
         bucket.write(shard, part)
@@ -580,12 +580,12 @@ def test_a_shard_that_is_cut_is_named_and_one_that_is_gone_is_made_again(
 
 @SLOW
 @own_stores
-@pytest.mark.parametrize("name", ["encoded.json", "domains.json"])
+@pytest.mark.parametrize("name", ["shards.json", "domains.json"])
 @pytest.mark.parametrize("how", ["cut", "changed", "emptied", "deleted"])
 def test_a_stage_whose_note_is_damaged_is_done_again(
     bucket: Bucket, stopped: list[str], reference: Found, tmp_path: Path, name: str, how: str
 ) -> None:
-    key = f"out/_work/{name}"
+    key = f"out/_work/stages/{name}"
     content = bucket.read(key)
     damaged = {"cut": content[: len(content) // 2], "changed": flipped(content), "emptied": b""}
     if how == "deleted":

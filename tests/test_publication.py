@@ -200,7 +200,7 @@ def test_a_full_disk_publishes_nothing_and_can_be_resumed(
     sizes, codes = [150, 250, 350, 3000], []
     for size in sizes:
         subprocess.run(["mount", "-o", f"remount,size={size}k", str(small_disk)], check=True)
-        resume = ["--resume"] if (output / "_work" / "run.json").exists() else []
+        resume = ["--resume"]
         codes.append(run(command + resume))
         if codes[-1] == 0:
             break
@@ -217,7 +217,7 @@ def test_a_full_disk_publishes_nothing_and_can_be_resumed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["direct", "direct_multi"])
-@pytest.mark.parametrize("moment", ["iteration-1/plan", "encoded.json"])
+@pytest.mark.parametrize("moment", ["iteration-1/plan", "shards.json"])
 def test_interrupted(tmp_path: Path, adult_path: Path, engine: str, moment: str) -> None:
     """Ctrl-C ends with 130 and one line, leaves no process, and the run can be resumed."""
     output = tmp_path / "out"
@@ -226,7 +226,7 @@ def test_interrupted(tmp_path: Path, adult_path: Path, engine: str, moment: str)
     command += ["--memory-budget=16MB", f"--runner-config={engine}", "--test=paper"]
     command += ["--features=age,education,fnlwgt,hours-per-week,marital-status,occupation"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while not (output / "_work" / moment).exists():
+    while not (output / "_work" / "stages" / moment).exists():
         assert process.poll() is None
         time.sleep(0.005)
     time.sleep(0.3)

@@ -455,7 +455,7 @@ def test_killed_in_the_second_stage_and_resumed(
     tmp_path: Path, adult_path: Path, of_rows: Found, moment: str
 ) -> None:
     output = tmp_path / "out"
-    seen = output / "_work" / "iteration-1-resampled" / moment
+    seen = output / "_work" / "stages" / "iteration-1-resampled" / moment
     process = subprocess.Popen(_command(adult_path, output))
     while process.poll() is None and not seen.exists():
         time.sleep(0.002)

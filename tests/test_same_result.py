@@ -159,16 +159,16 @@ def _kill_when(command: list[str], condition: Callable[[], bool]) -> bool:
     [
         ("batch", "shards/000000-000002.arrow"),
         ("wide", "iteration-1/000001.arrow"),
-        ("iterative", "encoded.json"),
+        ("iterative", "shards.json"),
         ("priority", "iteration-2/plan"),
-        ("priority", "iteration-3/cost.json"),
+        ("priority", "iteration-3.json"),
     ],
 )
 def test_killed_and_resumed(
     tmp_path: Path, adult_path: Path, plain: Callable[[str], Found], way: str, moment: str
 ) -> None:
     output = tmp_path / "out"
-    seen = output / "_work" / moment
+    seen = output / "_work" / "stages" / moment
     killed = _kill_when(_command(adult_path, output, way), seen.exists)
     assert killed, f"the run ended before {moment}"
     assert not (output / "changelist.json").exists()
@@ -188,7 +188,7 @@ def test_a_finished_block_is_not_counted_again(
 
     wanted = plain("wide")
     output = tmp_path / "out"
-    parts = output / "_work" / "iteration-1"
+    parts = output / "_work" / "stages" / "iteration-1"
     last = parts / "000003.arrow"
     assert _kill_when(_command(adult_path, output, "wide"), last.exists)
     finished = {int(path.stem) for path in parts.glob("0*.arrow")}
@@ -221,7 +221,7 @@ def test_killed_at_random_moments(
         command = _command(adult_path, output, way, *resume)
         if not _kill_when(command, lambda end=end: time.monotonic() > end):
             break
-        resume = ["--resume"] if (output / "_work" / "run.json").exists() else []
+        resume = ["--resume"]
     else:
         subprocess.run(_command(adult_path, output, way, *resume), check=True)
     _same(read(output), plain(way))
@@ -232,7 +232,7 @@ def test_an_old_result_stays_until_the_new_one_is_whole(tmp_path: Path, adult_pa
     output = tmp_path / "out"
     subprocess.run(_command(adult_path, output, "iterative"), check=True)
     before = {path.name: path.read_bytes() for path in output.iterdir()}
-    marker = output / "_work" / "iteration-1" / "plan"
+    marker = output / "_work" / "stages" / "iteration-1" / "plan"
     assert _kill_when(_command(adult_path, output, "batch"), marker.exists)
     assert {p.name: p.read_bytes() for p in output.iterdir() if p.is_file()} == before
 
@@ -243,8 +243,6 @@ def test_resume_refuses_another_run(tmp_path: Path, adult_path: Path) -> None:
     options = {"data": (str(data),), "output": str(tmp_path), **OPTIONS}
     config = search_config(options)
     work = WorkFolder(tmp_path / "_work")
-    with pytest.raises(InputError, match="holds no run to resume"):
-        work.begin(config, [str(data)], resume=True)
     work.begin(config, [str(data)], resume=False)
     work.begin(config, [str(data)], resume=True)
     other = search_config({**options, "bins": 5})
@@ -270,6 +268,7 @@ def test_two_runs_do_not_share_a_work_folder(tmp_path: Path, adult_path: Path) -
     for resume in (False, True):
         with WorkFolder(folder) as work:
             work.begin(config, [str(adult_path)], resume=resume)
+            work.folder("domains")
             work.finish("domains", {"found": 1})
             for other in (False, True):
                 with pytest.raises(EngineError, match=f"process {os.getpid()}"):
@@ -280,13 +279,13 @@ def test_two_runs_do_not_share_a_work_folder(tmp_path: Path, adult_path: Path) -
         assert work.done("domains") is None
 
 
-@pytest.mark.parametrize("nonsense", ["", "abc", "[]"])
-def test_a_damaged_marker_is_no_run(tmp_path: Path, adult_path: Path, nonsense: str) -> None:
+@pytest.mark.parametrize("nonsense", ["", "abc", "[]", "{}", '{"layout": 4, "id": "0"}'])
+def test_a_damaged_marker_is_named(tmp_path: Path, adult_path: Path, nonsense: str) -> None:
     config = search_config({"data": (str(adult_path),), "output": str(tmp_path), **OPTIONS})
     with WorkFolder(tmp_path / "_work") as work:
         work.begin(config, [str(adult_path)], resume=False)
         (work.path / "run.json").write_text(nonsense)
-        with pytest.raises(InputError, match="no run to resume"):
+        with pytest.raises(InputError, match=r"_work/run\.json is damaged.* leave --resume out"):
             work.begin(config, [str(adult_path)], resume=True)
     with WorkFolder(tmp_path / "_work") as work:
         work.begin(config, [str(adult_path)], resume=False)

@@ -167,7 +167,7 @@ def unpaid(document: dict[str, Any]) -> dict[str, Any]:
 def undated(document: dict[str, Any]) -> dict[str, Any]:
     """Return a document without what a run that was disturbed has of its own."""
     found: dict[str, Any] = json.loads(json.dumps(document))
-    del found["created_at"], found["provenance"]["config"]["output"]
+    del found["created_at"], found["provenance"]["config"]["output"], found["provenance"]["run"]
     del found["shift"]["cost"]["replayed"], found["shift"]["cost"]["unaccounted"]
     found["shift"]["warnings"] = [
         one for one in found["shift"]["warnings"] if "got no answer" not in one

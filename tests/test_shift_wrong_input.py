@@ -138,7 +138,6 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "repeat without an end": ({"repeat": 3, "budget": None}, "when to stop is not said"),
     "repeat never": ({"repeat": 0}, "--repeat 0: it must be greater than or equal to 1"),
     "repeat as text": ({"repeat": "x"}, "invalid value for '--repeat': 'x': it must be a valid"),
-    "nothing to resume": ({"resume": True}, "DIR/out/_work holds no run to resume; leave --resume"),
     "method": ({"method": "mas"}, "--method 'mas'; did you mean 'masa'? choose from plus, masa,"),
     "unknown method": ({"method": "bandit"}, "--method 'bandit'; choose from plus, masa, prop"),
     "unknown flag": ({"metric": "f1"}, "no such option: --metric"),

@@ -40,23 +40,37 @@ def begun(folder: Path, config: SearchConfig, *, resume: bool = False) -> WorkFo
 def test_clearing_that_is_cut_short_leaves_no_stage_that_is_done(
     tmp_path: Path, config: SearchConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "_work"
+    """Nor one that another configuration finds: the folder is the new run's before it is cleared."""
+    folder, stages = tmp_path / "_work", ("shards", "hashes", "iteration-1", "what-comes-later")
     with begun(folder, config) as work:
-        for stage in ("encoded", "hashes/hashed", "iteration-1/cost"):
-            (work.path / stage).parent.mkdir(exist_ok=True)
+        for stage in stages:
+            (work.folder(stage) / "000000.arrow").touch()
             work.finish(stage, {})
-        (work.path / "hashes" / "000000.arrow").touch()
-        (work.path / "hashes" / "000001.arrow").touch()
 
     def killed(path: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(work_folder, "remove_folder", killed)
-    with pytest.raises(KeyboardInterrupt):
-        begun(folder, config)
-    with begun(folder, config, resume=True) as work:
-        for stage in ("encoded", "hashes/hashed", "iteration-1/cost"):
-            assert work.done(stage) is None
+    other = config.model_copy(update={"bins": 5})
+    with monkeypatch.context() as patch:
+        patch.setattr(work_folder, "remove_folder", killed)
+        with pytest.raises(KeyboardInterrupt):
+            begun(folder, other)
+    with begun(folder, other, resume=True) as work:
+        assert [stage for stage in stages if work.done(stage) is not None] == []
+        assert [path for path in work.path.rglob("*") if path.suffix == ".arrow"] == []
+
+
+def test_another_configuration_finds_no_stage_whatever_its_name(
+    tmp_path: Path, config: SearchConfig
+) -> None:
+    with begun(tmp_path / "_work", config) as work:
+        (work.folder("what-comes-later") / "part").touch()
+        work.finish("what-comes-later", {})
+        (work.kept_folder("answers") / "paid").touch()
+    with begun(tmp_path / "_work", config.model_copy(update={"bins": 5})) as work:
+        assert work.done("what-comes-later") is None
+        assert sorted(path.name for path in work.path.iterdir()) == ["answers", "lock", "run.json"]
+        assert (work.path / "answers" / "paid").exists()
 
 
 def test_what_a_killed_run_was_writing_is_no_foreign_file(
@@ -80,9 +94,10 @@ def test_what_a_killed_run_was_writing_is_no_foreign_file(
 
 def test_a_damaged_note_is_no_note(tmp_path: Path, config: SearchConfig) -> None:
     with begun(tmp_path / "_work", config) as work:
+        work.folder("domains")
         work.finish("domains", {"learned": [1]})
         assert work.done("domains") == {"learned": [1]}
-        note = work.path / "domains.json"
+        note = work.path / "stages" / "domains.json"
         note.write_bytes(note.read_bytes().replace(b"[1]", b"[2]"))
         assert work.done("domains") is None
         assert work.done("never") is None
@@ -114,9 +129,7 @@ def test_data_that_changes_is_noticed(
 
 def test_a_folder_that_was_removed_takes_no_note(tmp_path: Path, config: SearchConfig) -> None:
     with begun(tmp_path / "_work", config) as work:
-        for path in work.path.iterdir():
-            path.unlink()
-        work.path.rmdir()
+        shutil.rmtree(work.path)
         with pytest.raises(EngineError, match="was removed while a run used it"):
             work.check(at_once=True)
         with pytest.raises(EngineError, match="was removed while a run used it"):
@@ -126,12 +139,12 @@ def test_a_folder_that_was_removed_takes_no_note(tmp_path: Path, config: SearchC
 
 def test_a_stage_whose_files_are_gone_is_not_finished(tmp_path: Path, config: SearchConfig) -> None:
     with begun(tmp_path / "_work", config) as work:
-        for stage, folder in (("encoded", "shards"), ("hashes/hashed", "hashes")):
+        for stage in ("shards", "hashes"):
             for number in range(3):
-                (work.folder(folder) / f"{number:06d}.arrow").touch()
+                (work.folder(stage) / f"{number:06d}.arrow").touch()
             work.finish(stage, {"more": 1})
             assert work.done(stage) == {"more": 1}
-            (work.path / folder / "000001.arrow").unlink()
+            (work.path_of(stage) / "000001.arrow").unlink()
             assert work.done(stage) is None
 
 
@@ -141,6 +154,6 @@ def test_a_folder_that_is_deleted_stays_so(tmp_path: Path, config: SearchConfig)
     with begun(folder, config) as work:
         work.folder("one")
         shutil.rmtree(folder)
-        with pytest.raises(EngineError, match=r"cannot make .*work/one: No such file"):
+        with pytest.raises(EngineError, match=r"cannot make .*work/stages/one: No such file"):
             work.folder("one")
         assert not folder.exists()

@@ -56,7 +56,7 @@ def started_search(output: Path, data: Path, moment: str) -> tuple[Any, list[psu
     command += ["--memory-budget=16MB", "--runner-config=direct_multi", "--test=paper"]
     command += ["--features=age,education,fnlwgt,hours-per-week,marital-status,occupation"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while not (output / "_work" / moment).exists():
+    while not (output / "_work" / "stages" / moment).exists():
         assert process.poll() is None
         time.sleep(0.005)
     time.sleep(0.3)

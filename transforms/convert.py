@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Any
 import apache_beam as beam
 import pyarrow.parquet as pq
 
-from slicebeam.transforms.checked_files import checksum_of, read_facts, write_facts
+from slicebeam.metrics.errors import EngineError
+from slicebeam.transforms.checked_files import (
+    DamagedFileError,
+    checksum_of,
+    read_facts,
+    write_facts,
+)
 from slicebeam.transforms.column_kinds import ColumnKinds, block_kinds, date_kinds
 from slicebeam.transforms.csv_columns import read_csv_blocks
 from slicebeam.transforms.json_lines import read_json_blocks
 from slicebeam.transforms.sources import Source, StoredFile, open_parquet
-from slicebeam.transforms.storage import matching, written_whole
+from slicebeam.transforms.storage import holds, written_whole
 from slicebeam.transforms.tfrecord import read_tfrecord_blocks
 
 if TYPE_CHECKING:
@@ -86,12 +92,26 @@ def convert_file(number: int, path: str, kind: Format, conversion: Conversion) -
     write_facts(conversion.folder / f"{number:05d}.json", facts)
 
 
-def converted_source(conversion: Conversion) -> Source:
-    """Return the source of converted files, with the types of their columns."""
+def converted_source(conversion: Conversion, paths: Sequence[str]) -> Source:
+    """Return the source of converted files, with the types of their columns.
+
+    Parameters
+    ----------
+    paths : of all files that were converted
+
+    Raises
+    ------
+    EngineError
+        What one was converted to is not there, or is not what was written.
+    """
     files: list[StoredFile] = []
     kinds: dict[str, ColumnKinds] = {}
-    for path in matching(conversion.folder, "*.json"):
-        facts = read_facts(path)
+    for number, converted in enumerate(paths):
+        path = conversion.folder / f"{number:05d}.json"
+        try:
+            facts = read_facts(path)
+        except FileNotFoundError as error:
+            raise EngineError(f"{path} is missing, which tells what {converted} became") from error
         files += [
             StoredFile(
                 str(conversion.folder / part["part"]),
@@ -133,3 +153,13 @@ class ConvertToParquet(beam.PTransform):
             | "Files" >> beam.Create(numbered)
             | "Convert" >> beam.ParDo(_Convert(self.conversion))
         )
+
+    def is_written(self) -> bool:
+        """Return whether the parts and the notes of all files, and nothing else, are there."""
+        folder = self.conversion.folder
+        names = [f"{number:05d}.json" for number in range(len(self.files))]
+        try:
+            facts = [read_facts(folder / name) for name in names]
+        except (FileNotFoundError, DamagedFileError):
+            return False
+        return holds(folder, [*names, *(part["part"] for one in facts for part in one["parts"])])

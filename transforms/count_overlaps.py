@@ -12,7 +12,7 @@ import pyarrow as pa
 from slicebeam.metrics.overlaps import Overlaps
 from slicebeam.transforms.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.shards import Shard
-from slicebeam.transforms.storage import matching, storage_path
+from slicebeam.transforms.storage import holds, matching, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,13 +98,20 @@ class CountOverlaps(beam.PTransform):
 
     def expand(self, pipeline: Any) -> Any:
         """Wire the transform."""
-        # Patterns are merged where they are found, so an item is as large as there are workers for.
-        groups = max(self.workers, -(-len(self.shards) // _SHARDS_AT_A_TIME))
-        items = list(enumerate(self.shards[group::groups] for group in range(groups)))
+        items = list(enumerate(self._groups()))
         counted = _Pass(
             self.keys, self.lattice, self.singleton_sizes, self.space, self.scaling, self.folder
         )
         return pipeline | "Shards" >> beam.Create(items) | "Count" >> beam.ParDo(counted)
+
+    def is_written(self) -> bool:
+        """Return whether all parts, and nothing else, are there."""
+        return holds(self.folder, (f"{number:06d}.arrow" for number in range(len(self._groups()))))
+
+    def _groups(self) -> list[tuple[str, ...]]:
+        # Patterns are merged where they are found, so an item is as large as there are workers for.
+        groups = max(self.workers, -(-len(self.shards) // _SHARDS_AT_A_TIME))
+        return [self.shards[group::groups] for group in range(groups)]
 
     def read(self) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Return which slices hold the examples of each pattern [patterns, slices], and their sums."""

@@ -149,6 +149,17 @@ def _write_beside(
     write_arrow(wanted.beside / chunk_name(chunk.split, chunk.batch), batch.schema, [batch])
 
 
+def derived_examples(folder: StoragePath) -> int:
+    """Return the number of examples that are derived, those that are left out too.
+
+    Raises
+    ------
+    DamagedFileError
+        What a file says of it is not what was written.
+    """
+    return sum(int(read_facts(path)["examples"]) for path in matching(folder, "*.json"))
+
+
 def derived_source(folder: StoragePath, rows: int) -> Source:
     """Return the source of the derived files.
 

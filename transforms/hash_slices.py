@@ -14,7 +14,7 @@ from slicebeam.metrics.row_hashes import RowHashSums
 from slicebeam.transforms.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.combine_slice_metrics import work_items
 from slicebeam.transforms.shards import Shard
-from slicebeam.transforms.storage import matching, storage_path
+from slicebeam.transforms.storage import holds, matching, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,6 +83,10 @@ def _passes(pipeline: Any, items: list[_Item], doing: _Pass) -> Any:
     return pipeline | "Slices" >> beam.Create(items) | "Sum" >> beam.ParDo(doing)
 
 
+def _is_written(folder: StoragePath, items: list[_Item]) -> bool:
+    return holds(folder, [_KEYS, *(f"{item.number:06d}.arrow" for item in items)])
+
+
 def _write_keys(folder: StoragePath, keys: Keys) -> None:
     # Keys travel through storage: engines fetch what is in the graph again and again.
     batch = pa.record_batch([pa.array(keys)], names=["key"])
@@ -120,6 +124,14 @@ class HashSlices(beam.PTransform):
     def expand(self, pipeline: Any) -> Any:
         """Wire the transform."""
         _write_keys(self.folder, np.concatenate([block.keys for block in self.blocks]))
+        doing = _Hash(self.lattice, self.folder, self.singleton_sizes)
+        return _passes(pipeline, self._items(), doing)
+
+    def is_written(self) -> bool:
+        """Return whether all parts, and nothing else, are there."""
+        return _is_written(self.folder, self._items())
+
+    def _items(self) -> list[_Item]:
         ends = np.cumsum([block.keys.size for block in self.blocks]).tolist()
         # Sums of hashes are small: each block is dealt out over the workers by shards.
         dealt = [
@@ -127,11 +139,10 @@ class HashSlices(beam.PTransform):
             for block, end in zip(self.blocks, ends, strict=True)
             for item in work_items([0], self.shards, block.seconds, self.workers)
         ]
-        items = [
+        return [
             _Item(number, end - block.keys.size, end, shards, block.tables)
             for number, (block, end, shards) in enumerate(dealt)
         ]
-        return _passes(pipeline, items, _Hash(self.lattice, self.folder, self.singleton_sizes))
 
 
 @dataclass
@@ -155,14 +166,20 @@ class CountGroups(beam.PTransform):
 
     def expand(self, pipeline: Any) -> Any:
         """Wire the transform."""
-        number, sets = self.lattice.feature_sets(self.keys)
-        order = np.argsort(number, kind="stable")
+        order = np.argsort(self.lattice.feature_sets(self.keys)[0], kind="stable")
         _write_keys(self.folder, self.keys[order])
+        return _passes(pipeline, self._items(), _Count(self.lattice, self.folder))
+
+    def is_written(self) -> bool:
+        """Return whether all parts, and nothing else, are there."""
+        return _is_written(self.folder, self._items())
+
+    def _items(self) -> list[_Item]:
+        number, sets = self.lattice.feature_sets(self.keys)
         tuples = np.arange(0, len(sets) + _TUPLES_AT_A_TIME, _TUPLES_AT_A_TIME)
-        bounds = np.unique(np.searchsorted(number[order], tuples)).tolist()
+        bounds = np.unique(np.searchsorted(np.sort(number), tuples)).tolist()
         # Groups of different shards may be the same: only one pass over all of them can tell.
-        items = [_Item(i, bounds[i], bounds[i + 1], self.shards) for i in range(len(bounds) - 1)]
-        return _passes(pipeline, items, _Count(self.lattice, self.folder))
+        return [_Item(i, bounds[i], bounds[i + 1], self.shards) for i in range(len(bounds) - 1)]
 
 
 def read_sums(folder: StoragePath) -> tuple[Keys, NDArray[np.uint64]]:

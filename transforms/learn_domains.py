@@ -15,7 +15,7 @@ from slicebeam.transforms.domains import Domain, LeftOut, NewValue, Seen, learn_
 from slicebeam.transforms.frozen_domains import FrozenBins, FrozenDomain, with_new_values
 from slicebeam.transforms.predicates import Singleton
 from slicebeam.transforms.sources import read_split
-from slicebeam.transforms.storage import matching, written_whole
+from slicebeam.transforms.storage import holds, matching, written_whole
 from slicebeam.transforms.value_counts import ColumnCounter, unsupported
 
 if TYPE_CHECKING:
@@ -165,12 +165,19 @@ class LearnDomains(beam.PTransform):
 
     def expand(self, pipeline: Any) -> Any:
         """Wire the transform."""
-        groups = column_groups(self.features, self.source.rows, self.options.memory)
+        groups = self._groups()
         return (
             pipeline
             | "Column groups" >> beam.Create(list(enumerate(groups)))
             | "Learn" >> beam.ParDo(_LearnColumns(self.source, self.options, self.folder))
         )
+
+    def is_written(self) -> bool:
+        """Return whether the domains of all groups of columns, and nothing else, are there."""
+        return holds(self.folder, (f"{index:05d}.json" for index in range(len(self._groups()))))
+
+    def _groups(self) -> list[tuple[str, ...]]:
+        return column_groups(self.features, self.source.rows, self.options.memory)
 
 
 def read_domains(folder: StoragePath) -> list[Domain | LeftOut]:

@@ -17,6 +17,7 @@ from slicebeam.transforms.difficulty_bins import DifficultyCounts, difficulties
 from slicebeam.transforms.domains import missing_mask
 from slicebeam.transforms.extract_predictions import MOST_CLASSES, classes
 from slicebeam.transforms.sources import read_split
+from slicebeam.transforms.storage import holds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -259,3 +260,8 @@ class LearnPool(beam.PTransform):
         learning = _Learn(self.source, self.columns, self.folder, signed=self.signed)
         items = split_groups(self.source.splits, self.groups)
         return pipeline | "Groups" >> beam.Create(items) | "Learn" >> beam.ParDo(learning)
+
+    def is_written(self) -> bool:
+        """Return whether the findings of all groups, and nothing else, are there."""
+        groups = split_groups(self.source.splits, self.groups)
+        return holds(self.folder, (f"{number:06d}.arrow" for number, _ in groups))

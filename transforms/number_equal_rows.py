@@ -13,7 +13,7 @@ import pyarrow as pa
 from slicebeam.metrics.occurrences import repeats
 from slicebeam.transforms.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.shards import CONTENT, WEIGHT, Shard
-from slicebeam.transforms.storage import storage_path
+from slicebeam.transforms.storage import holds, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -138,3 +138,7 @@ class NumberEqualRows(beam.PTransform):
         """Wire the transform."""
         parts = beam.Create(list(range(self.parts)))
         return pipeline | "Parts" >> parts | "Number" >> beam.ParDo(_Number(self))
+
+    def is_written(self) -> bool:
+        """Return whether all parts, and nothing else, are there."""
+        return holds(self.folder, (f"{part:06d}.arrow" for part in range(self.parts)))

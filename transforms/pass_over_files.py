@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from slicebeam.transforms.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.shards import Shard
-from slicebeam.transforms.storage import matching, storage_path
+from slicebeam.transforms.storage import holds, matching, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -81,9 +81,16 @@ class PassOverFiles(beam.PTransform):
 
     def expand(self, pipeline: Any) -> Any:
         """Wire the transform."""
-        items = [(number, paths) for number, paths in enumerate(self.groups) if paths]
+        items = [(number, self.groups[number]) for number in self._numbers()]
         passing = _Pass(_OfPaths(self.function), self.folder)
         return pipeline | "Files" >> beam.Create(items) | "Pass" >> beam.ParDo(passing)
+
+    def _numbers(self) -> list[int]:
+        return [number for number, paths in enumerate(self.groups) if paths]
+
+    def is_written(self) -> bool:
+        """Return whether what was found in each group, and nothing else, is there."""
+        return _is_written(self.folder, self._numbers())
 
     @staticmethod
     def here(function: FunctionOfFiles, groups: Sequence[Sequence[str]]) -> list[Found]:
@@ -116,6 +123,10 @@ class PassOverRows(beam.PTransform):
         items = list(enumerate(self.groups))
         return pipeline | "Rows" >> beam.Create(items) | "Pass" >> beam.ParDo(passing)
 
+    def is_written(self) -> bool:
+        """Return whether what was found in each group, and nothing else, is there."""
+        return _is_written(self.folder, range(len(self.groups)))
+
     @staticmethod
     def here(function: FunctionOfRows, groups: Sequence[RowGroup]) -> list[Found]:
         """Return what is found group by group, in this process."""
@@ -134,6 +145,10 @@ class _OfPaths:
 
     def __call__(self, paths: Sequence[str]) -> Found:
         return self.function([storage_path(path) for path in paths])
+
+
+def _is_written(folder: StoragePath, numbers: Iterable[int]) -> bool:
+    return holds(folder, (f"{number:06d}.arrow" for number in numbers))
 
 
 def _read_all(folder: StoragePath) -> list[Found]:

@@ -35,10 +35,19 @@ class PublishedFile:
     @property
     def well_known(self) -> str:
         """The name under which the file of the last publication stands."""
-        found = _NAME.fullmatch(self.name)
-        if found is None:
-            raise ValueError(f"{self.name!r} is no name of a published file")
-        return found[1] + found[2]
+        return well_known(self.name)
+
+
+def well_known(name: str) -> str:
+    """Return the name under which a file stands that a document names by a name of its own.
+
+    >>> well_known("slices.d1f83c09e2bd.parquet")
+    'slices.parquet'
+    """
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise ValueError(f"{name!r} is no name of a published file")
+    return found[1] + found[2]
 
 
 def own_name(well_known: str, sha256: str, before: str) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # A stream of random words, apart from those of replicates, which count from 0.
 _TEXTS = -5
+_EXAMPLES = b"examples"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ class TextSample:
     def chosen(self, rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Return which examples, by their positions, are in the sample."""
         return uniform(hash64(self.seed, _TEXTS, rows)) < self.share
+
+    def examples(self) -> int:
+        """Return of how many examples the texts that are written are a sample."""
+        paths = matching(self.folder, "*.arrow")
+        return sum(int(open_arrow(path).schema.metadata[_EXAMPLES]) for path in paths)
 
     def read(self) -> tuple[NDArray[np.int64], list[str]]:
         """Return the positions and the texts of the sample, in the order of the examples."""
@@ -75,8 +81,10 @@ def sample_chunk(chunk: Chunk, wanted: TextSample) -> None:
         raise InputError(
             f"column {wanted.column!r} has no text in row {row:,} of {chunk.origin}; drop such examples"
         )
-    batch = pa.record_batch([pa.array(rows[chosen].astype(np.int64)), texts], names=["row", "text"])
-    write_arrow(wanted.folder / chunk_name(chunk.split, chunk.batch), batch.schema, [batch])
+    columns = [pa.array(rows[chosen].astype(np.int64)), texts]
+    schema = pa.schema([("row", pa.int64()), ("text", texts.type)], {_EXAMPLES: str(rows.size)})
+    batch = pa.record_batch(columns, schema=schema)
+    write_arrow(wanted.folder / chunk_name(chunk.split, chunk.batch), schema, [batch])
 
 
 class _Sample(beam.DoFn):

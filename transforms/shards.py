@@ -202,6 +202,11 @@ def _contents(batch: pa.RecordBatch, heaviest: float) -> NDArray[np.uint64]:
     return contents
 
 
+def rows_in(paths: Sequence[StoragePath]) -> int:
+    """Return the number of examples in shards, or in other files whose writers said it."""
+    return sum(fact["rows"] for fact in read_all_facts(paths))
+
+
 def _facts(batch: pa.RecordBatch) -> dict[str, Any]:
     facts: dict[str, Any] = json.loads(batch.schema.metadata[b"facts"])
     return facts

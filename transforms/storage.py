@@ -11,6 +11,7 @@ import re
 import shutil
 import tempfile
 import threading
+import time
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -25,7 +26,7 @@ from slicebeam.metrics.errors import EngineError, InputError, unknown_name
 from slicebeam.transforms.object_stores import SCHEMES, NoObjectError, ObjectStore, object_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 # Bytes that a read asks for at least: a request takes as long as so many bytes.
 _READ_AHEAD = 1 << 20
@@ -33,6 +34,8 @@ _DETAIL = re.compile(r".*Detail:\s*(\[errno \d+\])?\s*", re.DOTALL)
 # Open local copies of objects that are read again and again.
 _MOST_COPIES = 512
 _FETCHED_AT_ONCE = 16
+# How often, and after how many seconds, a folder is removed into which something is still written.
+_REMOVALS, _BETWEEN_REMOVALS = 5, 0.1
 
 
 @total_ordering
@@ -276,6 +279,12 @@ def remove_folder(path: StoragePath) -> None:
         keys = (found.key for found in path.store.listed(path.bucket, f"{path.key}/", deep=True))
         path.store.delete(path.bucket, keys)
     elif path.exists():
+        # A worker that is about to end may still have put a file there.
+        for _ in range(_REMOVALS - 1):
+            with suppress(OSError):
+                shutil.rmtree(path)
+                return
+            time.sleep(_BETWEEN_REMOVALS)
         shutil.rmtree(path)
 
 
@@ -379,6 +388,12 @@ def matching(folder: StoragePath, pattern: str) -> list[StoragePath]:
     return sorted(folder.glob(pattern), key=str)
 
 
+def holds(folder: StoragePath, names: Iterable[str]) -> bool:
+    """Return whether a folder holds files of these names and no others, besides hidden ones."""
+    found = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    return found == set(names)
+
+
 def forget_copies() -> None:
     """Drop the copies of objects: another run may have others under the same names."""
     _copies.forget()
@@ -414,11 +429,9 @@ def written_whole(path: StoragePath) -> Iterator[IO[bytes]]:
 def temporary_beside(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
     """Open a new file in the folder of another, which is removed unless it was renamed."""
     with storage_errors(path, "write"):
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary, stream = Path(name), os.fdopen(descriptor, "w+b")
+        descriptor, temporary = _new_file(path)
+    stream = os.fdopen(descriptor, "w+b")
     try:
-        # It tells a file that is being written from one that a killed run left.
-        locked(descriptor)
         yield stream, temporary
     finally:
         with suppress(OSError):
@@ -426,6 +439,16 @@ def temporary_beside(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
             stream.close()
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _new_file(path: Path) -> tuple[int, Path]:
+    """Return a new file beside another, whose lock tells it from one that a killed run left."""
+    while True:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        # Who removes what is left may find it before the lock is there.
+        if locked(descriptor) is not False and os.path.lexists(name):
+            return descriptor, Path(name)
+        os.close(descriptor)
 
 
 def locked(file: int) -> bool | None:

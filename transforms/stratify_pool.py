@@ -36,6 +36,7 @@ from slicebeam.transforms.learn_pool import (
 from slicebeam.transforms.number_counts import NumberCounts
 from slicebeam.transforms.pool_candidates import Candidates, plain
 from slicebeam.transforms.sources import read_split
+from slicebeam.transforms.storage import holds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -315,3 +316,11 @@ class StratifyPool(beam.PTransform):
         stratifying = _Stratify(self.source, self.plan, self.folder)
         items = split_groups(self.source.splits, self.groups)
         return pipeline | "Groups" >> beam.Create(items) | "Stratify" >> beam.ParDo(stratifying)
+
+    def is_written(self) -> bool:
+        """Return whether the findings of all groups, and nothing else, are there."""
+        groups = split_groups(self.source.splits, self.groups)
+        paths = (
+            path(self.folder, number) for number, _ in groups for path in (items_path, counts_path)
+        )
+        return holds(self.folder, (path.name for path in paths))

@@ -24,6 +24,7 @@ from slicebeam.pipelines.changelist_discovery import (
 )
 from slicebeam.pipelines.discovery.llm_phrases import is_model, phrases_of_model
 from slicebeam.pipelines.discovery.rows import read_rows
+from slicebeam.pipelines.run_stage import run_stage
 from slicebeam.transforms.clusters import is_cluster_field
 from slicebeam.transforms.describe_slices import DescribeSlices
 from slicebeam.transforms.example_losses import has_losses
@@ -116,7 +117,7 @@ def _describing(
         conditions,
         {field: mixture.components for field, mixture in mixtures.items()},
         discovered.files.dimensions,
-        work.path / "embeddings",
+        work.path_of("embeddings"),
         discovered.beside,
         _EXAMPLES,
         has_losses(config.metric[0]),
@@ -128,7 +129,7 @@ def _describing(
 def _passed(
     describing: DescribeSlices, prepared: Prepared, work: WorkFolder, engine: Engine
 ) -> list[Any]:
-    notes = matching(work.path / "derived", "*.json")
+    notes = matching(work.path_of("derived"), "*.json")
     groups = [
         [str(path) for path in notes[begin : begin + _FILES_PER_GROUP]]
         for begin in range(0, len(notes), _FILES_PER_GROUP)
@@ -137,13 +138,14 @@ def _passed(
     if engine.workers == 1 or seconds < _LEAST_JOB_SECONDS:
         return [describing([storage_path(path) for path in group]) for group in groups]
     transform = PassOverFiles(describing, groups, work.folder("describing"))
-    if work.done("describing/passed") is None:
-        engine.end_earlier("describing")
-        work.empty_folder("describing")
-        engine.run(
-            lambda pipeline: pipeline | "Describe" >> transform, "describing", seconds=seconds
-        )
-        work.finish("describing/passed", {})
+    run_stage(
+        work,
+        engine,
+        "describing",
+        lambda pipeline: pipeline | "Describe" >> transform,
+        transform.is_written,
+        seconds=seconds,
+    )
     return transform.read()
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.discovery.fitting import EmbeddedFiles
 from slicebeam.pipelines.preparation import chunk_rows
+from slicebeam.pipelines.run_stage import run_stage
 from slicebeam.pipelines.stage import Stage
 from slicebeam.transforms.embed_examples import EmbedExamples
 from slicebeam.transforms.embeddings import Embedding
@@ -15,7 +16,7 @@ from slicebeam.transforms.encoders.lsa import LsaEncoder
 from slicebeam.transforms.encoders.registry import encoder, needs_fit
 from slicebeam.transforms.extract_slice_keys import ExtractPredictions, ReadExamples
 from slicebeam.transforms.sample_texts import SampleTexts, TextSample
-from slicebeam.transforms.shards import read_all_facts
+from slicebeam.transforms.shards import read_all_facts, rows_in
 from slicebeam.transforms.sources import read_split
 from slicebeam.transforms.storage import matching
 from slicebeam.transforms.stored_encoder import StoredEncoder
@@ -96,19 +97,19 @@ class EmbeddingFields:
 
 def sample_texts(sample: TextSample, source: Source, work: WorkFolder, engine: Engine) -> None:
     """Write the sampled texts, unless they are written."""
-    if work.done("sampled") is not None:
-        return
-    engine.run(
+    run_stage(
+        work,
+        engine,
+        "texts",
         lambda pipeline: (
             pipeline
             | "Read examples" >> ReadExamples(source, [sample.column])
             | "Sample texts" >> SampleTexts(sample)
         ),
-        "texts",
+        lambda: sample.examples() == source.rows,
         seconds=source.rows * _SECONDS_PER_TEXT / 10,
+        reads_data=True,
     )
-    work.check_data()
-    work.finish("sampled", {})
 
 
 def embedding_of(
@@ -149,37 +150,39 @@ def embed(
     on_stage: Callable[[Stage], None],
 ) -> EmbeddedFiles:
     """Write the embeddings of all examples, unless they are written."""
-    if work.done("embedded") is None:
-        folder = wanted.folder
-        on_stage(
-            Stage(
-                "embedding the examples" if wanted.embedding.encoder else "reading the embeddings",
-                lambda: sum(1 for _ in folder.glob("*.arrow")),
-                "chunks",
-            )
+    folder = wanted.folder
+    on_stage(
+        Stage(
+            "embedding the examples" if wanted.embedding.encoder else "reading the embeddings",
+            lambda: sum(1 for _ in folder.glob("*.arrow")),
+            "chunks",
         )
-        columns = list(wanted.embedding.columns)
-        if wanted.outcome is not None:
-            columns += encoding.columns()
-        elif wanted.split is not None and wanted.split.id_column is not None:
-            columns.append(wanted.split.id_column)
-        engine.run(
-            lambda pipeline: (
-                pipeline
-                | "Read examples" >> ReadExamples(source, list(dict.fromkeys(columns)))
-                | "Extract predictions" >> ExtractPredictions(encoding)
-                | "Embed examples" >> EmbedExamples(wanted)
-                if wanted.outcome is not None
-                else pipeline
-                | "Read examples" >> ReadExamples(source, list(dict.fromkeys(columns)))
-                | "Embed examples" >> EmbedExamples(wanted)
-            ),
-            "embed",
-            seconds=source.rows
-            * (_SECONDS_PER_TEXT if wanted.embedding.encoder else 400 * _SECONDS_PER_NUMBER),
-        )
-        work.check_data()
-        work.finish("embedded", {})
+    )
+    columns = list(wanted.embedding.columns)
+    if wanted.outcome is not None:
+        columns += encoding.columns()
+    elif wanted.split is not None and wanted.split.id_column is not None:
+        columns.append(wanted.split.id_column)
+    run_stage(
+        work,
+        engine,
+        "embeddings",
+        lambda pipeline: (
+            pipeline
+            | "Read examples" >> ReadExamples(source, list(dict.fromkeys(columns)))
+            | "Extract predictions" >> ExtractPredictions(encoding)
+            | "Embed examples" >> EmbedExamples(wanted)
+            if wanted.outcome is not None
+            else pipeline
+            | "Read examples" >> ReadExamples(source, list(dict.fromkeys(columns)))
+            | "Embed examples" >> EmbedExamples(wanted)
+        ),
+        lambda: rows_in(matching(folder, "*.arrow")) == source.rows,
+        job="embed",
+        seconds=source.rows
+        * (_SECONDS_PER_TEXT if wanted.embedding.encoder else 400 * _SECONDS_PER_NUMBER),
+        reads_data=True,
+    )
     return embedded_files(matching(wanted.folder, "*.arrow"), wanted.embedding)
 
 

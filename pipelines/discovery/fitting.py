@@ -14,6 +14,7 @@ from slicebeam.metrics.discovery.fitting import MOST_ITERATIONS, initial, is_con
 from slicebeam.metrics.discovery.mixture import updated
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.discovery.model import mixture_arrays, mixture_from
+from slicebeam.pipelines.run_stage import run_stage
 from slicebeam.pipelines.stage import Stage
 from slicebeam.transforms.clusters import Clusters, cluster_field
 from slicebeam.transforms.embeddings import EmbeddedChunk
@@ -26,7 +27,7 @@ from slicebeam.transforms.pass_over_files import (
     read_found,
     write_found,
 )
-from slicebeam.transforms.storage import matching
+from slicebeam.transforms.storage import holds, matching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -233,17 +234,25 @@ def _over(
     *,
     work: WorkFolder,
     engine: Engine,
+    has_written: Callable[[], bool] = lambda: True,
 ) -> list[Found]:
-    """Return what a function finds in each group, which workers read where it is much."""
+    """Return what a function finds in each group, which workers read where it is much.
+
+    Parameters
+    ----------
+    has_written : whether all is there that the function writes besides
+    """
     if engine.workers == 1 or seconds < _LEAST_JOB_SECONDS:
         return kind.here(function, groups)
-    folder = work.folder(stage)
-    transform = kind(function, groups, folder)
-    if work.done(f"{stage}/passed") is None:
-        engine.end_earlier(stage)
-        work.empty_folder(stage)
-        engine.run(lambda pipeline: pipeline | stage >> transform, stage, seconds=seconds)
-        work.finish(f"{stage}/passed", {})
+    transform = kind(function, groups, work.folder(stage))
+    run_stage(
+        work,
+        engine,
+        stage,
+        lambda pipeline: pipeline | stage >> transform,
+        lambda: transform.is_written() and has_written(),
+        seconds=seconds,
+    )
     return transform.read()
 
 
@@ -264,10 +273,17 @@ def _projected(
     kept = axes.axes.shape[0]
     folder = work.folder("projected")
     projected = files.within(folder, kept)
-    if work.done("projected/all") is None:
+    if work.done("projected") is None:
         seconds = sum(files.rows) * files.dimensions * kept * _SECONDS_PER_PRODUCT
-        over("projecting", PassOverFiles, Project(axes, folder), files.groups_of_files(), seconds)
-        work.finish("projected/all", {})
+        over(
+            "projecting",
+            PassOverFiles,
+            Project(axes, folder),
+            files.groups_of_files(),
+            seconds,
+            has_written=lambda: holds(folder, (path.name for path in projected.paths)),
+        )
+        work.finish("projected", {})
     return projected
 
 

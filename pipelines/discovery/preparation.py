@@ -23,9 +23,15 @@ from slicebeam.pipelines.preparation import (
     read_source,
     resolve_outcome,
 )
+from slicebeam.pipelines.run_stage import run_stage
 from slicebeam.pipelines.stage import Stage
 from slicebeam.transforms.clusters import cluster_field, is_cluster_field
-from slicebeam.transforms.derive_columns import Derivation, DeriveColumns, derived_source
+from slicebeam.transforms.derive_columns import (
+    Derivation,
+    DeriveColumns,
+    derived_examples,
+    derived_source,
+)
 from slicebeam.transforms.embed_examples import Embedded, Split
 from slicebeam.transforms.encoders.registry import needs_fit
 from slicebeam.transforms.example_losses import has_losses
@@ -239,18 +245,20 @@ def derive(
     engine: Engine,
 ) -> Source:
     """Write the examples with the columns that are derived, unless they are written."""
-    if work.done("derived") is None:
-        engine.run(
-            lambda pipeline: (
-                pipeline
-                | "Read examples" >> ReadExamples(source, derivation.read)
-                | "Extract predictions" >> ExtractPredictions(encoding)
-                | "Derive columns" >> DeriveColumns(derivation)
-            ),
-            "derive",
-            seconds=source.rows * _SECONDS_PER_ROW,
-        )
-        work.check_data()
-        work.finish("derived", {})
+    run_stage(
+        work,
+        engine,
+        "derived",
+        lambda pipeline: (
+            pipeline
+            | "Read examples" >> ReadExamples(source, derivation.read)
+            | "Extract predictions" >> ExtractPredictions(encoding)
+            | "Derive columns" >> DeriveColumns(derivation)
+        ),
+        lambda: derived_examples(derivation.folder) == source.rows,
+        job="derive",
+        seconds=source.rows * _SECONDS_PER_ROW,
+        reads_data=True,
+    )
     # Files may hold fewer examples than a chunk: they are read as they were written.
     return derived_source(derivation.folder, source.rows).in_chunks(source.chunk_rows)

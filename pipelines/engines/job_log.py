@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from slicebeam.pipelines.variables import redacted
@@ -23,6 +23,14 @@ class _LogFile(logging.FileHandler):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line with the names of variables in place of their values."""
         return redacted(super().format(record))
+
+    def close(self) -> None:
+        """Close the file, and drop what is still to be written where it can't be.
+
+        Else a job that is done would fail, or one that failed would not say why.
+        """
+        with suppress(OSError):
+            super().close()
 
 
 @contextmanager

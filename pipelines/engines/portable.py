@@ -307,9 +307,7 @@ class PortableEngine(Backend):
             return network.address(port)
         except OSError:
             # That the program has ended may be seen a moment after its network is gone.
-            wait_for(
-                lambda: False, f"the network of {self.name}", self.start_timeout, self._server
-            )
+            wait_for(lambda: False, f"the network of {self.name}", self.start_timeout, self._server)
             raise
 
     def _is_private(self) -> bool:

@@ -26,6 +26,27 @@ _JAVA = re.compile(r"Caused by: (?:[\w.$]+\.)?([\w$]+): (.+)")
 # What an error of gRPC says of itself.
 _CALL = re.compile(r'status = StatusCode\.(\w+)\s+details = "(.*)"')
 _LONGEST = 300
+# What a worker's traceback ends in that had too little memory; Arrow's error is one of these.
+_MEMORY = re.compile(r"^(?:[\w.]+\.)?(?:Arrow)?MemoryError\b", re.MULTILINE)
+_OUT_OF_MEMORY = (
+    "a worker is out of memory; lower --memory-budget, --top-values or --max-cross-size, or allow more "
+    "(ulimit -v)"
+)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether an error comes of Ctrl-C, by the type of what it was raised from.
+
+    An interrupt in the runner's own thread arrives as an error of the worker.
+    """
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, KeyboardInterrupt):
+            return True
+        seen.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def for_user(error: BaseException, log: Path | None = None) -> SlicebeamError:
@@ -40,11 +61,15 @@ def for_user(error: BaseException, log: Path | None = None) -> SlicebeamError:
     while cause is not None:
         if isinstance(cause, SlicebeamError):
             return type(cause)(redacted(_STEP.sub("", str(cause))))
+        if isinstance(cause, MemoryError):
+            return EngineError(_OUT_OF_MEMORY)
         cause = cause.__cause__
     text = str(error)
     ours = reported(text)
     if ours is not None:
         return ours
+    if _MEMORY.search(text):
+        return EngineError(_OUT_OF_MEMORY)
     more = f"; more in {log}" if log is not None else ""
     return EngineError(f"the engine failed: {_reason(error, redacted(text))}{more}")
 

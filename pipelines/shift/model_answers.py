@@ -19,7 +19,7 @@ from apache_beam.ml.inference.base import (
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.shift.calls import Answer
-from slicebeam.transforms.checked_files import read_facts, write_facts
+from slicebeam.transforms.checked_files import DamagedFileError, read_facts, write_facts
 from slicebeam.transforms.models import load_model, model_features, predict
 from slicebeam.transforms.publish import sha256_of
 from slicebeam.transforms.storage import matching, open_input, remove_folder, storage_path
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 # that the model is being asked for.
 _TOGETHER = 64
 _ANSWERS = "answers"
+# How the name of the file ends that tells which job is asking.
+_ASKED = ".asked"
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,6 @@ class ModelCalls:
     engine: Engine
     on_answer: Callable[[], None]
     identity: Mapping[str, str]
-    _jobs: int = 0
 
     def buy(self, items: Sequence[Item], most_calls: int | None) -> None:  # noqa: ARG002
         """Note the answers of items that the ledger has none of.
@@ -184,12 +185,18 @@ class ModelCalls:
         What a job has answered stays in the work folder until the ledger has it, so that one which is
         killed loses little.
         """
-        folder = self.work.folder(_ANSWERS)
+        folder = self.work.kept_folder(_ANSWERS)
+        note = folder / f"{self._prefix}{_ASKED}"
+        # What a job of an earlier process is still asking for is not asked for twice.
+        if (job := _job_in(note)) is not None:
+            self.engine.attach(job)
         self._collect(folder, items)
         missing = [item for item in items if item.key not in self.ledger.answers]
         if missing:
+            keys = json.dumps([item.key for item in missing])
+            job = f"{_ANSWERS}-{hashlib.sha256(keys.encode()).hexdigest()[:8]}"
+            write_facts(note, {"job": job})
             self.ledger.sent_all([item.key for item in missing])
-            self._jobs += 1
             elements = [(item.key, dict(item.fields)) for item in missing]
             handler = KeyedModelHandler(self.model.handler())
             self.engine.run(
@@ -201,7 +208,7 @@ class ModelCalls:
                     | "Batch" >> beam.BatchElements(min_batch_size=1, max_batch_size=_TOGETHER)
                     | "Keep" >> beam.ParDo(_Keep(folder, self._prefix))
                 ),
-                f"answers-{self._jobs}",
+                job,
             )
             self._collect(folder, missing)
         remove_folder(folder)
@@ -225,6 +232,15 @@ class ModelCalls:
             self.ledger.answered_all(answers)
         for _ in answers:
             self.on_answer()
+
+
+def _job_in(note: StoragePath) -> str | None:
+    """Return the job that was sent last; None where none was, or nothing readable tells of it."""
+    try:
+        job: str = read_facts(note)["job"]
+    except (FileNotFoundError, DamagedFileError):
+        return None
+    return job
 
 
 class _Keep(beam.DoFn):

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from slicebeam.metrics.counting import Ragged
 from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.run_stage import run_stage
 from slicebeam.transforms.arrow_files import open_arrow
 from slicebeam.transforms.conditions import Membership
 from slicebeam.transforms.difficulty_bins import quantile_edges
@@ -35,10 +36,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.runner import Engine
+    from slicebeam.pipelines.runner import Cost, Engine
     from slicebeam.pipelines.work_folder import WorkFolder
     from slicebeam.transforms.sources import Source
-    from slicebeam.transforms.storage import StoragePath
 
 __all__ = ["Items", "Pool", "PoolColumns", "PoolSlices", "by_values", "read_pool"]
 
@@ -208,43 +208,33 @@ class _Reading:
         extra_classes: Sequence[Any],
     ) -> Stratification:
         """Return what the first pass says of how the pool is cut."""
-        note = f"{VALUES}/learned"
-        facts = self._done(note)
-        if facts is None:
-            signed = signed and columns.difficulty is not None
-            self._run(
-                VALUES,
-                lambda folder: LearnPool(self.source, columns, signed, self._groups, folder),
-                len(columns.learned()),
-            )
-            values = PoolValues(columns, signed=signed)
-            for path in matching(self.work.path / VALUES, "*.arrow"):
+        is_signed = signed and columns.difficulty is not None
+        folder = self.work.folder(VALUES)
+
+        def found(_: Cost) -> dict[str, Any]:
+            values = PoolValues(columns, signed=is_signed)
+            for path in matching(folder, "*.arrow"):
                 values.merge(open_arrow(path).read_all())
             self._check_rows(values.rows, VALUES)
             edges = quantile_edges(*values.difficulties.counted(), bins)
-            found = {"classes": all_classes(values, extra_classes), "edges": edges.tolist()}
-            facts = {"asked": self.asked, **found}
-            self.work.finish(note, facts)
+            return {"classes": all_classes(values, extra_classes), "edges": edges.tolist()}
+
+        passing = LearnPool(self.source, columns, is_signed, self._groups, folder)
+        facts = self._run(VALUES, passing, len(columns.learned()), found)
         return Stratification(
             columns,
             tuple(facts["classes"]),
             tuple(facts["edges"]),
-            signed and columns.difficulty is not None,
+            is_signed,
             seed,
             most,
         )
 
     def stratified(self, plan: Stratification) -> Pool:
         """Return the pool."""
-        note = f"{ITEMS}/stratified"
-        if self._done(note) is None:
-            self._run(
-                ITEMS,
-                lambda folder: StratifyPool(self.source, plan, self._groups, folder),
-                len(plan.columns.read()),
-            )
-            self.work.finish(note, {"asked": self.asked})
-        folder = self.work.path / ITEMS
+        folder = self.work.folder(ITEMS)
+        passing = StratifyPool(self.source, plan, self._groups, folder)
+        self._run(ITEMS, passing, len(plan.columns.read()), lambda _: {})
         counts = PoolCounts()
         for path in matching(folder, "*-counts.arrow"):
             counts.merge(open_arrow(path).read_all())
@@ -253,24 +243,29 @@ class _Reading:
         candidates = ordered(pa.concat_tables(tables), plan.most)
         return pool_of(plan, counts, candidates, self.source.schema)
 
-    def _done(self, note: str) -> dict[str, Any] | None:
-        facts = self.work.done(note)
-        return facts if facts is not None and facts.get("asked") == self.asked else None
-
-    def _run(self, name: str, transform: Callable[[StoragePath], Any], columns: int) -> None:
-        self.engine.end_earlier(name)
-        passing = transform(self.work.empty_folder(name))
-        self.engine.run(
-            lambda pipeline: pipeline | name >> passing,
+    def _run(
+        self,
+        name: str,
+        passing: LearnPool | StratifyPool,
+        columns: int,
+        facts: Callable[[Cost], dict[str, Any]],
+    ) -> dict[str, Any]:
+        return run_stage(
+            self.work,
+            self.engine,
             name,
+            lambda pipeline: pipeline | name >> passing,
+            passing.is_written,
             seconds=self.source.rows * columns * _SECONDS_PER_VALUE,
+            plan=self.asked,
+            reads_data=True,
+            facts=facts,
         )
-        self.work.check_data()
 
     def _check_rows(self, rows: int, name: str) -> None:
         if rows != self.source.rows:
             raise EngineError(
-                f"{self.work.path / name} tells of {rows:,} of {self.source.rows:,} examples: a file is "
+                f"{self.work.path_of(name)} tells of {rows:,} of {self.source.rows:,} examples: a file is "
                 "missing; run again without --resume"
             )
 

@@ -7,11 +7,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.changelist import ShiftChangeList
 from slicebeam.pipelines.changelist_files import naming_files
 from slicebeam.pipelines.given_slices import given_slices, read_given
 from slicebeam.pipelines.preparation import read_source
-from slicebeam.pipelines.search import places_of, removing_new_folders, resumable, writer
+from slicebeam.pipelines.published_run import with_run
+from slicebeam.pipelines.resuming import begin_run, remove_work, resumable
+from slicebeam.pipelines.search import places_of, removing_new_folders, writer
 from slicebeam.pipelines.shift.answers import (
     NO_RESULT,
     Classes,
@@ -34,7 +37,6 @@ from slicebeam.transforms.storage import storage_path
 
 if TYPE_CHECKING:
     from slicebeam.metrics.shift.strata import Strata
-    from slicebeam.pipelines.changelist import ShiftChangeList
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.search import Places
     from slicebeam.pipelines.shift.answers import Answers
@@ -89,7 +91,12 @@ def _run_shift(
     document = places.document
     before = version_of(document)
     told = None if config.old_matrix is None else read_old(config.old_matrix)
-    work = begin(config, places, engine, terminal, resume=resume)
+    engine.check_storage([*places.files, places.work])
+    terminal.begin(config, places.files, engine.name)
+    work = WorkFolder(places.work)
+    done = begin_run(config, ShiftChangeList, places, work, engine, terminal, resume=resume)
+    if done is not None:
+        return PublishedShift(done, document)
     with work, resumable(work), ExitStack() as stack:
         sliced = read_sliced_pool(config, places, work, engine, terminal, api, limit, told)
         pool = sliced.pool
@@ -127,28 +134,12 @@ def _run_shift(
             old.warnings,
         )
         with files_to_publish(document, (), before, writer()) as files:
-            changelist = naming_files(changelist, files)
+            changelist = with_run(naming_files(changelist, files), work.run)
             work.check(at_once=True)
             for line in files.publish(changelist.to_json().encode("utf-8")):
                 terminal.note(line)
-        try:
-            work.remove()
-        except EngineError as error:
-            # What was found is published, which is what counts.
-            terminal.note(str(error))
+        remove_work(work, terminal)
     return PublishedShift(changelist, document)
-
-
-def begin(
-    config: ShiftConfig, places: Places, engine: Engine, terminal: Terminal, *, resume: bool
-) -> WorkFolder:
-    """Return the work folder of a run, which is this run's from now on."""
-    engine.check_storage([*places.files, places.work])
-    work = WorkFolder(places.work)
-    terminal.begin(config, places.files, engine.name)
-    work.begin(config, places.files, resume=resume)
-    engine.log_to(work.path / "workers.log", work.run_id, resumes=resume, note=terminal.note)
-    return work
 
 
 def _api(config: ShiftConfig) -> ApiFile | None:

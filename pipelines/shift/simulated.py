@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.shift.allocation import batch_size, smallest_budget
 from slicebeam.metrics.shift.churn import churned
 from slicebeam.metrics.shift.quality import calls_for_target, qualities
 from slicebeam.metrics.shift.simulation import Items
 from slicebeam.metrics.shift.strata import Strata
-from slicebeam.pipelines.search import places_of, removing_new_folders, resumable
+from slicebeam.pipelines.resuming import open_work, remove_work, resumable
+from slicebeam.pipelines.search import places_of, removing_new_folders
 from slicebeam.pipelines.shift.assessment import check_budget
 from slicebeam.pipelines.shift.config import parse_budget
-from slicebeam.pipelines.shift.run import begin, priced, read_sliced_pool
+from slicebeam.pipelines.shift.run import priced, read_sliced_pool
 from slicebeam.pipelines.stage import Stage
+from slicebeam.pipelines.work_folder import WorkFolder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -237,17 +238,17 @@ def _read(
             return _read(own, engine, terminal, resume=resume, methods=methods)
     with removing_new_folders(config):
         places = places_of(config)
-        work = begin(config, places, engine, terminal, resume=resume)
+        engine.check_storage([*places.files, places.work])
+        terminal.begin(config, places.files, engine.name)
+        work = WorkFolder(places.work)
+        open_work(config, places, work, engine, terminal, resume=resume)
         with work, resumable(work):
             pools = []
             for method in methods:
                 own = config.model_copy(update={"method": method, "api": None})
                 sliced = read_sliced_pool(own, places, work, engine, terminal, None, _MOST_ITEMS)
                 pools.append(sliced.pool)
-            try:
-                work.remove()
-            except EngineError as error:
-                terminal.note(str(error))
+            remove_work(work, terminal)
     return pools
 
 

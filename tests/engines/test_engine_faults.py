@@ -130,7 +130,7 @@ def test_ctrl_c_ends_the_job_on_the_cluster(
 def test_a_killed_run_leaves_no_process_and_goes_on_elsewhere(
     tmp_path: Path, adult_path: Path, engines: Engines, engine: str, no_folder_left: None
 ) -> None:
-    plan = tmp_path / "_work" / "iteration-1" / "plan"
+    plan = tmp_path / "_work" / "stages" / "iteration-1" / "plan"
     given = command(adult_path, tmp_path, *engines.arguments(engine))
     process, children = started(given, plan.exists)
     assert len(children) >= 2
@@ -148,7 +148,7 @@ def test_a_killed_run_leaves_no_process_and_goes_on_elsewhere(
 def test_a_killed_worker_is_a_line_and_the_run_can_be_resumed(
     tmp_path: Path, adult_path: Path, engines: Engines, no_folder_left: None
 ) -> None:
-    plan = tmp_path / "_work" / "iteration-1" / "plan"
+    plan = tmp_path / "_work" / "stages" / "iteration-1" / "plan"
     given = command(adult_path, tmp_path, *engines.arguments("prism--external"))
     process, children = started(given, plan.exists)
     worker = next(child for child in children if child.ppid() in {c.pid for c in children}
