@@ -114,6 +114,7 @@ def test_each_is_applied_in_order() -> None:
     assert designs.in_turn(np.square, range(3)) == [0, 1, 4]
 
 
+@pytest.mark.slow
 def test_means_of_random_slices() -> None:
     # 15,000 draws: four standard errors of a rate at .01 are nearly half of it on one side.
     names = ("bimodal log loss", "heavy")

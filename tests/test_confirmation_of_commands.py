@@ -21,6 +21,7 @@ import pytest
 import typer
 
 from slicebeam.pipelines.cli import app, run
+from slicebeam.pipelines.run_marker import RunMarker
 from tests.discovered import COLUMNS, discovery, planted_file
 
 if TYPE_CHECKING:
@@ -344,8 +345,7 @@ def test_a_run_that_is_resumed_takes_nothing_from_its_work_folder(
     base += ["--output", str(tmp_path / "out"), "--work-dir", str(work), "--quiet"]
     work.mkdir()
     config = {"model": traps.options["model"], "runner_config": traps.options["runner_config"]}
-    run_json = {"id": "x", "layout": 4, "config": config, "files": {}}
-    (work / "run.json").write_text(json.dumps(run_json))
+    RunMarker(config, run_id="x").write(work / "run.json")
     assert run([*base, "--resume"]) == 2
     assert "use the same options, or leave --resume out" in capfd.readouterr().err
     assert traps.sprung() == []

@@ -168,7 +168,13 @@ class Interruption(BaseException):
     """Nothing that the product knows of."""
 
 
-@pytest.mark.parametrize("saves", [True, False], ids=["saved each time", "not saved"])
+@pytest.mark.parametrize(
+    "saves",
+    [
+        pytest.param(True, id="saved each time"),
+        pytest.param(False, id="not saved", marks=pytest.mark.slow),
+    ],
+)
 def test_iterations_go_on_where_they_were_saved(
     data: str,
     undisturbed: Discovered,

@@ -130,7 +130,7 @@ def assert_same(found: Discovered, wanted: Mixture, iterations: int, K: int) -> 
 @pytest.mark.parametrize(
     ("outcome", "loss_weight"),
     [
-        pytest.param(CLASSES, 10.0, id="classes, 10"),
+        pytest.param(CLASSES, 10.0, id="classes, 10", marks=pytest.mark.slow),
         pytest.param(LOSSES, 1.0, id="losses, 1"),
         pytest.param(CLASSES, 0.0, id="classes, 0", marks=pytest.mark.slow),
         pytest.param(CLASSES, 1.0, id="classes, 1", marks=pytest.mark.slow),
@@ -197,6 +197,7 @@ def test_how_data_is_cut_changes_nothing(tmp_path: Path, small_groups: None, lay
     assert_same(found, mixture, iterations, 5)
 
 
+@pytest.mark.slow
 def test_how_data_is_cut_changes_no_byte_of_what_is_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -178,7 +178,7 @@ class Failing(beam.DoFn):
 @pytest.mark.parametrize(
     ("kind", "text", "raised"),
     [
-        (KeyboardInterrupt, "", KeyboardInterrupt),
+        (KeyboardInterrupt, "stopped", KeyboardInterrupt),
         (ValueError, "no such column: KeyboardInterrupt", EngineError),
     ],
 )

@@ -143,7 +143,13 @@ def expected_p(frame: Any, held: Any, tail: str = "both") -> float:
     return float(auc.z_p_value([area(frame[held])], *sizes, tail)[0])
 
 
-@pytest.mark.parametrize("kind", list(tables()))
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(one, marks=pytest.mark.slow if one in ("heavy", "far apart") else ())
+        for one in tables()
+    ],
+)
 def test_what_is_significant_is_exact_and_the_rest_within_its_bound(
     tmp_path: Path, kind: str
 ) -> None:
@@ -281,7 +287,7 @@ def test_two_models(tmp_path: Path) -> None:
     "extra",
     [
         pytest.param({}, id="plain", marks=pytest.mark.slow),
-        pytest.param({"weight": "w", "replicates": 20}, id="weights"),
+        pytest.param({"weight": "w", "replicates": 20}, id="weights", marks=pytest.mark.slow),
     ],
 )
 def test_bytes_do_not_depend_on_how_it_is_run(tmp_path: Path, extra: dict[str, Any]) -> None:

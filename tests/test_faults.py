@@ -97,6 +97,7 @@ def test_fault_of_a_cluster(place: Bench, clusters: dict[str, Fault], what: str)
     assert fault.tried(place, range(fault.times)).other(fault.may) == {}
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_told_from_what_is_right(place: Bench) -> None:
     """The verdict itself: else no fault could be found."""
     right = place.undisturbed()

@@ -409,6 +409,7 @@ def test_the_start_is_an_m_step_from_merged_clusters_of_k_means():
     assert np.abs(different.means - found.means).max() > 0.01
 
 
+@pytest.mark.slow
 def test_a_start_does_not_merge_clusters_of_which_k_means_alone_merges_some():
     lost = 0
     for seed in range(6):

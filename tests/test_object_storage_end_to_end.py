@@ -269,8 +269,6 @@ def test_a_work_folder_with_other_objects_is_refused(
     bucket.write("work/precious", b"not a run's")
     given = arguments(data, f"{bucket.uri}/out", work_dir=f"{bucket.uri}/work")
     assert "holds files that no run put there" in refused(given, capsys, folder=tmp_path)
-    given = arguments(data, f"{bucket.uri}/out")
-    assert "no run to resume" in refused([*given, "--resume"], capsys, folder=tmp_path)
     assert bucket.read("work/precious") == b"not a run's"
     same = arguments(data, f"{bucket.uri}/out", work_dir=f"{bucket.uri}/out/")
     assert "is the output" in refused(same, capsys, folder=tmp_path)

@@ -515,6 +515,7 @@ def test_the_same_document_however_it_is_read(frame: pd.DataFrame, tmp_path: Pat
     assert {name for name, text in documents.items() if text != documents["plain"]} == set()
 
 
+@pytest.mark.slow
 def test_the_same_document_after_being_killed(tmp_path: Path) -> None:
     pool = saved(made(3000), tmp_path)
     flags = ["--data", pool, *REPLAYED, "--difficulty", "confidence", "--budget", 500]

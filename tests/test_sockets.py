@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import signal
 import socket
@@ -177,6 +178,8 @@ def test_without_private_networks_programs_are_refused_and_clusters_warned_of(
     binary = program(tmp_path / "p", "exit 3")
     monkeypatch.setattr(Flink, "server_command", lambda *_: [str(binary)])
     log = tmp_path / "log"
+    # As the command does, which leaves the warnings of libraries out.
+    monkeypatch.setattr(logging.getLogger(), "level", logging.ERROR)
     prism, open_to_all = [f"binary={binary}"], "private_network=false"
     for name, options in {"prism": prism, "flink": []}.items():
         message, notes = sent(name, options, log)

@@ -267,7 +267,7 @@ def test_weights_that_are_none(refuse: Callable[[Any], str], frame: pd.DataFrame
     assert refuse(np.zeros(len(frame))) == "--weight 'w' is 0 for every example"
 
 
-@pytest.mark.parametrize("exponent", [-1000, 1000])
+@pytest.mark.parametrize("exponent", [pytest.param(-1000, marks=pytest.mark.slow), 1000])
 def test_weights_of_any_size(tmp_path: Path, frame: pd.DataFrame, exponent: int) -> None:
     """Weights that are all multiplied by a power of two change nothing, to the last bit."""
     options = {"metric": METRICS, "weight": "w", "features": ("sex",)}

@@ -422,5 +422,8 @@ def test_json_lines(folder: Path, refuse: Refuse) -> None:
         assert refuse(data="x.jsonl").startswith(message)
 
 
-def test_resume_without_a_run(refuse: Refuse) -> None:
-    assert "holds no run to resume; leave --resume out" in refuse("--resume")
+def test_resume_over_what_is_no_document(refuse: Refuse) -> None:
+    message = (
+        "DIR/out/changelist.json is no document of this command; leave --resume out to replace it"
+    )
+    assert message in refuse("--resume")

@@ -39,11 +39,13 @@ def logged_to(path: Path) -> Iterator[None]:
 
     A worker's traceback is logged before its exception arrives, which tells the same in a line.
     """
-    root, hook = logging.getLogger(), threading.excepthook
-    handlers = root.handlers[:]
+    root, own, hook = logging.getLogger(), logging.getLogger("slicebeam"), threading.excepthook
+    handlers, level = root.handlers[:], own.level
     handler = _LogFile(path, delay=True, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root.handlers[:] = [handler]
+    # Warnings of libraries are left out where the command says so; what this package says is not.
+    own.setLevel(logging.INFO)
     threading.excepthook = _log_exception
     try:
         yield
@@ -54,6 +56,8 @@ def logged_to(path: Path) -> Iterator[None]:
         _restore(root, handlers, handler)
         threading.excepthook = hook
         raise
+    finally:
+        own.setLevel(level)
     _restore(root, handlers, handler)
     threading.excepthook = hook
 
