@@ -111,7 +111,7 @@ def _unchanged(kind: type[Document], path: StoragePath, text: bytes, run: RunMar
     if content_hash(content) != told.content:
         raise InputError(f"--resume: {path} was changed since it was published; {_ANEW}")
     for named in (document.files or {}).values():
-        for name in (named.name, well_known(named.name)):
+        for name in (well_known(named.name), named.name):
             _check_file(path.parent / name, named.sha256)
     return document
 

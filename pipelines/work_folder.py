@@ -187,7 +187,8 @@ class WorkFolder:
                     return None
                 time.sleep(_BETWEEN_LOOKS)
             raise InputError(
-                f"--work-dir {self.path} holds files that no run put there; choose an empty folder"
+                f"--work-dir {self.path} holds files that no run put there, for it has no {_MARKER}; "
+                "choose an empty folder"
             )
         return None
 

@@ -352,8 +352,13 @@ def _told(found: Found) -> dict[str, Any]:
 def resumed(
     bench: Bench, command: Sequence[str], output: Path, undisturbed: Found, **surroundings: Any
 ) -> str:
-    """Return what came of resuming a run, wherever it was ended."""
+    """Return what came of resuming a run, wherever it was ended.
+
+    Where it had not begun, and what stands there is of another run, the line says to begin anew.
+    """
     ended = bench.commands.run([*command, "--resume"], **surroundings)
+    if ended.code == 2 and ended.said.endswith("; leave --resume out to replace it\n"):
+        ended = bench.commands.run(command, **surroundings)
     if ended.code != 0:
         return f"resuming: exit code {ended.code}; {ended.said!r}"
     return same(output, undisturbed)

@@ -87,7 +87,8 @@ class Fault:
         if self.share < 1.0:
             request = f"{method} {_without_signs(path)}"
             self._seen[request] += 1
-            drawn = hashlib.sha256(f"{self._seen[request]} {request}".encode()).digest()
+            # Of each kind of fault other requests.
+            drawn = hashlib.sha256(f"{self.kind} {self._seen[request]} {request}".encode()).digest()
             if int.from_bytes(drawn[:4], "big") >= self.share * 2**32:
                 return False
         self.struck += 1
