@@ -188,7 +188,7 @@ class WorkFolder:
                 time.sleep(_BETWEEN_LOOKS)
             raise InputError(
                 f"--work-dir {self.path} holds files that no run put there, for it has no {_MARKER}; "
-                "choose an empty folder"
+                "choose an empty folder, or empty this one"
             )
         return None
 

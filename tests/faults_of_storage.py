@@ -150,7 +150,9 @@ def damaged(is_resumed: bool, bench: Bench, number: int) -> Iterator[str]:
     yield found if found in (EQUAL, CLEAR) else f"{damage.__name__} {pattern}: {found}"
     if ended.code != 0:
         yield half_published(output)
-        # What it says: delete the file, or run again without --resume.
+        # What it says: delete the file, or run again without --resume; or empty the folder.
+        if "or empty this one" in ended.said:
+            shutil.rmtree(work)
         again = bench.commands.run(command, user=user())
         yield (
             f"again: exit code {again.code}; {again.said!r}"
