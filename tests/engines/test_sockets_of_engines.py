@@ -108,7 +108,7 @@ def test_a_run_ends_with_a_line_where_what_leads_into_the_network_is_killed(
     given += [f"--output={tmp_path}", "--label=income", "--prediction=prediction", "--quiet"]
     given += ["--memory-budget=16MB", *engines.arguments(engine)]
     run = subprocess.Popen(given, stderr=subprocess.PIPE, text=True)
-    while not (tmp_path / "_work" / "iteration-1" / "plan").exists():
+    while not (tmp_path / "_work" / "stages" / "iteration-1" / "plan").exists():
         assert run.poll() is None
         time.sleep(0.02)
     children = psutil.Process(run.pid).children(recursive=True)
