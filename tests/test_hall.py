@@ -119,8 +119,9 @@ def test_larger_means_have_smaller_upper_p(skewness):
     sample = Moments(np.float64(50), mean, np.float64(1), np.float64(0))
     rest = Moments(np.float64(9e3), np.float64(0), np.float64(1), np.float64(skewness))
     upper, lower = welch(sample, rest, "upper")[0], welch(sample, rest, "lower")[0]
-    assert (np.diff(upper) <= 0).all()
-    assert (np.diff(lower) >= 0).all()
+    # But for the last digits of older releases of scipy.
+    assert (np.diff(upper) <= 1e-14 * upper[1:]).all()
+    assert (np.diff(lower) >= -1e-14 * lower[1:]).all()
     np.testing.assert_allclose(upper + lower, 1.0, rtol=1e-12)
     np.testing.assert_array_equal(welch(sample, rest, "both")[0], 2 * np.minimum(upper, lower))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import operator
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -190,7 +191,8 @@ class Constant:
             if isinstance(element, dt.date):
                 return dt.date.fromisoformat(value)
             if isinstance(element, dt.time):
-                return dt.time.fromisoformat(value)
+                # Nanoseconds are cut off, which Python 3.10 does not do by itself.
+                return dt.time.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", value))
         raise TypeError(f"the value {value!r} does not have the type of {element!r}")
 
     def _timestamp(self, element: pd.Timestamp) -> pd.Timestamp:
