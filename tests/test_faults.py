@@ -94,7 +94,8 @@ def clusters(place: Bench) -> Iterator[dict[str, Fault]]:
 @pytest.mark.parametrize("what", faults_of_engines.KILLS)
 def test_fault_of_a_cluster(place: Bench, clusters: dict[str, Fault], what: str) -> None:
     fault = clusters[f"{what}, then resumed"]
-    assert fault.tried(place, range(fault.times)).other(fault.may) == {}
+    # Each takes a minute; the benchmark tries more moments.
+    assert fault.tried(place, range(2)).other(fault.may) == {}
 
 
 @pytest.mark.slow
