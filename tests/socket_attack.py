@@ -109,14 +109,18 @@ def enters(network: str) -> bool:
 def main() -> None:
     """Become another user, and try."""
     task = json.load(sys.stdin)
-    os.setgroups([])
-    os.setgid(task["user"])
-    os.setuid(task["user"])
+    # What these load, they load now: the other user may be unable to read the packages.
     server = grpc.server(ThreadPoolExecutor(4))
     control = Control()
     beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(control, server)
     at = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
+    connects(at)
+    with grpc.insecure_channel(at) as channel:
+        takes_jobs(channel)
+    os.setgroups([])
+    os.setgid(task["user"])
+    os.setuid(task["user"])
     told: dict[str, Any] = {}
     for address in task["addresses"]:
         told[address] = {"connects": connects(address)}
