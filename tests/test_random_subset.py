@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from slicebeam.metrics.significance import hypergeometric, random_subset
+from slicebeam.metrics.significance import hypergeometric
 from slicebeam.metrics.significance.random_subset import (
     BINS,
     bin_edges,
@@ -13,6 +14,7 @@ from slicebeam.metrics.significance.random_subset import (
     population,
     sum_p_value,
 )
+from slicebeam.metrics.significance.subset_law import SubsetLaw
 from tests.deviations import compressed
 from tests.random_subsets import all_sums, mid_p, saddle_point
 
@@ -141,7 +143,7 @@ def test_a_tail_is_the_same_whatever_else_is_tested():
 def test_a_step_along_the_tail_costs_little(monkeypatch):
     """One evaluation for the tilted law and about one to find it, whatever other sizes still need."""
     values = log_losses(np.random.default_rng(8), 20_000)
-    law = random_subset._Law(compressed(values - values.mean()), has_outliers=False)
+    law = SubsetLaw(compressed(values - values.mean()), is_part=False)
     evaluated, exp = [], np.exp
     monkeypatch.setattr(np, "exp", lambda x: evaluated.append(np.size(x)) or exp(x))
     law._solve(np.arange(law.nodes.size))
@@ -223,3 +225,33 @@ def test_rare_values_far_off_make_no_other_sum_extreme(kind: str, side: str) -> 
             most = 2.5 * level * draws + 4.0 * np.sqrt(level * draws)
             assert np.count_nonzero(p <= level) <= most
         assert np.count_nonzero(p <= 1e-6) == 0
+
+
+def sums_of_three_values(n: int, N: int, ones: int, far: float, count: int):
+    """All sums of n of N values, which are 0, 1 and a far one, with their probabilities."""
+    sums: dict[float, float] = {}
+    held = np.arange(min(n, count) + 1)
+    for k, chance in zip(held, stats.hypergeom.pmf(held, N, count, n), strict=True):
+        if chance > 1e-15:
+            x = np.arange(min(n - k, ones) + 1)
+            own = stats.hypergeom.pmf(x, N - count, ones, n - k)
+            for one, part in zip(x[own > 1e-15], own[own > 1e-15], strict=True):
+                sums[k * far + one] = sums.get(k * far + one, 0.0) + chance * part
+    ordered = np.array(sorted(sums))
+    return ordered, np.array([sums[one] for one in ordered])
+
+
+@pytest.mark.parametrize(("count", "far"), [(200, 50.0), (200, -50.0), (1000, 20.0), (40, 50.0)])
+def test_a_far_value_that_occurs_several_times(count: int, far: float) -> None:
+    """Both tails are the exact mid-p, on either side of the size beyond which no lump shows."""
+    N, ones = 20_000, 6_000
+    values = np.repeat([0.0, 1.0, far], [N - ones - count, ones, count])
+    of = compressed(values - values.mean())
+    for n in (20, 50, 3000):
+        sums, chance = sums_of_three_values(n, N, ones, far, count)
+        above = chance[::-1].cumsum()[::-1] - chance / 2
+        below = chance.cumsum() - chance / 2
+        for tail, exact in (("upper", above), ("lower", below)):
+            found = sum_p_value(np.full(sums.size, n), sums - n * values.mean(), of, tail)
+            deep = exact > 1e-9
+            np.testing.assert_allclose(found[deep], exact[deep], rtol=0.08)

@@ -22,11 +22,19 @@ SIZES = (20, 25, 30, 50, 60, 150)
 LEVELS = (0.05, 0.01, 1e-3, 1e-4)
 # At most so many times the nominal rate, at .01 and at 1e-4.
 BARS = {0.01: 1.15, 1e-4: 1.5}
-LOSSES = ("bimodal log loss", "bimodal Brier", "lognormal", "heavy", "six values", "two values")
+LOSSES = (
+    "bimodal log loss",
+    "bimodal Brier",
+    "lognormal",
+    "heavy",
+    "six values",
+    "two values",
+    "far value",
+)
 # A rate of which fewer are expected is left to chance.
 LEAST_EXPECTED = 30
 # The mid-p of few values lies about the nominal rate, and is held to it over all sizes.
-DISCRETE = ("six values", "two values")
+DISCRETE = ("six values", "two values", "far value")
 
 
 def losses(name: str) -> np.ndarray:
@@ -40,6 +48,8 @@ def losses(name: str) -> np.ndarray:
         return rng.choice(
             [0.0, 0.04, 0.16, 0.36, 0.64, 1.0], N, p=[0.5, 0.2, 0.15, 0.1, 0.03, 0.02]
         )
+    if name == "far value":
+        return rng.choice([0.0, 1.0, 50.0], N, p=[0.69, 0.3, 0.01])
     if name == "two values":
         return np.where(rng.random(N) < 0.1, 0.81, 0.01)
     score = np.clip(rng.beta(0.5, 0.5, N), 1e-6, 1 - 1e-6)
