@@ -60,15 +60,16 @@ def cover(
         engine.workers,
         work.folder("overlaps"),
     )
-    run_stage(
+    noted = run_stage(
         work,
         engine,
         "overlaps",
         lambda pipeline: pipeline | "Count overlaps" >> transform,
         transform.is_written,
         seconds=prepared.rows * _SECONDS_PER_ROW,
+        facts=lambda _: {"parts": transform.parts()},
     )
-    members, sums = transform.read()
+    members, sums = transform.read(noted["parts"])
     # The sums of all examples, without their score buckets too.
     kept = space.cell_columns + len(space.terms)
     totals = np.concatenate([prepared.totals[:kept], prepared.totals[space.raw_columns :]])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.lattice import Keys, Lattice
     from slicebeam.pipelines.preparation import Prepared
-    from slicebeam.pipelines.runner import Engine
+    from slicebeam.pipelines.runner import Cost, Engine
     from slicebeam.pipelines.work_folder import WorkFolder
 
 
@@ -171,6 +171,10 @@ def _hash(transform: HashSlices, pipeline: Any) -> Any:
     return pipeline | "Hash slices" >> transform
 
 
+def _parts(transform: HashSlices, _: Cost) -> dict[str, int]:
+    return {"parts": transform.parts()}
+
+
 def _hashes(
     keys: Keys,
     singleton_sizes: NDArray[np.int64],
@@ -195,8 +199,16 @@ def _hashes(
         folder = work.folder(stage)
         wired = HashSlices(blocks, lattice, some_shards, engine.workers, folder, singleton_sizes)
         seconds = sum(block.seconds for block in blocks) * len(some_shards) / len(shards)
-        run_stage(work, engine, stage, partial(_hash, wired), wired.is_written, seconds=seconds)
-        known, sums = read_sums(folder)
+        noted = run_stage(
+            work,
+            engine,
+            stage,
+            partial(_hash, wired),
+            wired.is_written,
+            seconds=seconds,
+            facts=partial(_parts, wired),
+        )
+        known, sums = read_sums(folder, noted["parts"])
         sums = sums[np.searchsorted(known, keys[asked])]
         found[asked] = sums
         _, inverse, members = np.unique(sums, return_inverse=True, return_counts=True)

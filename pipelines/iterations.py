@@ -29,6 +29,7 @@ from slicebeam.pipelines.retested import LEAST_GROUPS, Retested
 from slicebeam.pipelines.run_stage import run_stage
 from slicebeam.pipelines.runner import Cost, Engine
 from slicebeam.pipelines.strategies import Iterative, Knowledge, Priority
+from slicebeam.transforms.arrow_files import part_path
 from slicebeam.transforms.combine_slice_metrics import CombineSliceMetrics, work_items
 from slicebeam.transforms.hash_slices import CountGroups, read_sums
 from slicebeam.transforms.plans import plan_digest, write_plan
@@ -38,7 +39,6 @@ from slicebeam.transforms.test_significance import (
     TestSignificance,
     finished_blocks,
     part_column,
-    part_path,
     read_facts,
     read_part,
 )
@@ -411,14 +411,15 @@ class Iterations:
             keys = np.union1d(asked, self.prepared.lattice.singleton_keys())
         folder = self.work.folder(f"{stage}-groups")
         transform = CountGroups(keys, self.prepared.lattice, self.prepared.shards, folder)
-        run_stage(
+        noted = run_stage(
             self.work,
             self.engine,
             f"{stage}-groups",
             lambda pipeline: pipeline | "Count groups" >> transform,
             transform.is_written,
+            facts=lambda _: {"parts": transform.parts()},
         )
-        known, groups = read_sums(folder)
+        known, groups = read_sums(folder, noted["parts"])
         if self.most_groups is None:
             self.most_groups = int(groups.max(initial=0))
         groups = groups[np.searchsorted(known, asked)]

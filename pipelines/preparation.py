@@ -626,12 +626,13 @@ def pass_over(
         [*map(str, shards[group :: 2 * engine.workers])] for group in range(2 * engine.workers)
     ]
     transform = PassOverFiles(OverShards(function), dealt, work.folder(stage))
-    run_stage(
+    noted = run_stage(
         work,
         engine,
         stage,
         lambda pipeline: pipeline | stage >> transform,
         transform.is_written,
         seconds=seconds,
+        facts=lambda _: {"parts": transform.parts()},
     )
-    return transform.read()
+    return transform.read(noted["parts"])

@@ -44,6 +44,11 @@ class _Checked(io.RawIOBase):
         return int(self.stream.write(data))  # type: ignore[attr-defined]
 
 
+def part_path(folder: StoragePath, number: int) -> StoragePath:
+    """Return the file of a part of what a stage writes."""
+    return folder / f"{number:06d}.arrow"
+
+
 def write_arrow(path: StoragePath, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     """Write record batches as one file, which appears whole or not at all."""
     with written_whole(path) as stream:

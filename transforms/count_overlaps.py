@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.overlaps import Overlaps
-from slicebeam.transforms.arrow_files import open_arrow, write_arrow
+from slicebeam.transforms.arrow_files import open_arrow, part_path, write_arrow
 from slicebeam.transforms.shards import Shard
-from slicebeam.transforms.storage import holds, matching, storage_path
+from slicebeam.transforms.storage import holds, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,7 @@ class _Pass(beam.DoFn):
             for rows in Shard(storage_path(path)).blocks(self.scaling):
                 overlaps.add(rows)
         patterns, sums = overlaps.merge()
-        _write(self.folder / f"{number:06d}.arrow", patterns, sums)
+        _write(part_path(self.folder, number), patterns, sums)
         yield number
 
 
@@ -106,18 +106,29 @@ class CountOverlaps(beam.PTransform):
 
     def is_written(self) -> bool:
         """Return whether all parts, and nothing else, are there."""
-        return holds(self.folder, (f"{number:06d}.arrow" for number in range(len(self._groups()))))
+        numbers = range(self.parts())
+        return holds(self.folder, (part_path(self.folder, number).name for number in numbers))
+
+    def parts(self) -> int:
+        """Return how many parts are written."""
+        return len(self._groups())
 
     def _groups(self) -> list[tuple[str, ...]]:
         # Patterns are merged where they are found, so an item is as large as there are workers for.
         groups = max(self.workers, -(-len(self.shards) // _SHARDS_AT_A_TIME))
         return [self.shards[group::groups] for group in range(groups)]
 
-    def read(self) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Return which slices hold the examples of each pattern [patterns, slices], and their sums."""
+    def read(self, parts: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Return which slices hold the examples of each pattern [patterns, slices], and their sums.
+
+        Raises
+        ------
+        EngineError
+            A part is missing or damaged.
+        """
         overlaps = Overlaps(self.keys, self.lattice, self.space)
         patterns, sums = [], []
-        for path in matching(self.folder, "*.arrow"):
+        for path in (part_path(self.folder, number) for number in range(parts)):
             some_patterns, some_sums = _read(path)
             patterns.append(some_patterns)
             sums.append(some_sums)

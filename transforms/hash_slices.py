@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from slicebeam.metrics.distinct_groups import DistinctGroups
 from slicebeam.metrics.row_hashes import RowHashSums
-from slicebeam.transforms.arrow_files import open_arrow, write_arrow
+from slicebeam.transforms.arrow_files import open_arrow, part_path, write_arrow
 from slicebeam.transforms.combine_slice_metrics import work_items
 from slicebeam.transforms.shards import Shard
-from slicebeam.transforms.storage import holds, matching, storage_path
+from slicebeam.transforms.storage import holds, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,7 +59,7 @@ class _Pass(beam.DoFn):
             for rows in Shard(storage_path(path)).blocks():
                 summed.add(rows)
         batch = pa.record_batch([pa.array(keys), pa.array(summed.sums)], names=["key", "sum"])
-        write_arrow(self.folder / f"{item.number:06d}.arrow", batch.schema, [batch])
+        write_arrow(part_path(self.folder, item.number), batch.schema, [batch])
         yield item.number
 
 
@@ -84,7 +84,8 @@ def _passes(pipeline: Any, items: list[_Item], doing: _Pass) -> Any:
 
 
 def _is_written(folder: StoragePath, items: list[_Item]) -> bool:
-    return holds(folder, [_KEYS, *(f"{item.number:06d}.arrow" for item in items)])
+    parts = (part_path(folder, item.number).name for item in items)
+    return holds(folder, [_KEYS, *parts])
 
 
 def _write_keys(folder: StoragePath, keys: Keys) -> None:
@@ -131,6 +132,10 @@ class HashSlices(beam.PTransform):
         """Return whether all parts, and nothing else, are there."""
         return _is_written(self.folder, self._items())
 
+    def parts(self) -> int:
+        """Return how many parts are written."""
+        return len(self._items())
+
     def _items(self) -> list[_Item]:
         ends = np.cumsum([block.keys.size for block in self.blocks]).tolist()
         # Sums of hashes are small: each block is dealt out over the workers by shards.
@@ -174,6 +179,10 @@ class CountGroups(beam.PTransform):
         """Return whether all parts, and nothing else, are there."""
         return _is_written(self.folder, self._items())
 
+    def parts(self) -> int:
+        """Return how many parts are written."""
+        return len(self._items())
+
     def _items(self) -> list[_Item]:
         number, sets = self.lattice.feature_sets(self.keys)
         tuples = np.arange(0, len(sets) + _TUPLES_AT_A_TIME, _TUPLES_AT_A_TIME)
@@ -182,10 +191,16 @@ class CountGroups(beam.PTransform):
         return [_Item(i, bounds[i], bounds[i + 1], self.shards) for i in range(len(bounds) - 1)]
 
 
-def read_sums(folder: StoragePath) -> tuple[Keys, NDArray[np.uint64]]:
-    """Return the slices (sorted) and their sums over all parts, modulo 2^64."""
+def read_sums(folder: StoragePath, parts: int) -> tuple[Keys, NDArray[np.uint64]]:
+    """Return the slices (sorted) and their sums over all parts, modulo 2^64.
+
+    Raises
+    ------
+    EngineError
+        A part is missing or damaged.
+    """
     keys, sums = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
-    for path in matching(folder, "*.arrow"):
+    for path in (part_path(folder, number) for number in range(parts)):
         keys.append(_column(path, "key"))
         sums.append(_column(path, "sum"))
     known, position = np.unique(np.concatenate(keys), return_inverse=True)

@@ -9,9 +9,9 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.transforms.arrow_files import open_arrow, write_arrow
+from slicebeam.transforms.arrow_files import open_arrow, part_path, write_arrow
 from slicebeam.transforms.shards import Shard
-from slicebeam.transforms.storage import holds, matching, storage_path
+from slicebeam.transforms.storage import holds, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,7 +60,7 @@ class _Pass(beam.DoFn):
 
     def process(self, item: tuple[int, Any]) -> Iterator[int]:
         number, group = item
-        write_found(self.folder / f"{number:06d}.arrow", self.function(group))
+        write_found(part_path(self.folder, number), self.function(group))
         yield number
 
 
@@ -81,25 +81,35 @@ class PassOverFiles(beam.PTransform):
 
     def expand(self, pipeline: Any) -> Any:
         """Wire the transform."""
-        items = [(number, self.groups[number]) for number in self._numbers()]
+        items = list(enumerate(self._filled()))
         passing = _Pass(_OfPaths(self.function), self.folder)
         return pipeline | "Files" >> beam.Create(items) | "Pass" >> beam.ParDo(passing)
 
-    def _numbers(self) -> list[int]:
-        return [number for number, paths in enumerate(self.groups) if paths]
+    def _filled(self) -> list[Sequence[str]]:
+        return [paths for paths in self.groups if paths]
 
     def is_written(self) -> bool:
         """Return whether what was found in each group, and nothing else, is there."""
-        return _is_written(self.folder, self._numbers())
+        return _is_written(self.folder, self.parts())
+
+    def parts(self) -> int:
+        """Return how many groups have files."""
+        return len(self._filled())
 
     @staticmethod
     def here(function: FunctionOfFiles, groups: Sequence[Sequence[str]]) -> list[Found]:
         """Return what is found group by group, in this process."""
         return [_OfPaths(function)(paths) for paths in groups]
 
-    def read(self) -> list[Found]:
-        """Return what was found, group by group."""
-        return _read_all(self.folder)
+    def read(self, parts: int) -> list[Found]:
+        """Return what was found, group by group.
+
+        Raises
+        ------
+        EngineError
+            What was found in a group is missing or damaged.
+        """
+        return _read_all(self.folder, parts)
 
 
 @dataclass
@@ -125,16 +135,26 @@ class PassOverRows(beam.PTransform):
 
     def is_written(self) -> bool:
         """Return whether what was found in each group, and nothing else, is there."""
-        return _is_written(self.folder, range(len(self.groups)))
+        return _is_written(self.folder, self.parts())
+
+    def parts(self) -> int:
+        """Return how many groups there are."""
+        return len(self.groups)
 
     @staticmethod
     def here(function: FunctionOfRows, groups: Sequence[RowGroup]) -> list[Found]:
         """Return what is found group by group, in this process."""
         return [function(group) for group in groups]
 
-    def read(self) -> list[Found]:
-        """Return what was found, group by group."""
-        return _read_all(self.folder)
+    def read(self, parts: int) -> list[Found]:
+        """Return what was found, group by group.
+
+        Raises
+        ------
+        EngineError
+            What was found in a group is missing or damaged.
+        """
+        return _read_all(self.folder, parts)
 
 
 @dataclass(frozen=True)
@@ -147,12 +167,12 @@ class _OfPaths:
         return self.function([storage_path(path) for path in paths])
 
 
-def _is_written(folder: StoragePath, numbers: Iterable[int]) -> bool:
-    return holds(folder, (f"{number:06d}.arrow" for number in numbers))
+def _is_written(folder: StoragePath, parts: int) -> bool:
+    return holds(folder, (part_path(folder, number).name for number in range(parts)))
 
 
-def _read_all(folder: StoragePath) -> list[Found]:
-    return [read_found(path) for path in matching(folder, "*.arrow")]
+def _read_all(folder: StoragePath, parts: int) -> list[Found]:
+    return [read_found(part_path(folder, number)) for number in range(parts)]
 
 
 @dataclass(frozen=True)

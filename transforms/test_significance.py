@@ -15,7 +15,7 @@ from slicebeam.metrics.count_reader import SumReader
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.slice_test import PAPER
-from slicebeam.transforms.arrow_files import open_arrow, write_arrow
+from slicebeam.transforms.arrow_files import open_arrow, part_path, write_arrow
 from slicebeam.transforms.plans import read_block
 
 if TYPE_CHECKING:
@@ -63,11 +63,6 @@ class BlockTest:
     needs_least_p: bool = False
     is_first: bool = False
     of_all: NDArray[np.int64] | None = None
-
-
-def part_path(folder: StoragePath, block: int) -> StoragePath:
-    """Return the file of a block's results."""
-    return folder / f"{block:06d}.arrow"
 
 
 def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.RecordBatch:

@@ -138,15 +138,16 @@ def _passed(
     if engine.workers == 1 or seconds < _LEAST_JOB_SECONDS:
         return [describing([storage_path(path) for path in group]) for group in groups]
     transform = PassOverFiles(describing, groups, work.folder("describing"))
-    run_stage(
+    noted = run_stage(
         work,
         engine,
         "describing",
         lambda pipeline: pipeline | "Describe" >> transform,
         transform.is_written,
         seconds=seconds,
+        facts=lambda _: {"parts": transform.parts()},
     )
-    return transform.read()
+    return transform.read(noted["parts"])
 
 
 def _phrases(

@@ -245,15 +245,16 @@ def _over(
     if engine.workers == 1 or seconds < _LEAST_JOB_SECONDS:
         return kind.here(function, groups)
     transform = kind(function, groups, work.folder(stage))
-    run_stage(
+    noted = run_stage(
         work,
         engine,
         stage,
         lambda pipeline: pipeline | stage >> transform,
         lambda: transform.is_written() and has_written(),
         seconds=seconds,
+        facts=lambda _: {"parts": transform.parts()},
     )
-    return transform.read()
+    return transform.read(noted["parts"])
 
 
 def _axes(config: DiscoverConfig, files: EmbeddedFiles, over: Callable[..., list[Found]]) -> Pca:
