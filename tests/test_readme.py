@@ -171,7 +171,7 @@ def test_every_page_begins_with_what_it_gives() -> None:
     for page in (one for one in PAGES if one.startswith("docs/")):
         title, _, rest = _text(page).partition("\n")
         assert title.startswith("# "), page
-        assert re.match(r"\n[A-Z`][^|#]{40,}", rest), f"{page} does not begin with a sentence"
+        assert re.match(r"\n[A-Za-z`][^|#]{40,}", rest), f"{page} does not begin with a sentence"
 
 
 def test_what_pages_name_is_there() -> None:
