@@ -1,11 +1,13 @@
 """Makes the pictures of the page on statistics, from slicebeam's own tests.
 
-Run it with ``python docs/pictures/tests_and_corrections.py``; it needs the extra ``docs``. The pictures are the
-same in every run with the same matplotlib.
+Run it with ``python docs/pictures/tests_and_corrections.py [FOLDER]``; it needs the extra ``docs``.
+The pictures are the same in every run with the same matplotlib.
 """
 
 from __future__ import annotations
 
+import sys
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-FOLDER = Path(__file__).parent
 STYLE = {
     "svg.hashsalt": "slicebeam",
     "svg.fonttype": "none",
@@ -317,8 +318,6 @@ PICTURES = {
 
 def draw(name: str) -> str:
     """Return a picture as SVG."""
-    from io import StringIO
-
     buffer = StringIO()
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots(figsize=SIZE)
@@ -331,5 +330,6 @@ def draw(name: str) -> str:
 
 
 if __name__ == "__main__":
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
     for name in PICTURES:
-        (FOLDER / f"{name}.svg").write_text(draw(name), "utf-8")
+        (folder / f"{name}.svg").write_text(draw(name), "utf-8")
