@@ -263,6 +263,7 @@ def _words(lines: list[str]) -> list[str]:
     return [" ".join(line.split()) for line in lines if line.strip()]
 
 
+@pytest.mark.slow
 def test_the_tutorial_shows_what_the_demo_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -275,6 +276,7 @@ def test_the_tutorial_shows_what_the_demo_prints(
     assert not [line for line in lines if "──" not in line and line not in printed]
 
 
+@pytest.mark.slow
 def test_the_tutorial_shows_what_explain_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -286,7 +288,7 @@ def test_the_tutorial_shows_what_explain_prints(
     arguments = shlex.split(command)[1:]
     arguments[arguments.index("--output") + 1] = str(tmp_path)
     monkeypatch.chdir(ROOT)
-    assert run([*arguments]) == 0
+    assert run(arguments) == 0
     printed = set(_words(capsys.readouterr().out.splitlines()))
     (block,) = (one for one in _blocks("text") if one.page == TUTORIAL and "lower tail" in one.text)
     assert [line for line in _words(block.text.splitlines()) if line not in printed] == []
