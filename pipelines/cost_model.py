@@ -1,7 +1,7 @@
 """What a search will cost, from the shape of its data alone.
 
 The constants are CPU seconds and bytes that were measured on one core of an Intel Xeon (the machine
-of docs/benchmarks.md, Python 3.11, numpy 2) in November 2026. ``tests/benchmarks/cost_model.py`` prints
+of docs/explanation/benchmarks.md, Python 3.11, numpy 2) in November 2026. ``tests/benchmarks/cost_model.py`` prints
 estimate against measurement: for batch searches of census data, 16 thousand to a million examples, the
 CPU was between 0.7 and 1.4 times what was estimated from the files' footers, the slices tested between 0.8
 and 1.3 times, and the bytes written between 0.8 and 1.4 times; the bounds for ``priority`` were 2 to 3 times

@@ -55,7 +55,7 @@ def test_p_value_is_the_mid_p_of_large_tables(tail, least, most, bar):
 
 @pytest.mark.parametrize(("least_p", "bar"), [(1e-30, 1e-4), (1e-290, 1e-3)])
 def test_p_value_of_rare_marks_and_deep_tails(least_p, bar):
-    """What the README and ``--explain`` promise: shares from 1e-4, at variances next to 1,000."""
+    """What the page on statistics and ``--explain`` promise: shares from 1e-4, at variances next to 1,000."""
     rng = np.random.default_rng(3)
     size = 200_000
     N = np.exp(rng.uniform(np.log(4500), np.log(1e7), size)).astype(int)

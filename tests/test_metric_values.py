@@ -523,7 +523,7 @@ def test_a_class_that_one_model_never_predicts_here() -> None:
 
 
 def test_undefined_here_is_0_or_a_warning_in_scikit_learn() -> None:
-    """The exceptions that the README names, for a slice whose examples are all of one class."""
+    """The exceptions that the page on metrics names, for a slice whose examples are all of one class."""
     label, predicted = np.zeros(40, np.int64), np.repeat([0, 1], 20)
     both = (predicted, predicted)
     examples = replace(Examples.random(1, 40), label=label, predicted=both)

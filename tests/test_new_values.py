@@ -145,8 +145,8 @@ def test_the_documentation_shows_what_is_printed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    page = (SCRIPT.parents[2] / "docs" / "scheduled.md").read_text("utf-8")
-    _, _, section = page.partition("## What the earlier run had not\n")
+    page = (SCRIPT.parents[2] / "docs" / "how-to" / "scheduled.md").read_text("utf-8")
+    _, _, section = page.partition("## What the earlier run did not have\n")
     commands, shown = section.split("```bash\n")[1].split("```text\n")
     lines = commands.replace("\\\n", " ").splitlines()
     (tmp_path / "nights").symlink_to(nights)

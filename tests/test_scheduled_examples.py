@@ -230,7 +230,7 @@ def test_the_night_on_which_the_model_fell_everywhere(
     since = "--since=falls/first/changelist.json"
     assert run(["search", nights[1], "--output=falls/second", since, *flags]) == 1
     shown = {line.strip() for line in capsys.readouterr().out.splitlines()}
-    page = (FOLDER.parents[1] / "docs" / "scheduled.md").read_text("utf-8")
+    page = (FOLDER.parents[1] / "docs" / "how-to" / "scheduled.md").read_text("utf-8")
     picture = re.search(r"the terminal shows:\n\n```text\n(.*?)```", page, re.DOTALL)
     assert picture is not None
     lines = picture[1].strip().splitlines()

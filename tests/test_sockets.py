@@ -190,7 +190,7 @@ def test_without_private_networks_programs_are_refused_and_clusters_warned_of(
         assert message.startswith("p ended with code 3")
         assert len(notes) == 1
         assert notes[0].startswith("warning: whoever reaches this machine can run code as you by ")
-        assert "private_network is false; see docs/engines.md" in notes[0]
+        assert "private_network is false; see docs/how-to/engines.md" in notes[0]
         assert notes[0] in log.read_text()
     cluster = ["master=10.0.0.5:8081", *PROCESS]
     _, notes = sent("flink", cluster, log)

@@ -336,7 +336,7 @@ class PortableEngine(Backend):
         """Tell the user, once a run, who can connect."""
         if not self._has_warned:
             self._has_warned = True
-            text = f"warning: {text}; see docs/engines.md, 'Who can connect'"
+            text = f"warning: {text}; see docs/how-to/engines.md, 'Who can connect'"
             logging.getLogger("slicebeam").warning(text)
             self.note(text)
 

@@ -3,7 +3,7 @@
     python tests/benchmarks/engines.py [--only flink-cluster-external,prism] [--ways batch] [--write]
 
 Starts the clusters itself, from packages that it loads once (see runner_configs/local_cluster.py).
-Prints tables, and with --write puts them into docs/engines.md. CPU seconds are of all processes that
+Prints tables, and with --write puts them into docs/how-to/engines.md. CPU seconds are of all processes that
 a run starts, and beside them of the cluster's; both are sampled, so that what a process did in its
 last tenth of a second is missing.
 """
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 ADULT = ROOT / "pipelines" / "demo_data" / "adult_scored.parquet"
-PAGE = ROOT / "docs" / "engines.md"
+PAGE = ROOT / "docs" / "how-to" / "engines.md"
 FEATURES = "age,workclass,education,marital-status,occupation,hours-per-week,native-country"
 COMMON = ("--label=income", "--prediction=prediction", f"--features={FEATURES}", "--quiet")
 WAYS = {
@@ -279,7 +279,7 @@ def main() -> None:
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--shuffled", default="flink-cluster-external", help="engine, or nothing")
     parser.add_argument("--json", type=Path, help="file to add each run to")
-    parser.add_argument("--write", action="store_true", help="into docs/engines.md")
+    parser.add_argument("--write", action="store_true", help="into docs/how-to/engines.md")
     asked = parser.parse_args()
     # Whoever ends this ends the clusters with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

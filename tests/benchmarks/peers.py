@@ -158,7 +158,7 @@ def records(rows_of: list[int], folder: Path, seconds: float = 900) -> list[dict
     for number, rows in enumerate(rows_of):
         floor = whole_runs.apart(whole_runs.floor_seconds, rows)
         found.append({"system": "floor", "rows": rows, "cpu_search": floor})
-        found[-1]["gives"] = "two numpy bincounts a feature tuple, no slice told"
+        found[-1]["gives"] = "two numpy bincounts a feature tuple, no slice reported"
         least = peer_search.least(rows)
         found += [measure_slicebeam(rows, folder, size) for size in (least, None)]
         data = whole_runs.apart(whole_runs.make_data, DATA[rows], folder)

@@ -1,4 +1,4 @@
-"""Makes ``docs/benchmarks.md``: slicebeam, the floor and its peers side by side, and two plots.
+"""Makes ``docs/explanation/benchmarks.md``: slicebeam, the floor and its peers side by side, and two plots.
 
     pip install -e '.[benchmark]' && python tests/benchmarks/report.py [--folder DIR]
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from matplotlib.axes import Axes
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "explanation"
 ROWS = [16_281, 1_000_000]
 OURS, OTHERS = "#0b6e4f", "#9aa5b1"
 ORDERS = {"p-value": OURS, "breadth first": "#c8553d", "random": "#6c757d"}
@@ -101,12 +101,15 @@ def page(
     """Return the page as Markdown."""
     return f"""# Benchmarks
 
+This page shows what a search costs, how that compares with other systems, and how AutoSlicer's published experiments
+come out here.
+
 Made by `pip install -e '.[benchmark]' && python tests/benchmarks/report.py`, on this machine:
 
 > {machine}
 
-CPU seconds are those of whole processes: imports, reading Parquet, feature domains, encoding, search
-with the default tests, published files. They vary by some 5 % from run to run.
+CPU seconds are those of whole processes: imports, reading Parquet, feature domains, encoding, search with the default
+tests, published files. They vary by some 5 % from run to run.
 
 ## Whole runs and their bars
 
@@ -119,11 +122,11 @@ measures these alone.
 
 ## Beside other systems
 
-Conjunctions of up to three of Adult's predicates that hold of at least 1 % of the examples. Every
-system searches the same predicates: slicebeam learns them within its measured process, the others get
-codes that are ready. Only slicebeam tests what it finds; DivExplorer gives a t without correction, the
-others ten slices by a score. *Search alone* is the peer's search call, and counting and testing here.
-The floor is two numpy `bincount` for each of the 469 feature tuples.
+The task: conjunctions of up to three of Adult's predicates that hold for at least 1 % of the examples. Every system
+searches the same predicates: slicebeam learns them within its measured process, the others get encoded data. Only
+slicebeam tests what it finds; DivExplorer gives a t without correction, the others ten slices by a score. *Search
+alone* is the peer's search call, and counting and testing here. The floor is two numpy `bincount` for each of the 469
+feature tuples.
 
 ![CPU seconds of slicebeam and its peers](benchmarks-peers.svg)
 
@@ -131,11 +134,10 @@ The floor is two numpy `bincount` for each of the 469 feature tuples.
 
 ## AutoSlicer's experiments, rerun
 
-Liu, Rosen and Paul Suganthan (2022), Tables 1 to 3 and Figures 3 and 4, with `--test paper` and the
-paper's settings: 20 replicates, α = 0.01, no correction, slices of one example on, up to three
-predicates. Electricity and Census are samples of the same size as the paper's with models of our own;
-synthetic data stands for Safe Driving, of which it has the shape only. The paper's CPU seconds are of
-its cluster.
+Liu, Rosen and Paul Suganthan (2022), Tables 1 to 3 and Figures 3 and 4, with `--test paper` and the paper's settings: 20
+replicates, α = 0.01, no correction, slices from one example on, up to three predicates. Electricity and Census are
+samples of the same size as the paper's with models of our own; synthetic data stands in for Safe Driving, of which it
+has the shape only. The paper's CPU seconds are of its cluster.
 
 ![Significant slices found against candidates](benchmarks-orders.svg)
 
@@ -143,12 +145,12 @@ its cluster.
 
 How to read them:
 
-- **Fewer significant slices than the paper's.** A slice is refused a p-value where more than 5 % of its
-  replicates are undefined, which with 20 replicates is so for nearly every slice of one or two
-  examples. Without that rule the batch run finds 405 slices on Electricity, where the paper has 317,
-  and 373 of them have at most two examples: the rule is what differs, and it is kept.
+- **Fewer significant slices than in the paper.** A slice gets no p-value where more than 5 % of its replicates are
+  undefined, which with 20 replicates is so for nearly every slice of one or two examples. Without that rule the batch
+  run finds 405 slices on Electricity, where the paper has 317, and 373 of them have at most two examples: the rule makes
+  the difference, and it is kept.
 - **Batch and iterative find the same slices here**: an example's weight in a replicate is a hash, the same
-  in every strategy. The paper's 317 against 327 are noise of the bootstrap.
+  in every strategy. The paper's 317 and 327 differ by noise of the bootstrap.
 - **Nothing is shuffled**, since one process counts a block of feature tuples over all shards. A cluster
   shuffles tables only where blocks are fewer than workers.
 - **Priority pays on wide data**, not on these small ones, where counting everything takes a second.
