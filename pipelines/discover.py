@@ -9,6 +9,7 @@ import numpy as np
 from slicebeam.metrics.discovery.change import z_score
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.discovery.description import with_discovery
+from slicebeam.pipelines.discovery.discovered import PreparedDiscovery
 from slicebeam.pipelines.discovery.membership import MEMBERSHIP_FILE, write_membership
 from slicebeam.pipelines.discovery.model import MODEL_FILE
 from slicebeam.pipelines.discovery.preparation import prepare_discovery
@@ -94,9 +95,9 @@ def further(
     engine: Engine,
 ) -> SearchChangeList:
     """Write the model and who is a member of what, and return the document with both."""
-    discovered = prepared.discovered
-    if discovered is None:
+    if not isinstance(prepared, PreparedDiscovery):
         raise TypeError("a discovery that discovered nothing")
+    discovered = prepared.discovered
     model, membership = streams
     discovered.model.write(model)
     clusters = discovered.model.clusters
