@@ -4,125 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.kinds import Alternative, Tail
+    from slicebeam.metrics.significance.outcome_codes import Tested
     from slicebeam.metrics.statistic_space import StatisticSpace
-
-Comparison = Literal["overall", "baseline"]
-Alternative = Literal["worse", "better", "both"]
-Tail = Literal["upper", "lower", "both"]
-
-COMPARISONS: tuple[Comparison, ...] = get_args(Comparison)
-ALTERNATIVES: tuple[Alternative, ...] = get_args(Alternative)
-
-# Fewer examples in a denominator say nothing that holds.
-LEAST_DENOMINATOR = 10
-
-# Reason codes of `Tested.reasons`: why a slice has no p-value of its own (p is then 1).
-REASONS: tuple[str, ...] = (
-    "",
-    "the slice is all examples",
-    "all examples have the same outcome",
-    "the two models never differ on the slice",
-    "too many undefined replicates",
-    "nothing varies, so that there is no standard error",
-    "the denominator is empty",
-    f"fewer than {LEAST_DENOMINATOR} examples in the denominator",
-    "too skewed, or weighted too unequally, for so few examples",
-    "fewer than 30 groups",
-    "far from significant by the first, quick test, so it was not resampled",
-    "fewer examples than the metric needs",
-    "no examples satisfy it",
-    "the models differ, without variation that this test could go by",
-)
-(
-    WHOLE,
-    CONSTANT,
-    UNCHANGED,
-    UNDEFINED_REPLICATES,
-    NO_VARIANCE,
-    UNDEFINED,
-    SMALL_DENOMINATOR,
-    TOO_SKEWED,
-    FEW_GROUPS,
-    NOT_RESAMPLED,
-    SMALL_SLICE,
-    NO_EXAMPLES,
-    UNVARYING,
-) = range(1, len(REASONS))
-
-# What `Tested.methods` counts: the test that gave a slice its p-value.
-METHODS: tuple[str, ...] = (
-    "",
-    "hypergeometric mid-p",
-    "signed-root likelihood ratio",
-    "McNemar mid-p",
-    "permutation of cells, Pearson III tail",
-    "delta method, two models",
-    "law of random subsets, saddle point",
-    "Hall's paired t",
-    "AUC z, null variance",
-    "linearised t, weighted",
-    "bootstrap of cells, t",
-    "bootstrap of examples, t",
-    "permutation of examples, Pearson III tail",
-    "AutoSlicer's t",
-    "bootstrap of groups, t",
-    "exchange of the two models",
-    "exact sign flips, constant change",
-    "exact sign flips of whole groups, constant change",
-)
-(
-    HYPERGEOMETRIC,
-    LIKELIHOOD_RATIO,
-    MCNEMAR,
-    CELL_PERMUTATION,
-    DELTA_METHOD,
-    RANDOM_SUBSET,
-    HALL_PAIRED,
-    AUC_Z,
-    LINEARISED,
-    BOOTSTRAP_CELLS,
-    BOOTSTRAP_ROWS,
-    PERMUTATION,
-    PAPER,
-    BOOTSTRAP_GROUPS,
-    EXCHANGE,
-    SIGN_FLIP,
-    SIGN_FLIP_GROUPS,
-) = range(1, len(METHODS))
-
-
-class Tested(NamedTuple):
-    """The outcome of a test of many slices.
-
-    Attributes
-    ----------
-    p : float64 [slices]; 1.0 where the test is degenerate, never NaN
-    reasons : int8 [slices] position in ``REASONS``, 0 where the test was done
-    methods : int8 [slices] position in ``METHODS``, 0 where no test was done
-    """
-
-    p: NDArray[np.float64]
-    reasons: NDArray[np.int8]
-    methods: NDArray[np.int8]
-
-    @classmethod
-    def by(
-        cls,
-        method: int | NDArray[np.int8],
-        p: NDArray[np.float64],
-        reasons: NDArray[np.int8],
-    ) -> Tested:
-        """Return p-values by one method, 1 where there is a reason against a test."""
-        untested = reasons != 0
-        methods = np.where(untested, 0, method).astype(np.int8)
-        return cls(np.where(untested, 1.0, p), reasons.astype(np.int8), methods)
 
 
 @dataclass(frozen=True)

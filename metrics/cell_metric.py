@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics import base, cell_intervals
-from slicebeam.metrics.significance import delta_method, sign_flip
+from slicebeam.metrics.significance import delta_method, outcome_codes, sign_flip
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.base import Alternative, Tail, Tested
+    from slicebeam.metrics.kinds import Alternative, Tail
+    from slicebeam.metrics.significance.outcome_codes import Tested
     from slicebeam.metrics.statistic_space import StatisticSpace
 
     Floats = NDArray[np.float64]
@@ -98,15 +99,15 @@ class CellMetric(base.Metric):
         counts = space.counts(sums)
         n = counts.sum(axis=1)
         denominator = self.denominator(counts, space)
-        least = base.LEAST_DENOMINATOR
+        least = outcome_codes.LEAST_DENOMINATOR
         if space.comparison == "baseline":
             denominator = np.minimum(denominator, self.denominator(counts, space, old=True))
         # Where all examples are the denominator the smallest slice size says what is too small.
         small = (denominator < least) & (denominator < n)
-        reasons = np.where(small, base.SMALL_DENOMINATOR, 0)
-        reasons[denominator == 0] = base.UNDEFINED
+        reasons = np.where(small, outcome_codes.SMALL_DENOMINATOR, 0)
+        reasons[denominator == 0] = outcome_codes.UNDEFINED
         if space.comparison == "overall":
-            reasons[n == space.counts(totals).sum()] = base.WHOLE
+            reasons[n == space.counts(totals).sum()] = outcome_codes.WHOLE
         return reasons.astype(np.int8)
 
     def _test_paired(
@@ -116,7 +117,7 @@ class CellMetric(base.Metric):
         cells = counts.astype(np.float64)
         change = self.of_cells(cells, space) - self.of_cells(cells, space, old=True)
         differs = (counts[:, tells_models_apart(space)] > 0).any(axis=1)
-        reasons[~differs & (reasons == 0)] = base.UNCHANGED
+        reasons[~differs & (reasons == 0)] = outcome_codes.UNCHANGED
         p = np.ones(len(counts))
         ready = reasons == 0
         # A class that a model never predicts on the slice has no gradient at the counts, nor have two
@@ -135,10 +136,12 @@ class CellMetric(base.Metric):
             apart = np.abs(new - old) * cells[ready].sum(axis=1, keepdims=True) > _ROUNDED_GRADIENT
             has_variance = (apart & (cells[ready][:, occurring] > 0)).any(axis=1)
             p[ready] = np.fmax(p[ready], np.where(has_variance, found, np.nan))
-        method = np.where(np.isnan(p), base.EXCHANGE, base.DELTA_METHOD).astype(np.int8)
+        method = np.where(np.isnan(p), outcome_codes.EXCHANGE, outcome_codes.DELTA_METHOD).astype(
+            np.int8
+        )
         p = np.where(np.isnan(p), exchange_p_value(counts, change, space, tail), p)
-        reasons[np.isnan(p)] = base.NO_VARIANCE
-        return base.Tested.by(method, np.nan_to_num(p, nan=1.0), reasons)
+        reasons[np.isnan(p)] = outcome_codes.NO_VARIANCE
+        return outcome_codes.Tested.by(method, np.nan_to_num(p, nan=1.0), reasons)
 
     def _test_weighted(self, sums: Sums, totals: Sums, space: StatisticSpace, tail: Tail) -> Tested:
         """Linearised t of the delta at Kish's effective number of examples.
@@ -152,17 +155,17 @@ class CellMetric(base.Metric):
         if space.comparison == "overall":
             variance = np.maximum(variance, self._null_variance(sums, totals, space))
             rest = totals[None, : space.columns] - sums
-            reasons[(reasons == 0) & ~(space.weights(rest).sum(axis=1) > 0)] = base.WHOLE
+            reasons[(reasons == 0) & ~(space.weights(rest).sum(axis=1) > 0)] = outcome_codes.WHOLE
             # One heavy example is most of what is outside: its residual is near 0 whatever it is, so
             # that nothing tells how far the rest may be off.
-            few = self.effective_n(rest, space) < base.LEAST_DENOMINATOR
-            reasons[(reasons == 0) & few] = base.TOO_SKEWED
-        reasons[(reasons == 0) & np.isnan(delta)] = base.UNDEFINED
+            few = self.effective_n(rest, space) < outcome_codes.LEAST_DENOMINATOR
+            reasons[(reasons == 0) & few] = outcome_codes.TOO_SKEWED
+        reasons[(reasons == 0) & np.isnan(delta)] = outcome_codes.UNDEFINED
         constant = (reasons == 0) & ~(variance > _ROUNDING)
         is_paired = space.comparison == "baseline"
-        same, apart = base.CONSTANT, base.NO_VARIANCE
+        same, apart = outcome_codes.CONSTANT, outcome_codes.NO_VARIANCE
         if is_paired:
-            same, apart = base.UNCHANGED, base.UNVARYING
+            same, apart = outcome_codes.UNCHANGED, outcome_codes.UNVARYING
         reasons[constant] = np.where(delta[constant] == 0, same, apart)
         p = delta_method.wald_p_value(
             np.where(reasons == 0, delta, 0.0),
@@ -170,15 +173,15 @@ class CellMetric(base.Metric):
             np.maximum(self.effective_n(sums, space) - 1.0, 1.0),
             tail,
         )
-        method = np.full(len(sums), base.LINEARISED, np.int8)
+        method = np.full(len(sums), outcome_codes.LINEARISED, np.int8)
         if is_paired and self.kind == "pointwise":
             # Every example changes by the same amount.
             flipped = constant & (delta != 0)
             p[flipped] = sign_flip.constant_p_value(
                 self.effective_n(sums, space)[flipped], delta[flipped], tail
             )
-            reasons[flipped], method[flipped] = 0, base.SIGN_FLIP
-        return base.Tested.by(method, p, reasons)
+            reasons[flipped], method[flipped] = 0, outcome_codes.SIGN_FLIP
+        return outcome_codes.Tested.by(method, p, reasons)
 
     def strata(self, space: StatisticSpace, *, old: bool = False) -> list[NDArray[np.bool_]]:
         """Return the denominators of the metric, each as the cells [cells] that are in it."""

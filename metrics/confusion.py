@@ -9,12 +9,13 @@ import numpy as np
 
 from slicebeam.metrics import base, cell_intervals
 from slicebeam.metrics.cell_metric import CellMetric
-from slicebeam.metrics.significance import permutation
+from slicebeam.metrics.significance import outcome_codes, permutation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.base import Tail, Tested
+    from slicebeam.metrics.kinds import Tail
+    from slicebeam.metrics.significance.outcome_codes import Tested
     from slicebeam.metrics.statistic_space import StatisticSpace
 
     Floats = NDArray[np.float64]
@@ -142,15 +143,15 @@ class FBeta(BinaryMetric):
         whole = self.confusion(totals[None, :], space)
         reasons = self.untestable(counts, totals, space)
         union = whole.tp + whole.fp + whole.fn
-        reasons[(reasons == 0) & (own.tp + own.fp + own.fn == union)] = base.WHOLE
+        reasons[(reasons == 0) & (own.tp + own.fp + own.fn == union)] = outcome_codes.WHOLE
         if np.count_nonzero([whole.tp[0], whole.fp[0], whole.fn[0]]) < 2:
-            reasons[reasons == 0] = base.CONSTANT
+            reasons[reasons == 0] = outcome_codes.CONSTANT
         p = np.ones(len(counts))
         some = reasons == 0
         p[some] = permutation.fbeta_p_value(
             own.tp[some], own.fp[some], own.fn[some], whole.tp, whole.fp, whole.fn, self.beta, tail
         )
-        return base.Tested.by(base.CELL_PERMUTATION, p, reasons)
+        return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
 
     def _own_interval(self, entries: Confusion, confidence: float) -> tuple[Floats, Floats]:
         """See `slicebeam.metrics.cell_intervals.fbeta`."""
@@ -197,7 +198,7 @@ class BalancedAccuracy(BinaryMetric):
         reasons = self.untestable(counts, totals, space)
         constant = (whole.tp[0] * whole.fn[0] == 0) and (whole.tn[0] * whole.fp[0] == 0)
         if constant:
-            reasons[reasons == 0] = base.CONSTANT
+            reasons[reasons == 0] = outcome_codes.CONSTANT
         p = np.ones(len(counts))
         some = reasons == 0
         p[some] = permutation.balanced_accuracy_p_value(
@@ -211,7 +212,7 @@ class BalancedAccuracy(BinaryMetric):
             whole.negatives,
             tail,
         )
-        return base.Tested.by(base.CELL_PERMUTATION, p, reasons)
+        return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
 
     def _own_interval(self, entries: Confusion, confidence: float) -> tuple[Floats, Floats]:
         """See `slicebeam.metrics.cell_intervals.balanced_accuracy`."""
@@ -279,7 +280,7 @@ def permuted(
     """
     reasons = metric.untestable(counts, totals, space)
     if np.count_nonzero(totals) < 2:
-        reasons[reasons == 0] = base.CONSTANT
+        reasons[reasons == 0] = outcome_codes.CONSTANT
     p = np.ones(len(counts))
     some = np.flatnonzero(reasons == 0)
     values = metric.of_cells(counts[some].astype(np.float64), space)
@@ -292,7 +293,7 @@ def permuted(
         _PERMUTATIONS,
         _SEED,
     )
-    return base.Tested.by(base.CELL_PERMUTATION, p, reasons)
+    return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
 
 
 class MacroAverage(CellMetric):

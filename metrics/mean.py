@@ -8,14 +8,21 @@ import numpy as np
 from scipy.special import gammaln
 
 from slicebeam.metrics import base, mean_intervals
-from slicebeam.metrics.significance import hall, pearson_iii, random_subset, sign_flip
+from slicebeam.metrics.significance import (
+    hall,
+    outcome_codes,
+    pearson_iii,
+    random_subset,
+    sign_flip,
+)
 from slicebeam.metrics.significance.hall import Moments
 from slicebeam.metrics.statistic_space import Term
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.base import Alternative, Comparison, Tail, Tested
+    from slicebeam.metrics.kinds import Alternative, Comparison, Tail
+    from slicebeam.metrics.significance.outcome_codes import Tested
     from slicebeam.metrics.statistic_space import Deviations, Source, StatisticSpace
 
     Floats = NDArray[np.float64]
@@ -203,7 +210,7 @@ class Mean(base.Metric):
             p[ready] = random_subset.sum_p_value(
                 space.sizes(sums[ready]), excess, deviations.population, tail
             )
-        return base.Tested.by(base.RANDOM_SUBSET, p, reasons)
+        return outcome_codes.Tested.by(outcome_codes.RANDOM_SUBSET, p, reasons)
 
     def _of_two_models(
         self,
@@ -227,7 +234,7 @@ class Mean(base.Metric):
         constant = ready & ~(changes.variance > 0)
         p, too_skewed = hall.paired(_defined(changes, ready), tail, everything)
         refused = ready & too_skewed
-        method = np.full(len(sums), base.HALL_PAIRED, np.int8)
+        method = np.full(len(sums), outcome_codes.HALL_PAIRED, np.int8)
         if constant.any():
             one_way = changes.mean * everything.skewness >= 0
             flipped = sign_flip.constant_p_value(changes.n, changes.mean, tail)
@@ -235,9 +242,9 @@ class Mean(base.Metric):
             least = np.where(one_way | ~varies, 0.0, p)
             p = np.where(constant, np.maximum(flipped, least), p)
             refused &= ~(constant & one_way)
-            method[constant] = base.SIGN_FLIP
-        reasons[refused] = base.TOO_SKEWED
-        return base.Tested.by(method, p, reasons)
+            method[constant] = outcome_codes.SIGN_FLIP
+        reasons[refused] = outcome_codes.TOO_SKEWED
+        return outcome_codes.Tested.by(method, p, reasons)
 
     def _deviations(self, space: StatisticSpace) -> Deviations:
         found = space.deviations_of(self.name)
@@ -255,14 +262,14 @@ class Mean(base.Metric):
         if space.comparison == "baseline":
             changes = self.moments(sums, space, "change")
             coarse = ~self._is_surely_constant(changes, sums, space)
-            constant = np.where(coarse, base.UNVARYING, 0)
-            constant[changes.mean == 0] = base.UNCHANGED
+            constant = np.where(coarse, outcome_codes.UNVARYING, 0)
+            constant[changes.mean == 0] = outcome_codes.UNCHANGED
             return np.where(changes.variance > 0, 0, constant).astype(np.int8)
         whole = totals[None, : space.columns]
         varies = bool(self.moments(whole, space).variance[0] > 0)
-        reasons = np.full(len(sums), 0 if varies else base.CONSTANT)
-        reasons[space.weights(sums).sum(axis=-1) == 0] = base.UNDEFINED
-        reasons[space.sizes(sums) == space.sizes(whole)] = base.WHOLE
+        reasons = np.full(len(sums), 0 if varies else outcome_codes.CONSTANT)
+        reasons[space.weights(sums).sum(axis=-1) == 0] = outcome_codes.UNDEFINED
+        reasons[space.sizes(sums) == space.sizes(whole)] = outcome_codes.WHOLE
         return reasons.astype(np.int8)
 
     def _is_surely_constant(
@@ -295,8 +302,8 @@ class Mean(base.Metric):
         N, n = float(everything.n), space.sizes(sums).astype(np.float64)
         variance = float(everything.variance) * (1 - 1 / N)
         if variance == 0:
-            reasons[reasons == 0] = base.CONSTANT
-        reasons[(reasons == 0) & (n >= N)] = base.WHOLE
+            reasons[reasons == 0] = outcome_codes.CONSTANT
+        reasons[(reasons == 0) & (n >= N)] = outcome_codes.WHOLE
         rest = np.maximum(N - n, 1.0)
         sd = np.sqrt(variance / np.maximum(n, 1.0) * rest / max(N - 1.0, 1.0))
         skewness = float(everything.skewness) * (
@@ -311,7 +318,7 @@ class Mean(base.Metric):
             skewness[ready],
             self.tail(alternative),
         )
-        return base.Tested.by(base.PERMUTATION, p, reasons)
+        return outcome_codes.Tested.by(outcome_codes.PERMUTATION, p, reasons)
 
     def delta_interval(
         self, sums: Sums, totals: Sums, space: StatisticSpace, confidence: float

@@ -8,13 +8,14 @@ import numpy as np
 
 from slicebeam.metrics import auc_intervals, base
 from slicebeam.metrics.intervals import normal_quantile
-from slicebeam.metrics.significance import auc, delta_method
+from slicebeam.metrics.significance import auc, delta_method, outcome_codes
 from slicebeam.metrics.statistic_space import Term
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.base import Alternative, Comparison, Tested
+    from slicebeam.metrics.kinds import Alternative, Comparison
+    from slicebeam.metrics.significance.outcome_codes import Tested
     from slicebeam.metrics.statistic_space import Source, StatisticSpace
 
     Floats = NDArray[np.float64]
@@ -107,11 +108,13 @@ class AreaUnderCurve(base.Metric):
         """Return the reasons [slices] against a test; 0 for none."""
         positives, negatives = self._classes(sums, space)
         fewest = np.minimum(positives, negatives)
-        reasons = np.where(fewest < base.LEAST_DENOMINATOR, base.SMALL_DENOMINATOR, 0)
-        reasons[fewest == 0] = base.UNDEFINED
+        reasons = np.where(
+            fewest < outcome_codes.LEAST_DENOMINATOR, outcome_codes.SMALL_DENOMINATOR, 0
+        )
+        reasons[fewest == 0] = outcome_codes.UNDEFINED
         if space.comparison == "overall":
             rest = totals[None, : space.columns] - sums
-            reasons[~(space.weights(rest).sum(axis=1) > 0)] = base.WHOLE
+            reasons[~(space.weights(rest).sum(axis=1) > 0)] = outcome_codes.WHOLE
         return reasons.astype(np.int8)
 
     def test(
@@ -142,23 +145,23 @@ class AreaUnderCurve(base.Metric):
         if space.comparison == "baseline":
             variance = self._gain_variance(sums, space)
             delta = self.delta(sums, totals, space) + shift
-            unvarying = np.where(delta == 0, base.UNCHANGED, base.UNVARYING)
+            unvarying = np.where(delta == 0, outcome_codes.UNCHANGED, outcome_codes.UNVARYING)
             reasons = np.where(ready & ~(variance > 0), unvarying, reasons).astype(np.int8)
             ready = reasons == 0
             freedom = np.maximum(np.minimum(n1, n0) - 1.0, 1.0)
             p[ready] = delta_method.wald_p_value(
                 delta[ready], variance[ready], freedom[ready], tail
             )
-            return base.Tested.by(base.DELTA_METHOD, p, reasons)
+            return outcome_codes.Tested.by(outcome_codes.DELTA_METHOD, p, reasons)
         whole = totals[: space.columns]
         of_all = space.placements(whole)
         N1, N0 = self._classes(whole, space)
         if not float(of_all.spread1 + of_all.spread0) > 0:
-            reasons[ready] = base.CONSTANT
+            reasons[ready] = outcome_codes.CONSTANT
             ready = reasons == 0
         area = own.auc + shift
         p[ready] = auc.z_p_value(area[ready], n1[ready], n0[ready], of_all, N1, N0, tail)
-        return base.Tested.by(base.AUC_Z, p, reasons)
+        return outcome_codes.Tested.by(outcome_codes.AUC_Z, p, reasons)
 
     def _gain_variance(self, sums: Sums, space: StatisticSpace) -> Floats:
         variance = np.zeros(len(sums))

@@ -9,7 +9,7 @@ import numpy as np
 
 from slicebeam.metrics import base, intervals, refinement
 from slicebeam.metrics.cell_metric import CellMetric
-from slicebeam.metrics.significance import hypergeometric, likelihood_ratio, mcnemar
+from slicebeam.metrics.significance import hypergeometric, likelihood_ratio, mcnemar, outcome_codes
 from slicebeam.metrics.significance.smallest_p import (
     hypergeometric_smallest_p,
     mcnemar_smallest_p,
@@ -18,7 +18,8 @@ from slicebeam.metrics.significance.smallest_p import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.base import Alternative, Tail, Tested
+    from slicebeam.metrics.kinds import Alternative, Tail
+    from slicebeam.metrics.significance.outcome_codes import Tested
     from slicebeam.metrics.statistic_space import StatisticSpace
 
     Floats = NDArray[np.float64]
@@ -139,18 +140,20 @@ class Share(CellMetric):
         n, x, N, K = self._table(counts, totals, space)
         reasons = self.untestable(counts, totals, space)
         # The rest of the denominator is empty: nothing is left to compare with.
-        reasons[(n == N) & (reasons == 0)] = base.WHOLE
+        reasons[(n == N) & (reasons == 0)] = outcome_codes.WHOLE
         if K in (0, N):
-            reasons[reasons == 0] = base.CONSTANT
+            reasons[reasons == 0] = outcome_codes.CONSTANT
         p = np.ones(n.shape)
         testable = reasons == 0
         exact = hypergeometric.variance(n, N, K) <= EXACT_UP_TO_VARIANCE
-        method = np.where(exact, base.HYPERGEOMETRIC, base.LIKELIHOOD_RATIO).astype(np.int8)
+        method = np.where(
+            exact, outcome_codes.HYPERGEOMETRIC, outcome_codes.LIKELIHOOD_RATIO
+        ).astype(np.int8)
         some = testable & exact
         p[some] = hypergeometric.mid_p(n[some], x[some], N, K, tail)
         some = testable & ~exact
         p[some] = likelihood_ratio.p_value(n[some], x[some], N, K, tail)
-        return base.Tested.by(method, p, reasons)
+        return outcome_codes.Tested.by(method, p, reasons)
 
     def _table(
         self, counts: Sums, totals: Sums, space: StatisticSpace
@@ -176,11 +179,11 @@ class Share(CellMetric):
             return super()._test_paired(counts, occurring, space, tail)
         only_new, only_old = self._discordant(counts, space)
         reasons = self.untestable(counts, counts[:0].sum(axis=0), space)
-        reasons[(only_new + only_old == 0) & (reasons == 0)] = base.UNCHANGED
+        reasons[(only_new + only_old == 0) & (reasons == 0)] = outcome_codes.UNCHANGED
         p = np.ones(reasons.shape)
         testable = reasons == 0
         p[testable] = mcnemar.mid_p(only_new[testable], only_old[testable], tail)
-        return base.Tested.by(base.MCNEMAR, p, reasons)
+        return outcome_codes.Tested.by(outcome_codes.MCNEMAR, p, reasons)
 
     def smallest_p(
         self, sums: Sums, totals: Sums, space: StatisticSpace, alternative: Alternative

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from slicebeam.metrics import base
 from slicebeam.metrics.cell_metric import CellMetric
 from slicebeam.metrics.confusion import permuted
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.mean import Mean
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance import paper
+from slicebeam.metrics.significance import outcome_codes, paper
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.base import Alternative, Comparison, Tested
+    from slicebeam.metrics.kinds import Alternative, Comparison
+    from slicebeam.metrics.significance.outcome_codes import Tested
     from slicebeam.metrics.statistic_space import StatisticSpace
 
 Test = Literal["auto", "bootstrap-rows", "bootstrap-cells", "permutation", "paper", "paper-cells"]
@@ -171,13 +171,13 @@ class SliceTest:
         if not parts:
             none = np.zeros(0)
             codes = np.zeros(0, np.int8)
-            return Outcomes(base.Tested(none, codes, codes), none)
+            return Outcomes(outcome_codes.Tested(none, codes, codes), none)
         p, reasons, methods = (
             np.concatenate([getattr(part.tested, name) for part in parts])
-            for name in base.Tested._fields
+            for name in outcome_codes.Tested._fields
         )
         errors = np.concatenate([part.errors for part in parts])
-        return self._finished(Outcomes(base.Tested(p, reasons, methods), errors), reduced)
+        return self._finished(Outcomes(outcome_codes.Tested(p, reasons, methods), errors), reduced)
 
     def of_sums(self, reduced: NDArray[np.int64], of_all: NDArray[np.int64]) -> Outcomes:
         """Test slices by the metric's own test.
@@ -202,7 +202,7 @@ class SliceTest:
         reduced, of_all : as in `of_sums`
         deltas : float64 [slices, 1 + replicates] the observed delta, and that of each replicate
         """
-        tested = self._t(reduced, of_all, deltas[:, 0], deltas[:, 1:], base.BOOTSTRAP_ROWS)
+        tested = self._t(reduced, of_all, deltas[:, 0], deltas[:, 1:], outcome_codes.BOOTSTRAP_ROWS)
         return self._finished(tested, reduced)
 
     def _finished(self, outcomes: Outcomes, reduced: NDArray[np.int64]) -> Outcomes:
@@ -210,8 +210,8 @@ class SliceTest:
         (p, reasons, methods), errors = outcomes.tested, outcomes.errors
         small = self.space.sizes(reduced) < self.smallest
         p, methods = np.where(small, 1.0, p), np.where(small, 0, methods).astype(np.int8)
-        reasons = np.where(small, base.SMALL_SLICE, reasons).astype(np.int8)
-        return Outcomes(base.Tested(np.maximum(p, SMALLEST_P), reasons, methods), errors)
+        reasons = np.where(small, outcome_codes.SMALL_SLICE, reasons).astype(np.int8)
+        return Outcomes(outcome_codes.Tested(np.maximum(p, SMALLEST_P), reasons, methods), errors)
 
     def _run_own(self, sums: NDArray[np.int64], totals: NDArray[np.int64]) -> Outcomes:
         own, space = metric(self.metric), self.space
@@ -241,7 +241,7 @@ class SliceTest:
         else:
             references = own.value_of_raw(totals[:, : space.raw_columns], space)[None, :]
         deltas = values - references
-        return self._t(reduced, of_all, deltas[:, 0], deltas[:, 1:], base.BOOTSTRAP_ROWS)
+        return self._t(reduced, of_all, deltas[:, 0], deltas[:, 1:], outcome_codes.BOOTSTRAP_ROWS)
 
     def _run_cells(self, sums: NDArray[np.int64], totals: NDArray[np.int64]) -> Outcomes:
         own, space = metric(self.metric), self.space
@@ -258,7 +258,7 @@ class SliceTest:
             references = own.of_cells(drawn_totals.reshape(flat.shape).astype(np.float64), cells)
         deltas = (values - references).reshape(drawn.shape[:2])
         delta = own.delta(sums, totals, space)
-        return self._t(sums, totals, delta, deltas, base.BOOTSTRAP_CELLS)
+        return self._t(sums, totals, delta, deltas, outcome_codes.BOOTSTRAP_CELLS)
 
     def _t(
         self,
@@ -273,14 +273,14 @@ class SliceTest:
         if self.test in PAPER:
             if self.space.comparison == "overall":
                 whole = self.space.sizes(sums) == self.space.sizes(totals)
-                reasons = np.where(whole, base.WHOLE, reasons).astype(np.int8)
-            return Outcomes(base.Tested.by(base.PAPER, p, reasons), errors)
+                reasons = np.where(whole, outcome_codes.WHOLE, reasons).astype(np.int8)
+            return Outcomes(outcome_codes.Tested.by(outcome_codes.PAPER, p, reasons), errors)
         against = own.untestable(sums, totals, self.space)
         reasons = np.where(against != 0, against, reasons).astype(np.int8)
         methods = np.full(len(sums), method, np.int8)
         if self.space.comparison == "baseline":
             self._judge_constant_changes(sums, totals, delta, p, reasons, methods, errors)
-        return Outcomes(base.Tested.by(methods, p, reasons), errors)
+        return Outcomes(outcome_codes.Tested.by(methods, p, reasons), errors)
 
     def _judge_constant_changes(
         self,
@@ -296,17 +296,17 @@ class SliceTest:
 
         Where the metric has none the slice is not tested, and the reason says that the models differ.
         """
-        at = np.flatnonzero((reasons == base.NO_VARIANCE) & (delta != 0))
+        at = np.flatnonzero((reasons == outcome_codes.NO_VARIANCE) & (delta != 0))
         if not at.size:
             return
         own = metric(self.metric)
         judged = own.test(sums[at], totals, self.space, self.alternative)
         # That of two AUCs is only quick, and Hall's t has no variance either.
-        holds = isinstance(own, CellMetric) | (judged.methods == base.SIGN_FLIP)
+        holds = isinstance(own, CellMetric) | (judged.methods == outcome_codes.SIGN_FLIP)
         holds &= judged.reasons == 0
         p[at] = np.where(holds, judged.p, 1.0)
         methods[at] = np.where(holds, judged.methods, 0)
-        reasons[at] = np.where(holds, 0, base.UNVARYING)
+        reasons[at] = np.where(holds, 0, outcome_codes.UNVARYING)
         errors[at] = np.nan
 
     def _drawn_cells(

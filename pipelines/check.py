@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +27,10 @@ from slicebeam.pipelines.preparation import (
     read_source,
     resolve_outcome,
 )
+from slicebeam.pipelines.published import Published
 from slicebeam.pipelines.report_order import given_order
 from slicebeam.pipelines.results import collect_given
-from slicebeam.pipelines.search import Published, Steps, run_steps
+from slicebeam.pipelines.search import Steps, run_steps
 from slicebeam.pipelines.slices_table import SliceNames
 from slicebeam.pipelines.stage import Stage
 from slicebeam.transforms.clusters import is_cluster_field
@@ -43,10 +44,9 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.check_config import CheckConfig
     from slicebeam.pipelines.given_slices import GivenSlices, WantedSlices
     from slicebeam.pipelines.preparation import Prepared
-    from slicebeam.pipelines.report import Report
     from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.runner import Engine
-    from slicebeam.pipelines.terminal import Terminal
+    from slicebeam.pipelines.search_observer import SearchObserver
     from slicebeam.pipelines.work_folder import WorkFolder
     from slicebeam.transforms.embed_examples import Split
     from slicebeam.transforms.sources import Source
@@ -55,32 +55,10 @@ if TYPE_CHECKING:
 _SLICES_PER_COLUMN = 4
 
 
-def check(data: Any, /, *, resume: bool = False, progress: bool = False, **options: Any) -> Report:
-    """Test known slices on new data, as ``slicebeam check`` does.
-
-    Parameters
-    ----------
-    data : a pandas or Arrow table, or paths or globs of files
-    resume : go on where a stopped run was; begin where there is none, do nothing where it published
-    progress : tell on stderr how far it is
-    options : those of the command, with ``_`` for ``-``; without ``output`` nothing is published
-
-    Raises
-    ------
-    InputError
-        The options, the slices or the data are wrong.
-    EngineError
-        The engine or the storage failed.
-    """
-    from slicebeam.pipelines.report import reported
-
-    return reported("check", data, options, resume=resume, progress=progress)
-
-
 def run_check(
     config: CheckConfig,
     engine: Engine,
-    terminal: Terminal,
+    observer: SearchObserver,
     *,
     resume: bool = False,
     asked: str | None = None,
@@ -98,7 +76,7 @@ def run_check(
     """
     steps = Steps(prepare_check, GivenIterations, collect_given, given_names, given_order)
     earlier = earlier_run(config)
-    return run_steps(config, steps, engine, terminal, earlier=earlier, resume=resume, asked=asked)
+    return run_steps(config, steps, engine, observer, earlier=earlier, resume=resume, asked=asked)
 
 
 def prepare_check(

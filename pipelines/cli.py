@@ -22,16 +22,9 @@ from slicebeam.pipelines.attribution.commands import app as attribute_app
 from slicebeam.pipelines.define.commands import define
 from slicebeam.pipelines.edit_commands import app as edit_app
 from slicebeam.pipelines.endings import ending, heed_signals, hold_streams, was_told_to_end
-from slicebeam.pipelines.launch import (
-    ASKED,
-    LISTS,
-    Asked,
-    Invocation,
-    launch,
-    listed,
-    run_config,
-    start_engine,
-)
+from slicebeam.pipelines.launch import Invocation, launch, run_config
+from slicebeam.pipelines.option_lists import LISTS, listed
+from slicebeam.pipelines.run_options import ASKED, Asked
 from slicebeam.pipelines.variables import forget, redacted
 from slicebeam.transforms.plain_http import allow
 
@@ -394,6 +387,7 @@ def demo(
 ) -> None:
     """Show what comes out, on census data that is in the package."""
     from slicebeam.pipelines.demo import demo_runs
+    from slicebeam.pipelines.runner import start_engine
     from slicebeam.pipelines.terminal import Terminal
 
     for title, config in demo_runs(Path(output)):

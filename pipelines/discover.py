@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
 from slicebeam.metrics.discovery.change import z_score
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.discovery.description import with_discovery
+from slicebeam.pipelines.discovery.discovered import PreparedDiscovery
 from slicebeam.pipelines.discovery.membership import MEMBERSHIP_FILE, write_membership
 from slicebeam.pipelines.discovery.model import MODEL_FILE
 from slicebeam.pipelines.discovery.preparation import prepare_discovery
 from slicebeam.pipelines.iterations import Iterations
+from slicebeam.pipelines.published import Published
 from slicebeam.pipelines.report_order import joined, said_by
 from slicebeam.pipelines.results import collect
-from slicebeam.pipelines.search import Further, Published, Steps, run_steps, searched_names
+from slicebeam.pipelines.search import Further, Steps, run_steps, searched_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,42 +27,17 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist import SearchChangeList
     from slicebeam.pipelines.discover_config import DiscoverConfig
     from slicebeam.pipelines.preparation import Prepared
-    from slicebeam.pipelines.report import Report
     from slicebeam.pipelines.report_order import Reported
     from slicebeam.pipelines.results import MetricResult, Results
     from slicebeam.pipelines.runner import Engine
-    from slicebeam.pipelines.terminal import Terminal
+    from slicebeam.pipelines.search_observer import SearchObserver
     from slicebeam.pipelines.work_folder import WorkFolder
-
-
-def discover(
-    data: Any, /, *, resume: bool = False, progress: bool = False, **options: Any
-) -> Report:
-    """Find the groups of examples on which a model is worse, or changed, as ``slicebeam discover``.
-
-    Parameters
-    ----------
-    data : a pandas or Arrow table, or paths or globs of files
-    resume : go on where a stopped run was; begin where there is none, do nothing where it published
-    progress : tell on stderr how far it is
-    options : those of the command, with ``_`` for ``-``; without ``output`` nothing is published
-
-    Raises
-    ------
-    InputError
-        The options or the data are wrong.
-    EngineError
-        The engine, the storage or what embeds texts failed.
-    """
-    from slicebeam.pipelines.report import reported
-
-    return reported("discover", data, options, resume=resume, progress=progress)
 
 
 def run_discovery(
     config: DiscoverConfig,
     engine: Engine,
-    terminal: Terminal,
+    observer: SearchObserver,
     *,
     resume: bool = False,
     asked: str | None = None,
@@ -82,7 +59,7 @@ def run_discovery(
         discovery_order,
         Further((MODEL_FILE, MEMBERSHIP_FILE), further),
     )
-    return run_steps(config, steps, engine, terminal, earlier=None, resume=resume, asked=asked)
+    return run_steps(config, steps, engine, observer, earlier=None, resume=resume, asked=asked)
 
 
 def further(
@@ -94,9 +71,9 @@ def further(
     engine: Engine,
 ) -> SearchChangeList:
     """Write the model and who is a member of what, and return the document with both."""
-    discovered = prepared.discovered
-    if discovered is None:
+    if not isinstance(prepared, PreparedDiscovery):
         raise TypeError("a discovery that discovered nothing")
+    discovered = prepared.discovered
     model, membership = streams
     discovered.model.write(model)
     clusters = discovered.model.clusters

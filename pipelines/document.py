@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.base import METHODS, NO_EXAMPLES, REASONS, SMALL_SLICE
 from slicebeam.metrics.registry import metric
+from slicebeam.metrics.significance.outcome_codes import METHODS, NO_EXAMPLES, REASONS, SMALL_SLICE
 from slicebeam.pipelines import changelist as doc
 from slicebeam.pipelines.changelist_discovery import AnyDefinition, PredicateDefinition
 from slicebeam.pipelines.changelist_parts import Estimate, Predicate

@@ -213,7 +213,9 @@ def _base(changelist: str) -> Base:
 
 
 def _publish(base: Base, edited: Edited, said: str, *, quiet: bool, as_json: bool) -> None:
-    base.publish(edited).show(said, quiet=quiet, as_json=as_json)
+    from slicebeam.pipelines.define.showing import show_revision
+
+    show_revision(base.publish(edited), said, quiet=quiet, as_json=as_json)
 
 
 def _json_of(edit: Edit) -> str:

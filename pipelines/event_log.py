@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.gate import Verdict
     from slicebeam.pipelines.iterations import IterationRecord, Progress
     from slicebeam.pipelines.preparation import Prepared
-    from slicebeam.pipelines.search import Published
+    from slicebeam.pipelines.published import Published
     from slicebeam.pipelines.shift.run import PublishedShift
     from slicebeam.pipelines.stage import Stage
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics import base
 from slicebeam.metrics.registry import metric
+from slicebeam.metrics.significance import outcome_codes
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.iterations import Searched
@@ -17,42 +17,42 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.slices_table import SliceNames
 
 _WHY = {
-    base.HYPERGEOMETRIC: "x of the n examples of the denominator are marked, of N and K in all the "
+    outcome_codes.HYPERGEOMETRIC: "x of the n examples of the denominator are marked, of N and K in all the "
     "data: X ~ Hypergeom(N, K, n), the observed value by half. Exact, for any size.",
-    base.LIKELIHOOD_RATIO: "as the hypergeometric mid-p, whose variance is above 1,000 here, where the "
+    outcome_codes.LIKELIHOOD_RATIO: "as the hypergeometric mid-p, whose variance is above 1,000 here, where the "
     "corrected signed root r* of G² agrees with it to 1e-4 (p above 1e-30; 1e-3 below): p = Φ(∓r*).",
-    base.MCNEMAR: "of the examples that only one of the models marks, b and c: B ~ Binomial(b + c, ½), "
+    outcome_codes.MCNEMAR: "of the examples that only one of the models marks, b and c: B ~ Binomial(b + c, ½), "
     "the observed value by half.",
-    base.CELL_PERMUTATION: "the law of the metric if the slice's counts were those of a random subset; "
+    outcome_codes.CELL_PERMUTATION: "the law of the metric if the slice's counts were those of a random subset; "
     "its tail by mean, deviation and skewness (Pearson type III).",
-    base.DELTA_METHOD: "t = delta/√V, V = Σ k·(g_new − g_old)²: k is the slice's count plus ½ in each joint "
+    outcome_codes.DELTA_METHOD: "t = delta/√V, V = Σ k·(g_new − g_old)²: k is the slice's count plus ½ in each joint "
     "cell that occurs in the data, g the gradient of each model's metric; 2V²/Σ k·(g_new − g_old)⁴ "
     "degrees of freedom. Of p with g at the slice's counts and with g at k, the larger.",
-    base.RANDOM_SUBSET: "S, the slice's sum of x = value − mean of all (times the weight), as that of n "
+    outcome_codes.RANDOM_SUBSET: "S, the slice's sum of x = value − mean of all (times the weight), as that of n "
     "of the N examples drawn at random: K(a, b) = Σ log(1 − f + f·e^(a + b·x)) over all examples, "
     "f = n/N; ∂K/∂a = n, ∂K/∂b = S; r = ±√(2(a·n + b·S − K)), q = b·√(det K″/(N·f·(1−f))), "
     "w = r + log(q/r)/r, p = Φ(∓w) (Robinson 1982). The values are compressed to 512 points; "
     "up to three outliers are in or out. The interval is Hall's, from the moments of slice and "
     "complement.",
-    base.HALL_PAIRED: "t of the mean change of each example, bent by Hall's cubic for the skewness of "
+    outcome_codes.HALL_PAIRED: "t of the mean change of each example, bent by Hall's cubic for the skewness of "
     "the changes of all examples.",
-    base.SIGN_FLIP: "all n examples changed by the same amount, so there is no t. If either sign were "
+    outcome_codes.SIGN_FLIP: "all n examples changed by the same amount, so there is no t. If either sign were "
     "equally likely, all n would have that of the change with probability 2^-n (2^(1-n) two-sided); n is "
     "Kish's effective number with weights. Where the changes of all examples are skewed the other way, "
     "p is at least that of Hall's paired t.",
-    base.AUC_Z: "AUC of a random subset of positives and negatives: mean, variance and skewness from "
+    outcome_codes.AUC_Z: "AUC of a random subset of positives and negatives: mean, variance and skewness from "
     "the placements of all examples; its tail by a beta law.",
-    base.LINEARISED: "t of the weighted metric: linearised variance, Kish's effective number of "
+    outcome_codes.LINEARISED: "t of the weighted metric: linearised variance, Kish's effective number of "
     "examples as degrees of freedom.",
-    base.BOOTSTRAP_CELLS: "delta / sd of its Poisson replicates drawn from the counts, t on B − 1 "
+    outcome_codes.BOOTSTRAP_CELLS: "delta / sd of its Poisson replicates drawn from the counts, t on B − 1 "
     "degrees of freedom.",
-    base.BOOTSTRAP_ROWS: "delta / sd of its Poisson replicates of the examples, t on B − 1 degrees of "
+    outcome_codes.BOOTSTRAP_ROWS: "delta / sd of its Poisson replicates of the examples, t on B − 1 degrees of "
     "freedom.",
-    base.BOOTSTRAP_GROUPS: "delta / sd of its Poisson replicates, in which all examples of a group get "
+    outcome_codes.BOOTSTRAP_GROUPS: "delta / sd of its Poisson replicates, in which all examples of a group get "
     "the same weight, t on B − 1 degrees of freedom.",
-    base.PERMUTATION: "the mean of a random subset of n of the N examples: its exact mean, deviation "
+    outcome_codes.PERMUTATION: "the mean of a random subset of n of the N examples: its exact mean, deviation "
     "and skewness; tail by Pearson type III.",
-    base.PAPER: "delta / sd of its replicates, t on B − 1 degrees of freedom. Uncalibrated.",
+    outcome_codes.PAPER: "delta / sd of its replicates, t on B − 1 degrees of freedom. Uncalibrated.",
 }
 
 
@@ -121,9 +121,9 @@ def _metric_lines(
     )
     lines = [first]
     if method:
-        lines += [f"    test: {base.METHODS[method]}", f"    {_WHY[method]}"]
+        lines += [f"    test: {outcome_codes.METHODS[method]}", f"    {_WHY[method]}"]
     if reason:
-        lines.append(f"    p = 1 without a test: {base.REASONS[reason]}")
+        lines.append(f"    p = 1 without a test: {outcome_codes.REASONS[reason]}")
     else:
         tail = own.tail(config.alternative)
         lines.append(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.base import FEW_GROUPS, TOO_SKEWED, UNCHANGED, UNVARYING
 from slicebeam.metrics.counting import Resampling
 from slicebeam.metrics.counting_plan import (
     Budget,
@@ -22,6 +21,12 @@ from slicebeam.metrics.lattice import contains
 from slicebeam.metrics.level_bound import Visited, tests_per_level
 from slicebeam.metrics.multiplicity import adjusted
 from slicebeam.metrics.registry import metric
+from slicebeam.metrics.significance.outcome_codes import (
+    FEW_GROUPS,
+    TOO_SKEWED,
+    UNCHANGED,
+    UNVARYING,
+)
 from slicebeam.metrics.slice_test import SliceTest
 from slicebeam.pipelines.config import SearchConfig
 from slicebeam.pipelines.exact_auc import Exact, ExactAuc, added, has_error

@@ -2,82 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError, UntestedError, nearest_hint
+from slicebeam.pipelines.run_options import LOG_FORMATS
 from slicebeam.transforms.plain_http import allow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from slicebeam.pipelines.data_config import Command
     from slicebeam.pipelines.event_log import EventLog
+    from slicebeam.pipelines.published import Published
     from slicebeam.pipelines.run_config import RunConfig
+    from slicebeam.pipelines.run_options import Asked
     from slicebeam.pipelines.runner import Engine
-    from slicebeam.pipelines.search import Published
-
-LOG_FORMATS = ("text", "json")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is asked of a run besides its configuration: it does not change what is found.
-
-    Attributes
-    ----------
-    resume : go on where a stopped run was; begin where there is none, do nothing where it published
-    as_json : print the summary as JSON on stdout
-    quiet : print nothing but errors
-    explain : id or text of the slice whose test is explained
-    fail_on : ``worse`` or None
-    log_format : ``text`` or ``json``
-    dry_run : say what would be done, and do nothing
-    single_job : send the whole search as one job
-    template : folder for a template of the search, which is not run
-    allow_http : send keys over http to other machines
-    """
-
-    resume: bool = False
-    as_json: bool = False
-    quiet: bool = False
-    explain: str | None = None
-    fail_on: str | None = None
-    log_format: str = "text"
-    dry_run: bool = False
-    single_job: bool = False
-    template: str | None = None
-    allow_http: bool = False
-
-
-# The flags that are no part of a configuration, by their names in a file.
-ASKED = {"json": "as_json"} | {
-    name: name
-    for name in (
-        *("resume", "quiet", "explain", "fail_on", "log_format"),
-        *("dry_run", "single_job", "template", "allow_http"),
-    )
-}
-
-
-# Options that are repeated or separated by commas.
-LISTS = ("column_names", "features", "exclude_features", "metric", "components")
-
-
-def listed(values: Sequence[str]) -> tuple[str, ...]:
-    """Return the values of an option that is repeated or separated by commas.
-
-    >>> listed(["a,b", '"c,d"'])
-    ('a', 'b', 'c,d')
-    """
-    # As in CSV, quotes keep a comma that belongs to a name.
-    try:
-        return tuple(part for row in csv.reader(values) for part in row or [""])
-    except csv.Error as error:
-        raise InputError(
-            f"{','.join(values)!r} is no list separated by commas ({error}); put names in quotes"
-        ) from error
 
 
 @dataclass
@@ -150,6 +90,8 @@ def launch(
         from slicebeam.pipelines.shift.launch import launch_shift
 
         return launch_shift(options, asked, events)
+    from slicebeam.pipelines.runner import start_engine
+
     with start_engine(
         options.get("runner_config", "direct"), options.get("runner_option", ())
     ) as engine:
@@ -186,13 +128,6 @@ def launch(
     for reason in found.reasons if events is None else ():
         terminal.note(f"--fail-on {asked.fail_on}: {reason}")
     return found.code
-
-
-def start_engine(name: str, options: Any) -> Engine:
-    """Return the engine, whose worker processes start while this one imports what it needs."""
-    from slicebeam.pipelines.runner import Engine, runner_config
-
-    return Engine(runner_config(name, options))
 
 
 def configuration(command: Command, options: Mapping[str, Any]) -> RunConfig:

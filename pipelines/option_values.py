@@ -9,7 +9,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.check_config import CheckConfig
 from slicebeam.pipelines.config import SearchConfig
 from slicebeam.pipelines.discover_config import DiscoverConfig
-from slicebeam.pipelines.launch import LISTS, listed
+from slicebeam.pipelines.option_lists import LISTS, listed
 from slicebeam.pipelines.shift.config import ShiftConfig
 
 if TYPE_CHECKING:

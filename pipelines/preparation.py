@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.statistic_space import StatisticSpace
     from slicebeam.pipelines.config import SearchConfig
     from slicebeam.pipelines.data_config import DataConfig
-    from slicebeam.pipelines.discovery.preparation import Discovered
     from slicebeam.pipelines.given_domains import GivenDomains
     from slicebeam.pipelines.given_slices import GivenSlices
     from slicebeam.pipelines.run_config import RunConfig
@@ -119,7 +118,6 @@ class Prepared:
     repeated_ids : ids that several examples have, where they are named and not to be groups
     models_agree : whether two models are compared that differ on no example
     given : the slices of a check, which has no domains
-    discovered : what a discovery knows besides
     drift : what the data holds and that of the given domains did not
     top_values : how many values of a column were named at most; None where there are no domains
     lost : features of the given domains that the data has not
@@ -139,7 +137,6 @@ class Prepared:
     repeated_ids: RepeatedIds | None = None
     models_agree: bool = False
     given: GivenSlices | None = None
-    discovered: Discovered | None = None
     drift: tuple[str, ...] = ()
     top_values: int | None = None
     lost: tuple[str, ...] = ()

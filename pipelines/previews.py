@@ -12,8 +12,8 @@ from slicebeam.pipelines.config import SearchConfig
 from slicebeam.pipelines.terminal_text import harmless
 
 if TYPE_CHECKING:
-    from slicebeam.pipelines.launch import Asked
     from slicebeam.pipelines.run_config import RunConfig
+    from slicebeam.pipelines.run_options import Asked
     from slicebeam.pipelines.runner import Engine
 
 

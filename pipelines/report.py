@@ -19,8 +19,9 @@ from slicebeam.pipelines.changelist_parts import Estimate
 from slicebeam.pipelines.check_config import CheckConfig
 from slicebeam.pipelines.config import SearchConfig
 from slicebeam.pipelines.discover_config import DiscoverConfig
-from slicebeam.pipelines.launch import configuration, start_engine
+from slicebeam.pipelines.launch import configuration
 from slicebeam.pipelines.option_values import CONFIGS, as_flag
+from slicebeam.pipelines.runner import start_engine
 from slicebeam.pipelines.shift.config import shift_config
 from slicebeam.pipelines.terminal import Terminal
 from slicebeam.pipelines.variables import redacted
@@ -77,6 +78,89 @@ class Report:
     def __repr__(self) -> str:
         where = "" if self.path is None else f" in {self.path}"
         return f"<Report of {self.slices.num_rows:,} slices{where}: {self.changelist.summary}>"
+
+
+def search(data: Any, /, *, resume: bool = False, progress: bool = False, **options: Any) -> Report:
+    """Search the slices where a model is worse, as ``slicebeam search`` does.
+
+    Parameters
+    ----------
+    data : a pandas or Arrow table, or paths or globs of files
+    resume : go on where a stopped run was; begin where there is none, do nothing where it published
+    progress : tell on stderr how far it is
+    options : those of the command, with ``_`` for ``-``; without ``output`` nothing is published
+
+    Raises
+    ------
+    InputError
+        The options or the data are wrong.
+    EngineError
+        The engine or the storage failed.
+    """
+    return reported("search", data, options, resume=resume, progress=progress)
+
+
+def check(data: Any, /, *, resume: bool = False, progress: bool = False, **options: Any) -> Report:
+    """Test known slices on new data, as ``slicebeam check`` does.
+
+    Parameters
+    ----------
+    data : a pandas or Arrow table, or paths or globs of files
+    resume : go on where a stopped run was; begin where there is none, do nothing where it published
+    progress : tell on stderr how far it is
+    options : those of the command, with ``_`` for ``-``; without ``output`` nothing is published
+
+    Raises
+    ------
+    InputError
+        The options, the slices or the data are wrong.
+    EngineError
+        The engine or the storage failed.
+    """
+    return reported("check", data, options, resume=resume, progress=progress)
+
+
+def discover(
+    data: Any, /, *, resume: bool = False, progress: bool = False, **options: Any
+) -> Report:
+    """Find the groups of examples on which a model is worse, or changed, as ``slicebeam discover``.
+
+    Parameters
+    ----------
+    data : a pandas or Arrow table, or paths or globs of files
+    resume : go on where a stopped run was; begin where there is none, do nothing where it published
+    progress : tell on stderr how far it is
+    options : those of the command, with ``_`` for ``-``; without ``output`` nothing is published
+
+    Raises
+    ------
+    InputError
+        The options or the data are wrong.
+    EngineError
+        The engine, the storage or what embeds texts failed.
+    """
+    return reported("discover", data, options, resume=resume, progress=progress)
+
+
+def shift(data: Any, /, *, resume: bool = False, progress: bool = False, **options: Any) -> Report:
+    """Tell how the confusion matrix of an API changed, as ``slicebeam shift`` does.
+
+    Parameters
+    ----------
+    data : a pandas or Arrow table, or paths or globs of files
+    resume : go on where a stopped run was; begin where there is none, do nothing where it published
+    progress : tell on stderr how far it is
+    options : those of the command, with ``_`` for ``-``; without ``output`` nothing is published, and
+        with ``api`` an ``output`` or a ``ledger`` is needed
+
+    Raises
+    ------
+    InputError
+        The options or the data are wrong, or the API refuses the requests.
+    EngineError
+        The engine, the API or the storage failed; every answer is in the ledger.
+    """
+    return reported("shift", data, options, resume=resume, progress=progress)
 
 
 def reported(

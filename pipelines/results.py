@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import stdtrit
 
-from slicebeam.metrics.base import METHODS, NO_EXAMPLES, REASONS, SMALL_SLICE
 from slicebeam.metrics.multiplicity import adjusted
 from slicebeam.metrics.registry import metric
+from slicebeam.metrics.significance.outcome_codes import METHODS, NO_EXAMPLES, REASONS, SMALL_SLICE
 from slicebeam.pipelines.duplicates import same_examples
 from slicebeam.pipelines.exact_auc import put_whole
 from slicebeam.pipelines.iterations import parts_of

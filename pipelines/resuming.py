@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from slicebeam.pipelines.data_config import DataConfig
+    from slicebeam.pipelines.observer import Observer
+    from slicebeam.pipelines.places import Places
     from slicebeam.pipelines.published_run import Document
     from slicebeam.pipelines.runner import Engine
-    from slicebeam.pipelines.search import Places
-    from slicebeam.pipelines.terminal import Terminal
     from slicebeam.pipelines.work_folder import WorkFolder
 
 
@@ -27,7 +27,7 @@ def begin_run(
     places: Places,
     work: WorkFolder,
     engine: Engine,
-    terminal: Terminal,
+    observer: Observer,
     *,
     resume: bool,
 ) -> Document | None:
@@ -49,11 +49,11 @@ def begin_run(
     if resume:
         done = published_before(kind, document, described(config, places.files), work.marker())
         if done is not None:
-            terminal.note(f"already published: {document}; nothing is computed again")
-            remove_work(work, terminal, is_ours=False)
+            observer.note(f"already published: {document}; nothing is computed again")
+            remove_work(work, observer, is_ours=False)
             return done
     replaces = hash_of_document(document)
-    open_work(config, places, work, engine, terminal, resume=resume, replaces=replaces)
+    open_work(config, places, work, engine, observer, resume=resume, replaces=replaces)
     return None
 
 
@@ -62,7 +62,7 @@ def open_work(
     places: Places,
     work: WorkFolder,
     engine: Engine,
-    terminal: Terminal,
+    observer: Observer,
     *,
     resume: bool,
     replaces: str | None = None,
@@ -75,16 +75,16 @@ def open_work(
     """
     work.begin(config, places.files, resume=resume, replaces=replaces)
     if resume and not work.is_resumed:
-        terminal.note(f"--resume: nothing was begun in {work.path}; the run begins now")
+        observer.note(f"--resume: nothing was begun in {work.path}; the run begins now")
     engine.log_to(
         work.path / "workers.log",
         work.run.run_id,
         resumes=work.is_resumed,
-        note=terminal.note,
+        note=observer.note,
     )
 
 
-def remove_work(work: WorkFolder, terminal: Terminal, *, is_ours: bool = True) -> None:
+def remove_work(work: WorkFolder, observer: Observer, *, is_ours: bool = True) -> None:
     """Remove the work folder; where that fails the user is told, but what was found is published.
 
     Parameters
@@ -97,7 +97,7 @@ def remove_work(work: WorkFolder, terminal: Terminal, *, is_ours: bool = True) -
         else:
             work.remove_rest()
     except EngineError as error:
-        terminal.note(f"{error}; the result is published, the folder may be deleted")
+        observer.note(f"{error}; the result is published, the folder may be deleted")
 
 
 # What an error says that going on with the same work folder would only meet again.

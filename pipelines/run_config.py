@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
-from slicebeam.metrics.base import ALTERNATIVES, COMPARISONS, Alternative, Comparison
 from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.kinds import ALTERNATIVES, COMPARISONS, Alternative, Comparison
 from slicebeam.metrics.multiplicity import CORRECTIONS, Correction
 from slicebeam.metrics.registry import metric, needs_of, statistic_space
 from slicebeam.metrics.slice_test import (

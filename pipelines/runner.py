@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.engines.backend import Backend
 
-__all__ = ["Cost", "Engine", "RunnerConfig", "runner_config", "shipped_configs"]
+__all__ = ["Cost", "Engine", "RunnerConfig", "runner_config", "shipped_configs", "start_engine"]
 
 
 @dataclass(frozen=True)
@@ -250,6 +250,11 @@ class Engine:
 
     def _cpu_seconds(self) -> float:
         return time.process_time() + self._backend.cpu_seconds()
+
+
+def start_engine(name: str, options: Any) -> Engine:
+    """Return the engine, whose worker processes start while this one imports what it needs."""
+    return Engine(runner_config(name, options))
 
 
 def _backend(config: RunnerConfig) -> Backend:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.pipelines.changelist_files import read_changelist
 from slicebeam.pipelines.confirmation import refuse_unconfirmed
-from slicebeam.pipelines.launch import ASKED, Asked
 from slicebeam.pipelines.option_values import CONFIGS, as_flag
+from slicebeam.pipelines.run_options import ASKED, Asked
 from slicebeam.pipelines.strict_text import parse_json, parse_yaml
 from slicebeam.pipelines.variables import check_place, value_of
 from slicebeam.transforms.storage import storage_path

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Generic
+from typing import IO, TYPE_CHECKING, Generic
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist import SearchChangeList
-from slicebeam.pipelines.changelist_files import CHANGELIST, TABLE, naming_files
+from slicebeam.pipelines.changelist_files import TABLE, naming_files
 from slicebeam.pipelines.covering import cover
 from slicebeam.pipelines.document import build
 from slicebeam.pipelines.earlier_run import Earlier, earlier_run
 from slicebeam.pipelines.explain import explain
 from slicebeam.pipelines.iterations import Iterations
+from slicebeam.pipelines.places import Places, places_of, removing_new_folders, writer
 from slicebeam.pipelines.preparation import prepare
+from slicebeam.pipelines.published import Published
 from slicebeam.pipelines.published_run import with_run
 from slicebeam.pipelines.report_order import Reported, report_order
 from slicebeam.pipelines.results import collect
@@ -29,40 +27,19 @@ from slicebeam.pipelines.slice_lookup import check_slice_text, find_slice_key
 from slicebeam.pipelines.slices_table import SliceNames, write_slices
 from slicebeam.pipelines.stage import Stage
 from slicebeam.pipelines.work_folder import WorkFolder
-from slicebeam.transforms.files import expand_paths
 from slicebeam.transforms.publication import files_to_publish
 from slicebeam.transforms.publish import version_of
-from slicebeam.transforms.storage import StoragePath, make_folder, storage_errors, storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from slicebeam.pipelines.config import SearchConfig
-    from slicebeam.pipelines.data_config import DataConfig
     from slicebeam.pipelines.iterations import Searched
     from slicebeam.pipelines.preparation import Prepared
-    from slicebeam.pipelines.report import Report
     from slicebeam.pipelines.results import Results
     from slicebeam.pipelines.runner import Engine
-    from slicebeam.pipelines.terminal import Terminal
+    from slicebeam.pipelines.search_observer import SearchObserver
     from slicebeam.transforms.publish import Version
-
-
-@dataclass(frozen=True)
-class Published:
-    """What a run published.
-
-    Attributes
-    ----------
-    changelist : the document
-    changelist_path, slices_path : where it and the table are
-    explanation : how the slice that was asked for got its p-value, line by line
-    """
-
-    changelist: SearchChangeList
-    changelist_path: StoragePath
-    slices_path: StoragePath
-    explanation: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,32 +83,10 @@ class Steps(Generic[Config]):
     further: Further[Config] | None = None
 
 
-def search(data: Any, /, *, resume: bool = False, progress: bool = False, **options: Any) -> Report:
-    """Search the slices where a model is worse, as ``slicebeam search`` does.
-
-    Parameters
-    ----------
-    data : a pandas or Arrow table, or paths or globs of files
-    resume : go on where a stopped run was; begin where there is none, do nothing where it published
-    progress : tell on stderr how far it is
-    options : those of the command, with ``_`` for ``-``; without ``output`` nothing is published
-
-    Raises
-    ------
-    InputError
-        The options or the data are wrong.
-    EngineError
-        The engine or the storage failed.
-    """
-    from slicebeam.pipelines.report import reported
-
-    return reported("search", data, options, resume=resume, progress=progress)
-
-
 def run_search(
     config: SearchConfig,
     engine: Engine,
-    terminal: Terminal,
+    observer: SearchObserver,
     *,
     resume: bool = False,
     asked: str | None = None,
@@ -147,7 +102,7 @@ def run_search(
     """
     config, earlier = compared(config)
     return run_steps(
-        config, search_steps(), engine, terminal, earlier=earlier, resume=resume, asked=asked
+        config, search_steps(), engine, observer, earlier=earlier, resume=resume, asked=asked
     )
 
 
@@ -174,77 +129,11 @@ def searched_names(prepared: Prepared) -> SliceNames:
     return SliceNames(prepared.lattice, prepared.domains)
 
 
-@dataclass(frozen=True)
-class Places:
-    """Where a run reads and writes.
-
-    Attributes
-    ----------
-    files : of the data
-    output, work : folders
-    further : names of what is published besides the table and the document
-    """
-
-    files: Sequence[str]
-    output: StoragePath
-    work: StoragePath
-    further: tuple[str, ...] = ()
-
-    @property
-    def document(self) -> StoragePath:
-        """The document, which names the other files that are published."""
-        return self.output / CHANGELIST
-
-    @property
-    def table(self) -> StoragePath:
-        """The well-known name of the table."""
-        return self.output / TABLE
-
-
-@contextmanager
-def removing_new_folders(config: DataConfig) -> Iterator[None]:
-    """Where wrong input ends a run, remove the empty folders that were not there before it."""
-    missing: list[Path] = []
-    for option, name in (("--output", config.output), ("--work-dir", config.work_dir)):
-        path = storage_path(name, option) if name else None
-        if isinstance(path, Path):
-            with storage_errors(path, "read"):
-                missing += [one for one in (path, *path.parents) if not one.exists()]
-    try:
-        yield
-    except InputError:
-        for folder in sorted(missing, key=lambda one: -len(one.parts)):
-            # Somebody else may have put something there meanwhile.
-            with suppress(OSError):
-                folder.rmdir()
-        raise
-
-
-def places_of(config: DataConfig) -> Places:
-    """Return where a run reads and writes, after making the output folder.
-
-    Raises
-    ------
-    InputError
-        A path can't be what it is to be.
-    """
-    files = expand_paths(config.data)
-    output = storage_path(config.output, "--output")
-    if output.is_file():
-        raise InputError(f"--output {output} is a file; name a folder")
-    with storage_errors(output, "make the output folder"):
-        make_folder(output)
-    folder = storage_path(config.work_dir, "--work-dir") if config.work_dir else output / "_work"
-    if _same(folder, output):
-        raise InputError(f"--work-dir {folder} is the output; name another folder, or leave it out")
-    return Places(files, output, folder)
-
-
 def run_steps(
     config: Config,
     steps: Steps[Config],
     engine: Engine,
-    terminal: Terminal,
+    observer: SearchObserver,
     *,
     earlier: Earlier | None,
     resume: bool,
@@ -255,7 +144,7 @@ def run_steps(
         check_slice_text(asked, config)
     with removing_new_folders(config):
         return _run_steps(
-            config, steps, engine, terminal, earlier=earlier, resume=resume, asked=asked
+            config, steps, engine, observer, earlier=earlier, resume=resume, asked=asked
         )
 
 
@@ -263,7 +152,7 @@ def _run_steps(
     config: Config,
     steps: Steps[Config],
     engine: Engine,
-    terminal: Terminal,
+    observer: SearchObserver,
     *,
     earlier: Earlier | None,
     resume: bool,
@@ -275,9 +164,9 @@ def _run_steps(
     # What is there now is what this run may replace.
     before = version_of(places.document)
     engine.check_storage([*places.files, places.output, places.work])
-    terminal.begin(config, places.files, engine.name)
+    observer.begin(config, places.files, engine.name)
     work = WorkFolder(places.work)
-    done = begin_run(config, SearchChangeList, places, work, engine, terminal, resume=resume)
+    done = begin_run(config, SearchChangeList, places, work, engine, observer, resume=resume)
     if done is not None:
         if asked is not None:
             raise InputError(
@@ -287,9 +176,9 @@ def _run_steps(
         return Published(done, places.document, places.table)
     with work, resumable(work):
         found = find_and_publish(
-            config, steps, places, before, work, engine, terminal, earlier, asked
+            config, steps, places, before, work, engine, observer, earlier, asked
         )
-        remove_work(work, terminal)
+        remove_work(work, observer)
     return Published(found.changelist, places.document, places.table, found.explanation)
 
 
@@ -308,7 +197,7 @@ def find_and_publish(
     before: Version | None,
     work: WorkFolder,
     engine: Engine,
-    terminal: Terminal,
+    observer: SearchObserver,
     earlier: Earlier | None,
     asked: str | None = None,
 ) -> Described:
@@ -319,15 +208,15 @@ def find_and_publish(
     before : version of the document that is replaced
     asked : id or text of the slice whose test is explained
     """
-    prepared = steps.prepare(config, places.files, work, engine, terminal.stage)
-    terminal.prepared(prepared)
+    prepared = steps.prepare(config, places.files, work, engine, observer.stage)
+    observer.prepared(prepared)
     names = steps.names(prepared)
     asked_key = None if asked is None else find_slice_key(asked, prepared, names)
     iterations = steps.iterations(
-        config, prepared, work, engine, terminal.progress, terminal.recorded
+        config, prepared, work, engine, observer.progress, observer.recorded
     )
     searched = iterations.search()
-    terminal.stage(Stage("describing what was found"))
+    observer.stage(Stage("describing what was found"))
     results = steps.collect(config, prepared, searched, iterations, work, engine)
     order = steps.order(results, config)
     called = order.by_metric[0]
@@ -361,19 +250,8 @@ def find_and_publish(
         changelist = with_run(naming_files(changelist, files), work.run)
         work.check(at_once=True)
         for line in files.publish(changelist.to_json().encode("utf-8")):
-            terminal.note(line)
+            observer.note(line)
     if asked is None:
         return Described(changelist)
     explained = explain(asked, asked_key, config, prepared, searched, results, names)
     return Described(changelist, explained)
-
-
-def _same(one: StoragePath, other: StoragePath) -> bool:
-    if isinstance(one, Path) and isinstance(other, Path):
-        return one.resolve() == other.resolve()
-    return one == other
-
-
-def writer() -> str:
-    """Return what another run is told of this one."""
-    return f"the run of process {os.getpid()} on {socket.gethostname()}"

@@ -24,20 +24,15 @@ from slicebeam.pipelines.engines.in_process import InProcess
 from slicebeam.pipelines.engines.options import DirectOptions
 from slicebeam.pipelines.engines.reported_errors import for_user
 from slicebeam.pipelines.job_work import DoGroupedSteps, DoSteps, work_of
-from slicebeam.pipelines.launch import listed
+from slicebeam.pipelines.option_lists import listed
+from slicebeam.pipelines.places import places_of, removing_new_folders
+from slicebeam.pipelines.published import Published
 from slicebeam.pipelines.published_run import published_before
 from slicebeam.pipelines.resuming import begin_run, remove_work, resumable
 from slicebeam.pipelines.runner import Cost, Engine, RunnerConfig
-from slicebeam.pipelines.search import (
-    Published,
-    compared,
-    find_and_publish,
-    places_of,
-    removing_new_folders,
-    search_steps,
-)
+from slicebeam.pipelines.search import compared, find_and_publish, search_steps
+from slicebeam.pipelines.search_observer import SilentObserver
 from slicebeam.pipelines.stage import Stage
-from slicebeam.pipelines.terminal import Terminal
 from slicebeam.pipelines.work_folder import WorkFolder
 from slicebeam.transforms.files import file_format
 from slicebeam.transforms.publish import version_of
@@ -47,6 +42,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.config import SearchConfig
     from slicebeam.pipelines.job_work import JobWork
+    from slicebeam.pipelines.observer import Observer
 
 # Work of less than so many seconds is done by the worker that plans.
 _SMALLEST_STAGE_SECONDS = 1.0
@@ -260,7 +256,7 @@ class SearchPart:
         with StagedEngine(self.engine, self.workers, self.stages, stage) as engine:
             if stage is None:
                 find_and_publish(
-                    config, search_steps(), places, before, work, engine, _quiet(), earlier
+                    config, search_steps(), places, before, work, engine, SilentObserver(), earlier
                 )
                 return
             steps = search_steps()
@@ -268,10 +264,6 @@ class SearchPart:
             steps.iterations(config, prepared, work, engine, _ignore, _ignore).search()
         # The search ended without this stage, as one that finds nothing to resample.
         raise NothingToDoError
-
-
-def _quiet() -> Terminal:
-    return Terminal(quiet=True)
 
 
 def _ignore(_: object) -> None:
@@ -366,7 +358,7 @@ class SingleJobSearch(beam.PTransform):
 
 
 def run_single_job(
-    config: SearchConfig, engine: Engine, terminal: Terminal, *, resume: bool = False
+    config: SearchConfig, engine: Engine, observer: Observer, *, resume: bool = False
 ) -> Published:
     """Send a search as one job, which goes on should this process end, and wait for its result.
 
@@ -379,26 +371,26 @@ def run_single_job(
     """
     config = check_single_job(config)
     with removing_new_folders(config):
-        return _run_single_job(config, engine, terminal, resume=resume)
+        return _run_single_job(config, engine, observer, resume=resume)
 
 
 def _run_single_job(
-    config: SearchConfig, engine: Engine, terminal: Terminal, *, resume: bool
+    config: SearchConfig, engine: Engine, observer: Observer, *, resume: bool
 ) -> Published:
     compared_config, _ = compared(config)
     places = places_of(compared_config)
     document = places.document
     engine.check_storage([*places.files, places.output, places.work])
-    terminal.begin(config, places.files, engine.name)
+    observer.begin(config, places.files, engine.name)
     work = WorkFolder(places.work)
     done = begin_run(
-        compared_config, SearchChangeList, places, work, engine, terminal, resume=resume
+        compared_config, SearchChangeList, places, work, engine, observer, resume=resume
     )
     if done is not None:
         return Published(done, document, places.table)
     part = SearchPart(config, engine.name, engine.workers, stages_of(config))
     with work, resumable(work):
-        terminal.stage(Stage("searching, as one job"))
+        observer.stage(Stage("searching, as one job"))
 
         def published() -> SearchChangeList | None:
             return published_before(SearchChangeList, document, work.run, work.run)
@@ -410,5 +402,5 @@ def _run_single_job(
         if changelist is None:
             what = "is what it was before" if document.is_file() else "is not there"
             raise EngineError(f"the job ended, but {document} {what}; run again with --resume")
-        remove_work(work, terminal)
+        remove_work(work, observer)
     return Published(changelist, document, places.table)

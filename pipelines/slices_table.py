@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from slicebeam.metrics.base import METHODS, REASONS
 from slicebeam.metrics.randomness import splitmix64
+from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS
 from slicebeam.pipelines.refinement_labels import LABELS, NO_LABEL
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.event_log import EventLog
     from slicebeam.pipelines.iterations import IterationRecord, Progress
     from slicebeam.pipelines.preparation import Prepared
-    from slicebeam.pipelines.search import Published
+    from slicebeam.pipelines.published import Published
 
 MOST_ROWS = 12
 # Of several metrics each has a table: so many rows in all, and at least so many each.

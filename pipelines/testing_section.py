@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from slicebeam.metrics.base import (
+from slicebeam.metrics.distinct_groups import ENOUGH_GROUPS
+from slicebeam.metrics.registry import metric
+from slicebeam.metrics.significance.outcome_codes import (
     CONSTANT,
     FEW_GROUPS,
     METHODS,
@@ -18,8 +20,6 @@ from slicebeam.metrics.base import (
     UNCHANGED,
     UNVARYING,
 )
-from slicebeam.metrics.distinct_groups import ENOUGH_GROUPS
-from slicebeam.metrics.registry import metric
 from slicebeam.metrics.slice_test import OF_CELLS
 from slicebeam.metrics.statistic_space import BUCKETS
 from slicebeam.pipelines import changelist as doc

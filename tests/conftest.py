@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
-from slicebeam.transforms import object_stores as stores
+from slicebeam.transforms import store_clients
 from tests import object_stores
 from tests.storage_faults import Proxy, faulty
 
@@ -126,7 +126,7 @@ def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         monkeypatch.setenv(name, value)
     _forget_clients(monkeypatch)
     yield store.new_bucket()
-    stores._store.cache_clear()
+    store_clients._store.cache_clear()
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def proxy(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 
 def _forget_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the next client be made from what the environment says now."""
-    stores._store.cache_clear()
+    store_clients._store.cache_clear()
     # boto3 keeps the credentials that it has found.
     monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from slicebeam.pipelines.cli import run
-from slicebeam.transforms import object_stores
+from slicebeam.transforms import store_clients
 from tests.dataflow_service import DataflowService, dataflow_service
 from tests.object_stores import Bucket
 
@@ -30,9 +30,9 @@ def bucket(gcs_server: TestStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[B
     """A bucket of the stand-in of Cloud Storage, which the environment leads to."""
     for name, value in gcs_server.environment().items():
         monkeypatch.setenv(name, value)
-    object_stores._store.cache_clear()
+    store_clients._store.cache_clear()
     yield gcs_server.new_bucket()
-    object_stores._store.cache_clear()
+    store_clients._store.cache_clear()
 
 
 @pytest.fixture

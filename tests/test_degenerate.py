@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from slicebeam.metrics import base, confusion
-from slicebeam.metrics.base import ALTERNATIVES, COMPARISONS, Alternative, Comparison
+from slicebeam.metrics import confusion
 from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.kinds import ALTERNATIVES, COMPARISONS, Alternative, Comparison
 from slicebeam.metrics.registry import metric, metrics
+from slicebeam.metrics.significance import outcome_codes
 from slicebeam.metrics.slice_test import OF_ROWS, TESTS, SliceTest, Test, check_test
 from slicebeam.transforms.extract_predictions import Outcome, Predictor, extract_predictions
 from slicebeam.transforms.sources import Chunk
@@ -176,7 +177,7 @@ def check_p(test: SliceTest, sums: NDArray[np.int64], totals: NDArray[np.int64])
     assert (p > 0).all()
     assert (p <= 1).all()
     assert (p[reasons != 0] == 1).all()
-    assert ((reasons >= 0) & (reasons < len(base.REASONS))).all()
+    assert ((reasons >= 0) & (reasons < len(outcome_codes.REASONS))).all()
     assert ((methods == 0) == (reasons != 0)).all()
     assert (errors[~np.isnan(errors)] >= 0).all()
     own, space = metric(test.metric), test.space
@@ -316,7 +317,7 @@ def test_nothing_to_test_is_said(
         assert (tested.reasons != 0).all()
     else:
         assert tested.p[0] == 1
-        assert tested.reasons[0] == base.WHOLE
+        assert tested.reasons[0] == outcome_codes.WHOLE
     if metric(name).needs.indicators and comparison == "overall" and "rate" not in name:
         space, sums, totals = case("all right", name, comparison, weighted=weighted)
         tested, _ = replace(test, space=space).run(sums[:, :1], totals[:1])

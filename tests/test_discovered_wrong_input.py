@@ -14,8 +14,8 @@ import yaml
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.discover import discover
 from slicebeam.pipelines.discovery.model import DiscoveryModel
+from slicebeam.pipelines.report import discover
 from tests.discover_runs import embeddings, examples
 from tests.running import own_file, refused
 

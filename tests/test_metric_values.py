@@ -12,10 +12,11 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
-from slicebeam.metrics import base, confusion
-from slicebeam.metrics.base import COMPARISONS, Comparison
+from slicebeam.metrics import confusion
 from slicebeam.metrics.cell_metric import CellMetric
+from slicebeam.metrics.kinds import COMPARISONS, Comparison
 from slicebeam.metrics.registry import averaged_column, metric, metrics, statistic_space
+from slicebeam.metrics.significance import outcome_codes
 from slicebeam.metrics.significance.auc import bucket_edges, discretisation_error
 from slicebeam.metrics.slice_test import SliceTest
 from slicebeam.metrics.statistic_space import BUCKETS, Range, StatisticSpace, Term, fixed_point
@@ -554,7 +555,7 @@ def test_two_constants_are_the_most_extreme_subset(*, weighted: bool) -> None:
     ):
         tested = own.test(sums, totals, space, alternative)
         np.testing.assert_allclose(tested.p, expected, rtol=1e-9)
-        assert tested.reasons.tolist() == [0, 0, base.WHOLE]
+        assert tested.reasons.tolist() == [0, 0, outcome_codes.WHOLE]
     if not weighted:
         of_moments = SliceTest("mean:x", space, "permutation", "both", 1, 0)
         assert (of_moments.of_sums(sums[:2], totals).tested.p < 1e-4).all()
@@ -597,7 +598,7 @@ def test_constant_changes_are_tested_by_all_flips_of_signs(size: float, *, weigh
     ):
         tested = own.test(sums, totals, space, alternative)
         assert tested.p[0] == pytest.approx(p, rel=1e-9)
-        assert tested.methods.tolist() == [base.SIGN_FLIP]
+        assert tested.methods.tolist() == [outcome_codes.SIGN_FLIP]
 
 
 def test_weighted_constant_changes_count_as_effective_examples() -> None:
@@ -621,7 +622,7 @@ def test_flipped_hard_scores_are_seen() -> None:
         sums, totals = examples.reduced(space, np.stack([inside, ~inside, inside | True]))
         tested = metric(name).test(sums, totals, space, "worse")
         assert tested.p[0] == pytest.approx(2.0**-150, rel=1e-9)
-        assert tested.reasons.tolist() == [0, base.UNCHANGED, 0]
+        assert tested.reasons.tolist() == [0, outcome_codes.UNCHANGED, 0]
 
 
 def test_a_constant_change_that_may_lack_what_is_rare() -> None:
@@ -635,7 +636,7 @@ def test_a_constant_change_that_may_lack_what_is_rare() -> None:
         members[row, common[:n]] = True
     sums, totals = examples.reduced(space, members)
     tested = metric("bias").test(sums, totals, space, "worse")
-    assert tested.reasons.tolist() == [base.TOO_SKEWED, 0]
+    assert tested.reasons.tolist() == [outcome_codes.TOO_SKEWED, 0]
     # A random subset of 160 has none of them in a fifth of cases, and 2⁻¹⁶⁰ says nothing of that.
     assert tested.p[1] > 1e-3
     # On the side of the rare ones there is nothing to lack.
@@ -656,13 +657,13 @@ def test_changes_that_are_lost_beside_the_largest_are_not_called() -> None:
     space = examples.space(["bias"], "baseline")
     sums, totals = examples.reduced(space, small[None])
     tested = metric("bias").test(sums, totals, space, "both")
-    assert tested.reasons.tolist() == [base.UNVARYING]
+    assert tested.reasons.tolist() == [outcome_codes.UNVARYING]
 
 
 def test_auc_that_is_turned_over_is_not_called_unchanged() -> None:
     some = Examples.random(9, 200)
     label, inside = some.label * 1.0, np.arange(200) < 90
-    for new, reason in ((1 - label, base.UNVARYING), (label, base.UNCHANGED)):
+    for new, reason in ((1 - label, outcome_codes.UNVARYING), (label, outcome_codes.UNCHANGED)):
         examples = replace(some, score=(new, label))
         space = examples.space(["auc"], "baseline")
         sums, totals = examples.reduced(space, inside[None])

@@ -7,8 +7,7 @@ import pytest
 from scipy import stats
 from scipy.special import betainc, pdtr
 
-from slicebeam.metrics import base
-from slicebeam.metrics.significance import paper
+from slicebeam.metrics.significance import outcome_codes, paper
 
 
 def test_p_is_scipys_t_on_the_replicates_left():
@@ -45,7 +44,7 @@ def test_degenerate_slices_have_p_one_and_a_reason():
     replicates[4] = np.nan
     delta = np.array([5.0, 5.0, 5.0, np.nan, 5.0, 5.0])
     p, reasons, error = paper.t_p_value(delta, replicates, "upper")
-    undefined, constant = base.UNDEFINED_REPLICATES, base.NO_VARIANCE
+    undefined, constant = outcome_codes.UNDEFINED_REPLICATES, outcome_codes.NO_VARIANCE
     assert reasons.tolist() == [0, undefined, constant, undefined, undefined, 0]
     assert reasons.dtype == np.int8
     assert (p == 1.0).tolist() == [False, True, True, True, True, False]

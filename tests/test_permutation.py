@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from slicebeam.metrics import base
-from slicebeam.metrics.significance import hypergeometric, pearson_iii, permutation
+from slicebeam.metrics.significance import hypergeometric, outcome_codes, pearson_iii, permutation
 
 TOTALS = np.array([4000, 1000, 1500, 13500])
 
@@ -245,27 +244,27 @@ def test_populations_beyond_numpys_limit(n):
 def test_degenerate_slices_have_p_1_and_a_reason():
     everything = TOTALS[None, :]
     whole = permutation.permutation_p_value(mcc, everything, TOTALS, [0.6], "both")
-    assert (whole.p[0], whole.reasons[0]) == (1.0, base.NO_VARIANCE)
+    assert (whole.p[0], whole.reasons[0]) == (1.0, outcome_codes.NO_VARIANCE)
     constant = permutation.permutation_p_value(
         share, [[30, 0], [300, 0]], np.array([1000, 0]), [1.0, 1.0], "both", 100
     )
     np.testing.assert_array_equal(constant.p, 1.0)
-    np.testing.assert_array_equal(constant.reasons, base.NO_VARIANCE)
+    np.testing.assert_array_equal(constant.reasons, outcome_codes.NO_VARIANCE)
     # With 1 % positives most small slices have none.
     rare = np.array([50, 150, 50, 19750])
     refused = permutation.permutation_p_value(
         mcc, [[20, 0, 0, 0], [20, 0, 0, 0]], rare, [0.1, np.nan], "both", 500
     )
     np.testing.assert_array_equal(refused.p, 1.0)
-    np.testing.assert_array_equal(refused.reasons, base.UNDEFINED_REPLICATES)
+    np.testing.assert_array_equal(refused.reasons, outcome_codes.UNDEFINED_REPLICATES)
     never = permutation.permutation_p_value(
         mcc, [[500, 0, 0, 0]], np.array([0, 0, 0, 9000]), [np.nan], "both", 100
     )
-    assert (never.p[0], never.reasons[0]) == (1.0, base.UNDEFINED_REPLICATES)
+    assert (never.p[0], never.reasons[0]) == (1.0, outcome_codes.UNDEFINED_REPLICATES)
     undefined = permutation.permutation_p_value(
         mcc, [[500, 0, 0, 0]], np.array([0, 0, 0, 9000]), [0.2], "both", 100
     )
-    assert (undefined.p[0], undefined.reasons[0]) == (1.0, base.UNDEFINED_REPLICATES)
+    assert (undefined.p[0], undefined.reasons[0]) == (1.0, outcome_codes.UNDEFINED_REPLICATES)
     none = permutation.permutation_p_value(mcc, np.empty((0, 4), int), TOTALS, [], "both")
     assert none.p.shape == none.reasons.shape == (0,)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from slicebeam.pipelines.changelist_files import CHANGELIST, TABLE
-from slicebeam.transforms import local_publication, object_stores, storage
+from slicebeam.transforms import local_publication, storage, store_clients
 from slicebeam.transforms.publication import files_to_publish
 from slicebeam.transforms.publish import version_of
 from slicebeam.transforms.storage import ObjectPath
@@ -209,7 +209,7 @@ def test_it_is_killed_at_any_system_call(tmp_path: Path, begin: str) -> None:
 @pytest.fixture(params=["gs", "s3"])
 def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     store = MemoryStore(request.param)
-    monkeypatch.setattr(object_stores, "_store", lambda *_: store)
+    monkeypatch.setattr(store_clients, "_store", lambda *_: store)
     return store
 
 

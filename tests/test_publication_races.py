@@ -12,7 +12,7 @@ import pytest
 
 from slicebeam.metrics.errors import ConflictError, SlicebeamError
 from slicebeam.pipelines.changelist_files import CHANGELIST
-from slicebeam.transforms import local_publication, object_stores
+from slicebeam.transforms import local_publication, store_clients
 from slicebeam.transforms.publish import version_of
 from slicebeam.transforms.storage import ObjectPath
 from tests.conftest import own_stores
@@ -107,7 +107,7 @@ def one_won(folder: StoragePath, publishers: list[Publisher], *others: str) -> s
 @pytest.fixture(params=["gs", "s3"])
 def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     store = MemoryStore(request.param)
-    monkeypatch.setattr(object_stores, "_store", lambda *_: store)
+    monkeypatch.setattr(store_clients, "_store", lambda *_: store)
     store.struck = stepping
     return store
 

@@ -117,8 +117,8 @@ def test_a_run_that_was_killed_after_it_published_is_finished(
     def killed(*_: Any, **__: Any) -> None:
         raise Killed
 
-    for module in ("search", "shift.run"):
-        monkeypatch.setattr(f"slicebeam.pipelines.{module}.remove_work", killed)
+    for module in ("slicebeam.pipelines.search", "slicebeam.pipelines.shift.run"):
+        monkeypatch.setattr(f"{module}.remove_work", killed)
     with pytest.raises(Killed):
         run(given)
     before = contents(tmp_path / "out")

@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from slicebeam.pipelines.cli import app
-from slicebeam.pipelines.launch import ASKED
+from slicebeam.pipelines.run_options import ASKED
 from slicebeam.pipelines.shift.config import ShiftConfig
 from slicebeam.pipelines.shift.simulated import CHURNS, Planned, better_methods
 from slicebeam.pipelines.shift.terminal import show_plan

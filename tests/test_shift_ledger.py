@@ -18,7 +18,7 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.shift import ledger as ledgers
 from slicebeam.pipelines.shift.calls import Answer
 from slicebeam.pipelines.shift.ledger import Ledger
-from slicebeam.transforms import object_stores as stores
+from slicebeam.transforms import store_clients
 from slicebeam.transforms.storage import ObjectPath, StoragePath, storage_path
 from tests.conftest import google_first, own_stores
 from tests.object_stores import ROOT, one_line
@@ -96,9 +96,9 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoragePa
     for name, value in store.environment().items():
         patch.setenv(name, value)
     patch.setattr("boto3.DEFAULT_SESSION", None)
-    stores._store.cache_clear()
+    store_clients._store.cache_clear()
     yield storage_path(f"{store.new_bucket().uri}/ledger")
-    stores._store.cache_clear()
+    store_clients._store.cache_clear()
 
 
 def test_what_was_noted_is_there_again(folder: StoragePath) -> None:

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from slicebeam.metrics import base, confusion
-from slicebeam.metrics.base import ALTERNATIVES, COMPARISONS, Alternative, Comparison
+from slicebeam.metrics import confusion
 from slicebeam.metrics.cell_metric import CellMetric
 from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.kinds import ALTERNATIVES, COMPARISONS, Alternative, Comparison
 from slicebeam.metrics.randomness import poisson_weights
 from slicebeam.metrics.registry import metric, metrics, statistic_space
+from slicebeam.metrics.significance import outcome_codes
 from slicebeam.metrics.slice_test import OF_ROWS, PAPER, TESTS, SliceTest, Test, check_test
 from tests.oracle import significance
 
@@ -93,7 +94,7 @@ def test_p_is_a_probability_whatever_the_counts(
         assert not np.isnan(p).any()
         assert ((p > 0) & (p <= 1)).all()
         assert (p[reasons != 0] == 1).all()
-        assert set(reasons.tolist()) <= set(range(len(base.REASONS)))
+        assert set(reasons.tolist()) <= set(range(len(outcome_codes.REASONS)))
         drawn = errors[(reasons == 0) & ~np.isnan(errors)]
         assert (drawn > 0).all()
         if test in ("auto", "permutation"):
@@ -111,16 +112,16 @@ def test_degenerate_slices_say_why(
 ) -> None:
     if comparison == "overall":
         totals = np.array([80, 20])
-        cases = [(totals, totals, {base.WHOLE})]
+        cases = [(totals, totals, {outcome_codes.WHOLE})]
         # All are right, or all wrong.
         for constant in (np.array([100, 0]), np.array([0, 100])):
             by_itself = test in ("auto", "permutation")
-            wanted = {base.CONSTANT} if by_itself else {base.NO_VARIANCE}
+            wanted = {outcome_codes.CONSTANT} if by_itself else {outcome_codes.NO_VARIANCE}
             cases.append((constant // 4, constant, wanted))
-            cases.append((constant, constant, {base.WHOLE, base.CONSTANT}))
+            cases.append((constant, constant, {outcome_codes.WHOLE, outcome_codes.CONSTANT}))
     else:
         totals = np.array([50, 20, 10, 20])
-        wanted = {base.UNCHANGED} if test == "auto" else {base.NO_VARIANCE}
+        wanted = {outcome_codes.UNCHANGED} if test == "auto" else {outcome_codes.NO_VARIANCE}
         cases = [
             (np.array([30, 0, 0, 0]), totals, wanted),
             (np.array([30, 0, 0, 9]), totals, wanted),
@@ -272,17 +273,17 @@ def test_the_method_is_named() -> None:
     counts = np.array([[60, 40], [60_000, 16_000], [800_000, 200_000]])
     tested = made("accuracy", "overall", "auto", "worse", totals)
     methods = tested.run(counts[:, None], totals[None]).tested.methods
-    assert methods.tolist() == [base.HYPERGEOMETRIC, base.LIKELIHOOD_RATIO, 0]
+    assert methods.tolist() == [outcome_codes.HYPERGEOMETRIC, outcome_codes.LIKELIHOOD_RATIO, 0]
     by_name = {
-        ("mcc", "overall", "auto"): base.CELL_PERMUTATION,
-        ("mcc", "baseline", "auto"): base.DELTA_METHOD,
-        ("accuracy", "baseline", "auto"): base.MCNEMAR,
-        ("precision", "baseline", "auto"): base.DELTA_METHOD,
-        ("accuracy", "overall", "permutation"): base.CELL_PERMUTATION,
-        ("accuracy", "overall", "bootstrap-cells"): base.BOOTSTRAP_CELLS,
-        ("accuracy", "overall", "bootstrap-rows"): base.BOOTSTRAP_ROWS,
-        ("accuracy", "overall", "paper"): base.PAPER,
-        ("accuracy", "overall", "paper-cells"): base.PAPER,
+        ("mcc", "overall", "auto"): outcome_codes.CELL_PERMUTATION,
+        ("mcc", "baseline", "auto"): outcome_codes.DELTA_METHOD,
+        ("accuracy", "baseline", "auto"): outcome_codes.MCNEMAR,
+        ("precision", "baseline", "auto"): outcome_codes.DELTA_METHOD,
+        ("accuracy", "overall", "permutation"): outcome_codes.CELL_PERMUTATION,
+        ("accuracy", "overall", "bootstrap-cells"): outcome_codes.BOOTSTRAP_CELLS,
+        ("accuracy", "overall", "bootstrap-rows"): outcome_codes.BOOTSTRAP_ROWS,
+        ("accuracy", "overall", "paper"): outcome_codes.PAPER,
+        ("accuracy", "overall", "paper-cells"): outcome_codes.PAPER,
     }
     for (name, comparison, test), method in by_name.items():
         size = statistic_space([name], comparison).cells  # type: ignore[arg-type]

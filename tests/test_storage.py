@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.transforms import object_stores as stores
+from slicebeam.transforms import store_clients
 from slicebeam.transforms.files import expand_paths
 from slicebeam.transforms.storage import (
     ObjectPath,
@@ -97,11 +97,11 @@ def place(
     store = request.getfixturevalue(request.param)
     for name, value in store.environment().items():
         monkeypatch.setenv(name, value)
-    stores._store.cache_clear()
+    store_clients._store.cache_clear()
     forget_copies()
     bucket = store.new_bucket()
     yield Place(ObjectPath(f"{bucket.uri}/folder"), bucket)
-    stores._store.cache_clear()
+    store_clients._store.cache_clear()
 
 
 def write(path: StoragePath, data: bytes) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.transforms import object_stores as stores
+from slicebeam.transforms import store_clients
 from slicebeam.transforms.files import expand_paths
 from slicebeam.transforms.storage import (
     ObjectPath,
@@ -75,7 +76,7 @@ def test_wrong_keys(
     bucket.write("folder/file", b"data")
     monkeypatch.setenv(variable, "wrong")
     # Neither the client nor the credentials that it has found are kept.
-    stores._store.cache_clear()
+    store_clients._store.cache_clear()
     monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
     with pytest.raises(EngineError) as error:
         USES[use](ObjectPath(f"{bucket.uri}/folder/file"))
@@ -89,7 +90,7 @@ def test_no_keys(bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     # It keeps the credentials that it has found.
     monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
-    stores._store.cache_clear()
+    store_clients._store.cache_clear()
     with pytest.raises(EngineError) as error:
         ObjectPath(f"{bucket.uri}/file").read_bytes()
     one_line(error, f"{bucket.uri}/file", "Unable to locate credentials", "; check the credentials")
@@ -100,7 +101,7 @@ def test_no_credentials_for_google_cloud_storage(
 ) -> None:
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "absent.json"))
-    stores._store.cache_clear()
+    store_clients._store.cache_clear()
     with pytest.raises(EngineError) as error:
         ObjectPath("gs://bucket/file").read_bytes()
     one_line(error, "gs://", "absent.json", "; check the credentials")
@@ -113,7 +114,7 @@ def test_nobody_listens(bucket: Bucket, use: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "1")
     for name, value in bucket.store.environment(f"http://127.0.0.1:{free_port()}").items():
         monkeypatch.setenv(name, value)
-    stores._store.cache_clear()
+    store_clients._store.cache_clear()
     with pytest.raises(EngineError) as error:
         within(60, USES[use], ObjectPath(f"{bucket.uri}/file"))
     one_line(error, f"{bucket.uri}/", "127.0.0.1", "SLICEBEAM_STORAGE_TIMEOUT")

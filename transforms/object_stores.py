@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Protocol
 
 from slicebeam.metrics.errors import EngineError, InputError
@@ -108,23 +107,6 @@ def storage_timeout() -> float:
     if not 1 <= seconds <= 86_400:
         raise InputError(f"{_TIMEOUT}={text!r} is no number of seconds from 1 to 86400")
     return seconds
-
-
-def object_store(scheme: str) -> ObjectStore:
-    """Return the store of ``gs`` or ``s3``; clients are made once in a process."""
-    # A forked process must not share the connections of the other.
-    return _store(scheme, os.getpid(), storage_timeout())
-
-
-@lru_cache(maxsize=8)
-def _store(scheme: str, process: int, timeout: float) -> ObjectStore:  # noqa: ARG001
-    if scheme == "gs":
-        from slicebeam.transforms.google_storage import GoogleStore
-
-        return GoogleStore(timeout)
-    from slicebeam.transforms.s3_storage import S3Store
-
-    return S3Store(timeout)
 
 
 def failure(uri: str, what: str, reason: str, remedy: str = "") -> EngineError:

@@ -23,7 +23,8 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 import pyarrow as pa
 
 from slicebeam.metrics.errors import EngineError, InputError, unknown_name
-from slicebeam.transforms.object_stores import SCHEMES, NoObjectError, ObjectStore, object_store
+from slicebeam.transforms.object_stores import SCHEMES, NoObjectError, ObjectStore
+from slicebeam.transforms.store_clients import object_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -10,10 +10,10 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics import base
 from slicebeam.metrics.count_reader import SumReader
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.registry import metric
+from slicebeam.metrics.significance import outcome_codes
 from slicebeam.metrics.slice_test import PAPER
 from slicebeam.transforms.arrow_files import open_arrow, part_path, write_arrow
 from slicebeam.transforms.plans import read_block
@@ -31,7 +31,13 @@ if TYPE_CHECKING:
 
 
 # Reasons that the margins of a slice give, whatever the outcome.
-_BY_MARGINS = (base.WHOLE, base.CONSTANT, base.UNDEFINED, base.SMALL_DENOMINATOR, base.SMALL_SLICE)
+_BY_MARGINS = (
+    outcome_codes.WHOLE,
+    outcome_codes.CONSTANT,
+    outcome_codes.UNDEFINED,
+    outcome_codes.SMALL_DENOMINATOR,
+    outcome_codes.SMALL_SLICE,
+)
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import ndtri, pdtr, stdtr
 
-from slicebeam.metrics import base
 from slicebeam.metrics.randomness import hash64, splitmix64, uniform
+from slicebeam.metrics.significance import outcome_codes
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from slicebeam.metrics.base import Tail
+    from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.randomness import UInt64Array
     from slicebeam.metrics.significance.tails import FloatArray, IntArray
 
@@ -41,7 +41,7 @@ class PaperTest(NamedTuple):
     Attributes
     ----------
     p : float64, 1.0 where there was nothing to test, never NaN
-    reasons : int8, position in `base.REASONS`, 0 where the test was done
+    reasons : int8, position in `outcome_codes.REASONS`, 0 where the test was done
     standard_error : float64, standard deviation of the replicates; NaN where they are undefined
     """
 
@@ -68,8 +68,8 @@ def t_p_value(delta: ArrayLike, replicate_deltas: ArrayLike, tail: Tail) -> Pape
     Returns
     -------
     PaperTest
-        p = 1 with the reason `base.UNDEFINED_REPLICATES` where the delta, more than 5 % of the
-        replicates, or all but one are undefined, and `base.NO_VARIANCE` where they are all equal
+        p = 1 with the reason `outcome_codes.UNDEFINED_REPLICATES` where the delta, more than 5 % of the
+        replicates, or all but one are undefined, and `outcome_codes.NO_VARIANCE` where they are all equal
         but for rounding.
     """
     observed = np.asarray(delta, dtype=np.float64)
@@ -87,7 +87,9 @@ def t_p_value(delta: ArrayLike, replicate_deltas: ArrayLike, tail: Tail) -> Pape
     undefined = too_few | np.isnan(observed)
     constant = (highest - lowest <= _EQUAL * np.abs(observed)) | (sd == 0.0)
     reasons = np.where(
-        undefined, base.UNDEFINED_REPLICATES, np.where(constant, base.NO_VARIANCE, 0)
+        undefined,
+        outcome_codes.UNDEFINED_REPLICATES,
+        np.where(constant, outcome_codes.NO_VARIANCE, 0),
     ).astype(np.int8)
     tested = reasons == 0
     t = np.where(tested, observed, 0.0) / np.where(tested, sd, 1.0)

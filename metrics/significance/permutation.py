@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from slicebeam.metrics import base
 from slicebeam.metrics.randomness import hash64
-from slicebeam.metrics.significance import hypergeometric
+from slicebeam.metrics.significance import hypergeometric, outcome_codes
 from slicebeam.metrics.significance.pearson_iii import Moments, pearson_iii_p_value
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from slicebeam.metrics.base import Tail
+    from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.significance.tails import BoolArray, FloatArray, IntArray
 
 ValueOf: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.float64]]
@@ -52,7 +51,7 @@ class PermutationTest(NamedTuple):
     Attributes
     ----------
     p : float64, 1.0 where there was nothing to test, never NaN and never 0
-    reasons : int8, position in `base.REASONS`, 0 where the test was done
+    reasons : int8, position in `outcome_codes.REASONS`, 0 where the test was done
     """
 
     p: FloatArray
@@ -258,8 +257,8 @@ def permutation_p_value(
     Returns
     -------
     PermutationTest
-        p = 1 with the reason `base.UNDEFINED_REPLICATES` where the observed value or more than 5 %
-        of the draws are undefined, and `base.NO_VARIANCE` where the draws are all equal.
+        p = 1 with the reason `outcome_codes.UNDEFINED_REPLICATES` where the observed value or more than 5 %
+        of the draws are undefined, and `outcome_codes.NO_VARIANCE` where the draws are all equal.
 
     Notes
     -----
@@ -276,8 +275,8 @@ def permutation_p_value(
     draws = _Draws(value_of, population, replicates, seed)
     p = np.ones(size.shape)
     reasons = np.zeros(size.shape, dtype=np.int8)
-    reasons[np.isnan(value)] = base.UNDEFINED_REPLICATES
-    reasons[(reasons == 0) & (size >= population.sum())] = base.NO_VARIANCE
+    reasons[np.isnan(value)] = outcome_codes.UNDEFINED_REPLICATES
+    reasons[(reasons == 0) & (size >= population.sum())] = outcome_codes.NO_VARIANCE
     small = np.flatnonzero((reasons == 0) & (size <= _LARGEST_OWN_SIZE))
     large = np.flatnonzero((reasons == 0) & (size > _LARGEST_OWN_SIZE))
     if small.size:
@@ -403,9 +402,9 @@ def _test_own_sizes(
     for n, group in zip(sizes, np.split(ordered, starts[1:]), strict=True):
         sample = draws.of_size(int(n))
         if sample.undefined > _UNDEFINED_SHARE:
-            reasons[group] = base.UNDEFINED_REPLICATES
+            reasons[group] = outcome_codes.UNDEFINED_REPLICATES
         elif sample.moments.sd[0] == 0.0:
-            reasons[group] = base.NO_VARIANCE
+            reasons[group] = outcome_codes.NO_VARIANCE
         else:
             p[group] = _counted_or_fitted(value[group], sample, tail)
 
@@ -462,7 +461,9 @@ def _test_on_grid(
     constant: BoolArray = ~refused & (moments.sd == 0.0)
     p[rows] = np.where(refused | constant, 1.0, p[rows])
     reasons[rows] = np.where(
-        refused, base.UNDEFINED_REPLICATES, np.where(constant, base.NO_VARIANCE, 0)
+        refused,
+        outcome_codes.UNDEFINED_REPLICATES,
+        np.where(constant, outcome_codes.NO_VARIANCE, 0),
     )
 
 

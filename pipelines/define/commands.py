@@ -103,6 +103,7 @@ def define(
     from slicebeam.pipelines.confirmation import Confirmed
     from slicebeam.pipelines.define.defining import Described, define_slice
     from slicebeam.pipelines.define.new_slices import Counting
+    from slicebeam.pipelines.define.showing import show_revision
 
     allow(allow_http)
     described = Described(
@@ -125,4 +126,4 @@ def define(
     confirmed = Confirmed(model, baseline_model, encoder)
     counting = Counting(tuple(data or ()), runner_config, tuple(runner_option or ()), confirmed)
     published = define_slice(changelist, described, counting, on_start)
-    published.show(f"defined slice {name!r}", quiet=quiet, as_json=as_json)
+    show_revision(published, f"defined slice {name!r}", quiet=quiet, as_json=as_json)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError, printable
+from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist import Origin
 from slicebeam.pipelines.changelist_files import read_search
 from slicebeam.pipelines.confirmation import NOTHING, Confirmed
 from slicebeam.pipelines.define.rules import slice_id_of
 from slicebeam.pipelines.revisions import base_of, later_revision, publish_revision
-from slicebeam.pipelines.terminal_text import json_line
 from slicebeam.transforms.predicates import shortened
 from slicebeam.transforms.storage import storage_path
 
@@ -153,52 +151,3 @@ class Published:
     path: StoragePath
     changed: tuple[Slice, ...]
     notes: tuple[str, ...]
-
-    def show(self, said: str, *, quiet: bool, as_json: bool) -> None:
-        """Tell what was done in a sentence, and where the revision is."""
-        edit = self.document.edits[-1]
-        if as_json:
-            told = {
-                "summary": said,
-                "changelist": str(self.path),
-                "revision": self.document.revision,
-                "op": edit.op,
-                "target": edit.target,
-                "slices": [_told(one) for one in self.changed],
-                "notes": list(self.notes),
-            }
-            sys.stdout.write(json_line(told) + "\n")
-        elif not quiet:
-            for note in self.notes:
-                sys.stderr.write(f"note: {printable(note)}\n")
-            for line in (said, *map(_line, self.changed)):
-                sys.stdout.write(f"{printable(line)}\n")
-            sys.stdout.write(f"{self.path}\n")
-
-
-def _told(one: Slice) -> dict[str, Any]:
-    """Return what ``--json`` prints of a slice, by the primary metric."""
-    change = one.changes[0]
-    delta = change.delta
-    return {
-        "slice_id": one.slice_id,
-        "slice": one.name,
-        "n": one.size.n,
-        "metric": change.metric,
-        "value": change.after.value,
-        "delta": None if delta is None else delta.value,
-        "lo": None if delta is None else delta.lo,
-        "hi": None if delta is None else delta.hi,
-    }
-
-
-def _line(one: Slice) -> str:
-    told = _told(one)
-    text = f"  {one.slice_id}  {one.name}: {one.size.n:,} examples ({one.size.share:.1%})"
-    if told["value"] is not None:
-        text += f", {told['metric']} {told['value']:.4g}"
-    if told["delta"] is not None:
-        text += f", {told['delta']:+.4g}"
-    if told["lo"] is not None and told["hi"] is not None:
-        text += f" [{told['lo']:+.4g}, {told['hi']:+.4g}]"
-    return text

@@ -77,8 +77,8 @@ def _schema(changelist_uri: str, document: SearchChangeList, files: Sequence[str
         return open_parquet([StoredFile(path, path) for path in files]).schema
     # What type a column of text is of shows only when all of it was read.
     from slicebeam.pipelines.check_config import check_config
-    from slicebeam.pipelines.launch import start_engine
     from slicebeam.pipelines.preparation import read_source
+    from slicebeam.pipelines.runner import start_engine
     from slicebeam.pipelines.work_folder import WorkFolder
 
     told = {name: earlier[name] for name in _HOW_READ if name in earlier}

@@ -22,6 +22,7 @@ from slicebeam.pipelines.changelist_discovery import (
     Resolution,
     ShownExample,
 )
+from slicebeam.pipelines.discovery.discovered import PreparedDiscovery
 from slicebeam.pipelines.discovery.llm_phrases import is_model, phrases_of_model
 from slicebeam.pipelines.discovery.rows import read_rows
 from slicebeam.pipelines.run_stage import run_stage
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist import SearchChangeList, Slice
     from slicebeam.pipelines.discover_config import DiscoverConfig
-    from slicebeam.pipelines.discovery.preparation import Discovered
+    from slicebeam.pipelines.discovery.discovered import Discovered
     from slicebeam.pipelines.preparation import Prepared
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.work_folder import WorkFolder
@@ -69,9 +70,9 @@ def with_discovery(
     engine: Engine,
 ) -> SearchChangeList:
     """Return a document with what discovery knows of its slices, and how they were found."""
-    discovered = prepared.discovered
-    if discovered is None:
+    if not isinstance(prepared, PreparedDiscovery):
         raise TypeError("a discovery that discovered nothing")
+    discovered = prepared.discovered
     assessed = changelist.slices[: max(_ASSESSED, config.slices)]
     describing = _describing(config, discovered, assessed, work)
     description = describing.total(_passed(describing, prepared, work, engine))

@@ -19,11 +19,11 @@ from slicebeam.pipelines.data_config import validated
 from slicebeam.pipelines.define.rules import slice_id_of
 from slicebeam.pipelines.discovery.known import Known
 from slicebeam.pipelines.given_slices import WantedSlices, wanted_slice
-from slicebeam.pipelines.launch import start_engine
 from slicebeam.pipelines.report_order import given_order
 from slicebeam.pipelines.results import collect_given
+from slicebeam.pipelines.runner import start_engine
 from slicebeam.pipelines.search import Steps, run_steps
-from slicebeam.pipelines.terminal import Terminal
+from slicebeam.pipelines.search_observer import SilentObserver
 from slicebeam.transforms.embed_examples import Split
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def measured(
         prepare = partial(_prepared, wanted=wanted, known=known, split=split)
         steps = Steps(prepare, GivenIterations, collect_given, given_names, given_order)
         published = run_steps(
-            config, steps, engine, Terminal(quiet=True), earlier=None, resume=False, asked=None
+            config, steps, engine, SilentObserver(), earlier=None, resume=False, asked=None
         )
     found = {one.slice_id: one for one in published.changelist.slices}
     return [

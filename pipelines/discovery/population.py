@@ -22,8 +22,8 @@ from slicebeam.pipelines.discovery.known import Known, Wishes
 from slicebeam.pipelines.discovery.measuring import measured
 from slicebeam.pipelines.discovery.rows import read_rows
 from slicebeam.pipelines.edits import find_slice
-from slicebeam.pipelines.launch import start_engine
 from slicebeam.pipelines.preparation import read_source
+from slicebeam.pipelines.runner import start_engine
 from slicebeam.pipelines.work_folder import WorkFolder
 from slicebeam.transforms.definitions import columns_of, members, similarities
 from slicebeam.transforms.embed_examples import chunk_name

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.discovery.description import given_phrases
+from slicebeam.pipelines.discovery.discovered import Discovered, PreparedDiscovery
 from slicebeam.pipelines.discovery.embedding import (
     EmbeddingFields,
     embed,
@@ -43,15 +43,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from slicebeam.pipelines.discover_config import DiscoverConfig
-    from slicebeam.pipelines.discovery.fitting import EmbeddedFiles, Fitted
-    from slicebeam.pipelines.preparation import Prepared
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.work_folder import WorkFolder
     from slicebeam.transforms.embeddings import Embedding
     from slicebeam.transforms.extract_predictions import Outcome
-    from slicebeam.transforms.sample_texts import TextSample
     from slicebeam.transforms.sources import Source
-    from slicebeam.transforms.storage import StoragePath
 
 CACHE = "embeddings"
 # Examples that clusters to start from are looked for in: so many, and so many for each component.
@@ -60,37 +56,13 @@ _SAMPLE, _SAMPLE_PER_COMPONENT = 20_000, 100
 _SECONDS_PER_ROW = 5e-6
 
 
-@dataclass(frozen=True)
-class Discovered:
-    """What a discovery knows besides what is searched.
-
-    Attributes
-    ----------
-    source : all examples, also those that are not tested
-    embedding : where embeddings come from
-    files : of the embeddings
-    beside : folder of what is told of each example besides its columns
-    fitted : the mixtures
-    model : the same as it is published
-    sample : of the texts; None where there are none
-    """
-
-    source: Source
-    embedding: Embedding
-    files: EmbeddedFiles
-    beside: StoragePath
-    fitted: Fitted
-    model: DiscoveryModel
-    sample: TextSample | None
-
-
 def prepare_discovery(
     config: DiscoverConfig,
     files: Sequence[str],
     work: WorkFolder,
     engine: Engine,
     on_stage: Callable[[Stage], None],
-) -> Prepared:
+) -> PreparedDiscovery:
     """Embed the examples, fit the mixtures, and write the shards of the examples that are tested."""
     on_stage(Stage("reading the data"))
     if config.phrases:
@@ -162,7 +134,7 @@ def prepare_discovery(
         lambda _: None,
         known=fitted.clusters.domains,
     )
-    return replace(prepared, discovered=discovered)
+    return PreparedDiscovery(**vars(prepared), discovered=discovered)
 
 
 def _refuse_taken(config: DiscoverConfig, source: Source) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.launch import start_engine
+from slicebeam.pipelines.runner import start_engine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from slicebeam.pipelines.changelist import ShiftChangeList
     from slicebeam.pipelines.event_log import EventLog
-    from slicebeam.pipelines.launch import Asked
+    from slicebeam.pipelines.run_options import Asked
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.shift.config import ShiftConfig
     from slicebeam.pipelines.terminal import Terminal

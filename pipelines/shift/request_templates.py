@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, time
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
 from slicebeam.metrics.errors import InputError, unknown_name
@@ -23,7 +23,6 @@ from slicebeam.transforms.plain_http import refuse_plain_http
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from slicebeam.pipelines.shift.api_file import ApiFile
     from slicebeam.pipelines.shift.calls import Item
 
 _PLACEHOLDER = re.compile(
@@ -44,6 +43,34 @@ _KEY_NAME = re.compile(
 _OWN_HEADERS = {"content-length", "transfer-encoding", "connection"}
 # Made once: an encoder costs more than a body.
 _ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+class RequestFields(Protocol):
+    """What an API file says of requests: templates, and how they are sent."""
+
+    @property
+    def url(self) -> str:
+        """The template of the address."""
+
+    @property
+    def method(self) -> str:
+        """The method of HTTP."""
+
+    @property
+    def headers(self) -> Mapping[str, str | bool | int | float]:
+        """The templates of the headers."""
+
+    @property
+    def params(self) -> Mapping[str, str | bool | int | float]:
+        """The templates of the parameters of the address."""
+
+    @property
+    def json_body(self) -> Any:
+        """The template of the body, None for no body."""
+
+    @property
+    def idempotency_header(self) -> str | None:
+        """The header by which the API knows a call that is repeated."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +249,7 @@ class TemplateReader:
         """Return the error of a key."""
         return InputError(f"{self.path}, {key}: {what}")
 
-    def templates(self, api: ApiFile) -> Templates:
+    def templates(self, api: RequestFields) -> Templates:
         """Return what requests are made of.
 
         Raises

@@ -11,10 +11,10 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist import ShiftChangeList
 from slicebeam.pipelines.changelist_files import naming_files
 from slicebeam.pipelines.given_slices import given_slices, read_given
+from slicebeam.pipelines.places import places_of, removing_new_folders, writer
 from slicebeam.pipelines.preparation import read_source
 from slicebeam.pipelines.published_run import with_run
 from slicebeam.pipelines.resuming import begin_run, remove_work, resumable
-from slicebeam.pipelines.search import places_of, removing_new_folders, writer
 from slicebeam.pipelines.shift.answers import (
     NO_RESULT,
     Classes,
@@ -37,15 +37,15 @@ from slicebeam.transforms.storage import storage_path
 
 if TYPE_CHECKING:
     from slicebeam.metrics.shift.strata import Strata
+    from slicebeam.pipelines.observer import Observer
+    from slicebeam.pipelines.places import Places
     from slicebeam.pipelines.runner import Engine
-    from slicebeam.pipelines.search import Places
     from slicebeam.pipelines.shift.answers import Answers
     from slicebeam.pipelines.shift.api_file import ApiFile
     from slicebeam.pipelines.shift.config import ShiftConfig
     from slicebeam.pipelines.shift.findings import Old
     from slicebeam.pipelines.shift.ledger import Ledger
     from slicebeam.pipelines.shift.pool import Pool
-    from slicebeam.pipelines.terminal import Terminal
     from slicebeam.transforms.conditions import Membership
     from slicebeam.transforms.sources import Source
     from slicebeam.transforms.storage import StoragePath
@@ -66,7 +66,7 @@ class PublishedShift:
 
 
 def run_shift(
-    config: ShiftConfig, engine: Engine, terminal: Terminal, *, resume: bool = False
+    config: ShiftConfig, engine: Engine, observer: Observer, *, resume: bool = False
 ) -> PublishedShift:
     """Ask as few items as it takes, and publish how the confusion matrix shifted.
 
@@ -78,11 +78,11 @@ def run_shift(
         The engine, the API or the storage failed; every answer is in the ledger.
     """
     with removing_new_folders(config):
-        return _run_shift(config, engine, terminal, resume=resume)
+        return _run_shift(config, engine, observer, resume=resume)
 
 
 def _run_shift(
-    config: ShiftConfig, engine: Engine, terminal: Terminal, *, resume: bool
+    config: ShiftConfig, engine: Engine, observer: Observer, *, resume: bool
 ) -> PublishedShift:
     api = _api(config)
     price, currency = _price(config, api)
@@ -92,13 +92,13 @@ def _run_shift(
     before = version_of(document)
     told = None if config.old_matrix is None else read_old(config.old_matrix)
     engine.check_storage([*places.files, places.work])
-    terminal.begin(config, places.files, engine.name)
+    observer.begin(config, places.files, engine.name)
     work = WorkFolder(places.work)
-    done = begin_run(config, ShiftChangeList, places, work, engine, terminal, resume=resume)
+    done = begin_run(config, ShiftChangeList, places, work, engine, observer, resume=resume)
     if done is not None:
         return PublishedShift(done, document)
     with work, resumable(work), ExitStack() as stack:
-        sliced = read_sliced_pool(config, places, work, engine, terminal, api, limit, told)
+        sliced = read_sliced_pool(config, places, work, engine, observer, api, limit, told)
         pool = sliced.pool
         strata = strata_of(pool)
         check_budget(strata, config.used_method, limit)
@@ -107,9 +107,9 @@ def _run_shift(
         asking = _Asking(config, sliced, api, places, work, engine)
         answers, ledger = asking.open(stack)
         stopping = Stopping(limit, config.target_error, config.confidence)
-        terminal.stage(_asked(asking, stopping, pool.rows, price, currency))
+        observer.stage(_asked(asking, stopping, pool.rows, price, currency))
         assessed = assess(pool, config.used_method, answers, stopping, config.seed, asking.count)
-        terminal.stage(Stage("describing what was found"))
+        observer.stage(Stage("describing what was found"))
         found = find(assessed, config.used_method, old, config.confidence)
         bought = answers if isinstance(answers, LedgerAnswers) else None
         bill = Bill(
@@ -137,8 +137,8 @@ def _run_shift(
             changelist = with_run(naming_files(changelist, files), work.run)
             work.check(at_once=True)
             for line in files.publish(changelist.to_json().encode("utf-8")):
-                terminal.note(line)
-        remove_work(work, terminal)
+                observer.note(line)
+        remove_work(work, observer)
     return PublishedShift(changelist, document)
 
 
@@ -201,7 +201,7 @@ def read_sliced_pool(
     places: Places,
     work: WorkFolder,
     engine: Engine,
-    terminal: Terminal,
+    observer: Observer,
     api: ApiFile | None,
     limit: int | None,
     told: ShiftChangeList | None = None,
@@ -213,7 +213,7 @@ def read_sliced_pool(
     limit : items of a stratum that may be asked; None for all
     told : the document of --old-matrix, whose classes are classes of the pool
     """
-    terminal.stage(Stage("reading the pool"))
+    observer.stage(Stage("reading the pool"))
     source = read_source(config, places.files, work, engine)
     if source.rows == 0:
         raise InputError(f"--data {' '.join(config.data)}: there are no examples in it")

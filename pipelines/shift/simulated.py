@@ -14,8 +14,8 @@ from slicebeam.metrics.shift.churn import churned
 from slicebeam.metrics.shift.quality import calls_for_target, qualities
 from slicebeam.metrics.shift.simulation import Items
 from slicebeam.metrics.shift.strata import Strata
+from slicebeam.pipelines.places import places_of, removing_new_folders
 from slicebeam.pipelines.resuming import open_work, remove_work, resumable
-from slicebeam.pipelines.search import places_of, removing_new_folders
 from slicebeam.pipelines.shift.assessment import check_budget
 from slicebeam.pipelines.shift.config import parse_budget
 from slicebeam.pipelines.shift.run import priced, read_sliced_pool
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.shift.allocation import Method
+    from slicebeam.pipelines.observer import Observer
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.shift.config import ShiftConfig
     from slicebeam.pipelines.shift.pool import Pool
-    from slicebeam.pipelines.terminal import Terminal
 
 # What an update may change: shares of the predictions, and a whole new API.
 CHURNS: tuple[float | None, ...] = (0.02, 0.05, 0.10, None)
@@ -106,14 +106,14 @@ class Planned:
         return asdict(self)
 
 
-def measure(config: ShiftConfig, engine: Engine, terminal: Terminal, *, resume: bool) -> Measured:
+def measure(config: ShiftConfig, engine: Engine, observer: Observer, *, resume: bool) -> Measured:
     """Return how good the method is on recorded answers."""
     runs = config.repeat or 1
-    (pool,) = _read(config, engine, terminal, resume=resume, methods=[config.used_method])
+    (pool,) = _read(config, engine, observer, resume=resume, methods=[config.used_method])
     strata, items = _simulated(pool)
     budget = _budget(config, strata, priced(config)[0])
     check_budget(strata, config.used_method, budget)
-    terminal.stage(Stage(f"running --method {config.used_method} {runs:,} times"))
+    observer.stage(Stage(f"running --method {config.used_method} {runs:,} times"))
     found = qualities(
         strata,
         items,
@@ -141,7 +141,7 @@ def measure(config: ShiftConfig, engine: Engine, terminal: Terminal, *, resume: 
     )
 
 
-def plan(config: ShiftConfig, engine: Engine, terminal: Terminal, *, resume: bool) -> list[Planned]:
+def plan(config: ShiftConfig, engine: Engine, observer: Observer, *, resume: bool) -> list[Planned]:
     """Return what each budget would give, by method and by how much an update changes."""
     price, _ = priced(config)
     runs = config.repeat or _RUNS
@@ -150,7 +150,7 @@ def plan(config: ShiftConfig, engine: Engine, terminal: Terminal, *, resume: boo
     ways: list[Method] = [
         "plus" if signed else "masa" for signed in sorted({one == "plus" for one in methods})
     ]
-    read = _read(config, engine, terminal, resume=resume, methods=ways)
+    read = _read(config, engine, observer, resume=resume, methods=ways)
     pools = dict(zip([way == "plus" for way in ways], read, strict=True))
     planned = []
     for method in methods:
@@ -161,7 +161,7 @@ def plan(config: ShiftConfig, engine: Engine, terminal: Terminal, *, resume: boo
         label = np.repeat(strata.row, strata.sizes)
         for churn in CHURNS:
             what = "a whole new API" if churn is None else f"{churn:.0%} of the predictions changed"
-            terminal.stage(Stage(f"simulating --method {method}, {what}"))
+            observer.stage(Stage(f"simulating --method {method}, {what}"))
             new = churned(items.old, label, strata.old_matrix, churn, runs, config.seed)
             found = qualities(
                 strata,
@@ -226,7 +226,7 @@ def better_methods(planned: Sequence[Planned]) -> list[BetterMethod]:
 def _read(
     config: ShiftConfig,
     engine: Engine,
-    terminal: Terminal,
+    observer: Observer,
     *,
     resume: bool,
     methods: Sequence[Method],
@@ -235,20 +235,20 @@ def _read(
     if not config.output:
         with tempfile.TemporaryDirectory(prefix="slicebeam-") as folder:
             own = config.model_copy(update={"output": folder})
-            return _read(own, engine, terminal, resume=resume, methods=methods)
+            return _read(own, engine, observer, resume=resume, methods=methods)
     with removing_new_folders(config):
         places = places_of(config)
         engine.check_storage([*places.files, places.work])
-        terminal.begin(config, places.files, engine.name)
+        observer.begin(config, places.files, engine.name)
         work = WorkFolder(places.work)
-        open_work(config, places, work, engine, terminal, resume=resume)
+        open_work(config, places, work, engine, observer, resume=resume)
         with work, resumable(work):
             pools = []
             for method in methods:
                 own = config.model_copy(update={"method": method, "api": None})
-                sliced = read_sliced_pool(own, places, work, engine, terminal, None, _MOST_ITEMS)
+                sliced = read_sliced_pool(own, places, work, engine, observer, None, _MOST_ITEMS)
                 pools.append(sliced.pool)
-            remove_work(work, terminal)
+            remove_work(work, observer)
     return pools
 
 

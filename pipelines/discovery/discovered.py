@@ -1,0 +1,52 @@
+"""What a discovery knows of its examples, besides what is counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from slicebeam.pipelines.preparation import Prepared
+
+if TYPE_CHECKING:
+    from slicebeam.pipelines.discovery.fitting import EmbeddedFiles, Fitted
+    from slicebeam.pipelines.discovery.model import DiscoveryModel
+    from slicebeam.transforms.embeddings import Embedding
+    from slicebeam.transforms.sample_texts import TextSample
+    from slicebeam.transforms.sources import Source
+    from slicebeam.transforms.storage import StoragePath
+
+
+@dataclass(frozen=True)
+class Discovered:
+    """What a discovery knows besides what is searched.
+
+    Attributes
+    ----------
+    source : all examples, also those that are not tested
+    embedding : where embeddings come from
+    files : of the embeddings
+    beside : folder of what is told of each example besides its columns
+    fitted : the mixtures
+    model : the same as it is published
+    sample : of the texts; None where there are none
+    """
+
+    source: Source
+    embedding: Embedding
+    files: EmbeddedFiles
+    beside: StoragePath
+    fitted: Fitted
+    model: DiscoveryModel
+    sample: TextSample | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedDiscovery(Prepared):
+    """The examples of a discovery, ready to be counted.
+
+    Attributes
+    ----------
+    discovered : what is known of them besides
+    """
+
+    discovered: Discovered
