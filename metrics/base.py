@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.kinds import Alternative, Tail
     from slicebeam.metrics.statistic_space import StatisticSpace
-
-Comparison = Literal["overall", "baseline"]
-Alternative = Literal["worse", "better", "both"]
-Tail = Literal["upper", "lower", "both"]
-
-COMPARISONS: tuple[Comparison, ...] = get_args(Comparison)
-ALTERNATIVES: tuple[Alternative, ...] = get_args(Alternative)
 
 # Fewer examples in a denominator say nothing that holds.
 LEAST_DENOMINATOR = 10

@@ -14,7 +14,8 @@ from slicebeam.metrics.significance import permutation
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.base import Tail, Tested
+    from slicebeam.metrics.base import Tested
+    from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.statistic_space import StatisticSpace
 
     Floats = NDArray[np.float64]

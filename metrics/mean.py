@@ -15,7 +15,8 @@ from slicebeam.metrics.statistic_space import Term
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.base import Alternative, Comparison, Tail, Tested
+    from slicebeam.metrics.base import Tested
+    from slicebeam.metrics.kinds import Alternative, Comparison, Tail
     from slicebeam.metrics.statistic_space import Deviations, Source, StatisticSpace
 
     Floats = NDArray[np.float64]

@@ -14,7 +14,8 @@ from slicebeam.metrics.statistic_space import Term
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.base import Alternative, Comparison, Tested
+    from slicebeam.metrics.base import Tested
+    from slicebeam.metrics.kinds import Alternative, Comparison
     from slicebeam.metrics.statistic_space import Source, StatisticSpace
 
     Floats = NDArray[np.float64]

@@ -9,9 +9,10 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics import measures
-from slicebeam.metrics.base import Comparison, Metric, Needs
+from slicebeam.metrics.base import Metric, Needs
 from slicebeam.metrics.confusion import FBeta
 from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.kinds import Comparison
 from slicebeam.metrics.mean import Mean
 from slicebeam.metrics.ranking import AreaUnderCurve
 from slicebeam.metrics.statistic_space import StatisticSpace, Term

@@ -18,7 +18,8 @@ from slicebeam.metrics.significance.smallest_p import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.base import Alternative, Tail, Tested
+    from slicebeam.metrics.base import Tested
+    from slicebeam.metrics.kinds import Alternative, Tail
     from slicebeam.metrics.statistic_space import StatisticSpace
 
     Floats = NDArray[np.float64]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from slicebeam.metrics import base
 from slicebeam.metrics.cell_metric import CellMetric
 from slicebeam.metrics.confusion import permuted
 from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.kinds import OF_CELLS, OF_ROWS, PAPER
 from slicebeam.metrics.mean import Mean
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance import paper
@@ -18,23 +19,9 @@ from slicebeam.metrics.significance import paper
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.base import Alternative, Comparison, Tested
+    from slicebeam.metrics.base import Tested
+    from slicebeam.metrics.kinds import Alternative, Comparison, Test
     from slicebeam.metrics.statistic_space import StatisticSpace
-
-Test = Literal["auto", "bootstrap-rows", "bootstrap-cells", "permutation", "paper", "paper-cells"]
-
-TESTS: tuple[Test, ...] = get_args(Test)
-# Tests whose replicates are drawn from the counts, and those that resample the examples.
-OF_CELLS: tuple[Test, ...] = ("bootstrap-cells", "paper-cells")
-OF_ROWS: tuple[Test, ...] = ("bootstrap-rows", "paper")
-PAPER: tuple[Test, ...] = ("paper", "paper-cells")
-REPLICATES: dict[Test, int] = {
-    "auto": 200,
-    "bootstrap-rows": 200,
-    "bootstrap-cells": 1000,
-    "paper": 20,
-    "paper-cells": 20,
-}
 
 # A p-value that no float64 holds is told as the smallest one: nothing has probability zero.
 SMALLEST_P = float(np.nextafter(0.0, 1.0))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.base import Comparison
+    from slicebeam.metrics.kinds import Comparison
 
 Source = Literal["new", "old", "change", "gain1", "gain0"]
 

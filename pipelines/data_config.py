@@ -9,8 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from slicebeam.metrics.errors import InputError, nearest_hint, unknown_name
 from slicebeam.pipelines.variables import without_literals
-from slicebeam.transforms.files import FORMATS
-from slicebeam.transforms.sources import CHUNK_ROWS
+from slicebeam.transforms.file_formats import CHUNK_ROWS, FORMATS
 
 Command = Literal["search", "check", "shift", "discover"]
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from slicebeam.metrics.base import Alternative
 from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.kinds import Alternative
 from slicebeam.pipelines.config import SearchConfig
 from slicebeam.pipelines.data_config import Command, flag, validated
 

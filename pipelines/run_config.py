@@ -6,19 +6,22 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
-from slicebeam.metrics.base import ALTERNATIVES, COMPARISONS, Alternative, Comparison
 from slicebeam.metrics.errors import InputError
-from slicebeam.metrics.multiplicity import CORRECTIONS, Correction
-from slicebeam.metrics.registry import metric, needs_of, statistic_space
-from slicebeam.metrics.slice_test import (
+from slicebeam.metrics.kinds import (
+    ALTERNATIVES,
+    COMPARISONS,
+    CORRECTIONS,
     OF_ROWS,
     PAPER,
     REPLICATES,
     TESTS,
+    Alternative,
+    Comparison,
+    Correction,
     Test,
-    check_test,
-    needs_rows,
 )
+from slicebeam.metrics.registry import metric, needs_of, statistic_space
+from slicebeam.metrics.slice_test import check_test, needs_rows
 from slicebeam.pipelines.data_config import DataConfig, flag
 
 

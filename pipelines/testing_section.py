@@ -19,8 +19,8 @@ from slicebeam.metrics.base import (
     UNVARYING,
 )
 from slicebeam.metrics.distinct_groups import ENOUGH_GROUPS
+from slicebeam.metrics.kinds import OF_CELLS
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.slice_test import OF_CELLS
 from slicebeam.metrics.statistic_space import BUCKETS
 from slicebeam.pipelines import changelist as doc
 from slicebeam.pipelines.config import SearchConfig

@@ -13,8 +13,8 @@ from scipy import stats
 from sklearn import metrics as sk
 
 from slicebeam.metrics import base, confusion
-from slicebeam.metrics.base import COMPARISONS, Comparison
 from slicebeam.metrics.cell_metric import CellMetric
+from slicebeam.metrics.kinds import COMPARISONS, Comparison
 from slicebeam.metrics.registry import averaged_column, metric, metrics, statistic_space
 from slicebeam.metrics.significance.auc import bucket_edges, discretisation_error
 from slicebeam.metrics.slice_test import SliceTest

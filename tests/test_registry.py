@@ -7,9 +7,9 @@ from math import inf
 
 import pytest
 
-from slicebeam.metrics.base import COMPARISONS
 from slicebeam.metrics.confusion import FBeta
 from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.kinds import COMPARISONS
 from slicebeam.metrics.mean import Mean
 from slicebeam.metrics.registry import averaged_column, metric, metrics, statistic_space
 from slicebeam.metrics.statistic_space import BUCKETS, StatisticSpace, Term

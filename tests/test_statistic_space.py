@@ -9,7 +9,7 @@ from math import fsum
 import numpy as np
 import pytest
 
-from slicebeam.metrics.base import COMPARISONS, Comparison
+from slicebeam.metrics.kinds import COMPARISONS, Comparison
 from slicebeam.metrics.randomness import poisson_weights
 from slicebeam.metrics.registry import metric, metrics, statistic_space
 from slicebeam.metrics.significance.auc import placements

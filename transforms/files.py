@@ -5,17 +5,16 @@ from __future__ import annotations
 import glob
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import InputError, nearest, unknown_name
+from slicebeam.transforms.file_formats import FORMATS
 from slicebeam.transforms.storage import ObjectPath, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Format = Literal["parquet", "csv", "jsonl", "tfrecord"]
-
-FORMATS: tuple[Format, ...] = ("parquet", "csv", "jsonl", "tfrecord")
+    from slicebeam.transforms.file_formats import Format
 
 _SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",

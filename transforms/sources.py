@@ -18,13 +18,13 @@ import pyarrow.parquet as pq
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.transforms.checked_files import open_checked
 from slicebeam.transforms.column_kinds import parse_column
+from slicebeam.transforms.file_formats import CHUNK_ROWS
 from slicebeam.transforms.schemas import conform, unify_schemas
 from slicebeam.transforms.storage import identity, open_input, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-CHUNK_ROWS = 1 << 18
 # Bytes of a column that are read at a time.
 _BUFFER = 1 << 20
 

@@ -19,7 +19,7 @@ from slicebeam.metrics.significance.tails import select_tail
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from slicebeam.metrics.base import Tail
+    from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.significance.tails import BoolArray, FloatArray, IntArray
 
 # Histogram entries that are worked on at once: about twenty float arrays of them are alive.

@@ -21,7 +21,7 @@ from slicebeam.metrics.significance.tails import select_tail
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from slicebeam.metrics.base import Tail
+    from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.significance.tails import BoolArray, FloatArray, IntArray
 
 # Relative size of what a tail's sum leaves out.

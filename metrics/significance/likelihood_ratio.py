@@ -24,7 +24,7 @@ from slicebeam.metrics.significance.tails import select_tail
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from slicebeam.metrics.base import Tail
+    from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.significance.tails import BoolArray, FloatArray
 
 # Below this root, log(u/r)/r loses its digits and equals its limit up to terms of order r/variance.

@@ -17,7 +17,7 @@ from slicebeam.metrics.significance.tails import select_tail
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from slicebeam.metrics.base import Tail
+    from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.significance.tails import FloatArray
 
 

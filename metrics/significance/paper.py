@@ -20,7 +20,7 @@ from slicebeam.metrics.significance.tails import select_tail
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from slicebeam.metrics.base import Tail
+    from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.randomness import UInt64Array
     from slicebeam.metrics.significance.tails import FloatArray, IntArray
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.metrics.shift.allocation import METHODS, Method
+from slicebeam.metrics.kinds import METHODS, Method
 from slicebeam.pipelines.data_config import Command, DataConfig, flag, validated
 
 _MONEY = re.compile(

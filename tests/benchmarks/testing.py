@@ -35,7 +35,7 @@ from tests.deviations import with_deviations
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from slicebeam.metrics.base import Comparison
+    from slicebeam.metrics.kinds import Comparison
     from slicebeam.metrics.statistic_space import StatisticSpace, Term
 
 # CPU seconds for 100,000 slices.
