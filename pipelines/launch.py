@@ -2,82 +2,23 @@
 
 from __future__ import annotations
 
-import csv
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError, UntestedError, nearest_hint
+from slicebeam.pipelines.commands import COMMANDS, command_spec
 from slicebeam.transforms.plain_http import allow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from slicebeam.pipelines.data_config import Command
     from slicebeam.pipelines.event_log import EventLog
     from slicebeam.pipelines.run_config import RunConfig
+    from slicebeam.pipelines.run_options import RunOptions
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.search import Published
-
-LOG_FORMATS = ("text", "json")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is asked of a run besides its configuration: it does not change what is found.
-
-    Attributes
-    ----------
-    resume : go on where a stopped run was; begin where there is none, do nothing where it published
-    as_json : print the summary as JSON on stdout
-    quiet : print nothing but errors
-    explain : id or text of the slice whose test is explained
-    fail_on : ``worse`` or None
-    log_format : ``text`` or ``json``
-    dry_run : say what would be done, and do nothing
-    single_job : send the whole search as one job
-    template : folder for a template of the search, which is not run
-    allow_http : send keys over http to other machines
-    """
-
-    resume: bool = False
-    as_json: bool = False
-    quiet: bool = False
-    explain: str | None = None
-    fail_on: str | None = None
-    log_format: str = "text"
-    dry_run: bool = False
-    single_job: bool = False
-    template: str | None = None
-    allow_http: bool = False
-
-
-# The flags that are no part of a configuration, by their names in a file.
-ASKED = {"json": "as_json"} | {
-    name: name
-    for name in (
-        *("resume", "quiet", "explain", "fail_on", "log_format"),
-        *("dry_run", "single_job", "template", "allow_http"),
-    )
-}
-
-
-# Options that are repeated or separated by commas.
-LISTS = ("column_names", "features", "exclude_features", "metric", "components")
-
-
-def listed(values: Sequence[str]) -> tuple[str, ...]:
-    """Return the values of an option that is repeated or separated by commas.
-
-    >>> listed(["a,b", '"c,d"'])
-    ('a', 'b', 'c,d')
-    """
-    # As in CSV, quotes keep a comma that belongs to a name.
-    try:
-        return tuple(part for row in csv.reader(values) for part in row or [""])
-    except csv.Error as error:
-        raise InputError(
-            f"{','.join(values)!r} is no list separated by commas ({error}); put names in quotes"
-        ) from error
 
 
 @dataclass
@@ -93,7 +34,7 @@ class Invocation:
     events: EventLog | None = None
     command: Command | None = None
 
-    def log(self, asked: Asked) -> EventLog | None:
+    def log(self, asked: RunOptions) -> EventLog | None:
         """Return the log of a run that is about to begin, if it is asked for.
 
         Raises
@@ -101,6 +42,8 @@ class Invocation:
         InputError
             The format is not known.
         """
+        from slicebeam.pipelines.run_options import LOG_FORMATS
+
         if asked.log_format not in LOG_FORMATS:
             hint = nearest_hint(asked.log_format, LOG_FORMATS)
             raise InputError(
@@ -117,8 +60,42 @@ class Invocation:
         return self.events
 
 
+def run_command(name: str, given: Mapping[str, Any], invocation: Invocation) -> int:
+    """Run a command that tests slices or assesses an API, with the flags that were given.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    from slicebeam.pipelines.option_fields import flagged
+    from slicebeam.pipelines.option_values import split_lists
+
+    config, run_options = COMMANDS[name].options
+    asked = {key: given[key] for key in flagged(run_options) if key in given}
+    options = {key: value for key, value in given.items() if key not in asked}
+    return launch(config.command, split_lists(config, options), run_options(**asked), invocation)
+
+
+def document_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
+    """Run a command that reads a ChangeList, and print what came of it."""
+    from slicebeam.pipelines.data_config import validated
+    from slicebeam.pipelines.terminal_text import harmless
+
+    command = command_spec(name)
+    config: Any = validated(command.options[0], given)
+
+    def note(text: str) -> None:
+        if not config.quiet:
+            sys.stderr.write(f"{harmless(text)}\n")
+
+    allow(getattr(config, "allow_http", False))
+    command.show(command.run(config, note), config)
+    return 0
+
+
 def launch(
-    command: Command, options: Mapping[str, Any], asked: Asked, invocation: Invocation
+    command: Command, options: Mapping[str, Any], asked: RunOptions, invocation: Invocation
 ) -> int:
     """Run a command and show what it found.
 
@@ -216,48 +193,23 @@ def configuration(command: Command, options: Mapping[str, Any]) -> RunConfig:
             raise InputError(f"--since-if-exists {perhaps!r} is no path")
         if storage_path(perhaps, "--since-if-exists").is_file():
             given["since"] = perhaps
-    if command == "search":
-        from slicebeam.pipelines.config import search_config
-
-        return search_config(given)
-    if command == "discover":
-        from slicebeam.pipelines.discover_config import discover_config
-
-        return discover_config(given)
-    from slicebeam.pipelines.check_config import check_config
-
-    return check_config(given)
+    configured: RunConfig = COMMANDS[command].configured(given)
+    return configured
 
 
-def run_config(config: RunConfig, engine: Engine, terminal: Any, asked: Asked) -> Published:
+def run_config(config: RunConfig, engine: Engine, terminal: Any, asked: RunOptions) -> Published:
     """Run a configuration and show its result."""
-    from slicebeam.pipelines.check import run_check
-    from slicebeam.pipelines.check_config import CheckConfig
     from slicebeam.pipelines.config import SearchConfig
-    from slicebeam.pipelines.discover_config import DiscoverConfig
-    from slicebeam.pipelines.search import run_search
 
     try:
-        if isinstance(config, DiscoverConfig):
-            from slicebeam.pipelines.discover import run_discovery
-
-            published = run_discovery(
-                config, engine, terminal, resume=asked.resume, asked=asked.explain
-            )
-        elif isinstance(config, SearchConfig) and asked.single_job:
+        if asked.single_job and isinstance(config, SearchConfig):
             from slicebeam.pipelines.single_job import run_single_job
 
             published = run_single_job(config, engine, terminal, resume=asked.resume)
-        elif isinstance(config, SearchConfig):
-            published = run_search(
-                config, engine, terminal, resume=asked.resume, asked=asked.explain
-            )
-        elif isinstance(config, CheckConfig):
-            published = run_check(
-                config, engine, terminal, resume=asked.resume, asked=asked.explain
-            )
         else:
-            raise TypeError(f"no command runs {config.command}")
+            published = COMMANDS[config.command].run(
+                config, engine, terminal, resume=asked.resume, asked=asked.explain
+            )
     finally:
         terminal.stop()
     terminal.result(published)

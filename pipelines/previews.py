@@ -12,12 +12,12 @@ from slicebeam.pipelines.config import SearchConfig
 from slicebeam.pipelines.terminal_text import harmless
 
 if TYPE_CHECKING:
-    from slicebeam.pipelines.launch import Asked
     from slicebeam.pipelines.run_config import RunConfig
+    from slicebeam.pipelines.run_options import RunOptions
     from slicebeam.pipelines.runner import Engine
 
 
-def check_asked(config: RunConfig, asked: Asked) -> None:
+def check_asked(config: RunConfig, asked: RunOptions) -> None:
     """Refuse what does not go together.
 
     Raises
@@ -32,7 +32,7 @@ def check_asked(config: RunConfig, asked: Asked) -> None:
     }
     given = [flag for flag, is_given in wanted.items() if is_given]
     of_search = [flag for flag in given if flag != "--dry-run"]
-    if of_search and not isinstance(config, SearchConfig):
+    if of_search and config.command != "search":
         raise InputError(f"{of_search[0]} is for search, not for {config.command}")
     if asked.template is not None and (asked.dry_run or asked.single_job):
         raise InputError(f"{' and '.join(given)} do not go together; choose one")
@@ -44,7 +44,7 @@ def check_asked(config: RunConfig, asked: Asked) -> None:
         )
 
 
-def preview(config: RunConfig, engine: Engine, asked: Asked) -> None:
+def preview(config: RunConfig, engine: Engine, asked: RunOptions) -> None:
     """Print what a run would do, or write its template.
 
     Raises

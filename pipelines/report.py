@@ -20,6 +20,7 @@ from slicebeam.pipelines.check_config import CheckConfig
 from slicebeam.pipelines.config import SearchConfig
 from slicebeam.pipelines.discover_config import DiscoverConfig
 from slicebeam.pipelines.launch import configuration, start_engine
+from slicebeam.pipelines.option_fields import declared
 from slicebeam.pipelines.option_values import CONFIGS, as_flag
 from slicebeam.pipelines.shift.config import shift_config
 from slicebeam.pipelines.terminal import Terminal
@@ -136,16 +137,15 @@ def _reported(
 
 
 def _typed(command: Command, given: Mapping[str, Any]) -> dict[str, Any]:
-    fields = CONFIGS[command].model_fields
+    fields = declared(CONFIGS[command])
     typed = {}
     for name, value in given.items():
-        if name not in fields and not (name == "since_if_exists" and command != "shift"):
+        if name not in fields:
             raise unknown_name("option", name, [one for one in fields if one != "data"])
         if name == "data":
             raise InputError("the data is the first argument; leave the option 'data' out")
         text = os.fspath(value) if isinstance(value, os.PathLike) else value
-        kind = fields[name].annotation if name in fields else str
-        typed[name] = as_flag(name, name, text, kind)
+        typed[name] = as_flag(name, fields[name], text)
     return typed
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.data_config import flag
+from slicebeam.pipelines.option_fields import flag
 from slicebeam.transforms.checked_files import DamagedFileError, read_facts, write_facts
 
 if TYPE_CHECKING:

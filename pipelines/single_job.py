@@ -24,7 +24,7 @@ from slicebeam.pipelines.engines.in_process import InProcess
 from slicebeam.pipelines.engines.options import DirectOptions
 from slicebeam.pipelines.engines.reported_errors import for_user
 from slicebeam.pipelines.job_work import DoGroupedSteps, DoSteps, work_of
-from slicebeam.pipelines.launch import listed
+from slicebeam.pipelines.option_values import listed
 from slicebeam.pipelines.published_run import published_before
 from slicebeam.pipelines.resuming import begin_run, remove_work, resumable
 from slicebeam.pipelines.runner import Cost, Engine, RunnerConfig

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.attribute_config import EXPONENT, UNIFORM_SHARE
 from slicebeam.pipelines.attribution.drawing import draw_round, draw_training
 from slicebeam.pipelines.attribution.estimating import assess, gather
 from slicebeam.pipelines.attribution.labels import LabelStore
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 FOLDER = "attribution"
 CONFIDENCE = 0.95
-EXPONENT, UNIFORM_SHARE = 4.0, 0.2
 
 
 @dataclass(frozen=True)

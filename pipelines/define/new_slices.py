@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist import SearchChangeList, Slice
     from slicebeam.pipelines.changelist_discovery import AnyDefinition
+    from slicebeam.pipelines.document_config import CountingConfig, DocumentConfig
     from slicebeam.pipelines.edits import Edited
     from slicebeam.transforms.storage import StoragePath
 
@@ -54,6 +55,11 @@ class Counting:
     runner_config: str = "direct"
     runner_option: tuple[str, ...] = ()
     confirmed: Confirmed = NOTHING
+
+    @classmethod
+    def of(cls, config: CountingConfig) -> Counting:
+        """Return where a command's options say."""
+        return cls(config.data, config.runner_config, config.runner_option, config.confirmed)
 
 
 @dataclass
@@ -130,12 +136,12 @@ class Base:
             slices.append(counted.model_copy(update=told))
         return slices
 
-    def publish(self, edited: Edited) -> Published:
-        """Write the edited document as the next revision."""
+    def publish(self, edited: Edited, summary: str) -> Published:
+        """Write the edited document as the next revision; the summary says what was done."""
         document, path = publish_revision(self.uri, self.document, edited.document, (edited.edit,))
         before = {one.slice_id: one for one in self.document.slices}
         changed = tuple(one for one in document.slices if before.get(one.slice_id) != one)
-        return Published(document, path, changed, tuple(self.notes))
+        return Published(document, path, changed, tuple(self.notes), summary)
 
 
 @dataclass(frozen=True)
@@ -147,19 +153,21 @@ class Published:
     document, path : as it was written, and where
     changed : its slices that are new, or are not what they were
     notes : what the user is to know
+    summary : what was done, in a sentence
     """
 
     document: SearchChangeList
     path: StoragePath
     changed: tuple[Slice, ...]
     notes: tuple[str, ...]
+    summary: str
 
-    def show(self, said: str, *, quiet: bool, as_json: bool) -> None:
-        """Tell what was done in a sentence, and where the revision is."""
+    def show(self, config: DocumentConfig) -> None:
+        """Print what was done in a sentence, and where the revision is."""
         edit = self.document.edits[-1]
-        if as_json:
+        if config.as_json:
             told = {
-                "summary": said,
+                "summary": self.summary,
                 "changelist": str(self.path),
                 "revision": self.document.revision,
                 "op": edit.op,
@@ -168,10 +176,10 @@ class Published:
                 "notes": list(self.notes),
             }
             sys.stdout.write(json_line(told) + "\n")
-        elif not quiet:
+        elif not config.quiet:
             for note in self.notes:
                 sys.stderr.write(f"note: {printable(note)}\n")
-            for line in (said, *map(_line, self.changed)):
+            for line in (self.summary, *map(_line, self.changed)):
                 sys.stdout.write(f"{printable(line)}\n")
             sys.stdout.write(f"{self.path}\n")
 

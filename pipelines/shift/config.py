@@ -10,7 +10,8 @@ from pydantic import Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.kinds import METHODS, Method
-from slicebeam.pipelines.data_config import Command, DataConfig, flag, validated
+from slicebeam.pipelines.data_config import Command, DataConfig, validated
+from slicebeam.pipelines.option_fields import COLUMN, COLUMNS, FILE, FOLDER, Option, flag
 
 _MONEY = re.compile(
     r"\s*(?:(?P<before>[A-Za-z]{3}|\$|€|£)\s*)?(?P<number>\d+(?:\.\d+)?)\s*(?P<after>[A-Za-z]{3}|\$|€|£)?\s*"
@@ -92,27 +93,199 @@ class ShiftConfig(DataConfig):
     choices: ClassVar[dict[str, tuple[str, ...]]] = {**DataConfig.choices, "method": METHODS}
 
     # Empty for what publishes nothing.
-    output: str = ""
-    label: str
-    old_prediction: str | None = None
-    old_matrix: str | None = None
-    difficulty: str | None = None
-    bins: Annotated[int, Field(ge=1, le=100)] = 3
-    api: str | None = None
-    model: str | None = None
-    features: tuple[str, ...] = ()
-    replay_prediction: str | None = None
-    method: Method | None = None
-    budget: str | None = None
-    target_error: Annotated[float, Field(gt=0, lt=2)] | None = None
-    confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.95
-    price: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    by: str | None = None
-    changelist: str | None = None
-    ledger: str | None = None
-    plan: bool = False
-    repeat: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    replacement: bool = False
+    output: Annotated[
+        str,
+        Option(
+            "Folder for changelist.json and the ledger. Required, except with --plan and --repeat, "
+            "which only print.",
+            "Output",
+            metavar=FOLDER,
+            comes_first=True,
+            has_placeholders=True,
+            stands_instead=True,
+        ),
+    ] = ""
+    label: Annotated[str, Option("Column of the true classes.", "Old answers", metavar=COLUMN)]
+    old_prediction: Annotated[
+        str | None,
+        Option("Column of the API's earlier predictions.", "Old answers", metavar=COLUMN),
+    ] = None
+    old_matrix: Annotated[
+        str | None,
+        Option(
+            "ChangeList of an earlier shift, whose new confusion matrix is the old one now; instead "
+            "of --old-prediction.",
+            "Old answers",
+            metavar=FILE,
+            has_placeholders=True,
+        ),
+    ] = None
+    difficulty: Annotated[
+        str | None,
+        Option(
+            "Column of a confidence, of the old API or of a cheap model. Its quantile bins are "
+            "strata.",
+            "Budget",
+            metavar=COLUMN,
+        ),
+    ] = None
+    bins: Annotated[
+        int, Field(ge=1, le=100), Option("Number of quantile bins of --difficulty.", "Budget")
+    ] = 3
+    api: Annotated[
+        str | None,
+        Option(
+            "YAML file that describes the requests to the HTTP API and its answers.",
+            "New answers",
+            metavar=FILE,
+            has_placeholders=True,
+            stands_instead=True,
+        ),
+    ] = None
+    model: Annotated[
+        str | None,
+        Option(
+            "scikit-learn model to call instead, or module:function that returns a model handler of "
+            "Beam's. Loading one runs the code in it: name only what you trust.",
+            "New answers",
+            metavar="<model>",
+            has_placeholders=True,
+            stands_instead=True,
+        ),
+    ] = None
+    features: Annotated[
+        tuple[str, ...],
+        Option(
+            "Columns that --model reads, if it does not know them. Repeatable, or separated by "
+            "commas.",
+            "New answers",
+            metavar=COLUMNS,
+            by_commas=True,
+        ),
+    ] = ()
+    replay_prediction: Annotated[
+        str | None,
+        Option(
+            "Column of recorded answers to use instead of calls.", "New answers", metavar=COLUMN
+        ),
+    ] = None
+    method: Annotated[
+        Method | None,
+        Option(
+            "plus: sample most where most changed, and use the old predictions as a control variate. "
+            "masa: sample most where answers vary most (Chen et al., 2021; biased). proportional: "
+            "strata by size. uniform: all items alike.",
+            "Budget",
+            default="plus with --old-prediction, else proportional",
+        ),
+    ] = None
+    budget: Annotated[
+        str | None,
+        Option(
+            "Maximum number of calls, such as 2000, or amount of money, such as 5USD.",
+            "Budget",
+            metavar="<budget>",
+            comes_first=True,
+            takes_numbers=True,
+        ),
+    ] = None
+    target_error: Annotated[
+        Annotated[float, Field(gt=0, lt=2)] | None,
+        Option(
+            "Stop when the Frobenius error of the new matrix is below this with --confidence. With "
+            "--repeat: the error for which calls are counted (default 0.01).",
+            "Budget",
+            comes_first=True,
+        ),
+    ] = None
+    confidence: Annotated[
+        float,
+        Field(ge=0.5, lt=1),
+        Option("Confidence of the intervals and of --target-error.", "Budget", comes_first=True),
+    ] = 0.95
+    price: Annotated[
+        Annotated[float, Field(ge=0, allow_inf_nan=False)] | None,
+        Option(
+            "Price of a call, in the currency of the --api file or of --budget, else USD.",
+            "Budget",
+            default="'price' of the --api file",
+        ),
+    ] = None
+    by: Annotated[
+        str | None,
+        Option(
+            "Column whose values are slices, to report the shift of each too.",
+            "Slices",
+            metavar=COLUMN,
+        ),
+    ] = None
+    changelist: Annotated[
+        str | None,
+        Option(
+            "ChangeList of a search or check, to report the shift of each of its slices too.",
+            "Slices",
+            metavar=FILE,
+            has_placeholders=True,
+        ),
+    ] = None
+    ledger: Annotated[
+        str | None,
+        Option(
+            "Folder that keeps every answer of --api or --model. No call is made for an answer that "
+            "is in it.",
+            "Output",
+            metavar=FOLDER,
+            default="OUTPUT/ledger",
+            has_placeholders=True,
+        ),
+    ] = None
+    plan: Annotated[
+        bool,
+        Option(
+            "Make no call: simulate updates of the old predictions, and print what each budget and "
+            "method would give.",
+            "Budget",
+            in_python=False,
+        ),
+    ] = False
+    repeat: Annotated[
+        Annotated[int, Field(ge=1, le=100_000)] | None,
+        Option(
+            "Make no call: print how good the method is on --replay-prediction over so many seeds. "
+            "With --plan: runs of each simulation (default 100).",
+            "Budget",
+            in_python=False,
+        ),
+    ] = None
+    replacement: Annotated[
+        bool,
+        Option(
+            "Draw items with replacement, as in MASA's paper (with --repeat).",
+            "Budget",
+            in_python=False,
+        ),
+    ] = False
+    example_id: Annotated[
+        str | None,
+        Option(
+            "Column that identifies an item. The ledger knows the item by this value, also in changed "
+            "data.",
+            "Data",
+            metavar=COLUMN,
+            default="its row in the data",
+        ),
+    ] = None
+    seed: Annotated[
+        int,
+        Field(ge=0, lt=2**63),
+        Option("Random seed, which decides which items are drawn.", "Budget"),
+    ] = 0
+    memory_budget: Annotated[
+        str,
+        Option(
+            "Memory that each worker may use while it reads the pool.", "Engine", metavar="<size>"
+        ),
+    ] = "512MB"
 
     @field_validator("budget")
     @classmethod

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist import ShiftChangeList
     from slicebeam.pipelines.event_log import EventLog
-    from slicebeam.pipelines.launch import Asked
+    from slicebeam.pipelines.run_options import RunOptions
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.shift.config import ShiftConfig
     from slicebeam.pipelines.terminal import Terminal
 
 
-def launch_shift(options: Mapping[str, Any], asked: Asked, events: EventLog | None) -> int:
+def launch_shift(options: Mapping[str, Any], asked: RunOptions, events: EventLog | None) -> int:
     """Run a shift, a plan of one or a measurement, show it, and return the exit code.
 
     Parameters
@@ -55,7 +55,7 @@ def launch_shift(options: Mapping[str, Any], asked: Asked, events: EventLog | No
             terminal.stop()
 
 
-def _assess(config: ShiftConfig, engine: Engine, terminal: Terminal, asked: Asked) -> int:
+def _assess(config: ShiftConfig, engine: Engine, terminal: Terminal, asked: RunOptions) -> int:
     from slicebeam.pipelines.shift.run import run_shift
     from slicebeam.pipelines.shift.terminal import print_json, show, summary_json
 
@@ -77,7 +77,7 @@ def _is_worse(document: ShiftChangeList) -> bool:
     return any(change.significant and change.direction == "degraded" for change in changes)
 
 
-def _simulate(config: ShiftConfig, engine: Engine, terminal: Terminal, asked: Asked) -> None:
+def _simulate(config: ShiftConfig, engine: Engine, terminal: Terminal, asked: RunOptions) -> None:
     from slicebeam.pipelines.shift.run import priced
     from slicebeam.pipelines.shift.simulated import better_methods, measure, plan
     from slicebeam.pipelines.shift.terminal import print_json, show_measured, show_plan
