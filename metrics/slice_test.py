@@ -10,7 +10,7 @@ import numpy as np
 from slicebeam.metrics import base
 from slicebeam.metrics.cell_metric import CellMetric
 from slicebeam.metrics.confusion import permuted
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.kinds import OF_CELLS, OF_ROWS, PAPER
 from slicebeam.metrics.mean import Mean
 from slicebeam.metrics.registry import metric
@@ -42,27 +42,27 @@ def check_test(test: Test, name: str, comparison: Comparison, *, weighted: bool)
     """
     own = metric(name)
     if test in OF_CELLS and not isinstance(own, CellMetric):
-        raise InputError(
+        raise OptionError(
             f"--test {test} draws counts, and {name} is no metric of counts; use bootstrap-rows or auto"
         )
     if weighted and test in (*OF_CELLS, "permutation"):
-        raise InputError(
+        raise OptionError(
             f"--test {test} takes all examples for equal, but --weight is given; use auto or "
             "bootstrap-rows"
         )
     if test == "permutation":
         if comparison == "baseline":
-            raise InputError(
+            raise OptionError(
                 "--test permutation holds a slice against random subsets of all examples; to compare "
                 "two models use auto or bootstrap-rows"
             )
         if not isinstance(own, (CellMetric, Mean)):
-            raise InputError(
+            raise OptionError(
                 f"--test permutation: the default test of {name} is the permutation's own law already; "
                 "use auto"
             )
     if comparison == "baseline" and not own.compares_models:
-        raise InputError(
+        raise OptionError(
             f"--metric {name} is the same for every model; use --compare overall, or leave it out"
         )
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.counting_plan import plan_listed
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.metrics.lattice import Lattice
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.changelist_files import read_search
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.check_config import CheckConfig
     from slicebeam.pipelines.given_slices import GivenSlices, WantedSlices
     from slicebeam.pipelines.preparation import Prepared
-    from slicebeam.pipelines.report import Report
     from slicebeam.pipelines.run_config import RunConfig
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.terminal import Terminal
@@ -53,28 +52,6 @@ if TYPE_CHECKING:
 
 # Slices whose membership takes as much memory of a chunk as a column does.
 _SLICES_PER_COLUMN = 4
-
-
-def check(data: Any, /, *, resume: bool = False, progress: bool = False, **options: Any) -> Report:
-    """Test known slices on new data, as ``slicebeam check`` does.
-
-    Parameters
-    ----------
-    data : a pandas or Arrow table, or paths or globs of files
-    resume : go on where a stopped run was; begin where there is none, do nothing where it published
-    progress : tell on stderr how far it is
-    options : those of the command, with ``_`` for ``-``; without ``output`` nothing is published
-
-    Raises
-    ------
-    InputError
-        The options, the slices or the data are wrong.
-    EngineError
-        The engine or the storage failed.
-    """
-    from slicebeam.pipelines.report import reported
-
-    return reported("check", data, options, resume=resume, progress=progress)
 
 
 def run_check(
@@ -145,7 +122,7 @@ def prepare_given(
     on_stage(Stage("reading the data"))
     source = read_source(config, files, work, engine)
     if source.rows == 0:
-        raise InputError(f"--data {' '.join(config.data)}: there are no examples in it")
+        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     outcome = resolve_outcome(config, source)
     read = model_columns(config, source, choose_features(config, source, outcome))
     size = len(wanted.slices)

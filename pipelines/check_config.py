@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import model_validator
 
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.pipelines.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.data_config import Command, validated
 from slicebeam.pipelines.option_fields import COLUMN, COLUMNS, FILE, Option, flag
@@ -119,10 +119,10 @@ class CheckConfig(RunConfig):
                 "file of predicates"
             )
         if self.encoder is not None and self.changelist is None:
-            raise InputError("--encoder confirms that of a --changelist, which is not given")
+            raise OptionError("--encoder confirms that of a --changelist, which is not given")
         for name in ("features", "exclude_features"):
             if getattr(self, name) and not (self.model or self.baseline_model):
-                raise InputError(
+                raise OptionError(
                     f"{flag(name)} is for a --model without column names; the slices of a check are given"
                 )
         return self

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slicebeam.pipelines.option_fields import OptionField
 
-_HERE = "slicebeam.pipelines."
-_RUN = "launch:run_command"
-_DOCUMENT = "launch:document_command"
-_SHOW_REVISION = "define.new_slices:Published.show"
+_RUN = "slicebeam.pipelines.launch:run_command"
+_DOCUMENT = "slicebeam.pipelines.launch:document_command"
+_SHOW_REVISION = "slicebeam.pipelines.define.new_slices:Revision.show"
 
 
 @dataclass(frozen=True)
 class CommandSpec:
     """A command of the command line, and of Python.
 
-    The references are ``module:name``, the module within ``slicebeam.pipelines``.
+    The references are ``module:name``.
 
     Attributes
     ----------
@@ -66,6 +65,11 @@ class CommandSpec:
         found = [one for model in self.options for one in flagged(model).values()]
         return [*found, *(_named(self.more_fields)() if self.more_fields else ())]
 
+    @property
+    def function(self) -> Any:
+        """The function that runs it."""
+        return _named(self.runs)
+
     def execute(self, name: str, given: dict[str, Any], invocation: Any) -> int:
         """Run it with the flags that were given, and return the exit code."""
         return int(_named(self.main)(name, given, invocation))
@@ -76,7 +80,7 @@ class CommandSpec:
 
     def run(self, *arguments: Any, **options: Any) -> Any:
         """Run it, and return what came of it."""
-        return _named(self.runs)(*arguments, **options)
+        return self.function(*arguments, **options)
 
     def show(self, came: Any, config: Any) -> None:
         """Print what came of it."""
@@ -84,7 +88,7 @@ class CommandSpec:
 
 
 def _named(reference: str) -> Any:
-    return resolve_name(_HERE + reference)
+    return resolve_name(reference)
 
 
 def _edit(name: str, config: str, help_: str, example: str, shows: str = "") -> CommandSpec:
@@ -93,8 +97,8 @@ def _edit(name: str, config: str, help_: str, example: str, shows: str = "") -> 
         help=help_,
         example=f"slicebeam edit {name} --changelist out {example}".rstrip(),
         main=_DOCUMENT,
-        models=(f"edit_config:{config}",),
-        runs=f"edit_commands:{name}",
+        models=(f"slicebeam.pipelines.edit_config:{config}",),
+        runs=f"slicebeam.pipelines.edit_commands:{name}",
         shows=shows or _SHOW_REVISION,
     )
 
@@ -106,9 +110,12 @@ COMMANDS: dict[str, CommandSpec] = {
         help="Find the slices where a model is worse, or became worse.",
         example="slicebeam search --data 'eval/*.parquet' --label income --prediction pred --output out",
         main=_RUN,
-        models=("config:SearchConfig", "run_options:SearchRunOptions"),
-        configure="config:search_config",
-        runs="search:run_search",
+        models=(
+            "slicebeam.pipelines.config:SearchConfig",
+            "slicebeam.pipelines.run_options:SearchRunOptions",
+        ),
+        configure="slicebeam.pipelines.config:search_config",
+        runs="slicebeam.pipelines.search:run_search",
     ),
     "discover": CommandSpec(
         group="Find",
@@ -120,9 +127,12 @@ COMMANDS: dict[str, CommandSpec] = {
         example="slicebeam discover --data reviews.parquet --text review --label stars "
         "--prediction new --baseline-prediction old --output out",
         main=_RUN,
-        models=("discover_config:DiscoverConfig", "run_options:DiscoverRunOptions"),
-        configure="discover_config:discover_config",
-        runs="discover:run_discovery",
+        models=(
+            "slicebeam.pipelines.discover_config:DiscoverConfig",
+            "slicebeam.pipelines.run_options:DiscoverRunOptions",
+        ),
+        configure="slicebeam.pipelines.discover_config:discover_config",
+        runs="slicebeam.pipelines.discover:run_discovery",
     ),
     "check": CommandSpec(
         group="Find",
@@ -133,9 +143,12 @@ COMMANDS: dict[str, CommandSpec] = {
         example="slicebeam check --data new.parquet --changelist out/changelist.json --output checked "
         "--fail-on worse",
         main=_RUN,
-        models=("check_config:CheckConfig", "run_options:CheckRunOptions"),
-        configure="check_config:check_config",
-        runs="check:run_check",
+        models=(
+            "slicebeam.pipelines.check_config:CheckConfig",
+            "slicebeam.pipelines.run_options:CheckRunOptions",
+        ),
+        configure="slicebeam.pipelines.check_config:check_config",
+        runs="slicebeam.pipelines.check:run_check",
     ),
     "define": CommandSpec(
         group="Describe",
@@ -144,8 +157,8 @@ COMMANDS: dict[str, CommandSpec] = {
         "language model is called for every example.",
         example="slicebeam define --changelist out --name 'young women' --where 'age < 25 & sex = Female'",
         main=_DOCUMENT,
-        models=("define_config:DefineConfig",),
-        runs="define.defining:define_slice",
+        models=("slicebeam.pipelines.define_config:DefineConfig",),
+        runs="slicebeam.pipelines.define.defining:define_slice",
         shows=_SHOW_REVISION,
     ),
     "edit": CommandSpec(
@@ -172,9 +185,12 @@ COMMANDS: dict[str, CommandSpec] = {
         example="slicebeam shift --data pool.parquet --label label --old-prediction old --api api.yaml "
         "--budget 5USD --output out",
         main=_RUN,
-        models=("shift.config:ShiftConfig", "run_options:ShiftRunOptions"),
-        configure="shift.config:shift_config",
-        runs="shift.run:run_shift",
+        models=(
+            "slicebeam.pipelines.shift.config:ShiftConfig",
+            "slicebeam.pipelines.run_options:ShiftRunOptions",
+        ),
+        configure="slicebeam.pipelines.shift.config:shift_config",
+        runs="slicebeam.pipelines.shift.run:run_shift",
     ),
     "run": CommandSpec(
         group="Run",
@@ -183,22 +199,25 @@ COMMANDS: dict[str, CommandSpec] = {
         "name them again, because they run code or send data. With your own file, the ones that you "
         "name replace the file's.",
         example="slicebeam run nightly.yaml --resume --log-format json",
-        main="scheduled:run_file",
-        models=("scheduled:FileConfig", "run_options:FileRunOptions"),
-        more_fields="scheduled:replaceable",
+        main="slicebeam.pipelines.scheduled:run_file",
+        models=(
+            "slicebeam.pipelines.scheduled:FileConfig",
+            "slicebeam.pipelines.run_options:FileRunOptions",
+        ),
+        more_fields="slicebeam.pipelines.scheduled:replaceable",
     ),
     "schema": CommandSpec(
         group="Run",
         help="Print the JSON Schema of the ChangeList.",
         example="slicebeam schema > changelist.schema.json",
-        main="demo:print_schema",
+        main="slicebeam.pipelines.demo:print_schema",
     ),
     "demo": CommandSpec(
         group="Run",
         help="Show what a search reports, on census data that is part of the package.",
         example="slicebeam demo",
-        main="demo:run_demo",
-        models=("demo:DemoConfig",),
+        main="slicebeam.pipelines.demo:run_demo",
+        models=("slicebeam.pipelines.demo:DemoConfig",),
     ),
 }
 
@@ -240,7 +259,11 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             "undo", "UndoConfig", "Reverse the last edit that has not been undone yet.", ""
         ),
         "log": _edit(
-            "log", "LogConfig", "Print the edits, in order.", "", shows="edit_commands:show_log"
+            "log",
+            "LogConfig",
+            "Print the edits, in order.",
+            "",
+            shows="slicebeam.pipelines.edit_commands:show_log",
         ),
     },
     "attribute": {
@@ -252,9 +275,9 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             example="slicebeam attribute sample --changelist out --slice 1f0c "
             "--text 'mentions a refund' --budget 100",
             main=_DOCUMENT,
-            models=("attribute_config:SampleConfig",),
-            runs="attribution.commands:sample",
-            shows="attribution.commands:show_round",
+            models=("slicebeam.pipelines.attribute_config:SampleConfig",),
+            runs="slicebeam.pipelines.attribution.commands:sample",
+            shows="slicebeam.pipelines.attribution.commands:show_round",
         ),
         "estimate": CommandSpec(
             group="Rounds",
@@ -262,9 +285,9 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             example="slicebeam attribute estimate --changelist out --slice 1f0c "
             "--text 'mentions a refund'",
             main=_DOCUMENT,
-            models=("attribute_config:EstimateConfig",),
-            runs="attribution.commands:estimate",
-            shows="attribution.commands:show_estimate",
+            models=("slicebeam.pipelines.attribute_config:EstimateConfig",),
+            runs="slicebeam.pipelines.attribution.commands:estimate",
+            shows="slicebeam.pipelines.attribution.commands:show_estimate",
         ),
         "run": CommandSpec(
             group="Rounds",
@@ -274,9 +297,9 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             example="slicebeam attribute run --changelist out --slice 1f0c --text 'mentions a refund' "
             "--labels refund --budget 400 --rounds 4",
             main=_DOCUMENT,
-            models=("attribute_config:RoundsConfig",),
-            runs="attribution.commands:run",
-            shows="attribution.commands:show_estimate",
+            models=("slicebeam.pipelines.attribute_config:RoundsConfig",),
+            runs="slicebeam.pipelines.attribution.commands:run",
+            shows="slicebeam.pipelines.attribution.commands:show_estimate",
         ),
     },
 }

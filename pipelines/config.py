@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.data_config import Command, validated
 from slicebeam.pipelines.option_fields import FILE, Option, flag
 from slicebeam.pipelines.run_config import RunConfig
@@ -87,9 +87,9 @@ class SearchConfig(RunConfig):
         if self.strategy is not None:
             for name in self._without_effect(self.strategy):
                 users = " and ".join(STRATEGIES_OF[name])
-                raise InputError(f"{flag(name)} is for --strategy {users}, not {self.strategy}")
+                raise OptionError(f"{flag(name)} is for --strategy {users}, not {self.strategy}")
         if self.domains and "bins" in self.model_fields_set:
-            raise InputError("--bins has no effect beside --domains, which has them")
+            raise OptionError("--bins has no effect beside --domains, which has them")
         return self
 
     def _without_effect(self, strategy: str) -> list[str]:
@@ -113,7 +113,7 @@ class SearchConfig(RunConfig):
         if self.strategy is None and space > LARGEST_BATCH:
             return "priority"
         for name in self._without_effect("batch"):
-            raise InputError(
+            raise OptionError(
                 f"{flag(name)} has no effect on --strategy batch, which is the default for these "
                 f"{space:,} conjunctions; add --strategy priority"
             )

@@ -103,7 +103,7 @@ class DataConfig(Options):
     ]
     format: Annotated[
         str | None,
-        Option("parquet, csv, jsonl or tfrecord.", "Data", default="by the file's name"),
+        Option("Format: parquet, csv, jsonl or tfrecord.", "Data", default="by the file's name"),
     ] = None
     column_names: Annotated[
         tuple[str, ...],

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import model_validator
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.document_config import CountingConfig
 from slicebeam.pipelines.option_fields import COLUMN, FILE, Option, flag
 
@@ -118,12 +118,12 @@ class DefineConfig(CountingConfig):
             )
         for name, beside in _BESIDE.items():
             if getattr(self, name) is not None and given[0] != beside:
-                raise InputError(
+                raise OptionError(
                     f"{flag(name)} goes with {flag(beside)}, not with {flag(given[0])}"
                 )
         for name in ("llm", "budget"):
             if self.llm_filter is not None and getattr(self, name) is None:
-                raise InputError(f"--llm-filter needs {flag(name)}")
+                raise OptionError(f"--llm-filter needs {flag(name)}")
         return self
 
     @property

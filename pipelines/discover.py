@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
@@ -25,36 +25,11 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist import SearchChangeList
     from slicebeam.pipelines.discover_config import DiscoverConfig
     from slicebeam.pipelines.preparation import Prepared
-    from slicebeam.pipelines.report import Report
     from slicebeam.pipelines.report_order import Reported
     from slicebeam.pipelines.results import MetricResult, Results
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.terminal import Terminal
     from slicebeam.pipelines.work_folder import WorkFolder
-
-
-def discover(
-    data: Any, /, *, resume: bool = False, progress: bool = False, **options: Any
-) -> Report:
-    """Find the groups of examples on which a model is worse, or changed, as ``slicebeam discover``.
-
-    Parameters
-    ----------
-    data : a pandas or Arrow table, or paths or globs of files
-    resume : go on where a stopped run was; begin where there is none, do nothing where it published
-    progress : tell on stderr how far it is
-    options : those of the command, with ``_`` for ``-``; without ``output`` nothing is published
-
-    Raises
-    ------
-    InputError
-        The options or the data are wrong.
-    EngineError
-        The engine, the storage or what embeds texts failed.
-    """
-    from slicebeam.pipelines.report import reported
-
-    return reported("discover", data, options, resume=resume, progress=progress)
 
 
 def run_discovery(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.kinds import Alternative
 from slicebeam.pipelines.config import SearchConfig
 from slicebeam.pipelines.data_config import Command, validated
@@ -137,11 +137,11 @@ class DiscoverConfig(SearchConfig):
     def _countable(cls, numbers: tuple[int, ...]) -> tuple[int, ...]:
         for number in numbers:
             if not 2 <= number <= _MOST_COMPONENTS:
-                raise InputError(
+                raise OptionError(
                     f"--components {number} is not from 2 to {_MOST_COMPONENTS:,}; give numbers such as 25,100"
                 )
         if not numbers:
-            raise InputError("--components is empty; give a number such as 50, or 25,100")
+            raise OptionError("--components is empty; give a number such as 50, or 25,100")
         return tuple(sorted(set(numbers)))
 
     @model_validator(mode="after")
@@ -153,20 +153,20 @@ class DiscoverConfig(SearchConfig):
             )
         for name in _OF_COLUMNS:
             if getattr(self, name):
-                raise InputError(f"{flag(name)} is for a search, not for discovery; leave it out")
+                raise OptionError(f"{flag(name)} is for a search, not for discovery; leave it out")
         if self.encoder == LSA and self.embedding:
-            raise InputError(
+            raise OptionError(
                 "--encoder lsa is fitted to texts and did not make the embeddings; leave --embedding out, "
                 "or name what made them"
             )
         if self.phrases and not self.describes:
-            raise InputError(
+            raise OptionError(
                 "--phrases are embedded, as the examples were; name the --encoder that did"
             )
         if self.phrases and not self.text and self.phrases.lower().endswith((".yaml", ".yml")):
-            raise InputError("--phrases of a language model needs texts to show it; give --text")
+            raise OptionError("--phrases of a language model needs texts to show it; give --text")
         if self.loss_weight == 0 and "discovery_share" in self.model_fields_set:
-            raise InputError(
+            raise OptionError(
                 "--discovery-share is for --loss-weight above 0: without, losses shape nothing and all "
                 "examples are tested"
             )
@@ -174,7 +174,7 @@ class DiscoverConfig(SearchConfig):
             column = getattr(self, name)
             for option in ("label", "prediction", "baseline_prediction", "loss", "baseline_loss"):
                 if column and column == getattr(self, option):
-                    raise InputError(
+                    raise OptionError(
                         f"{flag(name)} {column!r} is the {flag(option)} too; name another column"
                     )
         return self

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.define.joining import merged_slices, split_slice
-from slicebeam.pipelines.define.new_slices import Base, Counting, Published
+from slicebeam.pipelines.define.new_slices import Base, Counting, Revision
 from slicebeam.pipelines.edits import (
     annotated,
     described,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     Note = Callable[[str], None]
 
 
-def rename(config: RenameConfig, note: Note) -> Published:
+def rename(config: RenameConfig, note: Note) -> Revision:
     """Give a slice another name."""
     base = Base.read(config.changelist)
     one = find_slice(base.document, config.slice)
@@ -52,7 +52,7 @@ def rename(config: RenameConfig, note: Note) -> Published:
     return base.publish(edited, f"renamed slice {one.name!r}")
 
 
-def describe(config: DescribeConfig, note: Note) -> Published:
+def describe(config: DescribeConfig, note: Note) -> Revision:
     """Write the description of a slice."""
     base = Base.read(config.changelist)
     one = find_slice(base.document, config.slice)
@@ -60,7 +60,7 @@ def describe(config: DescribeConfig, note: Note) -> Published:
     return base.publish(edited, f"described slice {one.name!r}")
 
 
-def annotate(config: AnnotateConfig, note: Note) -> Published:
+def annotate(config: AnnotateConfig, note: Note) -> Revision:
     """Add a note to a slice."""
     base = Base.read(config.changelist)
     one = find_slice(base.document, config.slice)
@@ -68,21 +68,21 @@ def annotate(config: AnnotateConfig, note: Note) -> Published:
     return base.publish(edited, f"added a note to slice {one.name!r}")
 
 
-def remove(config: RemoveConfig, note: Note) -> Published:
+def remove(config: RemoveConfig, note: Note) -> Revision:
     """Remove a slice."""
     base = Base.read(config.changelist)
     one = find_slice(base.document, config.slice)
     return base.publish(removed(base.document, one.slice_id), f"removed slice {one.name!r}")
 
 
-def merge(config: MergeConfig, note: Note) -> Published:
+def merge(config: MergeConfig, note: Note) -> Revision:
     """Make one slice of several: the examples of any of them."""
     base = Base.read(config.changelist)
     edited = merged_slices(base, config.slices, config.name, Counting.of(config))
     return base.publish(edited, f"merged {len(config.slices)} slices")
 
 
-def split(config: SplitConfig, note: Note) -> Published:
+def split(config: SplitConfig, note: Note) -> Revision:
     """Make two slices of one, by a predicate."""
     base = Base.read(config.changelist)
     one = find_slice(base.document, config.slice)
@@ -90,7 +90,7 @@ def split(config: SplitConfig, note: Note) -> Published:
     return base.publish(edited, f"split slice {one.name!r}")
 
 
-def undo(config: UndoConfig, note: Note) -> Published:
+def undo(config: UndoConfig, note: Note) -> Revision:
     """Reverse the last edit that has not been undone yet."""
     base = Base.read(config.changelist)
     edited = undone(base.document)

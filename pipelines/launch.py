@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError, UntestedError, nearest_hint
+from slicebeam.metrics.errors import OptionError, UntestedError, nearest_hint
 from slicebeam.pipelines.commands import COMMANDS, command_spec
 from slicebeam.transforms.plain_http import allow
 
@@ -46,7 +46,7 @@ class Invocation:
 
         if asked.log_format not in LOG_FORMATS:
             hint = nearest_hint(asked.log_format, LOG_FORMATS)
-            raise InputError(
+            raise OptionError(
                 f"--log-format {asked.log_format!r}{hint} choose from {', '.join(LOG_FORMATS)}"
             )
         if asked.log_format == "text":
@@ -119,9 +119,9 @@ def launch(
     invocation.command = command
     events = invocation.log(asked)
     if asked.fail_on not in (None, "worse"):
-        raise InputError(f"--fail-on {asked.fail_on!r}: only 'worse' is known")
+        raise OptionError(f"--fail-on {asked.fail_on!r}: only 'worse' is known")
     if asked.allow_http and command == "search":
-        raise InputError("--allow-http has no effect on a search, which asks no endpoint")
+        raise OptionError("--allow-http has no effect on a search, which asks no endpoint")
     allow(asked.allow_http)
     if command == "shift":
         from slicebeam.pipelines.shift.launch import launch_shift
@@ -134,7 +134,9 @@ def launch(
 
         config = configuration(command, options)
         if asked.fail_on == "worse" and config.alternative == "better":
-            raise InputError("--fail-on worse needs --alternative worse or both: better finds none")
+            raise OptionError(
+                "--fail-on worse needs --alternative worse or both: better finds none"
+            )
         if asked.dry_run or asked.single_job or asked.template is not None:
             from slicebeam.pipelines.previews import check_asked
 
@@ -188,9 +190,9 @@ def configuration(command: Command, options: Mapping[str, Any]) -> RunConfig:
         from slicebeam.transforms.storage import storage_path
 
         if given.get("since") is not None:
-            raise InputError("--since and --since-if-exists both name an earlier run; choose one")
+            raise OptionError("--since and --since-if-exists both name an earlier run; choose one")
         if not isinstance(perhaps, str) or not perhaps:
-            raise InputError(f"--since-if-exists {perhaps!r} is no path")
+            raise OptionError(f"--since-if-exists {perhaps!r} is no path")
         if storage_path(perhaps, "--since-if-exists").is_file():
             given["since"] = perhaps
     configured: RunConfig = COMMANDS[command].configured(given)

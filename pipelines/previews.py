@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.check_config import CheckConfig
 from slicebeam.pipelines.config import SearchConfig
 from slicebeam.pipelines.terminal_text import harmless
@@ -37,9 +37,9 @@ def check_asked(config: RunConfig, asked: RunOptions) -> None:
     if asked.template is not None and (asked.dry_run or asked.single_job):
         raise InputError(f"{' and '.join(given)} do not go together; choose one")
     if asked.resume and (asked.dry_run or asked.template is not None):
-        raise InputError(f"--resume has no effect beside {given[0]}, which runs nothing")
+        raise OptionError(f"--resume has no effect beside {given[0]}, which runs nothing")
     if asked.explain is not None and given:
-        raise InputError(
+        raise OptionError(
             f"--explain needs what the search counts in this process; leave out {given[0]}"
         )
 

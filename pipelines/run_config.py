@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.kinds import (
     ALTERNATIVES,
     COMPARISONS,
@@ -269,31 +269,31 @@ class RunConfig(DataConfig):
             *("weight", "group", "example_id"),
         ):
             if self.label and getattr(self, name) == self.label:
-                raise InputError(f"{flag(name)} {self.label!r} is the label; name another column")
+                raise OptionError(f"{flag(name)} {self.label!r} is the label; name another column")
         for side, (column, _, model) in sides.items():
             prefix = "" if side == "prediction" else "baseline-"
             if column and model:
-                raise InputError(
+                raise OptionError(
                     f"--{prefix}prediction and --{prefix}model both give predictions; choose one"
                 )
         if self.comparison == "baseline":
             self._check_models_differ()
         if self.compare == "baseline" and not self.has_baseline:
-            raise InputError(
+            raise OptionError(
                 "--compare baseline needs the old model: give --baseline-prediction, "
                 "--baseline-score, --baseline-model or --baseline-loss"
             )
         if self.positive_class is not None and not self._sets_a_class_apart():
-            raise InputError(
+            raise OptionError(
                 "--positive-class is for scores and for metrics of one class, but the predictions are "
                 f"classes and the metric is {', '.join(self.metric)}; leave it out"
             )
         if self.threshold != 0.5 and not self.uses_threshold:
-            raise InputError("--threshold is for scores, but the predictions are classes")
+            raise OptionError("--threshold is for scores, but the predictions are classes")
         self._check_scores()
         self._check_test()
         if self.compare == "overall" and self.baseline_model:
-            raise InputError("--baseline-model is for --compare baseline, not overall")
+            raise OptionError("--baseline-model is for --compare baseline, not overall")
         return self
 
     def _check_models_differ(self) -> None:
@@ -317,7 +317,7 @@ class RunConfig(DataConfig):
         for name in filter(None, read):
             column = getattr(self, name)
             if column and column == getattr(self, f"baseline_{name}"):
-                raise InputError(
+                raise OptionError(
                     f"--{name} and --baseline-{name} are both {column!r}: a model does not differ from "
                     "itself; name the old model's"
                 )
@@ -327,27 +327,27 @@ class RunConfig(DataConfig):
 
         needs = needs_of(self.metric)
         if self.baseline_loss and not self.loss:
-            raise InputError("--baseline-loss needs the losses of the new model, too: give --loss")
+            raise OptionError("--baseline-loss needs the losses of the new model, too: give --loss")
         for name in ("loss", "baseline_loss"):
             if getattr(self, name) and not needs.losses:
-                raise InputError(
+                raise OptionError(
                     f"{flag(name)} is for --metric loss, not {', '.join(self.metric)}; leave one out"
                 )
         if needs.losses and not self.loss:
-            raise InputError("--metric loss needs a column of losses: give --loss")
+            raise OptionError("--metric loss needs a column of losses: give --loss")
         compares = self.comparison == "baseline"
         if needs.losses and compares and not self.baseline_loss:
-            raise InputError(
+            raise OptionError(
                 "--metric loss needs the losses of both models: give --baseline-loss, or "
                 "--compare overall"
             )
         if needs.predictions and compares and self.baseline_loss and not self._has_old_predictions:
-            raise InputError(
+            raise OptionError(
                 f"--metric {', '.join(self.metric)} needs the old model's predictions: give "
                 "--baseline-prediction, --baseline-score or --baseline-model"
             )
         if needs.labels and not self.label:
-            raise InputError("--label is missing")
+            raise OptionError("--label is missing")
 
     @property
     def _has_old_predictions(self) -> bool:
@@ -365,9 +365,9 @@ class RunConfig(DataConfig):
             if not metric(name).needs.scores:
                 continue
             if not (self.score or self.model):
-                raise InputError(f"--metric {name} needs scores: give --score, or --model")
+                raise OptionError(f"--metric {name} needs scores: give --score, or --model")
             if self.comparison == "baseline" and not (self.baseline_score or self.baseline_model):
-                raise InputError(
+                raise OptionError(
                     f"--metric {name} needs scores of both models: give --baseline-score, or "
                     "--baseline-model"
                 )
@@ -378,16 +378,16 @@ class RunConfig(DataConfig):
         for name in self.metric:
             check_test(self.test, name, self.comparison, weighted=self.weight is not None)
         if self.group and self.test not in ("auto", *OF_ROWS):
-            raise InputError(
+            raise OptionError(
                 f"--test {self.test} takes examples for independent, but --group is given; use auto or "
                 "bootstrap-rows, which resample whole groups"
             )
         if self.group and self.example_id and not self.names_examples:
-            raise InputError(
+            raise OptionError(
                 "--example-id has no effect beside --group, whose examples are resampled together"
             )
         if self.replicates is not None and not self.draws_replicates:
-            raise InputError(
+            raise OptionError(
                 f"--replicates is for a bootstrap, and --test {self.test} of {self.metric[0]} draws "
                 "none; use bootstrap-rows or bootstrap-cells"
             )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import FileError, InputError, OptionError, unknown_name
 from slicebeam.pipelines.changelist_files import read_changelist
 from slicebeam.pipelines.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.launch import Invocation, launch
@@ -120,7 +120,7 @@ def read_run(
     content = _content(file)
     if "schema_version" in content and "provenance" in content:
         if date is not None:
-            raise InputError(
+            raise OptionError(
                 f"--date {date}: {file} is the document of a run, whose paths are spelt out"
             )
         made_by = read_changelist(file, "run").provenance
@@ -165,11 +165,11 @@ def _content(file: str) -> dict[Any, Any]:
         text = path.read_text("utf-8")
         content = parse_json(text) if file.endswith(".json") else parse_yaml(text)[0]
     except FileNotFoundError as error:
-        raise InputError(f"{file}: no such file") from error
+        raise FileError(f"{file}: no such file") from error
     except IsADirectoryError as error:
-        raise InputError(f"{file} is a folder; name a file") from error
+        raise FileError(f"{file} is a folder; name a file") from error
     except ValueError as error:
-        raise InputError(f"{file}: it can't be read ({' '.join(str(error).split())})") from error
+        raise FileError(f"{file}: it can't be read ({' '.join(str(error).split())})") from error
     if not isinstance(content, dict):
         raise InputError(
             f"{file}: 'command: search', 'check', 'shift' or 'discover' is expected, and the options"
@@ -195,7 +195,7 @@ def _day(date: str | None) -> dt.date:
     try:
         return dt.date.fromisoformat(date)
     except ValueError as error:
-        raise InputError(f"--date {date!r} is no date; write it as 2026-11-20") from error
+        raise OptionError(f"--date {date!r} is no date; write it as 2026-11-20") from error
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Generic
+from typing import IO, TYPE_CHECKING, Generic
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.changelist import SearchChangeList
 from slicebeam.pipelines.changelist_files import CHANGELIST, TABLE, naming_files
 from slicebeam.pipelines.covering import cover
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.data_config import DataConfig
     from slicebeam.pipelines.iterations import Searched
     from slicebeam.pipelines.preparation import Prepared
-    from slicebeam.pipelines.report import Report
     from slicebeam.pipelines.results import Results
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.terminal import Terminal
@@ -106,28 +105,6 @@ class Steps(Generic[Config]):
     further: Further[Config] | None = None
 
 
-def search(data: Any, /, *, resume: bool = False, progress: bool = False, **options: Any) -> Report:
-    """Search the slices where a model is worse, as ``slicebeam search`` does.
-
-    Parameters
-    ----------
-    data : a pandas or Arrow table, or paths or globs of files
-    resume : go on where a stopped run was; begin where there is none, do nothing where it published
-    progress : tell on stderr how far it is
-    options : those of the command, with ``_`` for ``-``; without ``output`` nothing is published
-
-    Raises
-    ------
-    InputError
-        The options or the data are wrong.
-    EngineError
-        The engine or the storage failed.
-    """
-    from slicebeam.pipelines.report import reported
-
-    return reported("search", data, options, resume=resume, progress=progress)
-
-
 def run_search(
     config: SearchConfig,
     engine: Engine,
@@ -160,7 +137,7 @@ def compared(config: SearchConfig) -> tuple[SearchConfig, Earlier | None]:
     """Return a search as it is run, and the earlier run that it is compared with."""
     earlier = earlier_run(config)
     if earlier is not None and earlier.document.discovery is not None:
-        raise InputError(
+        raise OptionError(
             f"--since {config.since} is of a discovery, whose slices are no columns of the data; follow "
             "them by slicebeam check --changelist, or name the document of a search"
         )
@@ -231,12 +208,14 @@ def places_of(config: DataConfig) -> Places:
     files = expand_paths(config.data)
     output = storage_path(config.output, "--output")
     if output.is_file():
-        raise InputError(f"--output {output} is a file; name a folder")
+        raise OptionError(f"--output {output} is a file; name a folder")
     with storage_errors(output, "make the output folder"):
         make_folder(output)
     folder = storage_path(config.work_dir, "--work-dir") if config.work_dir else output / "_work"
     if _same(folder, output):
-        raise InputError(f"--work-dir {folder} is the output; name another folder, or leave it out")
+        raise OptionError(
+            f"--work-dir {folder} is the output; name another folder, or leave it out"
+        )
     return Places(files, output, folder)
 
 
@@ -280,7 +259,7 @@ def _run_steps(
     done = begin_run(config, SearchChangeList, places, work, engine, terminal, resume=resume)
     if done is not None:
         if asked is not None:
-            raise InputError(
+            raise OptionError(
                 f"--explain {asked!r}: the run is published, and what it computed is gone; leave "
                 "--resume out to run it again"
             )

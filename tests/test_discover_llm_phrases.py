@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.discover import discover
+from slicebeam.pipelines.api import discover
 from slicebeam.pipelines.discovery.llm_phrases import phrases_of_model
 from slicebeam.pipelines.discovery.terminal import found_lines
 from slicebeam.pipelines.shift import pace

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Protocol
 
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import EngineError, InputError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -130,7 +130,7 @@ def _store(scheme: str, process: int, timeout: float) -> ObjectStore:  # noqa: A
 def failure(uri: str, what: str, reason: str, remedy: str = "") -> EngineError:
     """Return the error of an operation on an object, in a line."""
     reason = " ".join(reason.split()).rstrip(".")
-    return EngineError(f"cannot {what} {uri}: {reason}{remedy}")
+    return StorageError(f"cannot {what} {uri}: {reason}{remedy}")
 
 
 def no_bucket(uri: str, what: str, bucket: str) -> EngineError:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
 from slicebeam.transforms.checked_files import open_checked
 from slicebeam.transforms.column_kinds import parse_column
 from slicebeam.transforms.file_formats import CHUNK_ROWS
@@ -295,7 +295,7 @@ def _require_text(batch: pa.RecordBatch, path: str) -> None:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
             reason = str(error).rpartition("Invalid: ")[2]
-            raise InputError(
+            raise ColumnError(
                 f"{path}: column {name!r} cannot be read ({reason}); write it again, text as UTF-8"
             ) from error
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.attribute_config import DrawingConfig
 from slicebeam.pipelines.attribution.rounds import Finished, Stopped, run_rounds
 from slicebeam.pipelines.attribution.rounds import estimate as estimated
@@ -136,13 +136,13 @@ def _labeler(
     from slicebeam.pipelines.attribution.labelers import LanguageModel, RecordedLabels
 
     if labels is not None and llm is not None:
-        raise InputError(f"--labels {labels} and --llm {llm} both give labels; choose one")
+        raise OptionError(f"--labels {labels} and --llm {llm} both give labels; choose one")
     if positive and labels is None:
-        raise InputError(
+        raise OptionError(
             f"--positive {positive[0]!r} says which values of a column mean yes; name it by --labels"
         )
     if ledger is not None and llm is None:
-        raise InputError(f"--ledger {ledger} is of a language model; name its file by --llm")
+        raise OptionError(f"--ledger {ledger} is of a language model; name its file by --llm")
     if labels is not None:
         return RecordedLabels(labels, positive)
     if llm is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.define.new_slices import Base, Counting, New
 from slicebeam.pipelines.define_config import METHODS
 from slicebeam.pipelines.edits import added, check_name
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.attribution.population import Population
     from slicebeam.pipelines.changelist_discovery import AnyDefinition
-    from slicebeam.pipelines.define.new_slices import Published
+    from slicebeam.pipelines.define.new_slices import Revision
     from slicebeam.pipelines.define_config import DefineConfig
 
 _Found = tuple["AnyDefinition", tuple[str, ...]]
 
 
-def define_slice(config: DefineConfig, on_start: Callable[[str], None]) -> Published:
+def define_slice(config: DefineConfig, on_start: Callable[[str], None]) -> Revision:
     """Define a slice, count it on the data, and publish the document with it.
 
     Parameters
@@ -97,7 +97,9 @@ def _by_llm(
     if pa.types.is_dictionary(texts.type):
         texts = texts.dictionary_decode()
     if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
-        raise InputError(f"--text {column}: the column is {texts.type}, not text; name another one")
+        raise OptionError(
+            f"--text {column}: the column is {texts.type}, not text; name another one"
+        )
     folder = storage_path(base.uri).parent
     return llm_filter(
         asked.llm_filter, asked.llm, population.ids, texts, folder, asked.budget, on_start
@@ -107,7 +109,7 @@ def _by_llm(
 def _encoder(base: Base, way: str) -> str:
     discovery = base.document.discovery
     if discovery is None:
-        raise InputError(
+        raise OptionError(
             f"{flag(way)} needs embeddings, and this document has none; name that of a slicebeam "
             "discover"
         )
@@ -117,7 +119,7 @@ def _encoder(base: Base, way: str) -> str:
 def _id_field(base: Base, way: str) -> str:
     found = base.document.dataset.id_field
     if found is None:
-        raise InputError(
+        raise OptionError(
             f"{flag(way)} keeps ids, and the document knows no column of them; run it again with "
             "--example-id"
         )
@@ -128,5 +130,5 @@ def _text_column(base: Base, config: DefineConfig) -> str:
     discovery = base.document.discovery
     found = config.text or (discovery.text_field if discovery is not None else None)
     if found is None:
-        raise InputError("--llm-filter asks about texts; name their column by --text")
+        raise OptionError("--llm-filter asks about texts; name their column by --text")
     return found

@@ -136,16 +136,16 @@ class Base:
             slices.append(counted.model_copy(update=told))
         return slices
 
-    def publish(self, edited: Edited, summary: str) -> Published:
+    def publish(self, edited: Edited, summary: str) -> Revision:
         """Write the edited document as the next revision; the summary says what was done."""
         document, path = publish_revision(self.uri, self.document, edited.document, (edited.edit,))
         before = {one.slice_id: one for one in self.document.slices}
         changed = tuple(one for one in document.slices if before.get(one.slice_id) != one)
-        return Published(document, path, changed, tuple(self.notes), summary)
+        return Revision(document, path, changed, tuple(self.notes), summary)
 
 
 @dataclass(frozen=True)
-class Published:
+class Revision:
     """A revision.
 
     Attributes

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.kinds import METHODS, Method
 from slicebeam.pipelines.data_config import Command, DataConfig, validated
 from slicebeam.pipelines.option_fields import COLUMN, COLUMNS, FILE, FOLDER, Option, flag
@@ -46,12 +46,12 @@ class Budget:
         if self.currency is None:
             return int(self.amount)
         if price is None:
-            raise InputError(
+            raise OptionError(
                 f"--budget {self.amount:g} {self.currency} is money, and no call has a price; give "
                 "--price, the 'price' of the --api file, or a number of calls"
             )
         if currency is not None and currency != self.currency:
-            raise InputError(
+            raise OptionError(
                 f"--budget is in {self.currency} and the price in {currency}; give both in one"
             )
         if self.amount >= price * _MOST_CALLS:
@@ -59,7 +59,7 @@ class Budget:
         # A price of a tenth of a cent buys ten for a cent, whatever binary fractions say.
         calls = int(self.amount / price + 1e-9)
         if calls == 0:
-            raise InputError(
+            raise OptionError(
                 f"--budget {self.amount:g} {self.currency} buys no call at {price:g} {self.currency}; "
                 "give more"
             )
@@ -77,12 +77,14 @@ def parse_budget(text: str) -> Budget:
     found = _MONEY.fullmatch(text)
     unit = (found["before"] or found["after"]) if found else None
     if found is None or (found["before"] and found["after"]):
-        raise InputError(f"--budget {text!r}: write calls as 2000, or money as 5USD or $5")
+        raise OptionError(f"--budget {text!r}: write calls as 2000, or money as 5USD or $5")
     amount = min(float(found["number"]), float(_MOST_CALLS))
     if unit is None and not amount.is_integer():
-        raise InputError(f"--budget {text!r}: a number of calls is whole; write money as {text}USD")
+        raise OptionError(
+            f"--budget {text!r}: a number of calls is whole; write money as {text}USD"
+        )
     if amount <= 0:
-        raise InputError(f"--budget {text!r} buys nothing; give more")
+        raise OptionError(f"--budget {text!r} buys nothing; give more")
     return Budget(amount, None if unit is None else _SIGNS.get(unit, unit.upper()))
 
 
@@ -297,7 +299,7 @@ class ShiftConfig(DataConfig):
     @model_validator(mode="after")
     def _fits_together(self) -> ShiftConfig:
         if not self.output and not self.simulates:
-            raise InputError(
+            raise OptionError(
                 "--output is missing: name a folder for changelist.json (only --plan and --repeat need "
                 "none)"
             )
@@ -305,23 +307,23 @@ class ShiftConfig(DataConfig):
         self._check_source()
         self._check_simulation()
         if self.used_method == "plus" and self.old_prediction is None:
-            raise InputError(
+            raise OptionError(
                 "--method plus compares with the old predictions item by item: give "
                 "--old-prediction, or choose --method proportional"
             )
         if (self.by or self.changelist) and self.old_prediction is None:
             name = "by" if self.by else "changelist"
-            raise InputError(
+            raise OptionError(
                 f"{flag(name)} compares slices with their own old matrices: give --old-prediction"
             )
         if (self.by or self.changelist) and self.used_method == "uniform":
-            raise InputError(
+            raise OptionError(
                 "--method uniform tells nothing of slices; choose plus, masa or proportional"
             )
         if self.by and self.changelist:
-            raise InputError("--by and --changelist both name slices; choose one")
+            raise OptionError("--by and --changelist both name slices; choose one")
         if self.old_matrix and self.old_prediction:
-            raise InputError(
+            raise OptionError(
                 "--old-matrix has no effect beside --old-prediction, which tells the old matrix too"
             )
         return self
@@ -329,51 +331,53 @@ class ShiftConfig(DataConfig):
     def _check_columns(self) -> None:
         for name in ("old_prediction", "replay_prediction", "difficulty", "example_id"):
             if getattr(self, name) == self.label:
-                raise InputError(f"{flag(name)} {self.label!r} is the label; name another column")
+                raise OptionError(f"{flag(name)} {self.label!r} is the label; name another column")
         if self.difficulty is None and "bins" in self.model_fields_set:
-            raise InputError("--bins cuts --difficulty, which is not given; leave it out")
+            raise OptionError("--bins cuts --difficulty, which is not given; leave it out")
 
     def _check_source(self) -> None:
         given = [name for name in _SOURCES if getattr(self, name)]
         if len(given) > 1:
-            raise InputError(f"{flag(given[0])} and {flag(given[1])} both give answers; choose one")
+            raise OptionError(
+                f"{flag(given[0])} and {flag(given[1])} both give answers; choose one"
+            )
         if not given and not self.plan:
             raise InputError(
                 "nothing answers: give --api, --model or --replay-prediction (or --plan, which asks "
                 "nothing)"
             )
         if self.features and not self.model:
-            raise InputError(
+            raise OptionError(
                 "--features are what a --model reads, which is not given; leave it out"
             )
         if self.ledger and not (self.api or self.model):
-            raise InputError("--ledger keeps the answers of --api or --model; leave it out")
+            raise OptionError("--ledger keeps the answers of --api or --model; leave it out")
 
     def _check_simulation(self) -> None:
         if self.plan:
             if self.old_prediction is None:
-                raise InputError(
+                raise OptionError(
                     "--plan simulates updates of the old predictions: give --old-prediction"
                 )
             if self.replay_prediction or self.model:
-                raise InputError(
+                raise OptionError(
                     "--plan simulates answers: leave --replay-prediction and --model out"
                 )
             for name in ("replacement", "target_error", "ledger"):
                 if getattr(self, name):
-                    raise InputError(f"{flag(name)} has no effect on --plan; leave it out")
+                    raise OptionError(f"{flag(name)} has no effect on --plan; leave it out")
         elif self.repeat is not None and self.replay_prediction is None:
-            raise InputError(
+            raise OptionError(
                 "--repeat measures a method on recorded answers: give --replay-prediction"
             )
         if self.simulates:
             for name in ("by", "changelist", "old_matrix"):
                 if getattr(self, name):
-                    raise InputError(
+                    raise OptionError(
                         f"{flag(name)} has no effect on --plan and --repeat; leave it out"
                     )
         elif self.replacement:
-            raise InputError(
+            raise OptionError(
                 "--replacement, which asks an item again, is for studies of a method: add --repeat"
             )
         elif self.old_prediction is None and self.old_matrix is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.launch import start_engine
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ def launch_shift(options: Mapping[str, Any], asked: RunOptions, events: EventLog
 
         config = shift_config(dict(options))
         if config.simulates and asked.fail_on is not None:
-            raise InputError("--fail-on has no effect on --plan and --repeat; leave it out")
+            raise OptionError("--fail-on has no effect on --plan and --repeat; leave it out")
         if asked.resume and not (config.output or config.work_dir):
-            raise InputError(
+            raise OptionError(
                 "--resume goes on in the folder that a run began with: give its --output or --work-dir"
             )
         terminal = Terminal(quiet=asked.quiet, as_json=asked.as_json, events=events)

@@ -15,15 +15,14 @@ import pytest
 
 import slicebeam.pipelines.search
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.pipelines.check import check
+from slicebeam.pipelines.api import check, search, shift
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.search import run_search, search
-from slicebeam.pipelines.shift import shift
+from slicebeam.pipelines.search import run_search
 from tests.publications import Written, publish_set
 from tests.shift_runs import made
 
 if TYPE_CHECKING:
-    from slicebeam.pipelines.report import Report
+    from slicebeam.pipelines.api import Report
 
 OPTIONS: dict[str, Any] = {
     "label": "income",
