@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.errors import EngineError, InputError, OptionError, unknown_name
+from slicebeam.metrics.errors import ColumnError, EngineError, InputError, OptionError, unknown_name
 from slicebeam.metrics.lattice import Lattice
 from slicebeam.metrics.registry import averaged_column, needs_of, statistic_space
 from slicebeam.pipelines.discovery.rows import read_rows
@@ -360,7 +360,7 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list
     ):
         for name in given:
             if name not in names:
-                raise OptionError(f"--{option}: {unknown_name('column', name, names)}")
+                raise ColumnError(f"--{option}: {unknown_name('column', name, names)}")
     for name in config.features:
         if name in config.exclude_features:
             raise OptionError(

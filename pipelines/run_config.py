@@ -154,7 +154,7 @@ class RunConfig(DataConfig):
     metric: Annotated[
         tuple[str, ...],
         Option(
-            "accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, "
+            "Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, "
             "balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, "
             "label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). "
             "Repeatable, or separated by commas; the first one steers the search.",

@@ -52,7 +52,7 @@ class RunOptions(Display):
     log_format: Annotated[
         str,
         Option(
-            "text, or json: a JSON object a line on stderr, for schedulers.",
+            "Format of the messages on stderr: text, or json (an object a line, for schedulers).",
             "Output",
             in_python=False,
         ),

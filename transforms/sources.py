@@ -202,7 +202,7 @@ class Source:
             raise (
                 unknown_name("column", name, self.schema.names)
                 if not what
-                else InputError(f"{what}: {unknown_name('column', name, self.schema.names)}")
+                else ColumnError(f"{what}: {unknown_name('column', name, self.schema.names)}")
             )
         return self.schema.field(name).type
 
