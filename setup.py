@@ -18,7 +18,7 @@ setup(
     package_dir={f"slicebeam.{folder}": folder for folder in FOLDERS},
     package_data={
         **{name: ["py.typed"] for name in packages},
-        "slicebeam.pipelines": ["py.typed", "demo_data/*"],
+        "slicebeam.pipelines": ["py.typed", "*.pyi", "demo_data/*"],
         "slicebeam.runner_configs": ["py.typed", "*.yaml", "*/pom.xml"],
     },
 )

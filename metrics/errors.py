@@ -31,6 +31,18 @@ class InputError(SlicebeamError):
     exit_code = 2
 
 
+class OptionError(InputError):
+    """An option is unknown, missing or wrong, or does not go with another one."""
+
+
+class ColumnError(InputError):
+    """A column is not in the data, or holds what it may not hold."""
+
+
+class FileError(InputError):
+    """A file or folder that the user names is missing, or can't be read or written."""
+
+
 class UntestedError(SlicebeamError):
     """A gate that could test nothing: its result is published, and says nothing."""
 
@@ -38,9 +50,13 @@ class UntestedError(SlicebeamError):
 
 
 class EngineError(SlicebeamError):
-    """The engine or the storage failed: the work folder keeps what is finished."""
+    """The engine, an API or the storage failed: the work folder keeps what is finished."""
 
     exit_code = 3
+
+
+class StorageError(EngineError):
+    """The storage failed: a disk is full, a bucket refuses or does not answer."""
 
 
 class ConflictError(EngineError):
@@ -83,10 +99,11 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
     "unknown column 'labl'; did you mean 'label'? columns: age, label"
     """
     names = list(known)
+    kind = {"option": OptionError, "column": ColumnError}.get(what, InputError)
     if what == "column" and (hint := delimiter_hint(names)):
-        return InputError(f"unknown column {name!r}: the only column is {names[0]!r}; {hint}")
+        return ColumnError(f"unknown column {name!r}: the only column is {names[0]!r}; {hint}")
     shown = ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
-    return InputError(f"unknown {what} {name!r}{nearest_hint(name, names)} {what}s: {shown}")
+    return kind(f"unknown {what} {name!r}{nearest_hint(name, names)} {what}s: {shown}")
 
 
 def printable(message: str) -> str:

@@ -1,12 +1,34 @@
-"""What is compared, and which way a difference counts: the words that all other modules share."""
+"""The words that options choose from: what is compared, how it is tested, how it is corrected.
+
+Nothing of weight is imported here, so that a page of help is quick.
+"""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
 Comparison = Literal["overall", "baseline"]
 Alternative = Literal["worse", "better", "both"]
 Tail = Literal["upper", "lower", "both"]
+Test = Literal["auto", "bootstrap-rows", "bootstrap-cells", "permutation", "paper", "paper-cells"]
+Correction: TypeAlias = Literal["fdr-level", "fwer-level", "fwer-tarone", "bh", "by", "none"]
+# How the items of a shift are chosen.
+Method = Literal["plus", "masa", "proportional", "uniform"]
 
 COMPARISONS: tuple[Comparison, ...] = get_args(Comparison)
 ALTERNATIVES: tuple[Alternative, ...] = get_args(Alternative)
+TESTS: tuple[Test, ...] = get_args(Test)
+CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
+METHODS: tuple[Method, ...] = get_args(Method)
+
+# Tests whose replicates are drawn from the counts, and those that resample the examples.
+OF_CELLS: tuple[Test, ...] = ("bootstrap-cells", "paper-cells")
+OF_ROWS: tuple[Test, ...] = ("bootstrap-rows", "paper")
+PAPER: tuple[Test, ...] = ("paper", "paper-cells")
+REPLICATES: dict[Test, int] = {
+    "auto": 200,
+    "bootstrap-rows": 200,
+    "bootstrap-cells": 1000,
+    "paper": 20,
+    "paper-cells": 20,
+}

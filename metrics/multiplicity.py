@@ -7,7 +7,7 @@ features only. Slices that nobody visited count as p = 1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import digamma
@@ -17,11 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
+    from slicebeam.metrics.kinds import Correction
     from slicebeam.metrics.significance.tails import FloatArray, IntArray
-
-Correction: TypeAlias = Literal["fdr-level", "fwer-level", "fwer-tarone", "bh", "by", "none"]
-
-CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
 
 # A p-value and its smallest possible value are sums in different order: both err below this.
 _TIE = 1e-9

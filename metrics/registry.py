@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from slicebeam.metrics import measures
 from slicebeam.metrics.base import Metric, Needs
 from slicebeam.metrics.confusion import FBeta
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import OptionError, unknown_name
 from slicebeam.metrics.kinds import Comparison
 from slicebeam.metrics.mean import Mean
 from slicebeam.metrics.ranking import AreaUnderCurve
@@ -61,7 +61,7 @@ def _beta(text: str) -> float:
     except ValueError:
         beta = -1.0
     if not 0.0 < beta < inf:
-        raise InputError(f"--metric fbeta:{text}: beta must be a number above 0, such as fbeta:2")
+        raise OptionError(f"--metric fbeta:{text}: beta must be a number above 0, such as fbeta:2")
     return beta
 
 

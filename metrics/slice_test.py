@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from slicebeam.metrics.cell_metric import CellMetric
 from slicebeam.metrics.confusion import permuted
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.kinds import OF_CELLS, OF_ROWS, PAPER
 from slicebeam.metrics.mean import Mean
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance import outcome_codes, paper
@@ -17,24 +18,9 @@ from slicebeam.metrics.significance import outcome_codes, paper
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.kinds import Alternative, Comparison
+    from slicebeam.metrics.kinds import Alternative, Comparison, Test
     from slicebeam.metrics.significance.outcome_codes import Tested
     from slicebeam.metrics.statistic_space import StatisticSpace
-
-Test = Literal["auto", "bootstrap-rows", "bootstrap-cells", "permutation", "paper", "paper-cells"]
-
-TESTS: tuple[Test, ...] = get_args(Test)
-# Tests whose replicates are drawn from the counts, and those that resample the examples.
-OF_CELLS: tuple[Test, ...] = ("bootstrap-cells", "paper-cells")
-OF_ROWS: tuple[Test, ...] = ("bootstrap-rows", "paper")
-PAPER: tuple[Test, ...] = ("paper", "paper-cells")
-REPLICATES: dict[Test, int] = {
-    "auto": 200,
-    "bootstrap-rows": 200,
-    "bootstrap-cells": 1000,
-    "paper": 20,
-    "paper-cells": 20,
-}
 
 # A p-value that no float64 holds is told as the smallest one: nothing has probability zero.
 SMALLEST_P = float(np.nextafter(0.0, 1.0))
@@ -55,27 +41,27 @@ def check_test(test: Test, name: str, comparison: Comparison, *, weighted: bool)
     """
     own = metric(name)
     if test in OF_CELLS and not isinstance(own, CellMetric):
-        raise InputError(
+        raise OptionError(
             f"--test {test} draws counts, and {name} is no metric of counts; use bootstrap-rows or auto"
         )
     if weighted and test in (*OF_CELLS, "permutation"):
-        raise InputError(
+        raise OptionError(
             f"--test {test} takes all examples for equal, but --weight is given; use auto or "
             "bootstrap-rows"
         )
     if test == "permutation":
         if comparison == "baseline":
-            raise InputError(
+            raise OptionError(
                 "--test permutation holds a slice against random subsets of all examples; to compare "
                 "two models use auto or bootstrap-rows"
             )
         if not isinstance(own, (CellMetric, Mean)):
-            raise InputError(
+            raise OptionError(
                 f"--test permutation: the default test of {name} is the permutation's own law already; "
                 "use auto"
             )
     if comparison == "baseline" and not own.compares_models:
-        raise InputError(
+        raise OptionError(
             f"--metric {name} is the same for every model; use --compare overall, or leave it out"
         )
 

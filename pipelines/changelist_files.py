@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import FileError, InputError
 from slicebeam.pipelines.changelist import (
     SCHEMA_VERSION,
     ChangeList,
@@ -76,14 +76,14 @@ def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> Chang
     try:
         content = parse_json(_text(path))
     except FileNotFoundError as error:
-        raise InputError(f"{option} {uri}: no such file") from error
+        raise FileError(f"{option} {uri}: no such file") from error
     except IsADirectoryError as error:
-        raise InputError(f"{option} {uri} is a folder; name its changelist.json") from error
+        raise FileError(f"{option} {uri} is a folder; name its changelist.json") from error
     except ValueError as error:
         raise InputError(f"{option} {uri}: no readable JSON ({error})") from error
     version = content.get("schema_version") if isinstance(content, dict) else None
     if not isinstance(version, str):
-        raise InputError(f"{option} {uri}: no ChangeList; name a changelist.json of an earlier run")
+        raise FileError(f"{option} {uri}: no ChangeList; name a changelist.json of an earlier run")
     if version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
         raise InputError(
             f"{option} {uri}: a ChangeList of version {version}, but this program reads {SCHEMA_VERSION}"

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.counting_plan import plan_listed
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.metrics.lattice import Lattice
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.changelist_files import read_search
@@ -123,7 +123,7 @@ def prepare_given(
     on_stage(Stage("reading the data"))
     source = read_source(config, files, work, engine)
     if source.rows == 0:
-        raise InputError(f"--data {' '.join(config.data)}: there are no examples in it")
+        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     outcome = resolve_outcome(config, source)
     read = model_columns(config, source, choose_features(config, source, outcome))
     size = len(wanted.slices)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import model_validator
 
-from slicebeam.metrics.errors import InputError, unknown_name
-from slicebeam.pipelines.changelist_files import read_search
+from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.pipelines.confirmation import refuse_unconfirmed
-from slicebeam.pipelines.data_config import Command, flag, validated
-from slicebeam.pipelines.revisions import base_of
+from slicebeam.pipelines.data_config import Command, validated
+from slicebeam.pipelines.option_fields import COLUMN, COLUMNS, FILE, Option, flag
 from slicebeam.pipelines.run_config import RunConfig
 
 if TYPE_CHECKING:
@@ -54,9 +53,63 @@ class CheckConfig(RunConfig):
 
     command: ClassVar[Command] = "check"
 
-    changelist: str | None = None
-    slices: str | None = None
-    encoder: str | None = None
+    changelist: Annotated[
+        str | None,
+        Option(
+            "ChangeList of an earlier run, whose slices to check.",
+            "Known slices",
+            metavar=FILE,
+            has_placeholders=True,
+        ),
+    ] = None
+    slices: Annotated[
+        str | None,
+        Option(
+            "YAML file of predicates to check, such as '- age < 25 & sex = Female'.",
+            "Known slices",
+            metavar=FILE,
+            has_placeholders=True,
+        ),
+    ] = None
+    encoder: Annotated[
+        str | None,
+        Option(
+            "Confirms the encoder in --changelist, where it is code (module:function) or an endpoint "
+            "(openai:URL) that gets your texts.",
+            "Known slices",
+            metavar="<encoder>",
+            stands_instead=True,
+        ),
+    ] = None
+    label: Annotated[
+        str,
+        Option(
+            "Column of the true class or value.",
+            "Models",
+            metavar=COLUMN,
+            default="as in --changelist",
+        ),
+    ] = ""
+    features: Annotated[
+        tuple[str, ...],
+        Option(
+            "Columns that a --model reads which does not know the names of its columns. Repeatable, "
+            "or separated by commas.",
+            "Models",
+            metavar=COLUMNS,
+            default="all others",
+            by_commas=True,
+        ),
+    ] = ()
+    exclude_features: Annotated[
+        tuple[str, ...],
+        Option(
+            "Columns that such a --model does not read. Repeatable, or separated by commas.",
+            "Models",
+            metavar=COLUMNS,
+            by_commas=True,
+        ),
+    ] = ()
 
     @model_validator(mode="after")
     def _checks(self) -> CheckConfig:
@@ -66,10 +119,10 @@ class CheckConfig(RunConfig):
                 "file of predicates"
             )
         if self.encoder is not None and self.changelist is None:
-            raise InputError("--encoder confirms that of a --changelist, which is not given")
+            raise OptionError("--encoder confirms that of a --changelist, which is not given")
         for name in ("features", "exclude_features"):
             if getattr(self, name) and not (self.model or self.baseline_model):
-                raise InputError(
+                raise OptionError(
                     f"{flag(name)} is for a --model without column names; the slices of a check are given"
                 )
         return self
@@ -97,6 +150,9 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
             raise unknown_name("option", name, CheckConfig.model_fields)
     changelist = options.get("changelist")
     if isinstance(changelist, str) and changelist and not options.get("slices"):
+        from slicebeam.pipelines.changelist_files import read_search
+        from slicebeam.pipelines.revisions import base_of
+
         # Of a folder the last revision.
         options = {**options, "changelist": base_of(changelist)}
         document = read_search(options["changelist"], "--changelist")

@@ -6,8 +6,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.data_config import Command, flag, validated
+from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.data_config import Command, validated
+from slicebeam.pipelines.option_fields import FILE, Option, flag
 from slicebeam.pipelines.run_config import RunConfig
 
 STRATEGIES = ("batch", "iterative", "priority")
@@ -32,24 +33,63 @@ class SearchConfig(RunConfig):
         "save_slices": ("tested", "significant"),
     }
 
-    bins: Annotated[int, Field(ge=2, le=1000)] = 10
-    top_values: Annotated[int, Field(ge=1, le=1_000_000)] = 100
-    domains: str | None = None
-    max_cross_size: Annotated[int, Field(ge=1, le=10)] = 3
-    strategy: str | None = None
-    iterations: Annotated[int, Field(ge=1)] = 5
-    max_candidates: Annotated[int, Field(ge=1)] | None = 50_000
-    keep_refining: bool = False
-    save_slices: str | None = None
+    bins: Annotated[
+        int, Field(ge=2, le=1000), Option("Quantile bins of a numeric column.", "Features")
+    ] = 10
+    top_values: Annotated[
+        int,
+        Field(ge=1, le=1_000_000),
+        Option("Values of a categorical column that get a predicate of their own.", "Features"),
+    ] = 100
+    domains: Annotated[
+        str | None,
+        Option(
+            "ChangeList of an earlier run whose bins and values to use. New values are added.",
+            "Features",
+            metavar=FILE,
+            has_placeholders=True,
+        ),
+    ] = None
+    max_cross_size: Annotated[
+        int,
+        Field(ge=1, le=10),
+        Option("Maximum number of predicates in a slice.", "Search", comes_first=True),
+    ] = 3
+    strategy: Annotated[
+        str | None,
+        Option(
+            "batch: every conjunction. iterative: level by level. priority: the most promising ones.",
+            "Search",
+            default="batch; priority above 10 million conjunctions",
+        ),
+    ] = None
+    iterations: Annotated[
+        int, Field(ge=1), Option("Iterations of --strategy priority.", "Search")
+    ] = 5
+    max_candidates: Annotated[
+        Annotated[int, Field(ge=1)] | None,
+        Option("Maximum number of candidates in an iteration of --strategy priority.", "Search"),
+    ] = 50_000
+    keep_refining: Annotated[
+        bool, Option("Also visit the slices within significant ones.", "Search")
+    ] = False
+    save_slices: Annotated[
+        str | None,
+        Option(
+            "Slices to write into slices.parquet: tested or significant.",
+            "Output",
+            default="tested, up to a million slices",
+        ),
+    ] = None
 
     @model_validator(mode="after")
     def _searches(self) -> SearchConfig:
         if self.strategy is not None:
             for name in self._without_effect(self.strategy):
                 users = " and ".join(STRATEGIES_OF[name])
-                raise InputError(f"{flag(name)} is for --strategy {users}, not {self.strategy}")
+                raise OptionError(f"{flag(name)} is for --strategy {users}, not {self.strategy}")
         if self.domains and "bins" in self.model_fields_set:
-            raise InputError("--bins has no effect beside --domains, which has them")
+            raise OptionError("--bins has no effect beside --domains, which has them")
         return self
 
     def _without_effect(self, strategy: str) -> list[str]:
@@ -73,7 +113,7 @@ class SearchConfig(RunConfig):
         if self.strategy is None and space > LARGEST_BATCH:
             return "priority"
         for name in self._without_effect("batch"):
-            raise InputError(
+            raise OptionError(
                 f"{flag(name)} has no effect on --strategy batch, which is the default for these "
                 f"{space:,} conjunctions; add --strategy priority"
             )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
-from slicebeam.metrics.errors import InputError, nearest_hint, unknown_name
+from slicebeam.metrics.errors import InputError, OptionError, nearest_hint, unknown_name
+from slicebeam.pipelines.option_fields import COLUMN, COLUMNS, FOLDER, PATH, Option, Options, flag
 from slicebeam.pipelines.variables import without_literals
-from slicebeam.transforms.files import FORMATS
-from slicebeam.transforms.sources import CHUNK_ROWS
+from slicebeam.transforms.file_formats import CHUNK_ROWS, FORMATS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Command = Literal["search", "check", "shift", "discover"]
 
@@ -67,33 +70,110 @@ def delimiter_character(text: str) -> str:
     return character
 
 
-class DataConfig(BaseModel):
-    """Options of every command that reads data; the names are those of the flags, ``_`` for ``-``.
+class DataConfig(Options):
+    """Options of every command that reads data.
 
     Attributes
     ----------
     command : the command
-    choices : the options that take one of some words, with these
+    choices, without_flag : as in `Options`
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     command: ClassVar[Command]
     choices: ClassVar[dict[str, tuple[str, ...]]] = {"format": FORMATS}
 
-    data: tuple[str, ...]
-    output: str
-    format: str | None = None
-    column_names: tuple[str, ...] = ()
-    skip_rows: Annotated[int, Field(ge=0)] = 0
-    delimiter: str = ","
-    example_id: str | None = None
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    work_dir: str | None = None
-    memory_budget: str = "512MB"
-    chunk_rows: Annotated[int, Field(ge=1)] = CHUNK_ROWS
-    runner_config: str = "direct"
-    runner_option: tuple[str, ...] = ()
+    data: Annotated[
+        tuple[str, ...],
+        Option(
+            "Files or globs: Parquet, CSV (.gz), JSON Lines, TFRecord. Repeatable.",
+            "Data",
+            metavar=PATH,
+            has_placeholders=True,
+        ),
+    ]
+    output: Annotated[
+        str,
+        Option(
+            "Folder for changelist.json and slices.parquet.",
+            "Output",
+            metavar=FOLDER,
+            has_placeholders=True,
+            stands_instead=True,
+        ),
+    ]
+    format: Annotated[
+        str | None,
+        Option("Format: parquet, csv, jsonl or tfrecord.", "Data", default="by the file's name"),
+    ] = None
+    column_names: Annotated[
+        tuple[str, ...],
+        Option(
+            "Columns of a CSV file without a header, separated by commas.",
+            "Data",
+            metavar=COLUMNS,
+            by_commas=True,
+        ),
+    ] = ()
+    skip_rows: Annotated[
+        int, Field(ge=0), Option("Lines to skip before the header of a CSV file.", "Data")
+    ] = 0
+    delimiter: Annotated[
+        str,
+        Option(
+            "Character between the values of a CSV file, such as ';' or tab.",
+            "Data",
+            metavar="<character>",
+        ),
+    ] = ","
+    example_id: Annotated[
+        str | None,
+        Option(
+            "Column that identifies an example when examples are resampled.",
+            "Data",
+            metavar=COLUMN,
+            default="the columns that are read",
+        ),
+    ] = None
+    seed: Annotated[int, Field(ge=0, lt=2**63), Option("Random seed.", "Statistics")] = 0
+    work_dir: Annotated[
+        str | None,
+        Option(
+            "Folder for unfinished work.",
+            "Engine",
+            metavar=FOLDER,
+            default="OUTPUT/_work",
+            has_placeholders=True,
+        ),
+    ] = None
+    memory_budget: Annotated[
+        str, Option("Memory that each worker may use for tables.", "Engine", metavar="<size>")
+    ] = "512MB"
+    chunk_rows: Annotated[
+        int, Field(ge=1), Option("Maximum number of examples to read at a time.", "Engine")
+    ] = CHUNK_ROWS
+    runner_config: Annotated[
+        str,
+        Option(
+            "Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.",
+            "Engine",
+            metavar="<engine>",
+            comes_first=True,
+            has_placeholders=True,
+            stands_instead=True,
+        ),
+    ] = "direct"
+    runner_option: Annotated[
+        tuple[str, ...],
+        Option(
+            "Option of the engine. Repeatable.",
+            "Engine",
+            metavar="<key=value>",
+            comes_first=True,
+            has_placeholders=True,
+            keeps_variables=True,
+            stands_instead=True,
+        ),
+    ] = ()
 
     @field_validator("*")
     @classmethod
@@ -147,27 +227,18 @@ class DataConfig(BaseModel):
         return memory_bytes(self.memory_budget)
 
 
-AnyConfig = TypeVar("AnyConfig", bound=DataConfig)
+AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 # Options that do not change what is found, so a run may resume with others.
 PRESENTATION = frozenset({"work_dir", "output", "runner_config", "runner_option", "save_slices"})
 
 
-def flag(name: str) -> str:
-    """Return the flag of an option.
-
-    >>> flag("max_cross_size")
-    '--max-cross-size'
-    """
-    return "--" + name.replace("_", "-")
-
-
-def validated(kind: type[AnyConfig], options: dict[str, Any]) -> AnyConfig:
-    """Return the validated configuration of a command.
+def validated(kind: type[AnyOptions], options: Mapping[str, Any]) -> AnyOptions:
+    """Return the validated options of a command.
 
     Raises
     ------
-    InputError
+    OptionError
         One line: the first option that is wrong, its value and the remedy.
     """
     known = kind.model_fields
@@ -179,6 +250,10 @@ def validated(kind: type[AnyConfig], options: dict[str, Any]) -> AnyConfig:
     except ValidationError as error:
         first = error.errors()[0]
         if first["type"] == "missing":
-            raise InputError(f"{flag(str(first['loc'][0]))} is missing") from error
+            raise OptionError(f"{flag(str(first['loc'][0]))} is missing") from error
         reason = first["msg"].replace("Input should be", "it must be")
-        raise InputError(f"{flag(str(first['loc'][0]))} {first['input']!r}: {reason}") from error
+        raise OptionError(f"{flag(str(first['loc'][0]))} {first['input']!r}: {reason}") from error
+    except InputError as error:
+        if type(error) is not InputError:
+            raise
+        raise OptionError(str(error)) from error.__cause__

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import OptionError
 from slicebeam.transforms.column_kinds import block_kinds, parse_column
 from slicebeam.transforms.csv_columns import read_csv_blocks
 from slicebeam.transforms.domains import Domain, LeftOut, is_categorical, learn_domain
@@ -94,7 +94,7 @@ def read_shape(config: RunConfig, files: Sequence[str]) -> DataShape:
     """
     kinds = {file_format(path, config.format) for path in files}
     if len(kinds) > 1:
-        raise InputError(f"--data mixes formats ({', '.join(sorted(kinds))}); convert some")
+        raise OptionError(f"--data mixes formats ({', '.join(sorted(kinds))}); convert some")
     size = sum(int(identity(storage_path(path))[0]) for path in files)
     if kinds == {"parquet"}:
         stored = [StoredFile(path, path) for path in files]
@@ -176,7 +176,7 @@ def _sampled(config: RunConfig, files: Sequence[str], size: int, kind: str) -> D
             lines += max(1, of_file - has_header - config.skip_rows)
             taken += bytes_of_file
     if not sampled:
-        raise InputError(f"--data {' '.join(config.data)}: there are no examples in it")
+        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     sample = pa.concat_tables(tables, promote_options="permissive")
     rows = max(1, round(lines * size / taken))
     splits = (Split(0, StoredFile(files[0], files[0]), 0, (), 0, rows),)

@@ -6,12 +6,51 @@ predictions of two models; ``examples/make_demo_data.py`` makes it.
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from slicebeam.pipelines.config import SearchConfig, search_config
+from slicebeam.pipelines.data_config import validated
+from slicebeam.pipelines.launch import Invocation, run_config
+from slicebeam.pipelines.option_fields import FOLDER, Option, Options
+from slicebeam.pipelines.run_options import RunOptions
+from slicebeam.pipelines.runner import start_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 DATA = Path(__file__).parent / "demo_data" / "adult_scored.parquet"
+
+
+class DemoConfig(Options):
+    """Options of ``slicebeam demo``."""
+
+    output: Annotated[str, Option("Folder for the two results.", "Output", metavar=FOLDER)] = (
+        "slicebeam-demo"
+    )
+
+
+def run_demo(name: str, given: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG001
+    """Search the census data twice and show what is found; return the exit code."""
+    from slicebeam.pipelines.terminal import Terminal
+
+    for title, config in demo_runs(Path(validated(DemoConfig, given).output)):
+        typer.secho(f"\n{title}", bold=True)
+        with start_engine(config.runner_config, config.runner_option) as engine:
+            run_config(config, engine, Terminal(), RunOptions())
+    return 0
+
+
+def print_schema(name: str, given: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG001
+    """Print the JSON Schema of the ChangeList; return the exit code."""
+    from slicebeam.pipelines.changelist import json_schema
+
+    sys.stdout.write(json.dumps(json_schema(), indent=1) + "\n")
+    return 0
 
 
 def demo_runs(output: Path) -> list[tuple[str, SearchConfig]]:

@@ -6,10 +6,11 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.kinds import Alternative
 from slicebeam.pipelines.config import SearchConfig
-from slicebeam.pipelines.data_config import Command, flag, validated
+from slicebeam.pipelines.data_config import Command, validated
+from slicebeam.pipelines.option_fields import COLUMN, COLUMNS, FILE, Option, flag
 
 LSA = "lsa"
 _MOST_COMPONENTS = 10_000
@@ -22,28 +23,125 @@ class DiscoverConfig(SearchConfig):
 
     command: ClassVar[Command] = "discover"
 
-    embedding: str | None = None
-    text: str | None = None
-    encoder: str | None = None
-    components: tuple[int, ...] = (50,)
-    dimensions: Annotated[int, Field(ge=1, le=4096)] = 128
-    loss_weight: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)] = 0.0
-    discovery_share: Annotated[float, Field(gt=0, lt=1)] = 0.7
-    slices: Annotated[int, Field(ge=0, le=1000)] = 10
-    phrases: str | None = None
-    alternative: Alternative = "both"
-    max_cross_size: Annotated[int, Field(ge=1, le=10)] = 1
+    without_flag: ClassVar[frozenset[str]] = frozenset(
+        {"exclude_features", "domains", "since", "since_if_exists"}
+    )
+
+    embedding: Annotated[
+        str | None,
+        Option("Column of vectors that describe the examples.", "Embeddings", metavar=COLUMN),
+    ] = None
+    text: Annotated[
+        str | None,
+        Option(
+            "Column of texts to embed. With --embedding, the texts only show the examples.",
+            "Embeddings",
+            metavar=COLUMN,
+        ),
+    ] = None
+    encoder: Annotated[
+        str | None,
+        Option(
+            "What embeds texts: lsa (fitted to them), minilm, openai:URL of an endpoint, or "
+            "module:function that returns a model handler of Beam's. With --embedding, what made "
+            "the vectors.",
+            "Embeddings",
+            metavar="<encoder>",
+            default="lsa with --text",
+            stands_instead=True,
+        ),
+    ] = None
+    components: Annotated[
+        tuple[int, ...],
+        Option(
+            "Number of components of the mixture. Several numbers, such as 25,100, fit several "
+            "mixtures.",
+            "Embeddings",
+            metavar="<numbers>",
+            default="50",
+            by_commas=True,
+        ),
+    ] = (50,)
+    dimensions: Annotated[
+        int,
+        Field(ge=1, le=4096),
+        Option(
+            "Maximum number of principal components to which mixtures are fitted.", "Embeddings"
+        ),
+    ] = 128
+    loss_weight: Annotated[
+        float,
+        Field(ge=0, le=1000, allow_inf_nan=False),
+        Option(
+            "How much losses shape the mixture. Above 0, only examples that did not shape it are "
+            "tested.",
+            "Embeddings",
+        ),
+    ] = 0.0
+    discovery_share: Annotated[
+        float,
+        Field(gt=0, lt=1),
+        Option("Share of the examples that shape the mixture, with --loss-weight.", "Embeddings"),
+    ] = 0.7
+    slices: Annotated[
+        int,
+        Field(ge=0, le=1000),
+        Option("Number of slices to describe by phrases and examples.", "Embeddings"),
+    ] = 10
+    phrases: Annotated[
+        str | None,
+        Option(
+            "Phrases to describe slices by, one a line; or the YAML file of an API whose model "
+            "suggests some.",
+            "Embeddings",
+            metavar=FILE,
+            default="taken from the texts",
+            stands_instead=True,
+        ),
+    ] = None
+    features: Annotated[
+        tuple[str, ...],
+        Option(
+            "Columns to slice by, besides components. Repeatable, or separated by commas.",
+            "Features",
+            metavar=COLUMNS,
+            default="none",
+            by_commas=True,
+        ),
+    ] = ()
+    example_id: Annotated[
+        str | None,
+        Option(
+            "Column that identifies an example in what is published.",
+            "Data",
+            metavar=COLUMN,
+            flags=("--example-id", "--id"),
+        ),
+    ] = None
+    alternative: Annotated[
+        Alternative,
+        Option(
+            "Direction of the change to find: worse, better or both.",
+            "Statistics",
+            comes_first=True,
+        ),
+    ] = "both"
+    max_cross_size: Annotated[
+        int,
+        Field(ge=1, le=10),
+        Option("Maximum number of predicates in a slice.", "Search", comes_first=True),
+    ] = 1
 
     @field_validator("components")
     @classmethod
     def _countable(cls, numbers: tuple[int, ...]) -> tuple[int, ...]:
         for number in numbers:
             if not 2 <= number <= _MOST_COMPONENTS:
-                raise InputError(
+                raise OptionError(
                     f"--components {number} is not from 2 to {_MOST_COMPONENTS:,}; give numbers such as 25,100"
                 )
         if not numbers:
-            raise InputError("--components is empty; give a number such as 50, or 25,100")
+            raise OptionError("--components is empty; give a number such as 50, or 25,100")
         return tuple(sorted(set(numbers)))
 
     @model_validator(mode="after")
@@ -55,20 +153,20 @@ class DiscoverConfig(SearchConfig):
             )
         for name in _OF_COLUMNS:
             if getattr(self, name):
-                raise InputError(f"{flag(name)} is for a search, not for discovery; leave it out")
+                raise OptionError(f"{flag(name)} is for a search, not for discovery; leave it out")
         if self.encoder == LSA and self.embedding:
-            raise InputError(
+            raise OptionError(
                 "--encoder lsa is fitted to texts and did not make the embeddings; leave --embedding out, "
                 "or name what made them"
             )
         if self.phrases and not self.describes:
-            raise InputError(
+            raise OptionError(
                 "--phrases are embedded, as the examples were; name the --encoder that did"
             )
         if self.phrases and not self.text and self.phrases.lower().endswith((".yaml", ".yml")):
-            raise InputError("--phrases of a language model needs texts to show it; give --text")
+            raise OptionError("--phrases of a language model needs texts to show it; give --text")
         if self.loss_weight == 0 and "discovery_share" in self.model_fields_set:
-            raise InputError(
+            raise OptionError(
                 "--discovery-share is for --loss-weight above 0: without, losses shape nothing and all "
                 "examples are tested"
             )
@@ -76,7 +174,7 @@ class DiscoverConfig(SearchConfig):
             column = getattr(self, name)
             for option in ("label", "prediction", "baseline_prediction", "loss", "baseline_loss"):
                 if column and column == getattr(self, option):
-                    raise InputError(
+                    raise OptionError(
                         f"{flag(name)} {column!r} is the {flag(option)} too; name another column"
                     )
         return self

@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.cost_model import (
     IMPORT_SECONDS,
@@ -334,7 +334,7 @@ def _look(config: RunConfig, engine: Engine) -> _Looked:
     engine.check_storage([*files, storage_path(config.output, "--output"), work])
     known = read_shape(config, files)
     if known.rows == 0:
-        raise InputError(f"--data {' '.join(config.data)}: there are no examples in it")
+        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     space = statistic_space(config.metric, config.comparison, weighted=config.weight is not None)
     is_resampled = config.resamples_examples and not config.is_paper
     outcome = resolve_outcome(config, known.source)

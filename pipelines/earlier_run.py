@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines import changelist as doc
 from slicebeam.pipelines.changelist_files import read_search, read_table
 from slicebeam.pipelines.changelist_parts import Estimate
@@ -103,7 +103,7 @@ def earlier_run(config: RunConfig) -> Earlier | None:
         then = {"metric": ", ".join(measured_then), **then}
     for key, before in then.items():
         if now[key] != before:
-            raise InputError(
+            raise OptionError(
                 f"--since {config.since}: {key} was {_shown(before)} there and is {_shown(now[key])} "
                 "here, so that the runs can't be compared"
             )

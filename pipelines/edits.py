@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.pipelines import changelist as doc
 from slicebeam.pipelines.changelist_discovery import Edit
 from slicebeam.transforms.predicates import shortened
@@ -59,12 +59,12 @@ def find_slice(document: SearchChangeList, text: str) -> doc.Slice:
     if len(found) > 1:
         ids = ", ".join(one.slice_id for one in found[:3])
         more = ", …" if len(found) > 3 else ""
-        raise InputError(f"--slice {text!r} may be {ids}{more}; give the whole id")
+        raise OptionError(f"--slice {text!r} may be {ids}{more}; give the whole id")
     if not found:
         if not document.slices:
-            raise InputError(f"--slice {text!r}: the document has no slices")
+            raise OptionError(f"--slice {text!r}: the document has no slices")
         known = [*(one.name for one in document.slices), *(one.slice_id for one in document.slices)]
-        raise InputError(f"--slice: {unknown_name('slice', text, known)}")
+        raise OptionError(f"--slice: {unknown_name('slice', text, known)}")
     return found[0]
 
 
@@ -84,7 +84,7 @@ def annotated(document: SearchChangeList, slice_id: str, note: str) -> Edited:
     """Add a note to a slice."""
     _check_text("--note", note)
     if not note.strip():
-        raise InputError("--note is empty; write one")
+        raise OptionError("--note is empty; write one")
     notes = _slice(document, slice_id).notes
     return _with_field(document, "annotate", slice_id, [*notes, note.strip()])
 
@@ -167,10 +167,10 @@ def check_name(document: SearchChangeList, name: str, *, besides: str | None = N
         It is empty, can't be printed, or is the name or the id of another slice.
     """
     if not name.strip() or name != name.strip() or not name.isprintable():
-        raise InputError(f"--name {name!r} is no name: write a line without blanks around it")
+        raise OptionError(f"--name {name!r} is no name: write a line without blanks around it")
     for one in document.slices:
         if one.slice_id != besides and name in (one.name, one.slice_id):
-            raise InputError(
+            raise OptionError(
                 f"--name {shortened(name)!r}: slice {one.slice_id} is called so; take another name"
             )
 

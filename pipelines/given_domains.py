@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.metrics.registry import averaged_column
 from slicebeam.pipelines.changelist_files import read_search
 from slicebeam.transforms.clusters import is_cluster_field
@@ -177,7 +177,7 @@ def _held_against(domain: Domain, kind: pa.DataType, where: str) -> Domain:
     if common is None or is_list != (domain.kind == "list"):
         was = f"list<{domain.data_type}>" if domain.kind == "list" else domain.data_type
         now = f"list<{kind}>" if is_list else kind
-        raise InputError(
+        raise ColumnError(
             f"{where}: column {name!r} was {was} and is {now} now; cast it, or leave "
             "it out with --exclude-features"
         )
@@ -186,7 +186,7 @@ def _held_against(domain: Domain, kind: pa.DataType, where: str) -> Domain:
         # Values that do not fit are found here, where the file is known.
         given.encode(pa.nulls(0, kind))
     except InputError as error:
-        raise InputError(f"{where}: column {name!r}: {error}") from error
+        raise ColumnError(f"{where}: column {name!r}: {error}") from error
     return given
 
 

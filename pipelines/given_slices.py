@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import ColumnError, FileError, InputError, OptionError, unknown_name
 from slicebeam.pipelines.changelist_discovery import PredicateDefinition
 from slicebeam.pipelines.changelist_files import read_search
 from slicebeam.pipelines.strict_text import parse_yaml
@@ -152,23 +152,23 @@ def read_slices(uri: str) -> WantedSlices:
     try:
         content, _ = parse_yaml(path.read_text("utf-8"))
     except FileNotFoundError as error:
-        raise InputError(f"--slices {uri}: no such file") from error
+        raise FileError(f"--slices {uri}: no such file") from error
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"--slices {uri}: no readable YAML ({reason})") from error
+        raise OptionError(f"--slices {uri}: no readable YAML ({reason})") from error
     if isinstance(content, dict) and "schema_version" in content:
-        raise InputError(f"--slices {uri} is a ChangeList; give it as --changelist")
+        raise OptionError(f"--slices {uri} is a ChangeList; give it as --changelist")
     if isinstance(content, dict):
         for key in content:
             if key != "slices":
-                raise InputError(f"--slices {uri}: {unknown_name('key', str(key), ['slices'])}")
+                raise OptionError(f"--slices {uri}: {unknown_name('key', str(key), ['slices'])}")
         content = content["slices"] if content else None
     if not isinstance(content, list) or not content:
-        raise InputError(f"--slices {uri}: a list of slices is expected, such as '- age < 25'")
+        raise OptionError(f"--slices {uri}: a list of slices is expected, such as '- age < 25'")
     try:
         wanted = tuple(_wanted(f"slice {at + 1}", one) for at, one in enumerate(content))
     except InputError as error:
-        raise InputError(f"--slices {uri}, {error}") from error
+        raise OptionError(f"--slices {uri}, {error}") from error
     return WantedSlices("file", uri, wanted)
 
 
@@ -289,7 +289,7 @@ def _checked(
         try:
             check_condition(condition, kind)
         except InputError as error:
-            raise InputError(f"column {condition.field!r}: {error}") from error
+            raise ColumnError(f"column {condition.field!r}: {error}") from error
         # A document's predicates keep their form, and so the ids by which runs are compared.
         canonical = _canonical(condition, kind) if own else condition
         if canonical.json_text() not in seen:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError, UntestedError, nearest_hint
+from slicebeam.metrics.errors import OptionError, UntestedError, nearest_hint
+from slicebeam.pipelines.commands import COMMANDS, command_spec
 from slicebeam.pipelines.run_options import LOG_FORMATS
 from slicebeam.transforms.plain_http import allow
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.event_log import EventLog
     from slicebeam.pipelines.published import Published
     from slicebeam.pipelines.run_config import RunConfig
-    from slicebeam.pipelines.run_options import Asked
+    from slicebeam.pipelines.run_options import RunOptions
     from slicebeam.pipelines.runner import Engine
 
 
@@ -33,7 +35,7 @@ class Invocation:
     events: EventLog | None = None
     command: Command | None = None
 
-    def log(self, asked: Asked) -> EventLog | None:
+    def log(self, asked: RunOptions) -> EventLog | None:
         """Return the log of a run that is about to begin, if it is asked for.
 
         Raises
@@ -43,7 +45,7 @@ class Invocation:
         """
         if asked.log_format not in LOG_FORMATS:
             hint = nearest_hint(asked.log_format, LOG_FORMATS)
-            raise InputError(
+            raise OptionError(
                 f"--log-format {asked.log_format!r}{hint} choose from {', '.join(LOG_FORMATS)}"
             )
         if asked.log_format == "text":
@@ -57,8 +59,42 @@ class Invocation:
         return self.events
 
 
+def run_command(name: str, given: Mapping[str, Any], invocation: Invocation) -> int:
+    """Run a command that tests slices or assesses an API, with the flags that were given.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    from slicebeam.pipelines.option_fields import flagged
+    from slicebeam.pipelines.option_values import split_lists
+
+    config, run_options = COMMANDS[name].options
+    asked = {key: given[key] for key in flagged(run_options) if key in given}
+    options = {key: value for key, value in given.items() if key not in asked}
+    return launch(config.command, split_lists(config, options), run_options(**asked), invocation)
+
+
+def document_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
+    """Run a command that reads a ChangeList, and print what came of it."""
+    from slicebeam.pipelines.data_config import validated
+    from slicebeam.pipelines.terminal_text import harmless
+
+    command = command_spec(name)
+    config: Any = validated(command.options[0], given)
+
+    def note(text: str) -> None:
+        if not config.quiet:
+            sys.stderr.write(f"{harmless(text)}\n")
+
+    allow(getattr(config, "allow_http", False))
+    command.show(command.run(config, note), config)
+    return 0
+
+
 def launch(
-    command: Command, options: Mapping[str, Any], asked: Asked, invocation: Invocation
+    command: Command, options: Mapping[str, Any], asked: RunOptions, invocation: Invocation
 ) -> int:
     """Run a command and show what it found.
 
@@ -82,9 +118,9 @@ def launch(
     invocation.command = command
     events = invocation.log(asked)
     if asked.fail_on not in (None, "worse"):
-        raise InputError(f"--fail-on {asked.fail_on!r}: only 'worse' is known")
+        raise OptionError(f"--fail-on {asked.fail_on!r}: only 'worse' is known")
     if asked.allow_http and command == "search":
-        raise InputError("--allow-http has no effect on a search, which asks no endpoint")
+        raise OptionError("--allow-http has no effect on a search, which asks no endpoint")
     allow(asked.allow_http)
     if command == "shift":
         from slicebeam.pipelines.shift.launch import launch_shift
@@ -99,7 +135,9 @@ def launch(
 
         config = configuration(command, options)
         if asked.fail_on == "worse" and config.alternative == "better":
-            raise InputError("--fail-on worse needs --alternative worse or both: better finds none")
+            raise OptionError(
+                "--fail-on worse needs --alternative worse or both: better finds none"
+            )
         if asked.dry_run or asked.single_job or asked.template is not None:
             from slicebeam.pipelines.previews import check_asked
 
@@ -146,53 +184,28 @@ def configuration(command: Command, options: Mapping[str, Any]) -> RunConfig:
         from slicebeam.transforms.storage import storage_path
 
         if given.get("since") is not None:
-            raise InputError("--since and --since-if-exists both name an earlier run; choose one")
+            raise OptionError("--since and --since-if-exists both name an earlier run; choose one")
         if not isinstance(perhaps, str) or not perhaps:
-            raise InputError(f"--since-if-exists {perhaps!r} is no path")
+            raise OptionError(f"--since-if-exists {perhaps!r} is no path")
         if storage_path(perhaps, "--since-if-exists").is_file():
             given["since"] = perhaps
-    if command == "search":
-        from slicebeam.pipelines.config import search_config
-
-        return search_config(given)
-    if command == "discover":
-        from slicebeam.pipelines.discover_config import discover_config
-
-        return discover_config(given)
-    from slicebeam.pipelines.check_config import check_config
-
-    return check_config(given)
+    configured: RunConfig = COMMANDS[command].configured(given)
+    return configured
 
 
-def run_config(config: RunConfig, engine: Engine, terminal: Any, asked: Asked) -> Published:
+def run_config(config: RunConfig, engine: Engine, terminal: Any, asked: RunOptions) -> Published:
     """Run a configuration and show its result."""
-    from slicebeam.pipelines.check import run_check
-    from slicebeam.pipelines.check_config import CheckConfig
     from slicebeam.pipelines.config import SearchConfig
-    from slicebeam.pipelines.discover_config import DiscoverConfig
-    from slicebeam.pipelines.search import run_search
 
     try:
-        if isinstance(config, DiscoverConfig):
-            from slicebeam.pipelines.discover import run_discovery
-
-            published = run_discovery(
-                config, engine, terminal, resume=asked.resume, asked=asked.explain
-            )
-        elif isinstance(config, SearchConfig) and asked.single_job:
+        if asked.single_job and isinstance(config, SearchConfig):
             from slicebeam.pipelines.single_job import run_single_job
 
             published = run_single_job(config, engine, terminal, resume=asked.resume)
-        elif isinstance(config, SearchConfig):
-            published = run_search(
-                config, engine, terminal, resume=asked.resume, asked=asked.explain
-            )
-        elif isinstance(config, CheckConfig):
-            published = run_check(
-                config, engine, terminal, resume=asked.resume, asked=asked.explain
-            )
         else:
-            raise TypeError(f"no command runs {config.command}")
+            published = COMMANDS[config.command].run(
+                config, engine, terminal, resume=asked.resume, asked=asked.explain
+            )
     finally:
         terminal.stop()
     terminal.result(published)

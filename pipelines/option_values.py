@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.check_config import CheckConfig
 from slicebeam.pipelines.config import SearchConfig
 from slicebeam.pipelines.discover_config import DiscoverConfig
-from slicebeam.pipelines.option_lists import LISTS, listed
+from slicebeam.pipelines.option_fields import declared
 from slicebeam.pipelines.shift.config import ShiftConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from slicebeam.pipelines.data_config import Command, DataConfig
+    from slicebeam.pipelines.option_fields import OptionField, Options
 
 CONFIGS: dict[Command, type[DataConfig]] = {
     "search": SearchConfig,
@@ -21,46 +25,68 @@ CONFIGS: dict[Command, type[DataConfig]] = {
     "shift": ShiftConfig,
     "discover": DiscoverConfig,
 }
-# What the command line takes as text, and others write as a number or a boolean.
-_ALSO_NUMBERS = frozenset({"positive_class", "budget"})
+# Types of values that are written without quotes.
+_NUMBERS = (bool, int, float)
 
 
-def as_flag(where: str, key: str, value: Any, kind: Any) -> Any:
+def listed(values: Sequence[str]) -> tuple[str, ...]:
+    """Return the values of an option that is repeated or separated by commas.
+
+    >>> listed(["a,b", '"c,d"'])
+    ('a', 'b', 'c,d')
+    """
+    # As in CSV, quotes keep a comma that belongs to a name.
+    try:
+        return tuple(part for row in csv.reader(values) for part in row or [""])
+    except csv.Error as error:
+        raise OptionError(
+            f"{','.join(values)!r} is no list separated by commas ({error}); put names in quotes"
+        ) from error
+
+
+def split_lists(model: type[Options], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flags as they were given, with the values of those that commas separate."""
+    fields = declared(model)
+    return {
+        name: listed(value) if name in fields and fields[name].option.by_commas else value
+        for name, value in given.items()
+    }
+
+
+def as_flag(where: str, field: OptionField, value: Any) -> Any:
     """Return a value as the flag of an option would have it.
 
     Parameters
     ----------
-    where : how an error tells of it
-    key : the option
-    kind : its type in the configuration
+    where : how an error names it
+    field : the option
 
     Raises
     ------
-    InputError
+    OptionError
         It is of another type.
     """
     if value is None:
-        raise InputError(f"{where}: it has no value; give one or leave the key out")
-    if key == "runner_option" and isinstance(value, dict):
+        raise OptionError(f"{where}: it has no value; give one or leave the key out")
+    if field.option.keeps_variables and isinstance(value, dict):
         return tuple(f"{name}={_scalar(one)}" for name, one in value.items())
-    if get_origin(kind) is tuple:
-        if key in LISTS and isinstance(value, str):
+    if field.is_list:
+        if field.option.by_commas and isinstance(value, str):
             return listed([value])
         several = value if isinstance(value, (list, tuple)) else [value]
-        if int in get_args(kind):
+        if int in get_args(field.kind):
             return tuple(_whole(where, one) for one in several)
         return tuple(_text(where, one) for one in several)
-    kinds = {kind, *get_args(kind)}
-    if key in _ALSO_NUMBERS and isinstance(value, (bool, int, float)):
+    if field.option.takes_numbers and isinstance(value, _NUMBERS):
         return _scalar(value)
-    if bool in kinds:
+    if field.kind is bool:
         if not isinstance(value, bool):
-            raise InputError(f"{where}: {value!r} is neither true nor false")
+            raise OptionError(f"{where}: {value!r} is neither true nor false")
         return value
-    if str in kinds or get_origin(kind) is Literal:
+    if field.kind is str or get_origin(field.kind) is Literal:
         return _text(where, value)
     if isinstance(value, (bool, list, tuple, dict)):
-        raise InputError(f"{where}: {value!r} is no number")
+        raise OptionError(f"{where}: {value!r} is no number")
     return value
 
 
@@ -73,11 +99,11 @@ def _whole(where: str, value: Any) -> int | str:
         return value
     # Those of numpy are integers too.
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise InputError(f"{where}: {value!r} is no whole number")
+        raise OptionError(f"{where}: {value!r} is no whole number")
     return int(value)
 
 
 def _text(where: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise InputError(f"{where}: {value!r} is no text; put it in quotes")
+        raise OptionError(f"{where}: {value!r} is no text; put it in quotes")
     return value

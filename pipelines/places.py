@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.changelist_files import CHANGELIST, TABLE
 from slicebeam.transforms.files import expand_paths
 from slicebeam.transforms.storage import StoragePath, make_folder, storage_errors, storage_path
@@ -77,12 +77,14 @@ def places_of(config: DataConfig) -> Places:
     files = expand_paths(config.data)
     output = storage_path(config.output, "--output")
     if output.is_file():
-        raise InputError(f"--output {output} is a file; name a folder")
+        raise OptionError(f"--output {output} is a file; name a folder")
     with storage_errors(output, "make the output folder"):
         make_folder(output)
     folder = storage_path(config.work_dir, "--work-dir") if config.work_dir else output / "_work"
     if _same(folder, output):
-        raise InputError(f"--work-dir {folder} is the output; name another folder, or leave it out")
+        raise OptionError(
+            f"--work-dir {folder} is the output; name another folder, or leave it out"
+        )
     return Places(files, output, folder)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.errors import EngineError, InputError, unknown_name
+from slicebeam.metrics.errors import ColumnError, EngineError, InputError, OptionError, unknown_name
 from slicebeam.metrics.lattice import Lattice
 from slicebeam.metrics.registry import averaged_column, needs_of, statistic_space
 from slicebeam.pipelines.discovery.rows import read_rows
@@ -166,7 +166,7 @@ def prepare(
         on_stage(Stage("reading the data"))
     source = read_source(config, files, work, engine)
     if source.rows == 0:
-        raise InputError(f"--data {' '.join(config.data)}: there are no examples in it")
+        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     outcome = resolve_outcome(config, source)
     features = choose_features(config, source, outcome)
     return prepare_source(config, source, outcome, features, work, engine, on_stage)
@@ -235,7 +235,7 @@ def read_source(
             [StoredFile(path, path, identity=work.identity_of(path)) for path in files]
         )
     elif len(set(kinds)) > 1:
-        raise InputError(f"--data mixes formats ({', '.join(sorted(set(kinds)))}); convert some")
+        raise OptionError(f"--data mixes formats ({', '.join(sorted(set(kinds)))}); convert some")
     else:
         conversion = Conversion(
             work.folder("parquet"),
@@ -264,9 +264,9 @@ def _refuse_csv_options(config: DataConfig, kinds: Sequence[str]) -> None:
     if "csv" in kinds:
         return
     if config.column_names or config.skip_rows:
-        raise InputError(f"--column-names and --skip-rows are for CSV, but the data is {kinds[0]}")
+        raise OptionError(f"--column-names and --skip-rows are for CSV, but the data is {kinds[0]}")
     if config.delimiter != ",":
-        raise InputError(f"--delimiter is for CSV, but the data is {kinds[0]}")
+        raise OptionError(f"--delimiter is for CSV, but the data is {kinds[0]}")
 
 
 def chunk_rows(config: DataConfig, columns: int) -> int:
@@ -332,7 +332,7 @@ def _positive_class(config: RunConfig, label_type: pa.DataType, common: str) -> 
                 if config.uses_threshold
                 else f"{', '.join(config.metric)} is about one class"
             )
-            raise InputError(
+            raise OptionError(
                 f"--positive-class is missing: label {config.label!r} is text, and {why}"
             )
         return 1.0 if common == "double" else 1
@@ -343,7 +343,7 @@ def _positive_class(config: RunConfig, label_type: pa.DataType, common: str) -> 
     try:
         return float(text) if common == "double" else int(text)
     except ValueError as error:
-        raise InputError(
+        raise OptionError(
             f"--positive-class {text!r} is no value of label {config.label!r}, which is {label_type}"
         ) from error
 
@@ -357,10 +357,10 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list
     ):
         for name in given:
             if name not in names:
-                raise InputError(f"--{option}: {unknown_name('column', name, names)}")
+                raise ColumnError(f"--{option}: {unknown_name('column', name, names)}")
     for name in config.features:
         if name in config.exclude_features:
-            raise InputError(
+            raise OptionError(
                 f"--features and --exclude-features both name {name!r}; leave it out of one"
             )
     for option, column in (("--example-id", config.example_id), ("--group", config.group)):
@@ -372,7 +372,7 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list
     roles |= set(map(averaged_column, config.metric))
     for name in config.features:
         if name in roles:
-            raise InputError(
+            raise OptionError(
                 f"--features: {name!r} is the label, a prediction, a score, a loss, a weight, a group, an "
                 "id or what is averaged; a slice of it would say nothing"
             )
@@ -542,7 +542,7 @@ def encode(
     found = over("totals", partial(totals, scaling, lattice))
     of_all = np.sum([one["totals"] for one in found], axis=0)
     if config.weight and not scaling.space.weights(of_all).sum() > 0:
-        raise InputError(f"--weight {config.weight!r} is 0 for every example")
+        raise OptionError(f"--weight {config.weight!r} is 0 for every example")
     shards = tuple(map(str, paths))
     repeated: RepeatedIds | None = None
     if config.numbers_rows:

@@ -6,18 +6,18 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.check_config import CheckConfig
 from slicebeam.pipelines.config import SearchConfig
 from slicebeam.pipelines.terminal_text import harmless
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.run_config import RunConfig
-    from slicebeam.pipelines.run_options import Asked
+    from slicebeam.pipelines.run_options import RunOptions
     from slicebeam.pipelines.runner import Engine
 
 
-def check_asked(config: RunConfig, asked: Asked) -> None:
+def check_asked(config: RunConfig, asked: RunOptions) -> None:
     """Refuse what does not go together.
 
     Raises
@@ -32,19 +32,19 @@ def check_asked(config: RunConfig, asked: Asked) -> None:
     }
     given = [flag for flag, is_given in wanted.items() if is_given]
     of_search = [flag for flag in given if flag != "--dry-run"]
-    if of_search and not isinstance(config, SearchConfig):
+    if of_search and config.command != "search":
         raise InputError(f"{of_search[0]} is for search, not for {config.command}")
     if asked.template is not None and (asked.dry_run or asked.single_job):
         raise InputError(f"{' and '.join(given)} do not go together; choose one")
     if asked.resume and (asked.dry_run or asked.template is not None):
-        raise InputError(f"--resume has no effect beside {given[0]}, which runs nothing")
+        raise OptionError(f"--resume has no effect beside {given[0]}, which runs nothing")
     if asked.explain is not None and given:
-        raise InputError(
+        raise OptionError(
             f"--explain needs what the search counts in this process; leave out {given[0]}"
         )
 
 
-def preview(config: RunConfig, engine: Engine, asked: Asked) -> None:
+def preview(config: RunConfig, engine: Engine, asked: RunOptions) -> None:
     """Print what a run would do, or write its template.
 
     Raises

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.changelist import ChangeList, Run
 from slicebeam.transforms.publish import sha256_of
 from slicebeam.transforms.published_files import well_known
@@ -95,10 +95,10 @@ def _unchanged(kind: type[Document], path: StoragePath, text: bytes, run: RunMar
         content = json.loads(text)
         document = kind.model_validate_json(text)
     except (ValueError, ValidationError) as error:
-        raise InputError(f"--resume: {path} is no document of this command; {_ANEW}") from error
+        raise OptionError(f"--resume: {path} is no document of this command; {_ANEW}") from error
     told = document.provenance.run
     if told is None:
-        raise InputError(
+        raise OptionError(
             f"--resume: {path} does not say which options and data it is of, as an earlier version "
             f"wrote it; {_ANEW}"
         )
@@ -107,9 +107,9 @@ def _unchanged(kind: type[Document], path: StoragePath, text: bytes, run: RunMar
         ("data", run.data_hash, told.data),
     ):
         if mine != its:
-            raise InputError(f"--resume: {path} was published with other {what}; {_ANEW}")
+            raise OptionError(f"--resume: {path} was published with other {what}; {_ANEW}")
     if content_hash(content) != told.content:
-        raise InputError(f"--resume: {path} was changed since it was published; {_ANEW}")
+        raise OptionError(f"--resume: {path} was changed since it was published; {_ANEW}")
     for named in (document.files or {}).values():
         for name in (well_known(named.name), named.name):
             _check_file(path.parent / name, named.sha256)
@@ -120,11 +120,11 @@ def _check_file(file: StoragePath, digest: str) -> None:
     """Raise an InputError where a file has not the content that was published."""
     with storage_errors(file, "read"):
         if not file.is_file():
-            raise InputError(f"--resume: {file} is gone since it was published; {_ANEW}")
+            raise OptionError(f"--resume: {file} is gone since it was published; {_ANEW}")
         with file.open("rb") as stream:
             found = f"sha256:{sha256_of(stream)}"
     if found != digest:
-        raise InputError(f"--resume: {file} was changed since it was published; {_ANEW}")
+        raise OptionError(f"--resume: {file} was changed since it was published; {_ANEW}")
 
 
 def _text(path: StoragePath) -> bytes | None:

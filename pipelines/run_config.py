@@ -6,30 +6,29 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
-from slicebeam.metrics.errors import InputError
-from slicebeam.metrics.kinds import ALTERNATIVES, COMPARISONS, Alternative, Comparison
-from slicebeam.metrics.multiplicity import CORRECTIONS, Correction
-from slicebeam.metrics.registry import metric, needs_of, statistic_space
-from slicebeam.metrics.slice_test import (
+from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.metrics.kinds import (
+    ALTERNATIVES,
+    COMPARISONS,
+    CORRECTIONS,
     OF_ROWS,
     PAPER,
     REPLICATES,
     TESTS,
+    Alternative,
+    Comparison,
+    Correction,
     Test,
-    check_test,
-    needs_rows,
 )
-from slicebeam.pipelines.data_config import DataConfig, flag
+from slicebeam.pipelines.data_config import DataConfig
+from slicebeam.pipelines.option_fields import COLUMN, COLUMNS, FILE, Option, flag
+
+# What knows the metrics needs scipy, and is imported where a configuration is checked: the fields
+# are read for a page of help.
 
 
 class RunConfig(DataConfig):
-    """Options of every command that tests slices; the names are those of the flags, ``_`` for ``-``.
-
-    Attributes
-    ----------
-    command : the command
-    choices : the options that take one of some words, with these
-    """
+    """Options of every command that tests slices."""
 
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         **DataConfig.choices,
@@ -39,30 +38,205 @@ class RunConfig(DataConfig):
         "correction": CORRECTIONS,
     }
 
-    label: str = ""
-    prediction: str | None = None
-    score: str | None = None
-    model: str | None = None
-    baseline_prediction: str | None = None
-    baseline_score: str | None = None
-    baseline_model: str | None = None
-    loss: str | None = None
-    baseline_loss: str | None = None
-    positive_class: str | None = None
-    threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
-    features: tuple[str, ...] = ()
-    exclude_features: tuple[str, ...] = ()
-    weight: str | None = None
-    group: str | None = None
-    metric: tuple[str, ...] = ("accuracy",)
-    compare: str | None = None
-    alternative: Alternative = "worse"
-    test: Test = "auto"
-    replicates: Annotated[int, Field(ge=2, le=10_000)] | None = None
-    correction: str | None = None
-    alpha: Annotated[float, Field(gt=0, lt=1)] | None = None
-    min_slice_size: Annotated[int, Field(ge=1)] | None = None
-    since: str | None = None
+    label: Annotated[
+        str,
+        Option(
+            "Column of the true class or value. Not needed with --loss, nor for mean:COLUMN.",
+            "Models",
+            metavar=COLUMN,
+        ),
+    ] = ""
+    prediction: Annotated[
+        str | None,
+        Option(
+            "Column of predicted classes or values, of the label's type.", "Models", metavar=COLUMN
+        ),
+    ] = None
+    score: Annotated[
+        str | None,
+        Option(
+            "Column with the probability of --positive-class. With --prediction, which gives the "
+            "classes, only auc, log_loss and brier use it.",
+            "Models",
+            metavar=COLUMN,
+        ),
+    ] = None
+    model: Annotated[
+        str | None,
+        Option(
+            "scikit-learn model (pickle, joblib) to predict with. Loading one runs the code in it: "
+            "name only files that you trust.",
+            "Models",
+            metavar=FILE,
+            has_placeholders=True,
+            stands_instead=True,
+        ),
+    ] = None
+    baseline_prediction: Annotated[
+        str | None,
+        Option(
+            "Column of the old model's predictions, to compare two models.",
+            "Models",
+            metavar=COLUMN,
+        ),
+    ] = None
+    baseline_score: Annotated[
+        str | None, Option("Column of the old model's scores.", "Models", metavar=COLUMN)
+    ] = None
+    baseline_model: Annotated[
+        str | None,
+        Option(
+            "The old model's file. Loading it runs the code in it, as for --model.",
+            "Models",
+            metavar=FILE,
+            has_placeholders=True,
+            stands_instead=True,
+        ),
+    ] = None
+    loss: Annotated[
+        str | None,
+        Option(
+            "Column of each example's loss, instead of label and predictions.",
+            "Models",
+            metavar=COLUMN,
+        ),
+    ] = None
+    baseline_loss: Annotated[
+        str | None, Option("Column of the old model's losses.", "Models", metavar=COLUMN)
+    ] = None
+    positive_class: Annotated[
+        str | None,
+        Option(
+            "The class whose probability a score is.",
+            "Models",
+            metavar="<class>",
+            default="1 or true",
+            takes_numbers=True,
+        ),
+    ] = None
+    threshold: Annotated[
+        float,
+        Field(ge=0, le=1),
+        Option("Smallest score that predicts the positive class.", "Models"),
+    ] = 0.5
+    features: Annotated[
+        tuple[str, ...],
+        Option(
+            "Columns to slice by. Repeatable, or separated by commas.",
+            "Features",
+            metavar=COLUMNS,
+            default="all others",
+            by_commas=True,
+        ),
+    ] = ()
+    exclude_features: Annotated[
+        tuple[str, ...],
+        Option(
+            "Columns not to slice by. Repeatable, or separated by commas.",
+            "Features",
+            metavar=COLUMNS,
+            by_commas=True,
+        ),
+    ] = ()
+    weight: Annotated[
+        str | None,
+        Option("Column of sampling weights, which are at least 0.", "Data", metavar=COLUMN),
+    ] = None
+    group: Annotated[
+        str | None,
+        Option(
+            "Column of groups of examples that belong together, such as a user's. Whole groups are "
+            "resampled.",
+            "Data",
+            metavar=COLUMN,
+        ),
+    ] = None
+    metric: Annotated[
+        tuple[str, ...],
+        Option(
+            "Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, "
+            "balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, "
+            "label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). "
+            "Repeatable, or separated by commas; the first one steers the search.",
+            "Statistics",
+            metavar="<metrics>",
+            default="accuracy; loss with --loss",
+            comes_first=True,
+            by_commas=True,
+        ),
+    ] = ("accuracy",)
+    compare: Annotated[
+        str | None,
+        Option(
+            "What a slice is compared with: overall (all examples) or baseline (the old model).",
+            "Statistics",
+            default="baseline if an old model is given",
+            comes_first=True,
+        ),
+    ] = None
+    alternative: Annotated[
+        Alternative,
+        Option(
+            "Direction of the change to find: worse, better or both.",
+            "Statistics",
+            comes_first=True,
+        ),
+    ] = "worse"
+    test: Annotated[
+        Test,
+        Option(
+            "auto: the metric's own test, calibrated for small slices too. bootstrap-rows, "
+            "bootstrap-cells: t over Poisson replicates of examples, or of counts. permutation: "
+            "random subsets. paper, paper-cells: AutoSlicer's t over 20 replicates, with its settings "
+            "(alpha 0.01, no correction, size 1).",
+            "Statistics",
+        ),
+    ] = "auto"
+    replicates: Annotated[
+        Annotated[int, Field(ge=2, le=10_000)] | None,
+        Option(
+            "Number of bootstrap replicates.",
+            "Statistics",
+            default="200 of rows, 1000 of cells, 20 for paper",
+        ),
+    ] = None
+    correction: Annotated[
+        str | None,
+        Option(
+            "Correction for testing many slices: fdr-level, fwer-level, fwer-tarone, bh, by or none.",
+            "Statistics",
+            default="fdr-level",
+        ),
+    ] = None
+    alpha: Annotated[
+        Annotated[float, Field(gt=0, lt=1)] | None,
+        Option("Significance level.", "Statistics", default="0.05"),
+    ] = None
+    min_slice_size: Annotated[
+        Annotated[int, Field(ge=1)] | None,
+        Option("Smallest slice to test, in examples.", "Statistics", default="20"),
+    ] = None
+    since: Annotated[
+        str | None,
+        Option(
+            "ChangeList of an earlier run, to report what is new, gone, worse or better since. Its "
+            "bins and values are used unless you choose others.",
+            "Output",
+            metavar=FILE,
+            has_placeholders=True,
+        ),
+    ] = None
+    # Becomes `since`, or nothing, before there is a configuration.
+    since_if_exists: Annotated[
+        str | None,
+        Option(
+            "As --since, but a missing file is no error: for the first of many runs.",
+            "Output",
+            metavar=FILE,
+            has_placeholders=True,
+        ),
+        Field(exclude=True),
+    ] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -75,10 +249,14 @@ class RunConfig(DataConfig):
     @field_validator("metric")
     @classmethod
     def _known_metrics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        from slicebeam.metrics.registry import metric
+
         return tuple(dict.fromkeys(metric(name).name for name in names))
 
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
+        from slicebeam.metrics.registry import needs_of
+
         sides = {
             "prediction": (self.prediction, self.score, self.model),
             "baseline": (self.baseline_prediction, self.baseline_score, self.baseline_model),
@@ -91,35 +269,37 @@ class RunConfig(DataConfig):
             *("weight", "group", "example_id"),
         ):
             if self.label and getattr(self, name) == self.label:
-                raise InputError(f"{flag(name)} {self.label!r} is the label; name another column")
+                raise OptionError(f"{flag(name)} {self.label!r} is the label; name another column")
         for side, (column, _, model) in sides.items():
             prefix = "" if side == "prediction" else "baseline-"
             if column and model:
-                raise InputError(
+                raise OptionError(
                     f"--{prefix}prediction and --{prefix}model both give predictions; choose one"
                 )
         if self.comparison == "baseline":
             self._check_models_differ()
         if self.compare == "baseline" and not self.has_baseline:
-            raise InputError(
+            raise OptionError(
                 "--compare baseline needs the old model: give --baseline-prediction, "
                 "--baseline-score, --baseline-model or --baseline-loss"
             )
         if self.positive_class is not None and not self._sets_a_class_apart():
-            raise InputError(
+            raise OptionError(
                 "--positive-class is for scores and for metrics of one class, but the predictions are "
                 f"classes and the metric is {', '.join(self.metric)}; leave it out"
             )
         if self.threshold != 0.5 and not self.uses_threshold:
-            raise InputError("--threshold is for scores, but the predictions are classes")
+            raise OptionError("--threshold is for scores, but the predictions are classes")
         self._check_scores()
         self._check_test()
         if self.compare == "overall" and self.baseline_model:
-            raise InputError("--baseline-model is for --compare baseline, not overall")
+            raise OptionError("--baseline-model is for --compare baseline, not overall")
         return self
 
     def _check_models_differ(self) -> None:
         """Refuse a baseline that is read from the same place as the predictions."""
+        from slicebeam.metrics.registry import needs_of
+
         needs = needs_of(self.metric)
         read = ["loss"] if needs.losses else []
         if needs.scores:
@@ -137,69 +317,77 @@ class RunConfig(DataConfig):
         for name in filter(None, read):
             column = getattr(self, name)
             if column and column == getattr(self, f"baseline_{name}"):
-                raise InputError(
+                raise OptionError(
                     f"--{name} and --baseline-{name} are both {column!r}: a model does not differ from "
                     "itself; name the old model's"
                 )
 
     def _check_losses(self) -> None:
+        from slicebeam.metrics.registry import needs_of
+
         needs = needs_of(self.metric)
         if self.baseline_loss and not self.loss:
-            raise InputError("--baseline-loss needs the losses of the new model, too: give --loss")
+            raise OptionError("--baseline-loss needs the losses of the new model, too: give --loss")
         for name in ("loss", "baseline_loss"):
             if getattr(self, name) and not needs.losses:
-                raise InputError(
+                raise OptionError(
                     f"{flag(name)} is for --metric loss, not {', '.join(self.metric)}; leave one out"
                 )
         if needs.losses and not self.loss:
-            raise InputError("--metric loss needs a column of losses: give --loss")
+            raise OptionError("--metric loss needs a column of losses: give --loss")
         compares = self.comparison == "baseline"
         if needs.losses and compares and not self.baseline_loss:
-            raise InputError(
+            raise OptionError(
                 "--metric loss needs the losses of both models: give --baseline-loss, or "
                 "--compare overall"
             )
         if needs.predictions and compares and self.baseline_loss and not self._has_old_predictions:
-            raise InputError(
+            raise OptionError(
                 f"--metric {', '.join(self.metric)} needs the old model's predictions: give "
                 "--baseline-prediction, --baseline-score or --baseline-model"
             )
         if needs.labels and not self.label:
-            raise InputError("--label is missing")
+            raise OptionError("--label is missing")
 
     @property
     def _has_old_predictions(self) -> bool:
         return bool(self.baseline_prediction or self.baseline_score or self.baseline_model)
 
     def _sets_a_class_apart(self) -> bool:
+        from slicebeam.metrics.registry import needs_of
+
         return self.uses_threshold or needs_of(self.metric).one_class
 
     def _check_scores(self) -> None:
+        from slicebeam.metrics.registry import metric
+
         for name in self.metric:
             if not metric(name).needs.scores:
                 continue
             if not (self.score or self.model):
-                raise InputError(f"--metric {name} needs scores: give --score, or --model")
+                raise OptionError(f"--metric {name} needs scores: give --score, or --model")
             if self.comparison == "baseline" and not (self.baseline_score or self.baseline_model):
-                raise InputError(
+                raise OptionError(
                     f"--metric {name} needs scores of both models: give --baseline-score, or "
                     "--baseline-model"
                 )
 
     def _check_test(self) -> None:
+        from slicebeam.metrics.slice_test import check_test
+
         for name in self.metric:
             check_test(self.test, name, self.comparison, weighted=self.weight is not None)
         if self.group and self.test not in ("auto", *OF_ROWS):
-            raise InputError(
+            raise OptionError(
                 f"--test {self.test} takes examples for independent, but --group is given; use auto or "
                 "bootstrap-rows, which resample whole groups"
             )
         if self.group and self.example_id and not self.names_examples:
-            raise InputError(
+            raise OptionError(
                 "--example-id has no effect beside --group, whose examples are resampled together"
             )
         if self.replicates is not None and not self.draws_replicates:
-            raise InputError(
+            raise OptionError(
                 f"--replicates is for a bootstrap, and --test {self.test} of {self.metric[0]} draws "
                 "none; use bootstrap-rows or bootstrap-cells"
             )
@@ -228,6 +416,9 @@ class RunConfig(DataConfig):
     @property
     def resamples_examples(self) -> bool:
         """Whether examples are resampled: all of them, or those of promising slices."""
+        from slicebeam.metrics.registry import statistic_space
+        from slicebeam.metrics.slice_test import needs_rows
+
         space = statistic_space(self.metric, self.comparison, weighted=self.weight is not None)
         return any(needs_rows(self.used_test, name, space) for name in self.metric)
 
@@ -272,12 +463,16 @@ class RunConfig(DataConfig):
     @property
     def used_min_slice_size(self) -> int:
         """Smallest slice that is tested."""
+        from slicebeam.metrics.registry import metric
+
         if self.min_slice_size is not None:
             return self.min_slice_size
         return 1 if self.is_paper else min(metric(name).min_slice_size for name in self.metric)
 
     def smallest_slice_of(self, name: str) -> int:
         """Return the smallest slice that is tested for a metric."""
+        from slicebeam.metrics.registry import metric
+
         if self.min_slice_size is not None or self.is_paper:
             return self.used_min_slice_size
         return metric(name).min_slice_size

@@ -7,8 +7,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.data_config import flag
+from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.pipelines.option_fields import flag
 from slicebeam.transforms.checked_files import DamagedFileError, read_facts, write_facts
 
 if TYPE_CHECKING:
@@ -64,19 +64,19 @@ class RunMarker:
     def check_same(self, earlier: RunMarker, folder: StoragePath) -> None:
         """Raise an InputError where the run that was begun in a folder is another than this one."""
         if earlier.layout != self.layout:
-            raise InputError(
+            raise OptionError(
                 f"--resume: {folder} was written by another version; leave --resume out"
             )
         for key in {**self.config, **earlier.config}:
             now, before = self.config.get(key), earlier.config.get(key)
             if now != before:
-                raise InputError(
+                raise OptionError(
                     f"--resume: {flag(key)} is {_shown(now)} but was {_shown(before)} in {folder}; "
                     "use the same options, or leave --resume out"
                 )
         for path in {**earlier.files, **self.files}:
             if earlier.files.get(path) != self.files.get(path):
-                raise InputError(
+                raise OptionError(
                     f"--resume: the data changed since the run began ({path}); leave --resume out"
                 )
 

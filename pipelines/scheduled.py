@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import FileError, InputError, OptionError, unknown_name
 from slicebeam.pipelines.changelist_files import read_changelist
 from slicebeam.pipelines.confirmation import refuse_unconfirmed
+from slicebeam.pipelines.launch import Invocation, launch
+from slicebeam.pipelines.option_fields import FILE, Option, OptionField, Options, declared
 from slicebeam.pipelines.option_values import CONFIGS, as_flag
-from slicebeam.pipelines.run_options import ASKED, Asked
+from slicebeam.pipelines.run_options import FileRunOptions, RunOptions
 from slicebeam.pipelines.strict_text import parse_json, parse_yaml
 from slicebeam.pipelines.variables import check_place, value_of
 from slicebeam.transforms.storage import storage_path
@@ -22,19 +25,6 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.data_config import Command
 
-# Keys in whose texts placeholders stand for a date or for something of the environment.
-_FILLED = frozenset(
-    {"data", "output", "work_dir", "model", "baseline_model", "domains", "changelist", "slices"}
-    | {"since", "since_if_exists", "runner_config", "runner_option"}
-    | {"old_matrix", "api", "ledger"}
-)
-# Options that keep the variable's name; its value is looked up where the engine is made.
-_KEPT_BY_NAME = frozenset({"runner_option"})
-# What may be given beside the file, in place of what it says.
-INSTEAD = (
-    *("output", "model", "baseline_model", "encoder", "api", "phrases"),
-    *("runner_config", "runner_option"),
-)
 _PLACEHOLDER = re.compile(
     r"\$\{(?P<variable>[^}]*)\}|(?P<doubled>\{\{|\}\})|\{(?P<name>[^{}]*)\}|(?P<brace>[{}])"
 )
@@ -42,15 +32,62 @@ _VARIABLE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?"
 _DATE = re.compile(r"date(?P<days>[+-]\d{1,5})?(?::(?P<format>.+))?")
 
 
+class FileConfig(Options):
+    """Options of ``slicebeam run``, besides those that stand in for the file's."""
+
+    file: Annotated[
+        str,
+        Option(
+            "YAML or JSON file, or the changelist.json of a run.",
+            "Data",
+            metavar=FILE,
+            is_argument=True,
+        ),
+    ]
+    date: Annotated[
+        str | None,
+        Option(
+            "Date that {date} stands for, such as 2026-11-20.",
+            "Data",
+            metavar="<date>",
+            default="today in UTC",
+        ),
+    ] = None
+
+
+def replaceable() -> list[OptionField]:
+    """Return the options that may be given beside a file, in place of what it says."""
+    found: dict[str, OptionField] = {}
+    for config in CONFIGS.values():
+        for name, field in declared(config).items():
+            if field.option.stands_instead:
+                option = replace(field.option, help=f"Replaces {name!r} of the file.", default=None)
+                found.setdefault(
+                    name, replace(field, option=option, is_required=False, default=None)
+                )
+    return list(found.values())
+
+
+def run_file(name: str, given: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG001
+    """Run what a file describes, and return the exit code."""
+    wanted = {one: given[one] for one in declared(FileRunOptions) if one in given}
+    if "log_format" in wanted:
+        invocation.log(RunOptions(**wanted))
+    instead = {one.name: given[one.name] for one in replaceable() if one.name in given}
+    spec = read_run(given["file"], given.get("date"), os.environ, instead)
+    asked = RunOptions(**{**spec.asked, **wanted})
+    return launch(spec.command, spec.options, asked, invocation)
+
+
 @dataclass(frozen=True)
-class Described:
+class RunSpec:
     """What a file says.
 
     Attributes
     ----------
     command : to run
     options : of its configuration
-    asked : what is no part of the configuration, by the names of `Asked`
+    asked : what is no part of the configuration, by the names of `RunOptions`
     """
 
     command: Command
@@ -63,7 +100,7 @@ def read_run(
     date: str | None,
     environment: Mapping[str, str],
     instead: Mapping[str, Any] = MappingProxyType({}),
-) -> Described:
+) -> RunSpec:
     """Return what a configuration file, or the document of an earlier run, tells to run.
 
     Parameters
@@ -83,40 +120,43 @@ def read_run(
     content = _content(file)
     if "schema_version" in content and "provenance" in content:
         if date is not None:
-            raise InputError(
+            raise OptionError(
                 f"--date {date}: {file} is the document of a run, whose paths are spelt out"
             )
         made_by = read_changelist(file, "run").provenance
-        fields = CONFIGS[made_by.command].model_fields
+        fields = declared(CONFIGS[made_by.command])
         # Unknown keys are refused with the other options.
         recorded = {
-            key: as_flag(f"{file}, {key}", key, value, fields[key].annotation)
-            if key in fields
-            else value
+            key: as_flag(f"{file}, {key}", fields[key], value) if key in fields else value
             for key, value in made_by.config.items()
         }
         kept = {key: value for key, value in recorded.items() if key not in instead}
         refuse_unconfirmed(file, kept, {})
-        return Described(made_by.command, kept | dict(instead), {})
+        return RunSpec(made_by.command, kept | dict(instead), {})
     filling = _Filling(file, _day(date), environment)
     command = _command(file, content)
-    fields = CONFIGS[command].model_fields
-    known = ["command", *fields, "since_if_exists", *ASKED]
+    fields = declared(CONFIGS[command])
+    run_options = {_key(one): one for one in declared(RunOptions).values()}
     options: dict[str, Any] = {}
     asked: dict[str, Any] = {}
     for key, value in content.items():
-        if key not in known:
+        field = fields.get(key) or run_options.get(key)
+        if field is None and key != "command":
+            known = ["command", *fields, *run_options]
             raise InputError(f"{file}: {unknown_name('key', str(key), known)}")
-        if key in ASKED:
-            kind = Asked.__annotations__[ASKED[key]]
-            asked[ASKED[key]] = as_flag(
-                f"{file}, {key}", key, value, bool if kind == "bool" else str
-            )
-        elif key != "command":
-            kind = fields[key].annotation if key in fields else str
-            typed = as_flag(f"{file}, {key}", key, value, kind)
-            options[key] = filling.filled(key, typed) if key in _FILLED else typed
-    return Described(command, options | dict(instead), asked)
+        if field is None:
+            continue
+        typed = as_flag(f"{file}, {key}", field, value)
+        if key in fields:
+            options[key] = filling.filled(field, typed) if field.option.has_placeholders else typed
+        else:
+            asked[field.name] = typed
+    return RunSpec(command, options | dict(instead), asked)
+
+
+def _key(field: OptionField) -> str:
+    """Return the key of an option: its flag, with ``_`` for ``-``."""
+    return field.flags[0].removeprefix("--").replace("-", "_")
 
 
 def _content(file: str) -> dict[Any, Any]:
@@ -125,11 +165,11 @@ def _content(file: str) -> dict[Any, Any]:
         text = path.read_text("utf-8")
         content = parse_json(text) if file.endswith(".json") else parse_yaml(text)[0]
     except FileNotFoundError as error:
-        raise InputError(f"{file}: no such file") from error
+        raise FileError(f"{file}: no such file") from error
     except IsADirectoryError as error:
-        raise InputError(f"{file} is a folder; name a file") from error
+        raise FileError(f"{file} is a folder; name a file") from error
     except ValueError as error:
-        raise InputError(f"{file}: it can't be read ({' '.join(str(error).split())})") from error
+        raise FileError(f"{file}: it can't be read ({' '.join(str(error).split())})") from error
     if not isinstance(content, dict):
         raise InputError(
             f"{file}: 'command: search', 'check', 'shift' or 'discover' is expected, and the options"
@@ -155,7 +195,7 @@ def _day(date: str | None) -> dt.date:
     try:
         return dt.date.fromisoformat(date)
     except ValueError as error:
-        raise InputError(f"--date {date!r} is no date; write it as 2026-11-20") from error
+        raise OptionError(f"--date {date!r} is no date; write it as 2026-11-20") from error
 
 
 @dataclass(frozen=True)
@@ -166,24 +206,24 @@ class _Filling:
     day: dt.date
     environment: Mapping[str, str]
 
-    def filled(self, key: str, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    def filled(self, field: OptionField, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
         """Return a value with what its placeholders stand for."""
         if isinstance(value, tuple):
-            return tuple(self._text(key, one) for one in value)
-        return self._text(key, value)
+            return tuple(self._text(field, one) for one in value)
+        return self._text(field, value)
 
-    def _text(self, key: str, text: str) -> str:
+    def _text(self, field: OptionField, text: str) -> str:
         def fill(match: re.Match[str]) -> str:
             if match["doubled"]:
                 return match["doubled"][0]
             if match["variable"] is not None:
-                return self._variable(key, match["variable"])
-            return self._named(key, match[0], match["name"])
+                return self._variable(field, match["variable"])
+            return self._named(field.name, match[0], match["name"])
 
         return _PLACEHOLDER.sub(fill, text)
 
-    def _variable(self, key: str, text: str) -> str:
-        found = _VARIABLE.fullmatch(text)
+    def _variable(self, field: OptionField, text: str) -> str:
+        found, key = _VARIABLE.fullmatch(text), field.name
         if found is None:
             raise InputError(
                 f"{self.file}, {key}: ${{{text}}} names no environment variable; write ${{NAME}} or "
@@ -191,7 +231,7 @@ class _Filling:
             )
         where = f"{self.file}, {key}"
         value = value_of(found, where, self.environment)
-        if key in _KEPT_BY_NAME:
+        if field.option.keeps_variables:
             return f"${{{text}}}"
         check_place(found["name"], where)
         return value

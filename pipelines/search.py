@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Generic
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist import SearchChangeList
 from slicebeam.pipelines.changelist_files import TABLE, naming_files
 from slicebeam.pipelines.covering import cover
@@ -115,7 +115,7 @@ def compared(config: SearchConfig) -> tuple[SearchConfig, Earlier | None]:
     """Return a search as it is run, and the earlier run that it is compared with."""
     earlier = earlier_run(config)
     if earlier is not None and earlier.document.discovery is not None:
-        raise InputError(
+        raise OptionError(
             f"--since {config.since} is of a discovery, whose slices are no columns of the data; follow "
             "them by slicebeam check --changelist, or name the document of a search"
         )
@@ -169,7 +169,7 @@ def _run_steps(
     done = begin_run(config, SearchChangeList, places, work, engine, observer, resume=resume)
     if done is not None:
         if asked is not None:
-            raise InputError(
+            raise OptionError(
                 f"--explain {asked!r}: the run is published, and what it computed is gone; leave "
                 "--resume out to run it again"
             )

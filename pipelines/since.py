@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.difference import Difference
-    from slicebeam.metrics.multiplicity import Correction
+    from slicebeam.metrics.kinds import Correction
     from slicebeam.pipelines.earlier_run import Earlier
     from slicebeam.pipelines.results import MetricResult, Results
     from slicebeam.pipelines.run_config import RunConfig

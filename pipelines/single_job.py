@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import apache_beam as beam
 from apache_beam.options.value_provider import RuntimeValueProvider
 
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.changelist import SearchChangeList
 from slicebeam.pipelines.config import search_config
@@ -24,7 +24,7 @@ from slicebeam.pipelines.engines.in_process import InProcess
 from slicebeam.pipelines.engines.options import DirectOptions
 from slicebeam.pipelines.engines.reported_errors import for_user
 from slicebeam.pipelines.job_work import DoGroupedSteps, DoSteps, work_of
-from slicebeam.pipelines.option_lists import listed
+from slicebeam.pipelines.option_values import listed
 from slicebeam.pipelines.places import places_of, removing_new_folders
 from slicebeam.pipelines.published import Published
 from slicebeam.pipelines.published_run import published_before
@@ -63,14 +63,14 @@ def check_single_job(config: SearchConfig) -> SearchConfig:
         It can't be: its strategy looks at results before it goes on, or it runs a model.
     """
     if config.strategy in ("iterative", "priority"):
-        raise InputError(
+        raise OptionError(
             f"--strategy {config.strategy} decides after each iteration what to count next, so the "
             "command itself goes on submitting a job an iteration, from wherever it runs; one job "
             "for all needs --strategy batch"
         )
     for name in ("model", "baseline_model"):
         if getattr(config, name):
-            raise InputError(
+            raise OptionError(
                 f"--{name.replace('_', '-')} can't be run in one job, whose graph is made before "
                 "the data is known; write the predictions to a column"
             )

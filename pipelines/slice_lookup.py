@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.transforms.predicate_text import condition_fields, refuse_empty_intervals
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def check_slice_text(text: str, config: RunConfig) -> None:
         condition_fields(text)
         refuse_empty_intervals(text)
     except InputError as error:
-        raise InputError(f"--explain {text!r}: {error}, or give the id of a slice") from error
+        raise OptionError(f"--explain {text!r}: {error}, or give the id of a slice") from error
 
 
 def find_slice_key(text: str, prepared: Prepared, names: SliceNames) -> int | None:
@@ -55,7 +55,7 @@ def find_slice_key(text: str, prepared: Prepared, names: SliceNames) -> int | No
             return _by_id(text, prepared, names)
         return _by_text(text, prepared, names)
     except InputError as error:
-        raise InputError(f"--explain {text!r}: {error}") from error
+        raise OptionError(f"--explain {text!r}: {error}") from error
 
 
 def _given(text: str, prepared: Prepared, names: SliceNames) -> int:

@@ -15,7 +15,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.options.value_provider import RuntimeValueProvider
 
-from slicebeam.metrics.errors import EngineError, InputError, SlicebeamError
+from slicebeam.metrics.errors import EngineError, InputError, OptionError, SlicebeamError
 from slicebeam.pipelines.engines.dataflow import Dataflow
 from slicebeam.pipelines.engines.dataflow_service import refusal
 from slicebeam.pipelines.engines.options import DataflowOptions
@@ -90,7 +90,7 @@ def write_template(config: SearchConfig, runner: RunnerConfig, folder: str) -> T
     """
     options = runner.options
     if not isinstance(options, DataflowOptions):
-        raise InputError(
+        raise OptionError(
             f"--template is for the engine dataflow, not {runner.runner}: give --runner-config "
             "dataflow, with its options"
         )
@@ -98,7 +98,7 @@ def write_template(config: SearchConfig, runner: RunnerConfig, folder: str) -> T
     config = check_single_job(config)
     place = storage_path(folder, "--template")
     if isinstance(place, ObjectPath) and place.scheme != "gs":
-        raise InputError(f"--template {folder}: Dataflow reads templates from gs:// only")
+        raise OptionError(f"--template {folder}: Dataflow reads templates from gs:// only")
     engine = Dataflow(options)
     engine.check()
     for given in filter(None, [*config.data, config.output, config.work_dir]):
@@ -133,7 +133,7 @@ def write_template(config: SearchConfig, runner: RunnerConfig, folder: str) -> T
 def _check_no_secret(options: DataflowOptions) -> None:
     for name, value in options.beam_options.items():
         if redacted(str(value)) != str(value):
-            raise InputError(
+            raise OptionError(
                 f"--template keeps the options of the job, and beam_options.{name} holds "
                 f"{redacted(str(value))}, whose value would be in the file; leave it out"
             )

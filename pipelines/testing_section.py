@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from slicebeam.metrics.distinct_groups import ENOUGH_GROUPS
+from slicebeam.metrics.kinds import OF_CELLS
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import (
     CONSTANT,
@@ -20,7 +21,6 @@ from slicebeam.metrics.significance.outcome_codes import (
     UNCHANGED,
     UNVARYING,
 )
-from slicebeam.metrics.slice_test import OF_CELLS
 from slicebeam.metrics.statistic_space import BUCKETS
 from slicebeam.pipelines import changelist as doc
 from slicebeam.pipelines.config import SearchConfig

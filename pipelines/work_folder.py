@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.data_config import PRESENTATION
 from slicebeam.pipelines.lock_files import LOCK, lock_file
 from slicebeam.pipelines.run_lock import RunLock
@@ -111,7 +111,7 @@ class WorkFolder:
         """
         run = replace(described(config, files), replaces=replaces)
         if self.path.is_file():
-            raise InputError(f"--work-dir {self.path} is a file; name a folder")
+            raise OptionError(f"--work-dir {self.path} is a file; name a folder")
         self._check_content(run, resume=resume)
         self._acquire()
         try:
@@ -148,7 +148,7 @@ class WorkFolder:
             try:
                 run.check_same(earlier, self.path)
             except InputError as error:
-                raise InputError(
+                raise OptionError(
                     f"--work-dir {self.path} belongs to another run; name an empty folder"
                 ) from error
             return
@@ -186,7 +186,7 @@ class WorkFolder:
                 if not self._is_foreign(marker):
                     return None
                 time.sleep(_BETWEEN_LOOKS)
-            raise InputError(
+            raise OptionError(
                 f"--work-dir {self.path} holds files that no run put there, for it has no {_MARKER}; "
                 "choose an empty folder, or empty this one"
             )

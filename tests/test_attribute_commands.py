@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.attribution.commands import app
 from slicebeam.pipelines.changelist_files import read_search
+from slicebeam.pipelines.flags import program
+from slicebeam.pipelines.launch import Invocation
 from tests.attribute_runs import (
     SLICE,
     TEXT,
@@ -31,6 +34,19 @@ if TYPE_CHECKING:
 POPULATION = "slicebeam.pipelines.discovery.population"
 
 
+@dataclass
+class Printed:
+    """What a command printed, and its exit code."""
+
+    stdout: str
+    stderr: str
+    exit_code: int
+
+    @property
+    def output(self) -> str:
+        return self.stdout + self.stderr
+
+
 class Commands:
     """Gives commands about a population."""
 
@@ -46,9 +62,13 @@ class Commands:
         [one] = [each for each in document.slices if each.slice_id.startswith(name)]
         return self.people, document, one
 
-    def __call__(self, command: str, *more: str, of: str | None = None) -> Any:
+    def __call__(self, command: str, *more: str, of: str | None = None) -> Printed:
         which = ("--changelist", of or str(self.folder), "--slice", SLICE[:3], "--text", TEXT)
-        return CliRunner().invoke(app, [command, *which, *more], catch_exceptions=False)
+        stdout, stderr = io.StringIO(), io.StringIO()
+        with redirect_stdout(stdout), redirect_stderr(stderr):
+            words = ["attribute", command, *which, *more]
+            code = program().main(words, standalone_mode=False, obj=Invocation())
+        return Printed(stdout.getvalue(), stderr.getvalue(), code or 0)
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-import typer
 from sklearn.linear_model import LogisticRegression
 
 from slicebeam.metrics.errors import InputError
@@ -24,12 +23,13 @@ from slicebeam.pipelines.changelist_discovery import (
     TextQueryDefinition,
 )
 from slicebeam.pipelines.changelist_files import read_search
-from slicebeam.pipelines.define import commands
+from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.define.id_lists import id_list
 from slicebeam.pipelines.define.predicates import column_types
 from slicebeam.pipelines.define.rules import slice_id_of
 from slicebeam.pipelines.define.text_filter import default_threshold, text_filter
-from slicebeam.pipelines.edit_commands import app as edit_app
+from slicebeam.pipelines.flags import program
+from slicebeam.pipelines.launch import Invocation
 from tests.edited_documents import (
     ROWS,
     Measured,
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist import SearchChangeList
 
 FRAME = examples()
-define_app = typer.Typer()
-define_app.command()(commands.define)
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +69,13 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Measured:
 
 
 def define(out: Path, *arguments: str, name: str = "new") -> None:
-    define_app([f"--changelist={out}", f"--name={name}", *arguments], standalone_mode=False)
+    words = ["define", f"--changelist={out}", f"--name={name}", *arguments]
+    program().main(words, standalone_mode=False, obj=Invocation())
 
 
 def edit(op: str, out: Path, *arguments: str) -> None:
-    edit_app([op, f"--changelist={out}", *arguments], standalone_mode=False)
+    words = ["edit", op, f"--changelist={out}", *arguments]
+    program().main(words, standalone_mode=False, obj=Invocation())
 
 
 def last(out: Path) -> SearchChangeList:
@@ -414,7 +414,7 @@ def test_split(out: Path) -> None:
 
 
 def test_edit_alone_helps(capsys: pytest.CaptureFixture[str]) -> None:
-    edit_app([], standalone_mode=False)
+    assert run(["edit"]) == 0
     said = capsys.readouterr().out
     assert "Change the slices of a ChangeList" in said
     assert "undo" in said

@@ -14,10 +14,18 @@ import pytest
 
 from slicebeam.metrics import confusion
 from slicebeam.metrics.errors import InputError
-from slicebeam.metrics.kinds import ALTERNATIVES, COMPARISONS, Alternative, Comparison
+from slicebeam.metrics.kinds import (
+    ALTERNATIVES,
+    COMPARISONS,
+    OF_ROWS,
+    TESTS,
+    Alternative,
+    Comparison,
+    Test,
+)
 from slicebeam.metrics.registry import metric, metrics
 from slicebeam.metrics.significance import outcome_codes
-from slicebeam.metrics.slice_test import OF_ROWS, TESTS, SliceTest, Test, check_test
+from slicebeam.metrics.slice_test import SliceTest, check_test
 from slicebeam.transforms.extract_predictions import Outcome, Predictor, extract_predictions
 from slicebeam.transforms.sources import Chunk
 from tests.test_metric_values import Examples

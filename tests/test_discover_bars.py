@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from slicebeam.pipelines.report import discover
+from slicebeam.pipelines.api import discover
 from tests.discovered import COLUMNS, planted_table
 
 pytestmark = pytest.mark.slow

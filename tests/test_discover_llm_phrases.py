@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.api import discover
 from slicebeam.pipelines.discovery.llm_phrases import phrases_of_model
 from slicebeam.pipelines.discovery.terminal import found_lines
-from slicebeam.pipelines.report import discover
 from slicebeam.pipelines.shift import pace
 from tests.paid_api import PaidApi, paid_api
 

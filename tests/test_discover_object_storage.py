@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slicebeam.pipelines.api import discover
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.report import discover
 from tests.conftest import google_first
 from tests.discovered import COLUMNS, discovery, planted_file
 from tests.running import names_of

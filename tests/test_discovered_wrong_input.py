@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.api import discover
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.discovery.model import DiscoveryModel
-from slicebeam.pipelines.report import discover
 from tests.discover_runs import embeddings, examples
 from tests.running import own_file, refused
 

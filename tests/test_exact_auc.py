@@ -19,8 +19,8 @@ from slicebeam.metrics.registry import statistic_space
 from slicebeam.metrics.significance import auc
 from slicebeam.metrics.significance.exact_auc import Areas, ScoredRows
 from slicebeam.metrics.statistic_space import BUCKETS
+from slicebeam.pipelines.api import check
 from slicebeam.pipelines.cli import run as cli_run
-from slicebeam.pipelines.report import check
 from slicebeam.transforms import count_wins
 from tests.discover_runs import discover
 from tests.running import Found, read, rows_of, search

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from slicebeam.pipelines.api import check as check_from_python
+from slicebeam.pipelines.api import search as search_from_python
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.gate import verdict
-from slicebeam.pipelines.report import check as check_from_python
-from slicebeam.pipelines.report import search as search_from_python
 from tests.running import Found, read, search
 from tests.test_check import check
 from tests.trust_frames import few_groups, night, only_recall_is_worse

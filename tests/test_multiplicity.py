@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from slicebeam.metrics import multiplicity
+from slicebeam.metrics.kinds import CORRECTIONS
 from slicebeam.metrics.significance import hypergeometric
 from slicebeam.metrics.significance.smallest_p import hypergeometric_smallest_p
 
@@ -54,7 +55,7 @@ def test_too_few_tests_are_refused():
         multiplicity.adjusted([0.1], [1], [5], "holm", 1)
 
 
-@pytest.mark.parametrize("correction", multiplicity.CORRECTIONS)
+@pytest.mark.parametrize("correction", CORRECTIONS)
 def test_nothing_given(correction):
     q = multiplicity.adjusted([], [], [0, 0], correction, 2, [])
     assert q.shape == (0,)

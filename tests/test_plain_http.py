@@ -168,16 +168,13 @@ def test_the_flag_and_the_key_of_a_file_insist(
 
 
 def test_the_flag_is_declared_for_all_that_ask_endpoints() -> None:
-    import typer
+    from slicebeam.pipelines.commands import COMMANDS, SUBCOMMANDS
 
-    from slicebeam.pipelines.cli import app
-
-    group: Any = typer.main.get_command(app)
-    commands = dict(group.commands)
-    for name in ("edit", "attribute"):
-        commands |= {f"{name} {k}": v for k, v in commands.pop(name).commands.items()}
+    commands = dict(COMMANDS)
+    for name, within in SUBCOMMANDS.items():
+        commands |= {f"{name} {key}": one for key, one in within.items()}
     flags = {
-        name: {option for one in command.params for option in one.opts}
+        name: {option for one in command.fields() for option in one.flags}
         for name, command in commands.items()
     }
     asks = {"--encoder", "--api", "--llm", "--phrases"}

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from slicebeam.pipelines.cli import app, run
+from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.launch import Invocation
 from slicebeam.pipelines.scheduled import read_run
 from tests.running import Found, read
@@ -145,9 +144,10 @@ def parsed(command: str, environment: dict[str, str]) -> dict[str, Any]:
         return 0
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("slicebeam.pipelines.cli.launch", launched)
-        result = CliRunner().invoke(app, words[1:], env=environment, obj=Invocation())
-    assert result.exit_code == 0, result.output
+        patched.setattr("slicebeam.pipelines.scheduled.launch", launched)
+        for name, value in environment.items():
+            patched.setenv(name, value)
+        assert run(words[1:]) == 0
     return seen
 
 

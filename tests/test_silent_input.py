@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.api import search as api_search
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.report import search as api_search
 from slicebeam.transforms.domains import Domain, LeftOut, ValueCounts, learn_domain
 from tests.running import names_of, read, refused, search
 

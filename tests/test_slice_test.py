@@ -11,11 +11,20 @@ from scipy import stats
 from slicebeam.metrics import confusion
 from slicebeam.metrics.cell_metric import CellMetric
 from slicebeam.metrics.errors import InputError
-from slicebeam.metrics.kinds import ALTERNATIVES, COMPARISONS, Alternative, Comparison
+from slicebeam.metrics.kinds import (
+    ALTERNATIVES,
+    COMPARISONS,
+    OF_ROWS,
+    PAPER,
+    TESTS,
+    Alternative,
+    Comparison,
+    Test,
+)
 from slicebeam.metrics.randomness import poisson_weights
 from slicebeam.metrics.registry import metric, metrics, statistic_space
 from slicebeam.metrics.significance import outcome_codes
-from slicebeam.metrics.slice_test import OF_ROWS, PAPER, TESTS, SliceTest, Test, check_test
+from slicebeam.metrics.slice_test import SliceTest, check_test
 from tests.oracle import significance
 
 

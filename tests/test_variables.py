@@ -13,11 +13,11 @@ import yaml
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines import variables
+from slicebeam.pipelines.api import search
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.engines.config_files import runner_config
 from slicebeam.pipelines.engines.in_process import InProcess
 from slicebeam.pipelines.engines.reported_errors import for_user
-from slicebeam.pipelines.report import reported
 from slicebeam.pipelines.runner import Engine
 from slicebeam.pipelines.scheduled import read_run
 from tests.running import refused
@@ -321,18 +321,13 @@ def test_python_has_errors_without_values(
     monkeypatch.setattr(InProcess, "run", fail)
     monkeypatch.setattr("slicebeam.pipelines.engines.prism.Prism.check", lambda _: None)
     with pytest.raises(EngineError) as error:
-        reported(
-            "search",
+        search(
             str(data),
-            {
-                "label": "income",
-                "prediction": "prediction",
-                "runner_config": "prism",
-                "runner_option": ["smallest_job_seconds=1000000", BY_NAME],
-                "output": str(tmp_path / "out"),
-            },
-            resume=False,
-            progress=False,
+            label="income",
+            prediction="prediction",
+            runner_config="prism",
+            runner_option=["smallest_job_seconds=1000000", BY_NAME],
+            output=tmp_path / "out",
         )
     assert "${SLICEBEAM_TEST_KEY}" in str(error.value)
     assert_hidden(str(error.value))

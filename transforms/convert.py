@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from slicebeam.transforms.files import Format
+    from slicebeam.transforms.file_formats import Format
     from slicebeam.transforms.storage import StoragePath
 
 _CSV_BLOCK_BYTES = 16 << 20

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
-from slicebeam.metrics.errors import InputError, delimiter_hint
+from slicebeam.metrics.errors import FileError, InputError, delimiter_hint
 from slicebeam.transforms.raw_text import (
     LARGEST_BLOCK,
     open_bytes,
@@ -134,7 +134,7 @@ def _begin(
             if ended and column_names is None and not body:
                 _require_closed("".join(consumed[skip_rows:]), path, delimiter)
             if not names or (column_names is not None and ended and not body.strip(b"\r\n")):
-                raise InputError(f"{path}: the file is empty; a CSV file begins with a header")
+                raise FileError(f"{path}: the file is empty; a CSV file begins with a header")
             return names, _Body(body, stream, len(consumed), delimiter)
         if len(head) > LARGEST_BLOCK:
             raise InputError(f"{path}: the header does not end within 256 MB; is this a CSV file?")

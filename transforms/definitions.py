@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from scipy.special import expit
 
 from slicebeam.metrics.discovery.embeddings import blocks
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
 from slicebeam.transforms.conditions import holds
 from slicebeam.transforms.predicates import Singleton, shortened
 
@@ -138,7 +138,7 @@ def _satisfying(rule: ByPredicate, table: pa.Table) -> NDArray[np.bool_]:
         try:
             held &= holds(values, condition)
         except InputError as error:
-            raise InputError(f"column {condition.field!r}: {error}") from error
+            raise ColumnError(f"column {condition.field!r}: {error}") from error
     return held
 
 
@@ -163,7 +163,7 @@ def _ids_like(ids: tuple[int | str, ...], kind: pa.DataType, id_field: str) -> p
     """Return the ids as the column has them; numbers that its type has no room for left out."""
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if not is_text and not pa.types.is_integer(kind):
-        raise InputError(f"column {id_field!r} is {kind}; ids are whole numbers or texts")
+        raise ColumnError(f"column {id_field!r} is {kind}; ids are whole numbers or texts")
     for one in ids:
         if isinstance(one, str) != is_text or isinstance(one, bool):
             raise InputError(

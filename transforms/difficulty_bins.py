@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import ColumnError
 from slicebeam.transforms.domains import missing_mask
 from slicebeam.transforms.extract_predictions import numbers
 from slicebeam.transforms.number_counts import NumberCounts
@@ -58,7 +58,7 @@ def difficulties(column: pa.ChunkedArray, name: str, chunk: Chunk) -> NDArray[np
     infinite = np.isinf(values)
     if infinite.any():
         at = int(np.argmax(infinite))
-        raise InputError(
+        raise ColumnError(
             f"column {name!r} holds {values[at]:g} in row {chunk.origin_row + at + 1:,} of "
             f"{chunk.origin}, but a difficulty is a finite number; leave it empty or drop the example"
         )

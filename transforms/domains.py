@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.transforms.predicates import Singleton, arrow_values, json_values, shortened
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Domain:
         codes = self._numeric_codes(values) if self.kind == "numeric" else self._value_codes(values)
         if self.closed and codes.size and codes.max() >= self.size:
             row = int(np.argmax(codes))
-            raise InputError(
+            raise ColumnError(
                 f"column {self.name!r} changed while it was read: {values[row]} has no bin"
             )
         return codes
@@ -206,7 +206,7 @@ class Domain:
             return values.cast(kind, safe=not pa.types.is_floating(kind))
         except pa.ArrowInvalid as error:
             reason = str(error).splitlines()[0]
-            raise InputError(f"column {self.name!r} does not fit its domain: {reason}") from error
+            raise ColumnError(f"column {self.name!r} does not fit its domain: {reason}") from error
 
     def _value_codes(self, values: pa.Array) -> NDArray[np.int64]:
         if pa.types.is_dictionary(values.type):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.discovery.embeddings import check_finite
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.transforms.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.domains import missing_mask
 
@@ -91,7 +91,7 @@ class Embedding:
 def _refuse_missing(array: pa.Array, name: str, chunk: Chunk) -> None:
     if array.null_count:
         row = chunk.origin_row + int(np.argmax(array.is_null().to_numpy(zero_copy_only=False))) + 1
-        raise InputError(
+        raise ColumnError(
             f"column {name!r} has no value in row {row:,} of {chunk.origin}; drop such examples"
         )
 
@@ -103,7 +103,7 @@ def _vectors(array: pa.Array, name: str, chunk: Chunk) -> Vectors:
         plain = kind.value_type if pa.types.is_dictionary(kind) else kind
         is_text = pa.types.is_string(plain)
         remedy = ": write Parquet or JSON Lines, or name a column of texts as --text"
-        raise InputError(
+        raise OptionError(
             f"--embedding: column {name!r} is {'text' if is_text else kind}; an embedding is a list of "
             f"numbers, the same number for every example{remedy if is_text else ''}"
         )
@@ -115,12 +115,12 @@ def _vectors(array: pa.Array, name: str, chunk: Chunk) -> Vectors:
     different = lengths != D
     if different.any():
         at = int(np.argmax(different))
-        raise InputError(
+        raise ColumnError(
             f"column {name!r} has {lengths[at]} numbers in row {chunk.origin_row + at + 1:,} of "
             f"{chunk.origin} and {D} in row {chunk.origin_row + 1:,}; embeddings are of one length"
         )
     if D == 0:
-        raise InputError(f"column {name!r} of {chunk.origin} holds vectors without a number")
+        raise ColumnError(f"column {name!r} of {chunk.origin} holds vectors without a number")
     flat = array.flatten()
     # A value that is missing within a vector becomes one that is not finite, which is named below.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -152,11 +152,11 @@ def _finite(z: Vectors, chunk: Chunk) -> Vectors:
 def _embedded(array: pa.Array, name: str, chunk: Chunk, encoder: Encoder) -> Vectors:
     plain = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
     if not pa.types.is_string(plain):
-        raise InputError(f"--text: column {name!r} is {plain}, not text; name another column")
+        raise OptionError(f"--text: column {name!r} is {plain}, not text; name another column")
     missing = missing_mask(array.cast(plain) if plain != array.type else array)
     if missing is not None:
         row = chunk.origin_row + int(np.argmax(missing)) + 1
-        raise InputError(
+        raise ColumnError(
             f"column {name!r} has no text in row {row:,} of {chunk.origin}; drop such examples"
         )
     # A text that many examples share is embedded once.

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.base import Needs
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.registry import averaged_column
 from slicebeam.transforms.domains import missing_mask
 from slicebeam.transforms.predicates import shortened
@@ -117,7 +117,7 @@ def _class_kind(name: str, kind: pa.DataType) -> str:
         return "text"
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind):
         return "a number"
-    raise InputError(f"column {name!r} of {kind} holds no classes; use text, integers or booleans")
+    raise ColumnError(f"column {name!r} of {kind} holds no classes; use text, integers or booleans")
 
 
 def classes(column: pa.ChunkedArray, data_type: str, name: str, chunk: Chunk) -> pa.Array:
@@ -149,7 +149,7 @@ def _refuse_missing(array: pa.Array, name: str, chunk: Chunk) -> None:
     missing = missing_mask(plain)
     if missing is not None:
         row = chunk.origin_row + int(np.argmax(missing)) + 1
-        raise InputError(
+        raise ColumnError(
             f"column {name!r} has no value in row {row:,} of {chunk.origin}; "
             "drop such examples or fill the column"
         )
@@ -307,7 +307,7 @@ def _finite(
     wrong = ~(np.abs(values) <= largest)
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise InputError(
+        raise ColumnError(
             f"column {name!r} holds {values[at]:g} in row {chunk.origin_row + at + 1:,} of "
             f"{chunk.origin}, which no sum can hold; drop such examples or bound the column"
         )
@@ -456,7 +456,7 @@ def check_classes(
     if outcome.positive_class is None:
         return sorted(labels)
     if outcome.positive_class not in labels:
-        raise InputError(
+        raise OptionError(
             f"--positive-class {outcome.positive_class!r} is no value of label {outcome.label!r}: "
             f"labels are {_some(labels)}"
         )

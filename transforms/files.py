@@ -5,17 +5,16 @@ from __future__ import annotations
 import glob
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from slicebeam.metrics.errors import InputError, nearest, unknown_name
+from slicebeam.metrics.errors import FileError, InputError, nearest, unknown_name
+from slicebeam.transforms.file_formats import FORMATS
 from slicebeam.transforms.storage import ObjectPath, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Format = Literal["parquet", "csv", "jsonl", "tfrecord"]
-
-FORMATS: tuple[Format, ...] = ("parquet", "csv", "jsonl", "tfrecord")
+    from slicebeam.transforms.file_formats import Format
 
 _SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
@@ -43,7 +42,7 @@ def expand_paths(patterns: Sequence[str]) -> list[str]:
             found.update(_objects(pattern, path))
             continue
         if path.is_dir():
-            raise InputError(f"--data {pattern} is a folder; name its files: '{pattern}/*.parquet'")
+            raise FileError(f"--data {pattern} is a folder; name its files: '{pattern}/*.parquet'")
         if path.exists():
             found.add(str(path))
             continue
@@ -52,7 +51,7 @@ def expand_paths(patterns: Sequence[str]) -> list[str]:
         matches = [name for name in names if Path(name).is_file()]
         if not matches:
             what = "no file matches" if glob.has_magic(str(path)) else "no such file"
-            raise InputError(f"--data {pattern}: {what}{_nearest_file(path)}")
+            raise FileError(f"--data {pattern}: {what}{_nearest_file(path)}")
         found.update(matches)
     return sorted(found)
 
@@ -63,12 +62,12 @@ def _objects(pattern: str, path: ObjectPath) -> list[str]:
         return [str(path)]
     if not glob.has_magic(path.key):
         if path.is_dir():
-            raise InputError(f"--data {pattern} is a folder; name its files: '{pattern}/*.parquet'")
-        raise InputError(f"--data {pattern}: no such object{_nearest_object(path)}")
+            raise FileError(f"--data {pattern} is a folder; name its files: '{pattern}/*.parquet'")
+        raise FileError(f"--data {pattern}: no such object{_nearest_object(path)}")
     bucket = ObjectPath(f"{path.scheme}://{path.bucket}")
     matches = [str(one) for one in bucket.glob(path.key)]
     if not matches:
-        raise InputError(f"--data {pattern}: no object matches")
+        raise FileError(f"--data {pattern}: no object matches")
     return matches
 
 

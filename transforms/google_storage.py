@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import InputError, StorageError
 from slicebeam.transforms.object_stores import (
     ACCESS,
     DOWN,
@@ -59,7 +59,7 @@ class GoogleStore:
             self._client = storage.Client()
         except (GoogleAuthError, OSError) as error:
             reason = str(error).split(". ", maxsplit=1)[0]
-            raise EngineError(f"no credentials for gs://: {reason}{ACCESS}") from error
+            raise StorageError(f"no credentials for gs://: {reason}{ACCESS}") from error
 
     @contextmanager
     def _errors(

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import ColumnError, FileError, InputError
 from slicebeam.transforms.raw_text import (
     LARGEST_BLOCK,
     open_bytes,
@@ -85,7 +85,7 @@ def read_json_blocks(
         order.update(dict.fromkeys(table.column_names))
         yield table.select([name for name in order if name in table.column_names])
     if not rows:
-        raise InputError(f"{path}: the file is empty; JSON Lines holds one object a line")
+        raise FileError(f"{path}: the file is empty; JSON Lines holds one object a line")
     if not order:
         raise InputError(f"{path}: no object has a key; JSON Lines holds one example a line")
 
@@ -333,7 +333,7 @@ def _explain(
                 continue
             before, line_before = seen.setdefault(column, (kind, f"in line {number}"))
             if kind != before:
-                raise InputError(
+                raise ColumnError(
                     f"{where}: column {column!r} holds the {kind} {_short(json.dumps(value))}, "
                     f"but a {before} {line_before}; write one type in all lines"
                 )

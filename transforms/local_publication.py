@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from slicebeam.metrics.errors import EngineError
+from slicebeam.metrics.errors import StorageError
 from slicebeam.transforms.file_set import FileSet
 from slicebeam.transforms.publish import Version, local_conflict, sha256_of, version_of
 from slicebeam.transforms.storage import (
@@ -138,7 +138,7 @@ def _own_turn(document: Path) -> Iterator[bool]:
             break
         os.close(file)
         if time.monotonic() > until:
-            raise EngineError(
+            raise StorageError(
                 f"cannot write {document}: another run has been publishing there for {_PATIENCE:.0f} s; "
                 "end it, or choose another --output"
             )

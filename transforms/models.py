@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.errors import InputError, SlicebeamError
+from slicebeam.metrics.errors import FileError, OptionError, SlicebeamError
 from slicebeam.transforms.storage import storage_path
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def load_model(path: str) -> Any:
     try:
         import sklearn  # noqa: F401
     except ImportError as error:
-        raise InputError(
+        raise OptionError(
             "--model needs scikit-learn: install it with pip install 'slicebeam[sklearn]'"
         ) from error
     try:
@@ -54,15 +54,17 @@ def load_model(path: str) -> Any:
     except SlicebeamError:
         raise
     except FileNotFoundError as error:
-        raise InputError(f"--model {path}: no such file") from error
+        raise FileError(f"--model {path}: no such file") from error
     except ImportError as error:
-        raise InputError(f"--model {path}: it needs a package that is missing ({error})") from error
+        raise OptionError(
+            f"--model {path}: it needs a package that is missing ({error})"
+        ) from error
     except Exception as error:
-        raise InputError(
+        raise OptionError(
             f"--model {path}: no readable pickle or joblib file ({type(error).__name__}: {error})"
         ) from error
     if not hasattr(model, "predict"):
-        raise InputError(f"--model {path}: a {type(model).__name__} has no predict method")
+        raise OptionError(f"--model {path}: a {type(model).__name__} has no predict method")
     return model
 
 
@@ -82,7 +84,7 @@ def predict(model: Any, table: pa.Table, columns: Sequence[str], path: str) -> p
         return pa.array(predicted.tolist() if predicted.dtype == object else predicted)
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(
+        raise OptionError(
             f"--model {path} failed on the columns {_named(columns)}: {reason}"
         ) from error
 
@@ -105,13 +107,13 @@ def predict_scores(
         The model gives no probabilities, or does not know the class.
     """
     if not hasattr(model, "predict_proba"):
-        raise InputError(
+        raise OptionError(
             f"--model {path}: a {type(model).__name__} gives no probabilities, which the metrics need; "
             "give a column of scores as --score"
         )
     classes = [getattr(one, "item", lambda one=one: one)() for one in model.classes_]
     if positive not in classes:
-        raise InputError(
+        raise OptionError(
             f"--model {path} knows the classes {', '.join(map(repr, classes))}, not --positive-class "
             f"{positive!r}"
         )
@@ -120,7 +122,7 @@ def predict_scores(
         scores = np.asarray(model.predict_proba(given), np.float64)[:, classes.index(positive)]
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(
+        raise OptionError(
             f"--model {path} failed on the columns {_named(columns)}: {reason}"
         ) from error
     return pa.array(scores)

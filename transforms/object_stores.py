@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Protocol
 
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import EngineError, InputError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -112,7 +112,7 @@ def storage_timeout() -> float:
 def failure(uri: str, what: str, reason: str, remedy: str = "") -> EngineError:
     """Return the error of an operation on an object, in a line."""
     reason = " ".join(reason.split()).rstrip(".")
-    return EngineError(f"cannot {what} {uri}: {reason}{remedy}")
+    return StorageError(f"cannot {what} {uri}: {reason}{remedy}")
 
 
 def no_bucket(uri: str, what: str, bucket: str) -> EngineError:

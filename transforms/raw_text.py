@@ -7,7 +7,7 @@ import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import FileError, InputError
 from slicebeam.transforms.storage import storage_path
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def require_text(data: bytes, path: str, first_line: int) -> None:
         hint = "".join(
             f"; it begins like {what}" for magic, what in begins.items() if data.startswith(magic)
         )
-        raise InputError(
+        raise FileError(
             f"{path}, line {line}: not UTF-8 near {near!r}; convert the file to UTF-8 "
             f"(iconv -f latin1 -t utf-8){hint}"
         ) from error

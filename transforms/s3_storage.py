@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import InputError, StorageError
 from slicebeam.transforms.object_stores import (
     ACCESS,
     DOWN,
@@ -60,7 +60,7 @@ class S3Store:
         try:
             self._client: Any = boto3.client("s3", config=config)
         except (BotoCoreError, ValueError) as error:
-            raise EngineError(f"no client for s3://: {error}{ACCESS}") from error
+            raise StorageError(f"no client for s3://: {error}{ACCESS}") from error
 
     def _asked(self, request: Callable[[], _Answer]) -> _Answer:
         """Return the answer to a request, repeated until the time limit while there is none.

@@ -9,7 +9,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import ColumnError, OptionError
 from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.transforms.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.embed_examples import chunk_name, positions
@@ -71,14 +71,14 @@ def sample_chunk(chunk: Chunk, wanted: TextSample) -> None:
     column = chunk.table.column(wanted.column)
     plain = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not pa.types.is_string(plain):
-        raise InputError(
+        raise OptionError(
             f"--text: column {wanted.column!r} is {plain}, not text; name another column"
         )
     texts = column.filter(pa.array(chosen)).cast(plain).combine_chunks()
     if texts.null_count:
         at = int(rows[chosen][np.argmax(texts.is_null().to_numpy(zero_copy_only=False))])
         row = chunk.origin_row + at - chunk.start_row + 1
-        raise InputError(
+        raise ColumnError(
             f"column {wanted.column!r} has no text in row {row:,} of {chunk.origin}; drop such examples"
         )
     columns = [pa.array(rows[chosen].astype(np.int64)), texts]

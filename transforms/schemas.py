@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import ColumnError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,7 +140,7 @@ def unify_schemas(
             before = merged.get(field.name)
             wider = plain if before is None else _wider(before, plain)
             if wider is None:
-                raise InputError(
+                raise ColumnError(
                     f"column {field.name!r} is {before} in {sources[field.name]} but {plain} in "
                     f"{file}; write it with one type, or leave out one of the files"
                 )
@@ -165,7 +165,7 @@ def _require_all_columns(
             other = next(name for name, found in schemas if missing in found.names)
             shown = ", ".join(schema.names[:_MOST_NAMES])
             more = ", …" if len(schema.names) > _MOST_NAMES else ""
-            raise InputError(
+            raise ColumnError(
                 f"{file}: column {missing!r} is missing, which {other} has; add it, or leave the "
                 f"file out. Its columns: {shown}{more}"
             )
@@ -204,7 +204,7 @@ def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.Chun
         return column
     plain, wanted = _plain(column.type), _plain(target)
     if _wider(plain, wanted) != wanted:
-        raise InputError(
+        raise ColumnError(
             f"column {name!r} is {plain}, which is not brought to {target} without loss"
         )
     if types.is_dictionary(column.type):
@@ -220,7 +220,7 @@ def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.Chun
     try:
         return column.cast(target)
     except pa.ArrowInvalid as error:
-        raise InputError(
+        raise ColumnError(
             f"column {name!r}: {_offending(column, target)} is not held exactly by {target}, the "
             f"type of the column in all files; write it with one type ({_first_line(error)})"
         ) from error

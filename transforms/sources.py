@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
 from slicebeam.transforms.checked_files import open_checked
 from slicebeam.transforms.column_kinds import parse_column
+from slicebeam.transforms.file_formats import CHUNK_ROWS
 from slicebeam.transforms.schemas import conform, unify_schemas
 from slicebeam.transforms.storage import identity, open_input, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-CHUNK_ROWS = 1 << 18
 # Bytes of a column that are read at a time.
 _BUFFER = 1 << 20
 
@@ -202,7 +202,7 @@ class Source:
             raise (
                 unknown_name("column", name, self.schema.names)
                 if not what
-                else InputError(f"{what}: {unknown_name('column', name, self.schema.names)}")
+                else ColumnError(f"{what}: {unknown_name('column', name, self.schema.names)}")
             )
         return self.schema.field(name).type
 
@@ -295,7 +295,7 @@ def _require_text(batch: pa.RecordBatch, path: str) -> None:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
             reason = str(error).rpartition("Invalid: ")[2]
-            raise InputError(
+            raise ColumnError(
                 f"{path}: column {name!r} cannot be read ({reason}); write it again, text as UTF-8"
             ) from error
 

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from slicebeam.metrics.errors import EngineError, InputError, unknown_name
+from slicebeam.metrics.errors import InputError, StorageError, unknown_name
 from slicebeam.transforms.object_stores import SCHEMES, NoObjectError, ObjectStore
 from slicebeam.transforms.store_clients import object_store
 
@@ -263,7 +263,7 @@ def storage_errors(path: StoragePath | str, what: str) -> Iterator[None]:
             remedy = "; free some space, or choose another --output or --work-dir"
         elif error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
             remedy = "; choose a folder that you may write to"
-        raise EngineError(f"cannot {what} {path}: {reason}{remedy}") from error
+        raise StorageError(f"cannot {what} {path}: {reason}{remedy}") from error
 
 
 def make_folder(path: StoragePath, *, within: StoragePath | None = None) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import ColumnError
 from slicebeam.metrics.randomness import hash64, splitmix64
 from slicebeam.transforms.arrow_files import write_arrow
 from slicebeam.transforms.difficulty_bins import difficulty_bins
@@ -109,7 +109,7 @@ class Stratification:
         found = pc.index_in(values, value_set=self._value_set)
         if found.null_count:
             name = self.columns.class_columns[role]
-            raise InputError(f"column {name!r} of {chunk.origin} changed while it was read")
+            raise ColumnError(f"column {name!r} of {chunk.origin} changed while it was read")
         codes: NDArray[np.int64] = found.to_numpy().astype(np.int64)
         if present is None:
             return codes

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from slicebeam.metrics.count_reader import SumReader
 from slicebeam.metrics.errors import EngineError
+from slicebeam.metrics.kinds import PAPER
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance import outcome_codes
-from slicebeam.metrics.slice_test import PAPER
 from slicebeam.transforms.arrow_files import open_arrow, part_path, write_arrow
 from slicebeam.transforms.plans import read_block
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import FileError, InputError
 from slicebeam.transforms.raw_text import open_bytes, open_stored
 
 if TYPE_CHECKING:
@@ -353,4 +353,4 @@ def read_tfrecord_blocks(
             columns = {name: _column(features[name], len(records)) for name in sorted(features)}
             yield pa.table(columns)
     if not rows:
-        raise InputError(f"{path}: the file is empty; {_FORMAT}")
+        raise FileError(f"{path}: the file is empty; {_FORMAT}")

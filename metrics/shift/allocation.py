@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,10 +11,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.kinds import Method
     from slicebeam.metrics.shift.strata import FloatArray, IntArray, Sample, Strata
-
-Method = Literal["plus", "masa", "proportional", "uniform"]
-METHODS: tuple[Method, ...] = get_args(Method)
 
 # Items of each stratum that are asked before any rule counts: a variance needs two.
 _AT_FIRST = 2

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.shift.allocation import Method
+    from slicebeam.metrics.kinds import Method
     from slicebeam.metrics.shift.estimates import Estimate
     from slicebeam.metrics.shift.simulation import Items
     from slicebeam.metrics.shift.strata import FloatArray, Strata

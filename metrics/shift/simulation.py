@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.shift.allocation import Method
+    from slicebeam.metrics.kinds import Method
     from slicebeam.metrics.shift.strata import IntArray
 
 # Numbers of the orders of items that are kept at a time.

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.attribution.labels import label_of
 from slicebeam.pipelines.attribution.population import positions_of
 from slicebeam.pipelines.attribution.sheets import rows_of
@@ -75,7 +75,7 @@ class RecordedLabels:
             return YES if any(_is(value, one) for one in self.positive) else NO
         label = label_of(value)
         if label is None:
-            raise InputError(
+            raise OptionError(
                 f"--labels {self.column}: {value!r} is no label; name the values of which the words "
                 "are true by --positive"
             )
@@ -86,7 +86,7 @@ class RecordedLabels:
         for one in self.positive:
             if not any(_is(value, one) for value in values):
                 shown = ", ".join(map(repr, values[:_MOST_SHOWN]))
-                raise InputError(
+                raise OptionError(
                     f"--positive {one!r}: column {self.column!r} holds no such value; it holds "
                     f"{shown}{', …' if len(values) > _MOST_SHOWN else ''}"
                 )

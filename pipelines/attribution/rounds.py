@@ -22,11 +22,13 @@ class Finished:
     Attributes
     ----------
     assessed : what the labels say
+    slice : that they are about
     document : the revision that was published; None where nothing changed
     proposed : the slice that labels made of this one, if they did
     """
 
     assessed: Assessed
+    slice: Slice
     document: StoragePath | None
     proposed: Slice | None = None
 
@@ -55,7 +57,7 @@ def estimate(session: Session) -> Finished:
 def _published(session: Session, assessed: Assessed) -> Finished:
     updated = session.updated() if session.may_train else None
     path, proposed = session.publish(assessed.attribution, updated)
-    return Finished(assessed, path, proposed)
+    return Finished(assessed, session.slice, path, proposed)
 
 
 def run_rounds(

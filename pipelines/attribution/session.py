@@ -11,7 +11,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import EngineError, InputError, OptionError
+from slicebeam.pipelines.attribute_config import EXPONENT, UNIFORM_SHARE
 from slicebeam.pipelines.attribution.drawing import draw_round, draw_training
 from slicebeam.pipelines.attribution.estimating import assess, gather
 from slicebeam.pipelines.attribution.labels import LabelStore
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 FOLDER = "attribution"
 CONFIDENCE = 0.95
-EXPONENT, UNIFORM_SHARE = 4.0, 0.2
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class Plan:
             A value is out of its range.
         """
         if not self.text.strip():
-            raise InputError("--text is empty; write what is said to be true of the slice")
+            raise OptionError("--text is empty; write what is said to be true of the slice")
         if self.looks is not None and self.looks < 1:
-            raise InputError(f"--looks {self.looks}: give a whole number that is at least 1")
+            raise OptionError(f"--looks {self.looks}: give a whole number that is at least 1")
         if not (math.isfinite(self.exponent) and self.exponent >= 0):
-            raise InputError(f"--exponent {self.exponent}: give a number that is at least 0")
+            raise OptionError(f"--exponent {self.exponent}: give a number that is at least 0")
         if not 0 < self.uniform_share <= 1:
-            raise InputError(
+            raise OptionError(
                 f"--uniform-share {self.uniform_share}: give a number above 0, so that every example "
                 "can be drawn, and at most 1"
             )
@@ -90,7 +90,7 @@ class Plan:
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
                 flag = name.replace("_", "-")
-                raise InputError(f"--{flag} {value}: give a number from 0 to 1")
+                raise OptionError(f"--{flag} {value}: give a number from 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def _check_plan(plan: Plan, state: State) -> None:
         given, kept = getattr(plan, name), getattr(state, name)
         if given is not None and given != kept:
             flag = name.replace("_", "-")
-            raise InputError(
+            raise OptionError(
                 f"--{flag} {given}, but the first round was drawn with {kept}, and what is planned "
                 "must not follow from the labels; leave it out, or begin anew in another --labels-dir"
             )
@@ -283,7 +283,7 @@ class Session:
     def draw(self, budget: int, *, is_train: bool = False) -> Drawn | None:
         """Draw a further round, and record it; None where every example was drawn."""
         if budget < 1:
-            raise InputError(f"--budget {budget}: give a whole number that is at least 1")
+            raise OptionError(f"--budget {budget}: give a whole number that is at least 1")
         make = draw_training if is_train else draw_round
         drawn = make(
             self.population,

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import ColumnError, FileError, InputError
 from slicebeam.pipelines.attribution.labels import CHOICES, label_of
 from slicebeam.pipelines.attribution.population import positions_of
 from slicebeam.pipelines.attribution.spreadsheet_cells import quoted, unquoted
@@ -251,7 +251,7 @@ def _csv_rows(name: str, content: bytes) -> Iterator[_Row]:
             # Some programs leave out empty cells at the end.
             yield _Row(place, dict(zip(header, map(unquoted, cells), strict=False)))
         if header is None:
-            raise InputError(f"{name} is empty; restore it, or remove it to have it written again")
+            raise FileError(f"{name} is empty; restore it, or remove it to have it written again")
     except csv.Error as error:
         raise InputError(
             f"{name}, line {reader.line_num}: no readable CSV ({error}); save it as CSV UTF-8"
@@ -264,7 +264,7 @@ def _check_header(place: str, header: list[str]) -> None:
     for column in _BEFORE:
         if header.count(column) != 1:
             often = "is missing" if column not in header else "occurs twice"
-            raise InputError(
+            raise ColumnError(
                 f"{place}: column {column!r} {often} in the header {', '.join(header)[:100]!r}; "
                 "restore it"
             )

@@ -79,7 +79,7 @@ def show_sampled(sampled: Sampled, asked: Asked, *, as_json: bool) -> None:
     sys.stdout.write(f"  {asked.command('estimate')}\n")
 
 
-def show_finished(finished: Finished, one: Slice, asked: Asked, *, as_json: bool) -> None:
+def show_finished(finished: Finished, asked: Asked, *, as_json: bool) -> None:
     """Print the estimates, the decision and what to do next."""
     attribution = finished.assessed.attribution
     if as_json:
@@ -87,7 +87,7 @@ def show_finished(finished: Finished, one: Slice, asked: Asked, *, as_json: bool
         return
     console = console_of_stdout()
     console.print()
-    console.print(printable(f"{attribution.text!r} of slice {one.name}"), markup=False)
+    console.print(printable(f"{attribution.text!r} of slice {finished.slice.name}"), markup=False)
     console.print(_table(attribution))
     for line in (*_labels(attribution), *finished.assessed.notes):
         console.print(line, markup=False, style="dim")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import FileError, InputError, OptionError
 from slicebeam.pipelines.changelist_discovery import MembershipDefinition
 from slicebeam.pipelines.strict_text import parse_json
 from slicebeam.transforms.predicates import shortened
@@ -45,7 +45,7 @@ def id_list(
     """
     ids = as_ids(_listed(uri, id_field), known.type, f"--ids {uri}")
     if not ids:
-        raise InputError(f"--ids {uri} lists no id; write one a line")
+        raise OptionError(f"--ids {uri} lists no id; write one a line")
     check_known(ids, known, f"--ids {uri}")
     notes: tuple[str, ...] = ()
     repeated = sum(times > 1 for times in Counter(ids).values())
@@ -138,9 +138,9 @@ def read_text(uri: str, option: str) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError as error:
-        raise InputError(f"{option} {uri}: no such file") from error
+        raise FileError(f"{option} {uri}: no such file") from error
     except IsADirectoryError as error:
-        raise InputError(f"{option} {uri} is a folder; name a file") from error
+        raise FileError(f"{option} {uri} is a folder; name a file") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{option} {uri}: no UTF-8 text; save it as UTF-8") from error
     except OSError:
@@ -158,7 +158,7 @@ def read_csv(text: str, where: str) -> tuple[list[str], list[list[str]]]:
         raise InputError(f"{where}: no readable CSV ({error})") from error
     rows = [row for row in rows if any(row)]
     if not rows:
-        raise InputError(f"{where} is empty; begin with a line of the columns' names")
+        raise FileError(f"{where} is empty; begin with a line of the columns' names")
     for number, row in enumerate(rows[1:], 1):
         if len(row) != len(rows[0]):
             raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist_discovery import (
     AllOfDefinition,
     AnyOfDefinition,
@@ -37,7 +37,7 @@ def merged_slices(base: Base, slices: Sequence[str], name: str, counting: Counti
     found = [find_slice(base.document, one) for one in slices]
     ids = [one.slice_id for one in found]
     if len(set(ids)) < max(_PARTS, len(ids)):
-        raise InputError(
+        raise OptionError(
             f"--slice names {len(set(ids))} of {len(ids)} slices; name two or more different ones"
         )
     left = tuple(one for one in base.document.slices if one.slice_id not in ids)
@@ -66,13 +66,13 @@ def split_slice(
     from slicebeam.pipelines.define.rules import text_of
 
     if len(names) not in (0, _PARTS):
-        raise InputError(f"--name is given {len(names)} times; name both parts, or neither")
+        raise OptionError(f"--name is given {len(names)} times; name both parts, or neither")
     columns = column_types(base.uri, base.document, base.data(counting))
     predicate = predicate_definition(where, columns)
     text = text_of(predicate)
     called = names or (f"{one.name} & {text}", f"{one.name} & not ({text})")
     if called[0] == called[1]:
-        raise InputError(f"--name {called[0]!r} is given twice; name the parts differently")
+        raise OptionError(f"--name {called[0]!r} is given twice; name the parts differently")
     left = tuple(other for other in base.document.slices if other is not one)
     for name in called:
         check_name(base.document.model_copy(update={"slices": left}), name)

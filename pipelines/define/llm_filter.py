@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.attribution.estimates import UNSURE, YES
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.attribution.labels import label_of
 from slicebeam.pipelines.changelist_discovery import LlmFilterDefinition
 from slicebeam.pipelines.shift.api_file import ApiFile
@@ -61,12 +61,12 @@ def llm_filter(
         An example got no answer however often it was asked, or the ledger can't be written.
     """
     if TEXT not in prompt:
-        raise InputError(
+        raise OptionError(
             f"--llm-filter: the prompt has no {TEXT}, so that the model would not see the example; "
             "write it where the example's text goes"
         )
     if budget < 1:
-        raise InputError(f"--budget {budget}: at least one call is needed")
+        raise OptionError(f"--budget {budget}: at least one call is needed")
     api = _api(llm)
     codes = texts.dictionary_encode()
     distinct = codes.dictionary.to_pylist()
@@ -127,7 +127,7 @@ def _bought(
         gone = ledger.lost if counts else {}
         missing = sum(key not in ledger.answers and key not in gone for key in keys)
         if ledger.calls + missing > budget:
-            raise InputError(
+            raise OptionError(
                 f"--budget {budget:,} is not enough to ask about all {len(keys):,} different texts: "
                 f"{missing:,} more calls are needed, {ledger.calls:,} are paid; give --budget "
                 f"{ledger.calls + missing}"

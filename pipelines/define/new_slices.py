@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist import SearchChangeList, Slice
     from slicebeam.pipelines.changelist_discovery import AnyDefinition
+    from slicebeam.pipelines.document_config import CountingConfig
     from slicebeam.pipelines.edits import Edited
     from slicebeam.transforms.storage import StoragePath
 
@@ -52,6 +53,11 @@ class Counting:
     runner_config: str = "direct"
     runner_option: tuple[str, ...] = ()
     confirmed: Confirmed = NOTHING
+
+    @classmethod
+    def of(cls, config: CountingConfig) -> Counting:
+        """Return where a command's options say."""
+        return cls(config.data, config.runner_config, config.runner_option, config.confirmed)
 
 
 @dataclass
@@ -128,16 +134,16 @@ class Base:
             slices.append(counted.model_copy(update=told))
         return slices
 
-    def publish(self, edited: Edited) -> Published:
-        """Write the edited document as the next revision."""
+    def publish(self, edited: Edited, summary: str) -> Revision:
+        """Write the edited document as the next revision; the summary says what was done."""
         document, path = publish_revision(self.uri, self.document, edited.document, (edited.edit,))
         before = {one.slice_id: one for one in self.document.slices}
         changed = tuple(one for one in document.slices if before.get(one.slice_id) != one)
-        return Published(document, path, changed, tuple(self.notes))
+        return Revision(document, path, changed, tuple(self.notes), summary)
 
 
 @dataclass(frozen=True)
-class Published:
+class Revision:
     """A revision.
 
     Attributes
@@ -145,9 +151,11 @@ class Published:
     document, path : as it was written, and where
     changed : its slices that are new, or are not what they were
     notes : what the user is to know
+    summary : what was done, in a sentence
     """
 
     document: SearchChangeList
     path: StoragePath
     changed: tuple[Slice, ...]
     notes: tuple[str, ...]
+    summary: str

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.changelist_discovery import PredicateDefinition
 from slicebeam.pipelines.changelist_parts import Condition, Predicate
 from slicebeam.transforms.conditions import check_condition
@@ -44,7 +44,7 @@ def predicate_definition(text: str, columns: Mapping[str, pa.DataType]) -> Predi
         for one in conditions:
             check_condition(one, columns[one.field])
     except InputError as error:
-        raise InputError(f"--where: {error}") from error
+        raise OptionError(f"--where: {error}") from error
     told = tuple(Condition(field=one.field, op=_op(one.op), value=one.value) for one in conditions)
     return PredicateDefinition(predicate=Predicate(all=told))
 

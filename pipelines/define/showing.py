@@ -10,29 +10,30 @@ from slicebeam.pipelines.terminal_text import json_line
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.changelist import Slice
-    from slicebeam.pipelines.define.new_slices import Published
+    from slicebeam.pipelines.define.new_slices import Revision
+    from slicebeam.pipelines.document_config import DocumentConfig
 
 
-def show_revision(published: Published, said: str, *, quiet: bool, as_json: bool) -> None:
-    """Tell what was done in a sentence, and where the revision is."""
-    edit = published.document.edits[-1]
-    if as_json:
+def show_revision(revision: Revision, config: DocumentConfig) -> None:
+    """Print what was done in a sentence, and where the revision is."""
+    edit = revision.document.edits[-1]
+    if config.as_json:
         told = {
-            "summary": said,
-            "changelist": str(published.path),
-            "revision": published.document.revision,
+            "summary": revision.summary,
+            "changelist": str(revision.path),
+            "revision": revision.document.revision,
             "op": edit.op,
             "target": edit.target,
-            "slices": [_told(one) for one in published.changed],
-            "notes": list(published.notes),
+            "slices": [_told(one) for one in revision.changed],
+            "notes": list(revision.notes),
         }
         sys.stdout.write(json_line(told) + "\n")
-    elif not quiet:
-        for note in published.notes:
+    elif not config.quiet:
+        for note in revision.notes:
             sys.stderr.write(f"note: {printable(note)}\n")
-        for line in (said, *map(_line, published.changed)):
+        for line in (revision.summary, *map(_line, revision.changed)):
             sys.stdout.write(f"{printable(line)}\n")
-        sys.stdout.write(f"{published.path}\n")
+        sys.stdout.write(f"{revision.path}\n")
 
 
 def _told(one: Slice) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.changelist_discovery import TextQueryDefinition
 from slicebeam.transforms.predicates import shortened
 
@@ -58,9 +58,9 @@ def text_filter(
         The text is empty, the threshold is no cosine, or no example reaches it.
     """
     if not query.strip():
-        raise InputError("--text-filter is empty; write what the examples are to be like")
+        raise OptionError("--text-filter is empty; write what the examples are to be like")
     if threshold is not None and not (math.isfinite(threshold) and -1 <= threshold <= 1):
-        raise InputError(f"--threshold {threshold}: a cosine is between -1 and 1")
+        raise OptionError(f"--threshold {threshold}: a cosine is between -1 and 1")
     (similarity,) = population.similarity([query])
     if threshold is None and np.ptp(similarity) == 0:
         raise InputError(

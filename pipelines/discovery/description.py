@@ -12,7 +12,7 @@ from slicebeam.metrics.discovery.change import z_score
 from slicebeam.metrics.discovery.coverage import of_partition
 from slicebeam.metrics.discovery.fitting import is_converged
 from slicebeam.metrics.discovery.phrases import best_phrases, scored
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import FileError, OptionError
 from slicebeam.pipelines.changelist_discovery import (
     Discovery,
     Found,
@@ -228,14 +228,14 @@ def given_phrases(uri: str) -> list[str]:
     try:
         lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
     except FileNotFoundError as error:
-        raise InputError(f"--phrases {uri}: no such file") from error
+        raise FileError(f"--phrases {uri}: no such file") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
+        raise FileError(
             f"--phrases {uri}: it can't be read; write a phrase a line as UTF-8"
         ) from error
     phrases = list(dict.fromkeys(filter(None, lines)))
     if not phrases:
-        raise InputError(f"--phrases {uri}: it holds no phrase; write one a line")
+        raise OptionError(f"--phrases {uri}: it holds no phrase; write one a line")
     return phrases
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.fitting import MOST_ITERATIONS, initial, is_converged
 from slicebeam.metrics.discovery.mixture import updated
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.discovery.model import mixture_arrays, mixture_from
 from slicebeam.pipelines.run_stage import run_stage
 from slicebeam.pipelines.stage import Stage
@@ -304,7 +304,7 @@ def _started(
         z = pca.projected(z, axes)
     most = max(config.components)
     if len(z) < most:
-        raise InputError(
+        raise OptionError(
             f"--components {most} cannot be started from {len(z):,} examples; give fewer components or "
             "more data"
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.pipelines.changelist_files import file_of
 from slicebeam.pipelines.confirmation import NOTHING, Confirmed, refuse_unconfirmed
 from slicebeam.pipelines.define.rules import encoders_of, rule_of
@@ -116,7 +116,7 @@ class Known:
         own = embedding_of(self.fields, None, 0, folder, self.model.encoder)
         told = self.discovery.encoder_fingerprint
         if own.encoder is not None and own.encoder.fingerprint != told:
-            raise InputError(
+            raise OptionError(
                 f"--encoder {self.discovery.encoder} is not what it was at the discovery, so that new "
                 "embeddings cannot be compared; discover again"
             )

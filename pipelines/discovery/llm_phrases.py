@@ -7,7 +7,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.shift.api_file import ApiFile
 from slicebeam.pipelines.shift.calls import Item
 
@@ -90,11 +90,11 @@ def _api(llm: str) -> ApiFile:
     except InputError as error:
         raise InputError(str(error).replace("--api", "--phrases")) from None
     if list(api.columns) != [PROMPT]:
-        raise InputError(
+        raise OptionError(
             f"--phrases {llm}: write {{{PROMPT}}}, and nothing else in braces, where the question goes"
         )
     if api.labels is not None:
-        raise InputError(f"--phrases {llm}: answers are phrases; leave 'labels' out")
+        raise OptionError(f"--phrases {llm}: answers are phrases; leave 'labels' out")
     return api
 
 

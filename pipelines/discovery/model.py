@@ -14,7 +14,7 @@ import numpy as np
 from slicebeam.metrics.discovery.loss_heads import CategoricalHead, NormalHead
 from slicebeam.metrics.discovery.mixture import Mixture
 from slicebeam.metrics.discovery.pca import Pca
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import FileError, InputError
 from slicebeam.transforms.clusters import Clusters
 from slicebeam.transforms.storage import storage_errors
 
@@ -109,7 +109,7 @@ class DiscoveryModel:
         """
         with storage_errors(path, "read"):
             if not path.is_file():
-                raise InputError(
+                raise FileError(
                     f"{path}: no such file; it belongs beside the ChangeList of a discovery"
                 )
             content = path.read_bytes()

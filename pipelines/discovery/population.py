@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import expit
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import ColumnError, OptionError
 from slicebeam.pipelines.changelist_files import read_search
 from slicebeam.pipelines.check_config import CheckConfig
 from slicebeam.pipelines.confirmation import NOTHING, Confirmed
@@ -92,7 +92,7 @@ class Examples:
             with work:
                 source = read_source(config, files, work, engine)
         if source.rows == 0:
-            raise InputError(f"--data {' '.join(paths)}: there are no examples in it")
+            raise OptionError(f"--data {' '.join(paths)}: there are no examples in it")
         if self.known.document.discovery is not None:
             self.known.fields.check(source)
             source = self.known.fields.chunked(config, source)
@@ -118,7 +118,7 @@ class Examples:
         twice = counts.filter(pc.greater(counts.field("counts"), 1))
         if ids.null_count or len(twice):
             what = "a row has none" if ids.null_count else f"{twice[0]['values'].as_py()!r} twice"
-            raise InputError(
+            raise ColumnError(
                 f"column {self.id_field!r} does not tell examples apart: {what}; give every example an "
                 "id of its own"
             )

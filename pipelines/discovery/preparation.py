@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.discovery.description import given_phrases
 from slicebeam.pipelines.discovery.discovered import Discovered, PreparedDiscovery
@@ -70,7 +70,7 @@ def prepare_discovery(
         given_phrases(config.phrases)
     source = read_source(config, files, work, engine)
     if source.rows == 0:
-        raise InputError(f"--data {' '.join(config.data)}: there are no examples in it")
+        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     _refuse_taken(config, source)
     fields = EmbeddingFields(
         config.embedding,
@@ -154,11 +154,11 @@ def _encoding(
     described = {config.embedding, config.text}
     for name in config.features:
         if name in described:
-            raise InputError(
+            raise OptionError(
                 f"--features: {name!r} is what is embedded; its components are searched already"
             )
         if is_cluster_field(name):
-            raise InputError(f"--features: {name!r}: components are features without being named")
+            raise OptionError(f"--features: {name!r}: components are features without being named")
     everything = choose_features(config, source, outcome)
     features = everything if config.features else []
     encoding = Encoding(
@@ -191,7 +191,7 @@ def _embedded(
     work: WorkFolder,
 ) -> Embedded:
     if split is not None and not has_losses(config.metric[0]):
-        raise InputError(
+        raise OptionError(
             f"--loss-weight needs a loss of each example, which --metric {config.metric[0]} has not; "
             "name accuracy, a loss or an error first"
         )

@@ -8,7 +8,7 @@ import shutil
 import zipfile
 from pathlib import Path
 
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import EngineError, FileError
 
 _FLINK = re.compile(r"META-INF/maven/org\.apache\.beam/beam-runners-flink-([\d.]+)/pom\.properties")
 _SPARK = re.compile(r"META-INF/maven/org\.apache\.spark/spark-core_[\d.]+/pom\.properties")
@@ -42,7 +42,7 @@ def find_program(given: Path | str | None, variable: str, cached: str, option: s
         if path:
             found = Path(path).expanduser()
             if not found.is_file():
-                raise InputError(f"{source} {found}: no such file")
+                raise FileError(f"{source} {found}: no such file")
             return found
     in_cache = sorted(cache_folder().glob(cached))
     return in_cache[-1] if in_cache else None

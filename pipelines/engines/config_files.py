@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import ValidationError
 
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.pipelines.engines.options import MODELS, DirectOptions, Options
 from slicebeam.pipelines.strict_text import parse_yaml
 from slicebeam.pipelines.variables import (
@@ -110,9 +110,9 @@ def _validated(
         key, equals, value = override.partition("=")
         shown = without_literals(override)
         if not equals:
-            raise InputError(f"--runner-option {shown!r}: write it as key=value")
+            raise OptionError(f"--runner-option {shown!r}: write it as key=value")
         if HIDDEN in value:
-            raise InputError(
+            raise OptionError(
                 f"--runner-option {shown}: a secret is not written down, and {HIDDEN} stands for it; "
                 "give it again, best as ${NAME} of an environment variable"
             )
@@ -129,7 +129,7 @@ def _validated(
                 options[key] = None if value == "null" else value
         except ValueError as error:
             reason = " ".join(redacted(str(error)).split())
-            raise InputError(f"--runner-option {shown!r}: no YAML ({reason})") from None
+            raise OptionError(f"--runner-option {shown!r}: no YAML ({reason})") from None
         given[name] = f"--runner-option {shown}"
     for key in options:
         if key not in model.model_fields:

@@ -12,7 +12,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import EngineError, InputError, SlicebeamError
+from slicebeam.metrics.errors import EngineError, FileError, InputError, SlicebeamError
 from slicebeam.pipelines.engines.backend import Backend
 from slicebeam.pipelines.engines.beam_options import check_beam_options, flags
 from slicebeam.pipelines.engines.dataflow_service import DataflowService, is_passing, refusal
@@ -136,7 +136,7 @@ class Dataflow(Backend):
 
         path = self.options.setup_file
         if path is None or not path.is_file():
-            raise InputError(
+            raise FileError(
                 f"option setup_file {path}: no such file; name the setup.py of a checkout of "
                 "slicebeam, or give sdk_container_image instead"
             )

@@ -5,8 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from slicebeam.metrics import errors
-from slicebeam.metrics.errors import EngineError, SlicebeamError
+from slicebeam.metrics.errors import (
+    ColumnError,
+    ConflictError,
+    EngineError,
+    FileError,
+    InputError,
+    OptionError,
+    SlicebeamError,
+    StorageError,
+)
 from slicebeam.pipelines.variables import redacted
 
 if TYPE_CHECKING:
@@ -14,8 +22,15 @@ if TYPE_CHECKING:
 
 # An engine hands an exception of a worker on as text, with the step's name and a traceback. Some
 # put it through another language's quoting.
+_KINDS: dict[str, type[SlicebeamError]] = {
+    one.__name__: one
+    for one in (
+        *(InputError, OptionError, ColumnError, FileError),
+        *(EngineError, StorageError, ConflictError),
+    )
+}
 _OURS = re.compile(
-    r"slicebeam\.metrics\.errors\.(InputError|EngineError|ConflictError): (.+?)(?= \[while running|\\n|\n|$)"
+    rf"slicebeam\.metrics\.errors\.({'|'.join(_KINDS)}): (.+?)(?= \[while running|\\n|\n|$)"
 )
 _STEP = re.compile(r" \[while running '.*?'\]", re.DOTALL)
 # The last line of a Python traceback, and of a chain of Java's causes.
@@ -79,8 +94,7 @@ def reported(text: str) -> SlicebeamError | None:
     found = _OURS.search(text)
     if found is None:
         return None
-    kind: type[SlicebeamError] = getattr(errors, found.group(1))
-    return kind(redacted(found.group(2).strip()))
+    return _KINDS[found.group(1)](redacted(found.group(2).strip()))
 
 
 def _reason(error: BaseException, text: str) -> str:

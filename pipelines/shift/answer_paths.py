@@ -6,7 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ class AnswerPath:
         try:
             import jmespath
         except ImportError as error:
-            raise InputError(
+            raise OptionError(
                 "--api needs jmespath: install it with pip install 'slicebeam[api]'"
             ) from error
         self._expression = expression

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import FileError, InputError, unknown_name
 from slicebeam.pipelines.shift.answer_paths import AnswerPath, classes_by_answer, kind
 from slicebeam.pipelines.shift.calls import Item
 from slicebeam.pipelines.shift.redaction import hiding
@@ -186,12 +186,12 @@ def _content(path: str) -> tuple[dict[Any, Any], yaml.Node | None]:
     try:
         content, node = parse_yaml(file.read_text("utf-8"))
     except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file") from error
+        raise FileError(f"{path}: no such file") from error
     except IsADirectoryError as error:
-        raise InputError(f"{path} is a folder; name a file") from error
+        raise FileError(f"{path} is a folder; name a file") from error
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"{path}: it can't be read ({reason})") from error
+        raise FileError(f"{path}: it can't be read ({reason})") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: a mapping with 'url' and 'answer' is expected")
     return content, node

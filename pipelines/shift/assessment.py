@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import EngineError, OptionError
 from slicebeam.metrics.shift.allocation import (
     batch_size,
     masa_order,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.shift.allocation import Method
+    from slicebeam.metrics.kinds import Method
     from slicebeam.pipelines.shift.answers import Answers
     from slicebeam.pipelines.shift.pool import Pool
 
@@ -98,7 +98,7 @@ def check_budget(strata: Strata, method: Method, calls: int | None) -> None:
         if method != "uniform":
             why = f"two for each of the {strata.count} strata"
             fewer = ", or lower --bins" if strata.count > strata.shape[0] else ""
-        raise InputError(
+        raise OptionError(
             f"--budget buys {calls:,} call{'' if calls == 1 else 's'}, but --method {method} needs "
             f"{least:,} at least: {why}; raise it{fewer}"
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.multiplicity import bh_adjusted
 from slicebeam.metrics.shift.estimates import Slices, cell_p_values, estimate
 from slicebeam.metrics.shift.simulation import summarise
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.shift.allocation import Method
+    from slicebeam.metrics.kinds import Method
     from slicebeam.metrics.shift.estimates import Estimate
     from slicebeam.metrics.shift.strata import Strata
     from slicebeam.pipelines.changelist import ShiftChangeList
@@ -135,7 +135,7 @@ def old_of_document(strata: Strata, pool: Pool, document: ShiftChangeList, uri: 
     if missing or unknown:
         which = f"label {missing[0]!r}" if missing else f"prediction {unknown[0]!r}"
         where = "is not in it" if missing else "is in it only"
-        raise InputError(
+        raise OptionError(
             f"--old-matrix {uri}: {which} {where}; give the document of a shift with these classes"
         )
     place = [classes.index(one) for one in told.predictions]
@@ -145,7 +145,7 @@ def old_of_document(strata: Strata, pool: Pool, document: ShiftChangeList, uri: 
         errors[row, place] = errors_of[label]
     sums = matrix.sum(axis=1)
     if (sums <= 0).any():
-        raise InputError(
+        raise OptionError(
             f"--old-matrix {uri}: label {labels[int(sums.argmin())]!r} has no share in it; give a "
             "document that tells of every label"
         )

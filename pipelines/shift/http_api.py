@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.shift.calls import Answer
 from slicebeam.pipelines.shift.pace import Pace, backoff, rest, retry_after
 
@@ -74,7 +74,7 @@ class HttpApi:
         try:
             import aiohttp  # noqa: F401
         except ImportError as error:
-            raise InputError(
+            raise OptionError(
                 "--api needs aiohttp: install it with pip install 'slicebeam[api]'"
             ) from error
         self.api, self.is_class = api, is_class

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.runner import start_engine
 
 if TYPE_CHECKING:
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist import ShiftChangeList
     from slicebeam.pipelines.event_log import EventLog
-    from slicebeam.pipelines.run_options import Asked
+    from slicebeam.pipelines.run_options import RunOptions
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.shift.config import ShiftConfig
     from slicebeam.pipelines.terminal import Terminal
 
 
-def launch_shift(options: Mapping[str, Any], asked: Asked, events: EventLog | None) -> int:
+def launch_shift(options: Mapping[str, Any], asked: RunOptions, events: EventLog | None) -> int:
     """Run a shift, a plan of one or a measurement, show it, and return the exit code.
 
     Parameters
@@ -40,9 +40,9 @@ def launch_shift(options: Mapping[str, Any], asked: Asked, events: EventLog | No
 
         config = shift_config(dict(options))
         if config.simulates and asked.fail_on is not None:
-            raise InputError("--fail-on has no effect on --plan and --repeat; leave it out")
+            raise OptionError("--fail-on has no effect on --plan and --repeat; leave it out")
         if asked.resume and not (config.output or config.work_dir):
-            raise InputError(
+            raise OptionError(
                 "--resume goes on in the folder that a run began with: give its --output or --work-dir"
             )
         terminal = Terminal(quiet=asked.quiet, as_json=asked.as_json, events=events)
@@ -55,7 +55,7 @@ def launch_shift(options: Mapping[str, Any], asked: Asked, events: EventLog | No
             terminal.stop()
 
 
-def _assess(config: ShiftConfig, engine: Engine, terminal: Terminal, asked: Asked) -> int:
+def _assess(config: ShiftConfig, engine: Engine, terminal: Terminal, asked: RunOptions) -> int:
     from slicebeam.pipelines.shift.run import run_shift
     from slicebeam.pipelines.shift.terminal import print_json, show, summary_json
 
@@ -77,7 +77,7 @@ def _is_worse(document: ShiftChangeList) -> bool:
     return any(change.significant and change.direction == "degraded" for change in changes)
 
 
-def _simulate(config: ShiftConfig, engine: Engine, terminal: Terminal, asked: Asked) -> None:
+def _simulate(config: ShiftConfig, engine: Engine, terminal: Terminal, asked: RunOptions) -> None:
     from slicebeam.pipelines.shift.run import priced
     from slicebeam.pipelines.shift.simulated import better_methods, measure, plan
     from slicebeam.pipelines.shift.terminal import print_json, show_measured, show_plan

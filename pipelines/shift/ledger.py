@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.lock_files import lock_file
 from slicebeam.pipelines.run_lock import RunLock
 from slicebeam.pipelines.shift.calls import Answer
@@ -130,7 +130,7 @@ class Ledger:
             Another run has it, it is damaged, or storage fails.
         """
         if folder.is_file():
-            raise InputError(f"--ledger {folder} is a file; name a folder")
+            raise OptionError(f"--ledger {folder} is a file; name a folder")
         with storage_errors(folder, "make"):
             make_folder(folder)
         lock = RunLock(folder, lock_file(folder))

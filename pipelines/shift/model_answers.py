@@ -17,7 +17,7 @@ from apache_beam.ml.inference.base import (
     RunInference,
 )
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.shift.calls import Answer
 from slicebeam.transforms.checked_files import DamagedFileError, read_facts, write_facts
 from slicebeam.transforms.models import load_model, model_features, predict
@@ -107,7 +107,7 @@ def open_model(name: str, features: Sequence[str], columns: Sequence[str]) -> Mo
     else:
         read = tuple(model_features(load_model(name), features))
         if not read:
-            raise InputError(
+            raise OptionError(
                 f"--model {name} does not say which columns it reads; name them by --features"
             )
         made = _FileModel(name, read)
@@ -115,7 +115,7 @@ def open_model(name: str, features: Sequence[str], columns: Sequence[str]) -> Mo
             content = f"sha256:{sha256_of(stream)}"
     for column in read:
         if column not in columns:
-            raise InputError(
+            raise OptionError(
                 f"--model {name} reads column {column!r}, which the data does not have"
             )
     return Model(name, read, made, content)
@@ -134,19 +134,19 @@ def _factory(name: str, module: str, factory: str) -> Callable[[], Any]:
     try:
         found = getattr(importlib.import_module(module), factory)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(
+        raise OptionError(
             f"--model {name}: {error}; write module:function, of a module that can be imported"
         ) from error
     except Exception as error:
-        raise InputError(f"--model {name}: importing {module} failed: {_told(error)}") from error
+        raise OptionError(f"--model {name}: importing {module} failed: {_told(error)}") from error
     if not callable(found):
-        raise InputError(f"--model {name}: {factory} is no function that returns a model handler")
+        raise OptionError(f"--model {name}: {factory} is no function that returns a model handler")
     try:
         handler = found()
     except Exception as error:
-        raise InputError(f"--model {name}: {factory}() failed: {_told(error)}") from error
+        raise OptionError(f"--model {name}: {factory}() failed: {_told(error)}") from error
     if not isinstance(handler, ModelHandler):
-        raise InputError(
+        raise OptionError(
             f"--model {name}: {factory}() returns a {type(handler).__name__}, not a ModelHandler of "
             "apache_beam.ml.inference"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist_files import read_shift
 from slicebeam.transforms.predicates import shortened
 
@@ -28,7 +28,7 @@ def read_old(uri: str) -> ShiftChangeList:
     """
     document = read_shift(uri, "--old-matrix")
     if wrong := _wrong(document):
-        raise InputError(
+        raise OptionError(
             f"--old-matrix {uri}: {wrong}; give the document of a shift as it was written"
         )
     return document

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.counting import Ragged
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.run_stage import run_stage
 from slicebeam.transforms.arrow_files import open_arrow
 from slicebeam.transforms.conditions import Membership
@@ -297,7 +297,7 @@ def all_classes(values: PoolValues, extra_classes: Sequence[Any]) -> list[Any]:
         )
     matrices = len(labels) * (len(together) if columns.old_prediction is not None else 1)
     if columns.by is not None and columns.by.size * matrices > _MOST_ENTRIES:
-        raise InputError(
+        raise OptionError(
             f"--by: {columns.by.size:,} slices of confusion matrices of {len(labels):,} × "
             f"{len(together):,} classes are too many; name fewer slices"
         )
@@ -427,7 +427,7 @@ def _refuse_repeated(
     for at in again.tolist():
         one, other = order[at], order[at + 1]
         if keys[one] == keys[other]:
-            raise InputError(
+            raise OptionError(
                 f"--example-id: column {example_id!r} holds {shortened(repr(keys[one].as_py()))} more "
                 f"than once (examples {row[one] + 1:,} and {row[other] + 1:,} of the data); an id is "
                 "one example's"
@@ -450,7 +450,7 @@ def by_values(source: Source, column: str, most: int = MOST_CLASSES) -> Membersh
     """
     kind = source.column_type(column, "--by")
     if reason := unsupported(kind):
-        raise InputError(f"--by {column}: {reason}; name a column with few values")
+        raise OptionError(f"--by {column}: {reason}; name a column with few values")
     is_list = pa.types.is_list(kind)
     value_type = kind.value_type if is_list else kind
     known = pa.array([], value_type)
@@ -465,7 +465,7 @@ def by_values(source: Source, column: str, most: int = MOST_CLASSES) -> Membersh
             is_missing = is_missing or (has_missing and not is_list)
             known = pa.concat_arrays([known, distinct]).unique()
             if len(known) > most:
-                raise InputError(
+                raise OptionError(
                     f"--by {column}: it has more than {most:,} different values, and each would be a "
                     "slice; --by takes a column with few values"
                 )

@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
 from slicebeam.transforms.plain_http import refuse_plain_http
 
 if TYPE_CHECKING:
@@ -83,7 +83,9 @@ class _Column:
     def value(self, item: Item) -> Any:
         """Return what JSON can hold of the item's value."""
         if self.name not in item.fields:
-            raise InputError(f"item {item.key!r}: {unknown_name('column', self.name, item.fields)}")
+            raise ColumnError(
+                f"item {item.key!r}: {unknown_name('column', self.name, item.fields)}"
+            )
         value = item.fields[self.name]
         if hasattr(value, "item"):
             value = value.item()

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.changelist import ShiftChangeList
 from slicebeam.pipelines.changelist_files import naming_files
 from slicebeam.pipelines.given_slices import given_slices, read_given
@@ -216,7 +216,7 @@ def read_sliced_pool(
     observer.stage(Stage("reading the pool"))
     source = read_source(config, places.files, work, engine)
     if source.rows == 0:
-        raise InputError(f"--data {' '.join(config.data)}: there are no examples in it")
+        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     label_type = source.column_type(config.label, "--label")
     common = class_type(config.label, label_type, config.label, label_type)
     for option, name in (
@@ -235,7 +235,7 @@ def read_sliced_pool(
     elif config.changelist is not None:
         wanted = read_given(config.changelist, None)
         if not wanted.slices:
-            raise InputError(
+            raise OptionError(
                 f"--changelist {config.changelist} reports no slice to assess apart; leave it out, or "
                 "give --by"
             )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.shift.allocation import Method
+    from slicebeam.metrics.kinds import Method
     from slicebeam.pipelines.observer import Observer
     from slicebeam.pipelines.runner import Engine
     from slicebeam.pipelines.shift.config import ShiftConfig

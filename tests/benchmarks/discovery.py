@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from slicebeam.metrics.discovery import mixture as em
 from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.fitting import fit, initial
-from slicebeam.pipelines.report import discover
+from slicebeam.pipelines.api import discover
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

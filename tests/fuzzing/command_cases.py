@@ -7,9 +7,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import typer.main
 
-from slicebeam.pipelines.cli import app
+from slicebeam.pipelines.commands import COMMANDS
 from tests.fuzzing import parquet_cases
 from tests.fuzzing.case import Case, Reading
 
@@ -243,11 +242,10 @@ COLUMN_FLAGS = (
 @cache
 def flags(command: str) -> dict[str, bool]:
     """Return the flags of a command and whether each takes a value."""
-    found = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
     return {
-        max(option.opts, key=len): not getattr(option, "is_flag", False)
-        for option in found.params
-        if option.opts[0].startswith("-")
+        max(field.flags, key=len): field.kind is not bool
+        for field in COMMANDS[command].fields()
+        if not field.option.is_argument
     }
 
 

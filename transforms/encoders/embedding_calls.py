@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import EngineError, InputError, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -149,7 +149,7 @@ class Calls:
         except asyncio.TimeoutError:
             raise _NoAnswerError(f"no answer within {_TIMEOUT:g} s") from None
         except (aiohttp.InvalidURL, ValueError) as error:
-            raise InputError(
+            raise OptionError(
                 f"--encoder {self.name}: no request can be made of it ({self._told(error)})"
             ) from None
         except aiohttp.ClientConnectorError as error:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.transforms.encoders.cache import Source, embed_once
 from slicebeam.transforms.encoders.embedding_calls import Calls
 from slicebeam.transforms.plain_http import is_allowed, refuse_plain_http
@@ -110,7 +110,7 @@ def endpoint_encoder(spec: str, cache: StoragePath | None) -> EndpointEncoder:
     try:
         import aiohttp  # noqa: F401
     except ImportError as error:
-        raise InputError(
+        raise OptionError(
             "--encoder openai: needs aiohttp: install it with pip install 'slicebeam[api]'"
         ) from error
     address = spec.removeprefix(_KIND)
@@ -119,10 +119,10 @@ def endpoint_encoder(spec: str, cache: StoragePath | None) -> EndpointEncoder:
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
         if key != "model":
             # Not the value, nor the whole, since it may be a key.
-            raise InputError(f"--encoder openai: {unknown_name('parameter', key, ['model'])}")
+            raise OptionError(f"--encoder openai: {unknown_name('parameter', key, ['model'])}")
         model = value
     if not model:
-        raise InputError(f"--encoder {spec}: the name of the model is empty")
+        raise OptionError(f"--encoder {spec}: the name of the model is empty")
     path = parts.path.rstrip("/") or "/v1"
     path = path if path.endswith("/embeddings") else f"{path}/embeddings"
     address = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
@@ -138,14 +138,14 @@ def _parts(spec: str, address: str) -> SplitResult:
         # Reading it is what finds a wrong one.
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise InputError(f"--encoder openai: no address ({error}); write {_EXAMPLE}") from error
+        raise OptionError(f"--encoder openai: no address ({error}); write {_EXAMPLE}") from error
     if parts.username is not None or parts.password is not None:
-        raise InputError(
+        raise OptionError(
             f"--encoder openai: the address holds a user's name or password; write {_EXAMPLE}, and set "
             f"{KEY_VARIABLE} in the environment"
         )
     if parts.scheme not in {"http", "https"} or not host:
-        raise InputError(f"--encoder {spec}: {address!r} is no address; write {_EXAMPLE}")
+        raise OptionError(f"--encoder {spec}: {address!r} is no address; write {_EXAMPLE}")
     return parts
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -93,7 +93,7 @@ class LsaEncoder:
         # One more than this is no direction, and scikit-learn takes no single column.
         most = min(dimensions, rows, features)
         if features < 2 or not _differs(weights):
-            raise InputError(
+            raise OptionError(
                 f"--encoder lsa: the {len(texts):,} texts differ in no word, so that nothing tells them "
                 "apart; is --text the right column?"
             )

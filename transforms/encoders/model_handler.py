@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.errors import InputError, SlicebeamError
+from slicebeam.metrics.errors import OptionError, SlicebeamError
 from slicebeam.transforms.encoders.cache import Source, embed_once
 
 if TYPE_CHECKING:
@@ -76,21 +76,21 @@ def _handler(name: str) -> Any:
     try:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(
+        raise OptionError(
             f"--encoder {name}: {error}; write module:function, of a module that can be imported"
         ) from error
     except Exception as error:
-        raise InputError(f"--encoder {name}: importing {module} failed: {_told(error)}") from error
+        raise OptionError(f"--encoder {name}: importing {module} failed: {_told(error)}") from error
     if not callable(found):
-        raise InputError(
+        raise OptionError(
             f"--encoder {name}: {function} is no function that returns a model handler"
         )
     try:
         handler = found()
     except Exception as error:
-        raise InputError(f"--encoder {name}: {function}() failed: {_told(error)}") from error
+        raise OptionError(f"--encoder {name}: {function}() failed: {_told(error)}") from error
     if not isinstance(handler, ModelHandler) or isinstance(handler, KeyedModelHandler):
-        raise InputError(
+        raise OptionError(
             f"--encoder {name}: {function}() returns a {type(handler).__name__}, not a ModelHandler of "
             "apache_beam.ml.inference whose examples are texts"
         )
@@ -104,7 +104,7 @@ def _loaded(name: str) -> tuple[Any, Any]:
         handler.set_environment_vars()
         return handler, handler.load_model()
     except Exception as error:
-        raise InputError(f"--encoder {name}: loading the model failed: {_told(error)}") from error
+        raise OptionError(f"--encoder {name}: loading the model failed: {_told(error)}") from error
 
 
 def _embed(name: str, texts: Sequence[str], keep: Keep) -> None:
@@ -127,23 +127,23 @@ def _vectors(name: str, handler: Any, model: Any, batch: Sequence[str]) -> NDArr
     except SlicebeamError:
         raise
     except Exception as error:
-        raise InputError(
+        raise OptionError(
             f"--encoder {name}: it failed on {len(batch)} texts: {_told(error)}"
         ) from error
     if len(vectors) != len(batch):
-        raise InputError(
+        raise OptionError(
             f"--encoder {name}: it gives {len(vectors)} inferences for {len(batch)} texts"
         )
     shapes = sorted({vector.shape for vector in vectors})
     if len(shapes) > 1 or len(shapes[0]) != 1 or not shapes[0][0]:
-        raise InputError(
+        raise OptionError(
             f"--encoder {name}: its inferences have the shape {' and '.join(map(str, shapes))}; each is "
             "to be one vector, all of the same length"
         )
     whole = np.stack(vectors)
     if not np.isfinite(whole).all():
         row = int(np.flatnonzero(~np.isfinite(whole).all(axis=1))[0])
-        raise InputError(
+        raise OptionError(
             f"--encoder {name}: the vector of the text {batch[row][:60]!r} has numbers that are not "
             "finite"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import OptionError, unknown_name
 from slicebeam.transforms.encoders.endpoint import endpoint_encoder
 from slicebeam.transforms.encoders.minilm import minilm_encoder
 from slicebeam.transforms.encoders.model_handler import handler_encoder
@@ -67,5 +67,5 @@ def encoder(spec: str, *, cache: StoragePath | None) -> Encoder:
     if ":" not in spec:
         raise unknown_name("encoder", spec, _KINDS)
     if "://" in spec:
-        raise InputError(f"--encoder {spec}: write openai: before the address of an endpoint")
+        raise OptionError(f"--encoder {spec}: write openai: before the address of an endpoint")
     return handler_encoder(spec, cache)

@@ -14,15 +14,23 @@ import pyarrow.parquet as pq
 import pytest
 
 import slicebeam.pipelines.search
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import (
+    ColumnError,
+    EngineError,
+    FileError,
+    InputError,
+    OptionError,
+    StorageError,
+)
+from slicebeam.pipelines.api import check, define, edit, search, shift
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.report import check, search, shift
+from slicebeam.pipelines.memory_tables import arrow_table
 from slicebeam.pipelines.search import run_search
 from tests.publications import Written, publish_set
 from tests.shift_runs import made
 
 if TYPE_CHECKING:
-    from slicebeam.pipelines.report import Report
+    from slicebeam.pipelines.api import Report
 
 OPTIONS: dict[str, Any] = {
     "label": "income",
@@ -179,3 +187,85 @@ def test_what_is_paid_is_kept(tmp_path: Path) -> None:
         shift(made(), label="label", old_prediction="old", api=tmp_path / "api.yaml", budget=100)
     with pytest.raises(InputError, match="they are for the command line"):
         shift(made(), label="label", old_prediction="old", budget=100, plan=True)
+
+
+class Capsule:
+    """A table of a library of its own, which gives Arrow its columns."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+def test_a_table_of_any_library_with_arrow_capsules(adult_path: Path) -> None:
+    table = pq.read_table(adult_path)
+    place = table.schema.get_field_index("sex")
+    views = table["sex"].cast(pa.string()).cast(pa.string_view())
+    found = search(Capsule(table.set_column(place, "sex", views)), **OPTIONS)
+    assert found.slices.equals(search(table, **OPTIONS).slices)
+
+
+def test_a_table_of_polars(adult_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    found = search(polars.read_parquet(adult_path), **OPTIONS)
+    assert found.slices.equals(search(adult_path, **OPTIONS).slices)
+
+
+def test_views_in_lists_and_dictionaries() -> None:
+    texts = pa.array(["a", "b"], pa.string_view())
+    table = pa.table(
+        {
+            "list": pa.array([["a"], ["b"]], pa.list_(pa.string_view())),
+            "dictionary": pa.DictionaryArray.from_arrays(pa.array([0, 1]), texts),
+            "bytes": pa.array([b"a", b"b"], pa.binary_view()),
+        }
+    )
+    found = arrow_table(Capsule(table))
+    assert [str(one) for one in found.schema.types] == [
+        "large_list<item: large_string>",
+        "dictionary<values=large_string, indices=int64, ordered=0>",
+        "large_binary",
+    ]
+    assert found.to_pylist() == table.to_pylist()
+
+
+def test_errors_are_caught_by_kind(adult: pd.DataFrame, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="unknown option 'lable'"):
+        search(adult, **OPTIONS, lable="x")
+    with pytest.raises(OptionError, match="--bins 1"):
+        search(adult, **OPTIONS, bins=1)
+    with pytest.raises(OptionError, match="no predictions"):
+        search(adult, label="income")
+    with pytest.raises(ColumnError, match="incom"):
+        search(adult, **{**OPTIONS, "label": "incom"})
+    with pytest.raises(FileError, match="no such file"):
+        search(tmp_path / "nowhere.parquet", **OPTIONS)
+    with pytest.raises(FileError, match="no such file"):
+        check(adult, changelist=tmp_path / "nowhere.json")
+    (tmp_path / "file").touch()
+    with pytest.raises((StorageError, FileError)):
+        search(adult, **OPTIONS, output=tmp_path / "file" / "out")
+    assert issubclass(StorageError, EngineError)
+    assert all(issubclass(one, InputError) for one in (OptionError, ColumnError, FileError))
+
+
+@pytest.mark.slow
+def test_documents_are_edited(adult_path: Path, tmp_path: Path) -> None:
+    """As the commands do, and what they print is returned."""
+    search(adult_path, **OPTIONS, output=tmp_path)
+    made = define(tmp_path, name="young women", where="age < 25 & sex = Female")
+    assert made.document.slices[-1].name == "young women"
+    assert made.path == tmp_path / "changelist.r1.json"
+    assert made.summary == "defined slice 'young women'"
+    renamed = edit.rename(tmp_path, slice="young women", name="girls")
+    assert [one.name for one in renamed.changed] == ["girls"]
+    edit.undo(tmp_path)
+    assert [one.op for one in edit.log(tmp_path)] == ["add_slice", "rename", "undo"]
+    with pytest.raises(OptionError, match="unknown option 'nam'; did you mean 'name'"):
+        edit.rename(tmp_path, slice="young women", nam="girls")
+    with pytest.raises(OptionError, match="--name is missing"):
+        edit.rename(tmp_path, slice="young women")
+    with pytest.raises(OptionError, match="a slice is defined by one of"):
+        define(tmp_path, name="x")

@@ -1,0 +1,934 @@
+# Written by `python -m slicebeam.pipelines.signatures` from the options; do not edit.
+# ruff: noqa: A002, N801, PYI021
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+from slicebeam.pipelines.attribution.rounds import Finished, Stopped
+from slicebeam.pipelines.attribution.session import Sampled
+from slicebeam.pipelines.changelist_discovery import Edit
+from slicebeam.pipelines.define.new_slices import Revision
+from slicebeam.pipelines.python_runs import Report as Report
+
+StrPath: TypeAlias = str | os.PathLike[str]
+
+def search(
+    data: Any,
+    /,
+    *,
+    output: StrPath | None = None,
+    format: Literal["parquet", "csv", "jsonl", "tfrecord"] | None = None,
+    column_names: str | Sequence[str] = (),
+    skip_rows: int = 0,
+    delimiter: str = ",",
+    example_id: str | None = None,
+    weight: str | None = None,
+    group: str | None = None,
+    label: str = "",
+    prediction: str | None = None,
+    score: str | None = None,
+    model: StrPath | None = None,
+    baseline_prediction: str | None = None,
+    baseline_score: str | None = None,
+    baseline_model: StrPath | None = None,
+    loss: str | None = None,
+    baseline_loss: str | None = None,
+    positive_class: str | float | None = None,
+    threshold: float = 0.5,
+    features: str | Sequence[str] = (),
+    exclude_features: str | Sequence[str] = (),
+    bins: int = 10,
+    top_values: int = 100,
+    domains: StrPath | None = None,
+    metric: str | Sequence[str] = ("accuracy",),
+    compare: Literal["overall", "baseline"] | None = None,
+    alternative: Literal["worse", "better", "both"] = "worse",
+    seed: int = 0,
+    test: Literal[
+        "auto", "bootstrap-rows", "bootstrap-cells", "permutation", "paper", "paper-cells"
+    ] = "auto",
+    replicates: int | None = None,
+    correction: Literal["fdr-level", "fwer-level", "fwer-tarone", "bh", "by", "none"] | None = None,
+    alpha: float | None = None,
+    min_slice_size: int | None = None,
+    max_cross_size: int = 3,
+    strategy: Literal["batch", "iterative", "priority"] | None = None,
+    iterations: int = 5,
+    max_candidates: int | None = 50000,
+    keep_refining: bool = False,
+    since: StrPath | None = None,
+    since_if_exists: StrPath | None = None,
+    save_slices: Literal["tested", "significant"] | None = None,
+    explain: str | None = None,
+    runner_config: str = "direct",
+    runner_option: str | Sequence[str] | Mapping[str, object] = (),
+    resume: bool = False,
+    work_dir: StrPath | None = None,
+    memory_budget: str = "512MB",
+    chunk_rows: int = 262144,
+    progress: bool = False,
+) -> Report:
+    """Find the slices where a model is worse, or became worse.
+
+    Parameters
+    ----------
+    data : a table of pandas, polars or Arrow, or paths or globs of files
+    output : Folder for changelist.json and slices.parquet.
+    format : Format: parquet, csv, jsonl or tfrecord. By default by the file's name.
+    column_names : Columns of a CSV file without a header, separated by commas.
+    skip_rows : Lines to skip before the header of a CSV file.
+    delimiter : Character between the values of a CSV file, such as ';' or tab.
+    example_id : Column that identifies an example when examples are resampled. By default the columns that are read.
+    weight : Column of sampling weights, which are at least 0.
+    group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
+    label : Column of the true class or value. Not needed with `loss`, nor for mean:COLUMN.
+    prediction : Column of predicted classes or values, of the label's type.
+    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
+    model : scikit-learn model (pickle, joblib) to predict with. Loading one runs the code in it: name only files that you trust.
+    baseline_prediction : Column of the old model's predictions, to compare two models.
+    baseline_score : Column of the old model's scores.
+    baseline_model : The old model's file. Loading it runs the code in it, as for `model`.
+    loss : Column of each example's loss, instead of label and predictions.
+    baseline_loss : Column of the old model's losses.
+    positive_class : The class whose probability a score is. By default 1 or true.
+    threshold : Smallest score that predicts the positive class.
+    features : Columns to slice by. One or several. By default all others.
+    exclude_features : Columns not to slice by. One or several.
+    bins : Quantile bins of a numeric column.
+    top_values : Values of a categorical column that get a predicate of their own.
+    domains : ChangeList of an earlier run whose bins and values to use. New values are added.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
+    alternative : Direction of the change to find: worse, better or both.
+    seed : Random seed.
+    test : auto: the metric's own test, calibrated for small slices too. bootstrap-rows, bootstrap-cells: t over Poisson replicates of examples, or of counts. permutation: random subsets. paper, paper-cells: AutoSlicer's t over 20 replicates, with its settings (alpha 0.01, no correction, size 1).
+    replicates : Number of bootstrap replicates. By default 200 of rows, 1000 of cells, 20 for paper.
+    correction : Correction for testing many slices: fdr-level, fwer-level, fwer-tarone, bh, by or none. By default fdr-level.
+    alpha : Significance level. By default 0.05.
+    min_slice_size : Smallest slice to test, in examples. By default 20.
+    max_cross_size : Maximum number of predicates in a slice.
+    strategy : batch: every conjunction. iterative: level by level. priority: the most promising ones. By default batch; priority above 10 million conjunctions.
+    iterations : Iterations of `strategy` priority.
+    max_candidates : Maximum number of candidates in an iteration of `strategy` priority.
+    keep_refining : Also visit the slices within significant ones.
+    since : ChangeList of an earlier run, to report what is new, gone, worse or better since. Its bins and values are used unless you choose others.
+    since_if_exists : As `since`, but a missing file is no error: for the first of many runs.
+    save_slices : Slices to write into slices.parquet: tested or significant. By default tested, up to a million slices.
+    explain : Slice, by its id or text, whose test to explain with all numbers.
+    runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
+    runner_option : Option of the engine. One or several.
+    resume : Continue a stopped run. Begin if there is none, and do nothing if it has published.
+    work_dir : Folder for unfinished work. By default OUTPUT/_work.
+    memory_budget : Memory that each worker may use for tables.
+    chunk_rows : Maximum number of examples to read at a time.
+    progress : print on stderr how far it is, and what is to be known
+
+    Raises
+    ------
+    InputError
+        An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+    EngineError
+        The engine, an API or the storage (`StorageError`) failed.
+    """
+
+def discover(
+    data: Any,
+    /,
+    *,
+    output: StrPath | None = None,
+    format: Literal["parquet", "csv", "jsonl", "tfrecord"] | None = None,
+    column_names: str | Sequence[str] = (),
+    skip_rows: int = 0,
+    delimiter: str = ",",
+    example_id: str | None = None,
+    weight: str | None = None,
+    group: str | None = None,
+    label: str = "",
+    prediction: str | None = None,
+    score: str | None = None,
+    model: StrPath | None = None,
+    baseline_prediction: str | None = None,
+    baseline_score: str | None = None,
+    baseline_model: StrPath | None = None,
+    loss: str | None = None,
+    baseline_loss: str | None = None,
+    positive_class: str | float | None = None,
+    threshold: float = 0.5,
+    features: str | Sequence[str] = (),
+    bins: int = 10,
+    top_values: int = 100,
+    embedding: str | None = None,
+    text: str | None = None,
+    encoder: str | None = None,
+    components: int | Sequence[int] | str = (50,),
+    dimensions: int = 128,
+    loss_weight: float = 0.0,
+    discovery_share: float = 0.7,
+    slices: int = 10,
+    phrases: StrPath | None = None,
+    metric: str | Sequence[str] = ("accuracy",),
+    compare: Literal["overall", "baseline"] | None = None,
+    alternative: Literal["worse", "better", "both"] = "both",
+    seed: int = 0,
+    test: Literal[
+        "auto", "bootstrap-rows", "bootstrap-cells", "permutation", "paper", "paper-cells"
+    ] = "auto",
+    replicates: int | None = None,
+    correction: Literal["fdr-level", "fwer-level", "fwer-tarone", "bh", "by", "none"] | None = None,
+    alpha: float | None = None,
+    min_slice_size: int | None = None,
+    max_cross_size: int = 1,
+    strategy: Literal["batch", "iterative", "priority"] | None = None,
+    iterations: int = 5,
+    max_candidates: int | None = 50000,
+    keep_refining: bool = False,
+    save_slices: Literal["tested", "significant"] | None = None,
+    explain: str | None = None,
+    runner_config: str = "direct",
+    runner_option: str | Sequence[str] | Mapping[str, object] = (),
+    resume: bool = False,
+    work_dir: StrPath | None = None,
+    memory_budget: str = "512MB",
+    chunk_rows: int = 262144,
+    allow_http: bool = False,
+    progress: bool = False,
+) -> Report:
+    """Find the groups of texts or images where a model changed.
+
+    Anything that has embeddings can be grouped. With one model, find the groups where it is worse than elsewhere.
+
+    A mixture over the embeddings gives each example a component. Components are then searched, tested and corrected like any other feature.
+
+    Parameters
+    ----------
+    data : a table of pandas, polars or Arrow, or paths or globs of files
+    output : Folder for changelist.json and slices.parquet.
+    format : Format: parquet, csv, jsonl or tfrecord. By default by the file's name.
+    column_names : Columns of a CSV file without a header, separated by commas.
+    skip_rows : Lines to skip before the header of a CSV file.
+    delimiter : Character between the values of a CSV file, such as ';' or tab.
+    example_id : Column that identifies an example in what is published.
+    weight : Column of sampling weights, which are at least 0.
+    group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
+    label : Column of the true class or value. Not needed with `loss`, nor for mean:COLUMN.
+    prediction : Column of predicted classes or values, of the label's type.
+    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
+    model : scikit-learn model (pickle, joblib) to predict with. Loading one runs the code in it: name only files that you trust.
+    baseline_prediction : Column of the old model's predictions, to compare two models.
+    baseline_score : Column of the old model's scores.
+    baseline_model : The old model's file. Loading it runs the code in it, as for `model`.
+    loss : Column of each example's loss, instead of label and predictions.
+    baseline_loss : Column of the old model's losses.
+    positive_class : The class whose probability a score is. By default 1 or true.
+    threshold : Smallest score that predicts the positive class.
+    features : Columns to slice by, besides components. One or several. By default none.
+    bins : Quantile bins of a numeric column.
+    top_values : Values of a categorical column that get a predicate of their own.
+    embedding : Column of vectors that describe the examples.
+    text : Column of texts to embed. With `embedding`, the texts only show the examples.
+    encoder : What embeds texts: lsa (fitted to them), minilm, openai:URL of an endpoint, or module:function that returns a model handler of Beam's. With `embedding`, what made the vectors. By default lsa with `text`.
+    components : Number of components of the mixture. Several numbers, such as 25,100, fit several mixtures. By default 50.
+    dimensions : Maximum number of principal components to which mixtures are fitted.
+    loss_weight : How much losses shape the mixture. Above 0, only examples that did not shape it are tested.
+    discovery_share : Share of the examples that shape the mixture, with `loss_weight`.
+    slices : Number of slices to describe by phrases and examples.
+    phrases : Phrases to describe slices by, one a line; or the YAML file of an API whose model suggests some. By default taken from the texts.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
+    alternative : Direction of the change to find: worse, better or both.
+    seed : Random seed.
+    test : auto: the metric's own test, calibrated for small slices too. bootstrap-rows, bootstrap-cells: t over Poisson replicates of examples, or of counts. permutation: random subsets. paper, paper-cells: AutoSlicer's t over 20 replicates, with its settings (alpha 0.01, no correction, size 1).
+    replicates : Number of bootstrap replicates. By default 200 of rows, 1000 of cells, 20 for paper.
+    correction : Correction for testing many slices: fdr-level, fwer-level, fwer-tarone, bh, by or none. By default fdr-level.
+    alpha : Significance level. By default 0.05.
+    min_slice_size : Smallest slice to test, in examples. By default 20.
+    max_cross_size : Maximum number of predicates in a slice.
+    strategy : batch: every conjunction. iterative: level by level. priority: the most promising ones. By default batch; priority above 10 million conjunctions.
+    iterations : Iterations of `strategy` priority.
+    max_candidates : Maximum number of candidates in an iteration of `strategy` priority.
+    keep_refining : Also visit the slices within significant ones.
+    save_slices : Slices to write into slices.parquet: tested or significant. By default tested, up to a million slices.
+    explain : Slice, by its id or text, whose test to explain with all numbers.
+    runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
+    runner_option : Option of the engine. One or several.
+    resume : Continue a stopped run. Begin if there is none, and do nothing if it has published.
+    work_dir : Folder for unfinished work. By default OUTPUT/_work.
+    memory_budget : Memory that each worker may use for tables.
+    chunk_rows : Maximum number of examples to read at a time.
+    allow_http : Send keys over http:// to other machines, where others can read them.
+    progress : print on stderr how far it is, and what is to be known
+
+    Raises
+    ------
+    InputError
+        An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+    EngineError
+        The engine, an API or the storage (`StorageError`) failed.
+    """
+
+def check(
+    data: Any,
+    /,
+    *,
+    output: StrPath | None = None,
+    format: Literal["parquet", "csv", "jsonl", "tfrecord"] | None = None,
+    column_names: str | Sequence[str] = (),
+    skip_rows: int = 0,
+    delimiter: str = ",",
+    example_id: str | None = None,
+    weight: str | None = None,
+    group: str | None = None,
+    changelist: StrPath | None = None,
+    slices: StrPath | None = None,
+    encoder: str | None = None,
+    label: str = "",
+    prediction: str | None = None,
+    score: str | None = None,
+    model: StrPath | None = None,
+    baseline_prediction: str | None = None,
+    baseline_score: str | None = None,
+    baseline_model: StrPath | None = None,
+    loss: str | None = None,
+    baseline_loss: str | None = None,
+    positive_class: str | float | None = None,
+    threshold: float = 0.5,
+    features: str | Sequence[str] = (),
+    exclude_features: str | Sequence[str] = (),
+    metric: str | Sequence[str] = ("accuracy",),
+    compare: Literal["overall", "baseline"] | None = None,
+    alternative: Literal["worse", "better", "both"] = "worse",
+    seed: int = 0,
+    test: Literal[
+        "auto", "bootstrap-rows", "bootstrap-cells", "permutation", "paper", "paper-cells"
+    ] = "auto",
+    replicates: int | None = None,
+    correction: Literal["fdr-level", "fwer-level", "fwer-tarone", "bh", "by", "none"] | None = None,
+    alpha: float | None = None,
+    min_slice_size: int | None = None,
+    since: StrPath | None = None,
+    since_if_exists: StrPath | None = None,
+    explain: str | None = None,
+    runner_config: str = "direct",
+    runner_option: str | Sequence[str] | Mapping[str, object] = (),
+    resume: bool = False,
+    work_dir: StrPath | None = None,
+    memory_budget: str = "512MB",
+    chunk_rows: int = 262144,
+    allow_http: bool = False,
+    progress: bool = False,
+) -> Report:
+    """Test known slices on new data, without a search.
+
+    The slices come from an earlier run (`changelist`) or from a file of predicates (`slices`).
+
+    With `changelist`, options that you leave out are as in that run: label, prediction, metric, test and so on.
+
+    Parameters
+    ----------
+    data : a table of pandas, polars or Arrow, or paths or globs of files
+    output : Folder for changelist.json and slices.parquet.
+    format : Format: parquet, csv, jsonl or tfrecord. By default by the file's name.
+    column_names : Columns of a CSV file without a header, separated by commas.
+    skip_rows : Lines to skip before the header of a CSV file.
+    delimiter : Character between the values of a CSV file, such as ';' or tab.
+    example_id : Column that identifies an example when examples are resampled. By default the columns that are read.
+    weight : Column of sampling weights, which are at least 0.
+    group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
+    changelist : ChangeList of an earlier run, whose slices to check.
+    slices : YAML file of predicates to check, such as '- age < 25 & sex = Female'.
+    encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
+    label : Column of the true class or value. By default as in `changelist`.
+    prediction : Column of predicted classes or values, of the label's type.
+    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
+    model : scikit-learn model (pickle, joblib) to predict with. Loading one runs the code in it: name only files that you trust.
+    baseline_prediction : Column of the old model's predictions, to compare two models.
+    baseline_score : Column of the old model's scores.
+    baseline_model : The old model's file. Loading it runs the code in it, as for `model`.
+    loss : Column of each example's loss, instead of label and predictions.
+    baseline_loss : Column of the old model's losses.
+    positive_class : The class whose probability a score is. By default 1 or true.
+    threshold : Smallest score that predicts the positive class.
+    features : Columns that a `model` reads which does not know the names of its columns. One or several. By default all others.
+    exclude_features : Columns that such a `model` does not read. One or several.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
+    alternative : Direction of the change to find: worse, better or both.
+    seed : Random seed.
+    test : auto: the metric's own test, calibrated for small slices too. bootstrap-rows, bootstrap-cells: t over Poisson replicates of examples, or of counts. permutation: random subsets. paper, paper-cells: AutoSlicer's t over 20 replicates, with its settings (alpha 0.01, no correction, size 1).
+    replicates : Number of bootstrap replicates. By default 200 of rows, 1000 of cells, 20 for paper.
+    correction : Correction for testing many slices: fdr-level, fwer-level, fwer-tarone, bh, by or none. By default fdr-level.
+    alpha : Significance level. By default 0.05.
+    min_slice_size : Smallest slice to test, in examples. By default 20.
+    since : ChangeList of an earlier run, to report what is new, gone, worse or better since. Its bins and values are used unless you choose others.
+    since_if_exists : As `since`, but a missing file is no error: for the first of many runs.
+    explain : Slice, by its id or text, whose test to explain with all numbers.
+    runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
+    runner_option : Option of the engine. One or several.
+    resume : Continue a stopped run. Begin if there is none, and do nothing if it has published.
+    work_dir : Folder for unfinished work. By default OUTPUT/_work.
+    memory_budget : Memory that each worker may use for tables.
+    chunk_rows : Maximum number of examples to read at a time.
+    allow_http : Send keys over http:// to other machines, where others can read them.
+    progress : print on stderr how far it is, and what is to be known
+
+    Raises
+    ------
+    InputError
+        An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+    EngineError
+        The engine, an API or the storage (`StorageError`) failed.
+    """
+
+def define(
+    changelist: StrPath,
+    /,
+    *,
+    name: str,
+    data: StrPath | Sequence[StrPath] = (),
+    model: StrPath | None = None,
+    baseline_model: StrPath | None = None,
+    encoder: str | None = None,
+    where: str | None = None,
+    text_filter: str | None = None,
+    threshold: float | None = None,
+    ids: StrPath | None = None,
+    classifier: StrPath | None = None,
+    llm_filter: str | None = None,
+    llm: StrPath | None = None,
+    budget: int | None = None,
+    text: str | None = None,
+    allow_http: bool = False,
+    runner_config: str = "direct",
+    runner_option: str | Sequence[str] = (),
+    progress: bool = False,
+) -> Revision:
+    """Define a slice by hand: by words, a predicate, ids, labels or a language model.
+
+    The slice is counted on the data and added to a new revision of the ChangeList, beside it. A language model is called for every example.
+
+    Parameters
+    ----------
+    changelist : a ChangeList, or its folder for the last revision
+    name : Name of the slice.
+    data : Files or globs of the examples. One or several. By default as in `changelist`.
+    model : Confirms the model in `changelist`. Loading it runs the code in it.
+    baseline_model : Confirms the old model in `changelist`.
+    encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
+    where : Examples that satisfy a predicate, such as 'age < 25 & sex = Female'.
+    text_filter : Examples whose embedding is similar to that of this text.
+    threshold : Least cosine similarity for `text_filter`. By default mean + 2 standard deviations of the similarities of all examples.
+    ids : Examples with the ids in this file: one a line, CSV or JSON Lines.
+    classifier : Examples that a classifier selects: a logistic regression on embeddings, trained on this CSV of id and label (yes, no).
+    llm_filter : Examples for which a language model answers yes to this prompt. {text} in it stands for the text of the example; it works best after a few answered ones.
+    llm : YAML file that describes the language model's API, as for shift `api`. {prompt} in it stands for the prompt.
+    budget : Maximum number of calls for `llm_filter`, those of earlier runs included.
+    text : Column of the texts for `llm_filter`. By default as in `changelist`.
+    allow_http : Send keys over http:// to other machines, where others can read them.
+    runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
+    runner_option : Option of the engine. One or several.
+    progress : print on stderr how far it is, and what is to be known
+
+    Raises
+    ------
+    InputError
+        An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+    EngineError
+        The engine, an API or the storage (`StorageError`) failed.
+    """
+
+def shift(
+    data: Any,
+    /,
+    *,
+    label: str,
+    format: Literal["parquet", "csv", "jsonl", "tfrecord"] | None = None,
+    column_names: str | Sequence[str] = (),
+    skip_rows: int = 0,
+    delimiter: str = ",",
+    example_id: str | None = None,
+    old_prediction: str | None = None,
+    old_matrix: StrPath | None = None,
+    api: StrPath | None = None,
+    model: str | None = None,
+    features: str | Sequence[str] = (),
+    replay_prediction: str | None = None,
+    budget: str | float | None = None,
+    target_error: float | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+    difficulty: str | None = None,
+    bins: int = 3,
+    method: Literal["plus", "masa", "proportional", "uniform"] | None = None,
+    price: float | None = None,
+    by: str | None = None,
+    changelist: StrPath | None = None,
+    output: StrPath | None = None,
+    ledger: StrPath | None = None,
+    runner_config: str = "direct",
+    runner_option: str | Sequence[str] | Mapping[str, object] = (),
+    resume: bool = False,
+    work_dir: StrPath | None = None,
+    memory_budget: str = "512MB",
+    chunk_rows: int = 262144,
+    allow_http: bool = False,
+    progress: bool = False,
+) -> Report:
+    """Estimate how a paid prediction API changed, from few calls.
+
+    Each answer is written to the ledger before it is used. Run again, the command calls the API only for what is missing. A call without an answer may have been charged: 'lost_calls' in the `api` file says whether its item is sent again.
+
+    Parameters
+    ----------
+    data : a table of pandas, polars or Arrow, or paths or globs of files
+    label : Column of the true classes.
+    format : Format: parquet, csv, jsonl or tfrecord. By default by the file's name.
+    column_names : Columns of a CSV file without a header, separated by commas.
+    skip_rows : Lines to skip before the header of a CSV file.
+    delimiter : Character between the values of a CSV file, such as ';' or tab.
+    example_id : Column that identifies an item. The ledger knows the item by this value, also in changed data. By default its row in the data.
+    old_prediction : Column of the API's earlier predictions.
+    old_matrix : ChangeList of an earlier shift, whose new confusion matrix is the old one now; instead of `old_prediction`.
+    api : YAML file that describes the requests to the HTTP API and its answers.
+    model : scikit-learn model to call instead, or module:function that returns a model handler of Beam's. Loading one runs the code in it: name only what you trust.
+    features : Columns that `model` reads, if it does not know them. One or several.
+    replay_prediction : Column of recorded answers to use instead of calls.
+    budget : Maximum number of calls, such as 2000, or amount of money, such as 5USD.
+    target_error : Stop when the Frobenius error of the new matrix is below this with `confidence`. With `repeat`: the error for which calls are counted (default 0.01).
+    confidence : Confidence of the intervals and of `target_error`.
+    seed : Random seed, which decides which items are drawn.
+    difficulty : Column of a confidence, of the old API or of a cheap model. Its quantile bins are strata.
+    bins : Number of quantile bins of `difficulty`.
+    method : plus: sample most where most changed, and use the old predictions as a control variate. masa: sample most where answers vary most (Chen et al., 2021; biased). proportional: strata by size. uniform: all items alike. By default plus with `old_prediction`, else proportional.
+    price : Price of a call, in the currency of the `api` file or of `budget`, else USD. By default 'price' of the `api` file.
+    by : Column whose values are slices, to report the shift of each too.
+    changelist : ChangeList of a search or check, to report the shift of each of its slices too.
+    output : Folder for changelist.json and the ledger. Required, except with `plan` and `repeat`, which only print.
+    ledger : Folder that keeps every answer of `api` or `model`. No call is made for an answer that is in it. By default OUTPUT/ledger.
+    runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
+    runner_option : Option of the engine. One or several.
+    resume : Continue a stopped run, without reading again a pool that it has read. Begin if there is none, and do nothing if it has published. Answers in the ledger are used either way.
+    work_dir : Folder for unfinished work. By default OUTPUT/_work.
+    memory_budget : Memory that each worker may use while it reads the pool.
+    chunk_rows : Maximum number of examples to read at a time.
+    allow_http : Send keys over http:// to other machines, where others can read them.
+    progress : print on stderr how far it is, and what is to be known
+
+    Raises
+    ------
+    InputError
+        An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+    EngineError
+        The engine, an API or the storage (`StorageError`) failed.
+    """
+
+class edit:
+    """Change the slices of a ChangeList. Every edit can be undone.
+
+    An edit is a new revision beside the document, which stays as it is.
+    """
+
+    @staticmethod
+    def rename(
+        changelist: StrPath,
+        /,
+        *,
+        slice: str,
+        name: str,
+        progress: bool = False,
+    ) -> Revision:
+        """Give a slice another name.
+
+        Parameters
+        ----------
+        changelist : a ChangeList, or its folder for the last revision
+        slice : Slice: its slice_id, the beginning of that, or its name.
+        name : New name of the slice.
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def describe(
+        changelist: StrPath,
+        /,
+        *,
+        slice: str,
+        text: str,
+        progress: bool = False,
+    ) -> Revision:
+        """Write the description of a slice.
+
+        Parameters
+        ----------
+        changelist : a ChangeList, or its folder for the last revision
+        slice : Slice: its slice_id, the beginning of that, or its name.
+        text : Description of the slice. An empty one removes it.
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def annotate(
+        changelist: StrPath,
+        /,
+        *,
+        slice: str,
+        note: str,
+        progress: bool = False,
+    ) -> Revision:
+        """Add a note to a slice.
+
+        Parameters
+        ----------
+        changelist : a ChangeList, or its folder for the last revision
+        slice : Slice: its slice_id, the beginning of that, or its name.
+        note : Note to add.
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def remove(
+        changelist: StrPath,
+        /,
+        *,
+        slice: str,
+        progress: bool = False,
+    ) -> Revision:
+        """Remove a slice.
+
+        Parameters
+        ----------
+        changelist : a ChangeList, or its folder for the last revision
+        slice : Slice: its slice_id, the beginning of that, or its name.
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def merge(
+        changelist: StrPath,
+        /,
+        *,
+        slices: str | Sequence[str],
+        name: str,
+        data: StrPath | Sequence[StrPath] = (),
+        model: StrPath | None = None,
+        baseline_model: StrPath | None = None,
+        encoder: str | None = None,
+        allow_http: bool = False,
+        runner_config: str = "direct",
+        runner_option: str | Sequence[str] = (),
+        progress: bool = False,
+    ) -> Revision:
+        """Merge slices into one, which holds the examples of any of them.
+
+        Parameters
+        ----------
+        changelist : a ChangeList, or its folder for the last revision
+        slices : One of the slices, as its slice_id or name. One or several.
+        name : Name of the new slice.
+        data : Files or globs of the examples. One or several. By default as in `changelist`.
+        model : Confirms the model in `changelist`. Loading it runs the code in it.
+        baseline_model : Confirms the old model in `changelist`.
+        encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
+        allow_http : Send keys over http:// to other machines, where others can read them.
+        runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
+        runner_option : Option of the engine. One or several.
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def split(
+        changelist: StrPath,
+        /,
+        *,
+        slice: str,
+        where: str,
+        data: StrPath | Sequence[StrPath] = (),
+        model: StrPath | None = None,
+        baseline_model: StrPath | None = None,
+        encoder: str | None = None,
+        name: str | Sequence[str] = (),
+        allow_http: bool = False,
+        runner_config: str = "direct",
+        runner_option: str | Sequence[str] = (),
+        progress: bool = False,
+    ) -> Revision:
+        """Split a slice into two by a predicate.
+
+        Parameters
+        ----------
+        changelist : a ChangeList, or its folder for the last revision
+        slice : Slice: its slice_id, the beginning of that, or its name.
+        where : Examples that satisfy this predicate are one part, the others the second.
+        data : Files or globs of the examples. One or several. By default as in `changelist`.
+        model : Confirms the model in `changelist`. Loading it runs the code in it.
+        baseline_model : Confirms the old model in `changelist`.
+        encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
+        name : Name of a part. Give it twice, or not at all. By default made of slice and predicate.
+        allow_http : Send keys over http:// to other machines, where others can read them.
+        runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
+        runner_option : Option of the engine. One or several.
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def undo(
+        changelist: StrPath,
+        /,
+        *,
+        progress: bool = False,
+    ) -> Revision:
+        """Reverse the last edit that has not been undone yet.
+
+        Parameters
+        ----------
+        changelist : a ChangeList, or its folder for the last revision
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def log(
+        changelist: StrPath,
+        /,
+        *,
+        progress: bool = False,
+    ) -> tuple[Edit, ...]:
+        """Print the edits, in order.
+
+        Parameters
+        ----------
+        changelist : a ChangeList, or its folder for the last revision
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+class attribute:
+    """Test with a few labels whether words describe a slice.
+
+    Estimates the precision and the recall of the words, with intervals.
+    """
+
+    @staticmethod
+    def sample(
+        changelist: StrPath,
+        /,
+        *,
+        slice: str,
+        text: str,
+        budget: int,
+        data: StrPath | Sequence[StrPath] = (),
+        model: StrPath | None = None,
+        baseline_model: StrPath | None = None,
+        encoder: str | None = None,
+        labels_dir: StrPath | None = None,
+        query: str | Sequence[str] = (),
+        train: bool = False,
+        least_precision: float | None = None,
+        least_recall: float | None = None,
+        looks: int | None = None,
+        seed: int | None = None,
+        exponent: float = 4.0,
+        uniform_share: float = 0.2,
+        allow_http: bool = False,
+        progress: bool = False,
+    ) -> Sampled:
+        """Write the items to label, as CSV and as JSON Lines.
+
+        Fill the column label with yes, no or unsure in either file. Run again, the command draws a further round.
+
+        Parameters
+        ----------
+        changelist : a ChangeList, or its folder for the last revision
+        slice : Slice: its slice_id, the beginning of that, or its name.
+        text : Words that are said to be true of its examples.
+        budget : Number of labels in this round.
+        data : Files or globs of the examples. One or several. By default as in `changelist`.
+        model : Confirms the model in `changelist`. Loading it runs the code in it.
+        baseline_model : Confirms the old model in `changelist`.
+        encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
+        labels_dir : Folder of the labels. By default attribution, beside `changelist`.
+        query : Text like the examples of which the words are true, to find those that the slice misses. One or several. By default `text`.
+        train : Draw items to train a classifier with, instead of to estimate from.
+        least_precision : Precision to accept. Kept from the first round. By default 0.8.
+        least_recall : Recall to accept. Kept from the first round. By default 0.8.
+        looks : How often you will check whether the labels suffice; the intervals allow for it. Kept from the first round. By default 1, or `rounds`.
+        seed : Random seed. Kept from the first round. By default 0.
+        exponent : How strongly draws outside the slice prefer examples that are similar to the queries.
+        uniform_share : Share of these draws that prefer no example, above 0.
+        allow_http : Send keys over http:// to other machines, where others can read them.
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def estimate(
+        changelist: StrPath,
+        /,
+        *,
+        slice: str,
+        text: str,
+        data: StrPath | Sequence[StrPath] = (),
+        model: StrPath | None = None,
+        baseline_model: StrPath | None = None,
+        encoder: str | None = None,
+        labels_dir: StrPath | None = None,
+        least_precision: float | None = None,
+        least_recall: float | None = None,
+        looks: int | None = None,
+        seed: int | None = None,
+        allow_http: bool = False,
+        progress: bool = False,
+    ) -> Finished:
+        """Estimate precision and recall from the labels, and publish them in a new revision.
+
+        Parameters
+        ----------
+        changelist : a ChangeList, or its folder for the last revision
+        slice : Slice: its slice_id, the beginning of that, or its name.
+        text : Words that are said to be true of its examples.
+        data : Files or globs of the examples. One or several. By default as in `changelist`.
+        model : Confirms the model in `changelist`. Loading it runs the code in it.
+        baseline_model : Confirms the old model in `changelist`.
+        encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
+        labels_dir : Folder of the labels. By default attribution, beside `changelist`.
+        least_precision : Precision to accept. Kept from the first round. By default 0.8.
+        least_recall : Recall to accept. Kept from the first round. By default 0.8.
+        looks : How often you will check whether the labels suffice; the intervals allow for it. Kept from the first round. By default 1, or `rounds`.
+        seed : Random seed. Kept from the first round. By default 0.
+        allow_http : Send keys over http:// to other machines, where others can read them.
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def run(
+        changelist: StrPath,
+        /,
+        *,
+        slice: str,
+        text: str,
+        budget: int,
+        data: StrPath | Sequence[StrPath] = (),
+        model: StrPath | None = None,
+        baseline_model: StrPath | None = None,
+        encoder: str | None = None,
+        labels_dir: StrPath | None = None,
+        query: str | Sequence[str] = (),
+        rounds: int = 1,
+        train: int = 0,
+        labels: str | None = None,
+        positive: str | Sequence[str] = (),
+        llm: StrPath | None = None,
+        ledger: StrPath | None = None,
+        least_precision: float | None = None,
+        least_recall: float | None = None,
+        looks: int | None = None,
+        seed: int | None = None,
+        exponent: float = 4.0,
+        uniform_share: float = 0.2,
+        allow_http: bool = False,
+        progress: bool = False,
+    ) -> Finished | Stopped:
+        """Label in rounds until it is decided: by a column, a language model, or you.
+
+        Stopped and run again with the same options, the command continues. Nothing is labelled twice.
+
+        Parameters
+        ----------
+        changelist : a ChangeList, or its folder for the last revision
+        slice : Slice: its slice_id, the beginning of that, or its name.
+        text : Words that are said to be true of its examples.
+        budget : Number of labels in all rounds, those of earlier runs included.
+        data : Files or globs of the examples. One or several. By default as in `changelist`.
+        model : Confirms the model in `changelist`. Loading it runs the code in it.
+        baseline_model : Confirms the old model in `changelist`.
+        encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
+        labels_dir : Folder of the labels. By default attribution, beside `changelist`.
+        query : Text like the examples of which the words are true, to find those that the slice misses. One or several. By default `text`.
+        rounds : Number of rounds, with a check after each whether the labels suffice.
+        train : Number of further labels, to train a classifier that proposes a better slice where this one is not what its words say.
+        labels : Column that holds the labels.
+        positive : Value of `labels` that means yes. One or several.
+        llm : YAML file that describes a language model's API, as for slicebeam shift `api`, with {attribution_text} and the columns that show an item in its prompt.
+        ledger : Folder that keeps the answers that were paid for. By default in the folder of labels.
+        least_precision : Precision to accept. Kept from the first round. By default 0.8.
+        least_recall : Recall to accept. Kept from the first round. By default 0.8.
+        looks : How often you will check whether the labels suffice; the intervals allow for it. Kept from the first round. By default 1, or `rounds`.
+        seed : Random seed. Kept from the first round. By default 0.
+        exponent : How strongly draws outside the slice prefer examples that are similar to the queries.
+        uniform_share : Share of these draws that prefer no example, above 0.
+        allow_http : Send keys over http:// to other machines, where others can read them.
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """

@@ -1,0 +1,122 @@
+"""Tables in memory, of any library that gives its columns to Arrow, as files that are read."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from slicebeam.metrics.errors import ColumnError, InputError
+
+
+def files_of(data: Any, folder: Path) -> tuple[str, ...]:
+    """Return the files of the data, which are written where it is a table."""
+    if isinstance(data, (str, os.PathLike)):
+        return (os.fspath(data),)
+    if isinstance(data, (list, tuple)) and all(isinstance(one, (str, os.PathLike)) for one in data):
+        return tuple(os.fspath(one) for one in data)
+    path = folder / "data.parquet"
+    table = arrow_table(data)
+    try:
+        pq.write_table(table, path)
+    except pa.ArrowException as error:
+        raise ColumnError(_unwritable(table, str(error).splitlines()[0])) from error
+    return (str(path),)
+
+
+def _unwritable(table: pa.Table, reason: str) -> str:
+    """Return what to say of a table that has a column which Parquet can't hold."""
+    for place, field in enumerate(table.schema):
+        if _is_writable(table.select([place])):
+            continue
+        return (
+            f"column {field.name!r} is {field.type}, which can't be read; convert it, such as by "
+            ".astype(str), or drop it"
+        )
+    return f"the table can't be read ({reason}); write it as Parquet, and give the path"
+
+
+def _is_writable(table: pa.Table) -> bool:
+    try:
+        pq.write_table(table, io.BytesIO())
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def arrow_table(data: Any) -> pa.Table:
+    """Return a table of pandas, polars, Arrow or whatever gives an Arrow stream.
+
+    Raises
+    ------
+    InputError
+        It is no table.
+    """
+    try:
+        if isinstance(data, pa.Table):
+            return _without_views(data)
+        if type(data).__module__.partition(".")[0] == "pandas":
+            return pa.Table.from_pandas(_plain(data), preserve_index=False)
+        # By its method ``__arrow_c_stream__``, where it is no batch of Arrow's.
+        return _without_views(pa.table(data))
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(
+            f"a {type(data).__name__} is no data that can be read ({reason}); give a table of pandas, "
+            "polars or Arrow, or paths"
+        ) from error
+
+
+def _plain(data: Any) -> Any:
+    """Return a pandas frame whose named index levels are columns, and whose intervals are text.
+
+    An index without a name is no column: it would be searched as a feature.
+    """
+    import pandas as pd
+
+    if not isinstance(data, pd.DataFrame):
+        return data
+    frame = data.copy(deep=False)
+    for level, name in enumerate(frame.index.names):
+        if name is None:
+            continue
+        if name in frame.columns:
+            raise ColumnError(
+                f"the index is named {name!r}, as a column is; rename one, or reset_index(drop=True)"
+            )
+        frame[name] = frame.index.get_level_values(level)
+    for place, kind in enumerate(frame.dtypes):
+        if isinstance(kind, pd.IntervalDtype):
+            column = frame.iloc[:, place].astype("category")
+        elif isinstance(kind, pd.CategoricalDtype):
+            column = frame.iloc[:, place]
+        else:
+            continue
+        if isinstance(column.cat.categories.dtype, pd.IntervalDtype):
+            frame.isetitem(place, column.cat.rename_categories(str).array)
+    return frame
+
+
+def _without_views(table: pa.Table) -> pa.Table:
+    """Return a table whose texts are no views, which Parquet can't hold."""
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    fields = [field.with_type(_plain_type(field.type, plain)) for field in table.schema]
+    return table if fields == list(table.schema) else table.cast(pa.schema(fields))
+
+
+def _plain_type(kind: pa.DataType, plain: dict[pa.DataType, pa.DataType]) -> pa.DataType:
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        return pa.large_list(_plain_type(kind.value_type, plain)) if _has_view(kind) else kind
+    if pa.types.is_dictionary(kind) and _has_view(kind):
+        return pa.dictionary(kind.index_type, _plain_type(kind.value_type, plain), kind.ordered)
+    return plain.get(kind, kind)
+
+
+def _has_view(kind: pa.DataType) -> bool:
+    while hasattr(kind, "value_type"):
+        kind = kind.value_type
+    return kind in (pa.string_view(), pa.binary_view())

@@ -1,0 +1,204 @@
+"""What an option is: a field of a pydantic model, with its help, its group and its spelling.
+
+Each option is declared once, as a field whose annotation holds an `Option`. From the fields are made
+the flags of the command line, the keywords of Python, the keys of a run file and the reference page.
+"""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COLUMN, COLUMNS = "<column>", "<columns>"
+FILE, FOLDER, PATH = "<file>", "<folder>", "<path>"
+
+Panel = Literal[
+    "Data",
+    "Known slices",
+    "Models",
+    "Old answers",
+    "New answers",
+    "Budget",
+    "Features",
+    "Embeddings",
+    "Definition",
+    "Slices",
+    "Labels",
+    "Statistics",
+    "Search",
+    "Output",
+    "Engine",
+]
+# The groups of a page of help, in this order.
+PANELS: tuple[Panel, ...] = get_args(Panel)
+# The bounds that fields have, in words.
+_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+
+
+@dataclass(frozen=True)
+class Option:
+    """What an option says of itself, beside its type, default and bounds, which its field has.
+
+    Attributes
+    ----------
+    help : a sentence that can be read on its own
+    panel : the group of the page of help
+    metavar : what stands for the value; None for the name of its type
+    flags : its spelling on the command line where that is not its name
+    default : the default in words, where it is no constant
+    comes_first : before the others of its group
+    is_argument : without a flag on the command line
+    by_commas : repeated, or separated by commas
+    has_placeholders : dates and environment variables stand in it in a run file
+    keeps_variables : the names of its environment variables stay in the configuration
+    takes_numbers : a number stands for its text in a run file and in Python
+    stands_instead : may be given to ``slicebeam run`` in place of the file's
+    in_python : whether it is a keyword of the functions of Python
+    """
+
+    help: str
+    panel: Panel
+    metavar: str | None = None
+    flags: tuple[str, ...] = ()
+    default: str | None = None
+    comes_first: bool = False
+    is_argument: bool = False
+    by_commas: bool = False
+    has_placeholders: bool = False
+    keeps_variables: bool = False
+    takes_numbers: bool = False
+    stands_instead: bool = False
+    in_python: bool = True
+
+
+class Options(BaseModel):
+    """Options of a command; the names of the fields are those of the flags, ``_`` for ``-``.
+
+    Attributes
+    ----------
+    choices : the options that take one of some words, with these
+    without_flag : fields that are no flags of the command
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {}
+    without_flag: ClassVar[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True)
+class OptionField:
+    """An option of a model.
+
+    Attributes
+    ----------
+    name : of the field
+    kind : its type, without bounds and without None
+    default : its value where it is left out; None where there is none
+    is_required, is_nullable : whether it must be given, and whether None is a value
+    choices : the words that it takes; empty for any
+    bounds : such as ``at least 2``; empty for none
+    option : what it says of itself
+    """
+
+    name: str
+    kind: Any
+    default: Any
+    is_required: bool
+    is_nullable: bool
+    choices: tuple[str, ...]
+    bounds: str
+    option: Option
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it may be given several times."""
+        return get_origin(self.kind) is tuple
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Its spelling on the command line."""
+        return self.option.flags or (flag(self.name),)
+
+
+def flag(name: str) -> str:
+    """Return the flag of an option.
+
+    >>> flag("max_cross_size")
+    '--max-cross-size'
+    """
+    return "--" + name.replace("_", "-")
+
+
+def declared(model: type[BaseModel]) -> dict[str, OptionField]:
+    """Return the options of a model by their names, in the order of its fields."""
+    choices: dict[str, tuple[str, ...]] = getattr(model, "choices", {})
+    found = {}
+    for name, field in model.model_fields.items():
+        option = next((one for one in field.metadata if isinstance(one, Option)), None)
+        if option is None:
+            continue
+        constraints = [one for one in field.metadata if not isinstance(one, Option)]
+        kind, is_nullable, inner = _plain(field.annotation)
+        words = choices.get(name, ())
+        if get_origin(kind) is Literal:
+            words = get_args(kind)
+        found[name] = OptionField(
+            name=name,
+            kind=kind,
+            default=None if field.is_required() else field.default,
+            is_required=field.is_required(),
+            is_nullable=is_nullable,
+            choices=words,
+            bounds=" and ".join(_bounds([*constraints, *inner])),
+            option=option,
+        )
+    return found
+
+
+def flagged(model: type[BaseModel]) -> dict[str, OptionField]:
+    """Return the options of a model that are flags of its command."""
+    hidden: frozenset[str] = getattr(model, "without_flag", frozenset())
+    return {name: one for name, one in declared(model).items() if name not in hidden}
+
+
+def by_panel(fields: list[OptionField]) -> dict[str, list[OptionField]]:
+    """Return options by the groups of a page of help, what is needed most first."""
+    rank = sorted(fields, key=lambda one: not one.option.comes_first)
+    panels: dict[str, list[OptionField]] = {
+        "Arguments": [one for one in rank if one.option.is_argument],
+        "Required": [one for one in rank if one.is_required and not one.option.is_argument],
+    }
+    for panel in PANELS:
+        chosen = [one for one in rank if one.option.panel == panel and not one.is_required]
+        panels[panel] = chosen
+    return {panel: chosen for panel, chosen in panels.items() if chosen}
+
+
+def _plain(annotation: Any) -> tuple[Any, bool, list[Any]]:
+    """Return a type without None and bounds, whether None belongs to it, and the bounds."""
+    if get_origin(annotation) is Annotated:
+        kind, *inner = get_args(annotation)
+        plain, is_nullable, more = _plain(kind)
+        return plain, is_nullable, [*inner, *more]
+    if get_origin(annotation) in (Union, types.UnionType):
+        kinds = [one for one in get_args(annotation) if one is not type(None)]
+        plain, _, inner = _plain(kinds[0])
+        return plain, len(kinds) < len(get_args(annotation)), inner
+    return annotation, False, []
+
+
+def _bounds(metadata: list[Any]) -> Iterator[str]:
+    for one in metadata:
+        # A `Field` in a union keeps its own list.
+        yield from _bounds(getattr(one, "metadata", []))
+        for name, words in _BOUNDS.items():
+            value = getattr(one, name, None)
+            if value is not None:
+                yield f"{words} {value:,}"
