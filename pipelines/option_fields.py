@@ -123,7 +123,9 @@ class OptionField:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Its spelling on the command line."""
+        """Its spelling on the command line; none for an argument."""
+        if self.option.is_argument:
+            return ()
         return self.option.flags or (flag(self.name),)
 
 
