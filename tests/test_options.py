@@ -60,6 +60,16 @@ def test_every_field_says_what_it_is() -> None:
         assert text[0].isupper() or re.match(r"[\w-]+: |scikit-learn ", text), (where, text)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_help_names_only_flags_of_its_command(name: str) -> None:
+    spec = command_spec(name)
+    known = {flag for one in spec.fields() for flag in one.flags}
+    for text in (spec.help, *(one.option.help for one in spec.fields())):
+        # The file of an API is one for several commands.
+        named = set(re.findall(r"--[a-z][a-z-]*[a-z]", text.replace("shift --api", "")))
+        assert named <= known, (name, text)
+
+
 def test_what_an_entry_refers_to_is_there() -> None:
     for name in NAMES:
         spec = command_spec(name)
