@@ -143,6 +143,15 @@ def discover(
     example_id: str | None = None,
     weight: str | None = None,
     group: str | None = None,
+    embedding: str | None = None,
+    text: str | None = None,
+    encoder: str | None = None,
+    components: int | Sequence[int] | str = (50,),
+    dimensions: int = 128,
+    loss_weight: float = 0.0,
+    discovery_share: float = 0.7,
+    slices: int = 10,
+    phrases: StrPath | None = None,
     label: str = "",
     prediction: str | None = None,
     score: str | None = None,
@@ -157,15 +166,6 @@ def discover(
     features: str | Sequence[str] = (),
     bins: int = 10,
     top_values: int = 100,
-    embedding: str | None = None,
-    text: str | None = None,
-    encoder: str | None = None,
-    components: int | Sequence[int] | str = (50,),
-    dimensions: int = 128,
-    loss_weight: float = 0.0,
-    discovery_share: float = 0.7,
-    slices: int = 10,
-    phrases: StrPath | None = None,
     metric: str | Sequence[str] = ("accuracy",),
     compare: Literal["overall", "baseline"] | None = None,
     alternative: Literal["worse", "better", "both"] = "both",
@@ -210,6 +210,15 @@ def discover(
     example_id : Column that identifies an example in what is published.
     weight : Column of sampling weights, which are at least 0.
     group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
+    embedding : Column of vectors that describe the examples.
+    text : Column of texts to embed. With `embedding`, the texts only show the examples.
+    encoder : What embeds texts: lsa (fitted to them), minilm, openai:URL of an endpoint, or module:function that returns a model handler of Beam's. With `embedding`, what made the vectors. By default lsa with `text`.
+    components : Number of components of the mixture. Several numbers, such as 25,100, fit several mixtures. By default 50.
+    dimensions : Maximum number of principal components to which mixtures are fitted.
+    loss_weight : How much losses shape the mixture. Above 0, only examples that did not shape it are tested.
+    discovery_share : Share of the examples that shape the mixture, with `loss_weight`.
+    slices : Number of slices to describe by phrases and examples.
+    phrases : Phrases to describe slices by, one a line; or the YAML file of an API whose model suggests some. By default taken from the texts.
     label : Column of the true class or value. Not needed with `loss`, nor for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
@@ -224,15 +233,6 @@ def discover(
     features : Columns to slice by, besides components. One or several. By default none.
     bins : Quantile bins of a numeric column.
     top_values : Values of a categorical column that get a predicate of their own.
-    embedding : Column of vectors that describe the examples.
-    text : Column of texts to embed. With `embedding`, the texts only show the examples.
-    encoder : What embeds texts: lsa (fitted to them), minilm, openai:URL of an endpoint, or module:function that returns a model handler of Beam's. With `embedding`, what made the vectors. By default lsa with `text`.
-    components : Number of components of the mixture. Several numbers, such as 25,100, fit several mixtures. By default 50.
-    dimensions : Maximum number of principal components to which mixtures are fitted.
-    loss_weight : How much losses shape the mixture. Above 0, only examples that did not shape it are tested.
-    discovery_share : Share of the examples that shape the mixture, with `loss_weight`.
-    slices : Number of slices to describe by phrases and examples.
-    phrases : Phrases to describe slices by, one a line; or the YAML file of an API whose model suggests some. By default taken from the texts.
     metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
@@ -385,9 +385,6 @@ def define(
     *,
     name: str,
     data: StrPath | Sequence[StrPath] = (),
-    model: StrPath | None = None,
-    baseline_model: StrPath | None = None,
-    encoder: str | None = None,
     where: str | None = None,
     text_filter: str | None = None,
     threshold: float | None = None,
@@ -397,6 +394,9 @@ def define(
     llm: StrPath | None = None,
     budget: int | None = None,
     text: str | None = None,
+    model: StrPath | None = None,
+    baseline_model: StrPath | None = None,
+    encoder: str | None = None,
     allow_http: bool = False,
     runner_config: str = "direct",
     runner_option: str | Sequence[str] = (),
@@ -411,9 +411,6 @@ def define(
     changelist : a ChangeList, or its folder for the last revision
     name : Name of the slice.
     data : Files or globs of the examples. One or several. By default as in `changelist`.
-    model : Confirms the model in `changelist`. Loading it runs the code in it.
-    baseline_model : Confirms the old model in `changelist`.
-    encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
     where : Examples that satisfy a predicate, such as 'age < 25 & sex = Female'.
     text_filter : Examples whose embedding is similar to that of this text.
     threshold : Least cosine similarity for `text_filter`. By default mean + 2 standard deviations of the similarities of all examples.
@@ -423,6 +420,9 @@ def define(
     llm : YAML file that describes the language model's API, as for shift `api`. {prompt} in it stands for the prompt.
     budget : Maximum number of calls for `llm_filter`, those of earlier runs included.
     text : Column of the texts for `llm_filter`. By default as in `changelist`.
+    model : Confirms the model in `changelist`. Loading it runs the code in it.
+    baseline_model : Confirms the old model in `changelist`.
+    encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
     allow_http : Send keys over http:// to other machines, where others can read them.
     runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
     runner_option : Option of the engine. One or several.
@@ -770,12 +770,12 @@ class attribute:
         text: str,
         budget: int,
         data: StrPath | Sequence[StrPath] = (),
-        model: StrPath | None = None,
-        baseline_model: StrPath | None = None,
-        encoder: str | None = None,
         labels_dir: StrPath | None = None,
         query: str | Sequence[str] = (),
         train: bool = False,
+        model: StrPath | None = None,
+        baseline_model: StrPath | None = None,
+        encoder: str | None = None,
         least_precision: float | None = None,
         least_recall: float | None = None,
         looks: int | None = None,
@@ -796,12 +796,12 @@ class attribute:
         text : Words that are said to be true of its examples.
         budget : Number of labels in this round.
         data : Files or globs of the examples. One or several. By default as in `changelist`.
-        model : Confirms the model in `changelist`. Loading it runs the code in it.
-        baseline_model : Confirms the old model in `changelist`.
-        encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
         query : Text like the examples of which the words are true, to find those that the slice misses. One or several. By default `text`.
         train : Draw items to train a classifier with, instead of to estimate from.
+        model : Confirms the model in `changelist`. Loading it runs the code in it.
+        baseline_model : Confirms the old model in `changelist`.
+        encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
         looks : How often you will check whether the labels suffice; the intervals allow for it. Kept from the first round. By default 1, or `rounds`.
@@ -827,10 +827,10 @@ class attribute:
         slice: str,
         text: str,
         data: StrPath | Sequence[StrPath] = (),
+        labels_dir: StrPath | None = None,
         model: StrPath | None = None,
         baseline_model: StrPath | None = None,
         encoder: str | None = None,
-        labels_dir: StrPath | None = None,
         least_precision: float | None = None,
         least_recall: float | None = None,
         looks: int | None = None,
@@ -846,10 +846,10 @@ class attribute:
         slice : Slice: its slice_id, the beginning of that, or its name.
         text : Words that are said to be true of its examples.
         data : Files or globs of the examples. One or several. By default as in `changelist`.
+        labels_dir : Folder of the labels. By default attribution, beside `changelist`.
         model : Confirms the model in `changelist`. Loading it runs the code in it.
         baseline_model : Confirms the old model in `changelist`.
         encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
-        labels_dir : Folder of the labels. By default attribution, beside `changelist`.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
         looks : How often you will check whether the labels suffice; the intervals allow for it. Kept from the first round. By default 1, or `rounds`.
@@ -874,9 +874,6 @@ class attribute:
         text: str,
         budget: int,
         data: StrPath | Sequence[StrPath] = (),
-        model: StrPath | None = None,
-        baseline_model: StrPath | None = None,
-        encoder: str | None = None,
         labels_dir: StrPath | None = None,
         query: str | Sequence[str] = (),
         rounds: int = 1,
@@ -885,6 +882,9 @@ class attribute:
         positive: str | Sequence[str] = (),
         llm: StrPath | None = None,
         ledger: StrPath | None = None,
+        model: StrPath | None = None,
+        baseline_model: StrPath | None = None,
+        encoder: str | None = None,
         least_precision: float | None = None,
         least_recall: float | None = None,
         looks: int | None = None,
@@ -905,9 +905,6 @@ class attribute:
         text : Words that are said to be true of its examples.
         budget : Number of labels in all rounds, those of earlier runs included.
         data : Files or globs of the examples. One or several. By default as in `changelist`.
-        model : Confirms the model in `changelist`. Loading it runs the code in it.
-        baseline_model : Confirms the old model in `changelist`.
-        encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
         query : Text like the examples of which the words are true, to find those that the slice misses. One or several. By default `text`.
         rounds : Number of rounds, with a check after each whether the labels suffice.
@@ -916,6 +913,9 @@ class attribute:
         positive : Value of `labels` that means yes. One or several.
         llm : YAML file that describes a language model's API, as for slicebeam shift `api`, with {attribution_text} and the columns that show an item in its prompt.
         ledger : Folder that keeps the answers that were paid for. By default in the folder of labels.
+        model : Confirms the model in `changelist`. Loading it runs the code in it.
+        baseline_model : Confirms the old model in `changelist`.
+        encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
         looks : How often you will check whether the labels suffice; the intervals allow for it. Kept from the first round. By default 1, or `rounds`.

@@ -21,15 +21,15 @@ FILE, FOLDER, PATH = "<file>", "<folder>", "<path>"
 Panel = Literal[
     "Data",
     "Known slices",
+    "Definition",
+    "Embeddings",
+    "Labels",
     "Models",
     "Old answers",
     "New answers",
     "Budget",
     "Features",
-    "Embeddings",
-    "Definition",
     "Slices",
-    "Labels",
     "Statistics",
     "Search",
     "Output",
@@ -123,7 +123,9 @@ class OptionField:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Its spelling on the command line."""
+        """Its spelling on the command line; none for an argument."""
+        if self.option.is_argument:
+            return ()
         return self.option.flags or (flag(self.name),)
 
 

@@ -114,6 +114,16 @@ class DiscoverRunOptions(RunOptions):
 
     without_flag: ClassVar[frozenset[str]] = frozenset({"dry_run", "single_job", "template"})
 
+    fail_on: Annotated[
+        str | None,
+        Option(
+            "worse: exit with 1 if any metric is significantly worse on a slice; with 2 if some "
+            "metric could not be tested on any slice.",
+            "Output",
+            in_python=False,
+        ),
+    ] = None
+
 
 class ShiftRunOptions(RunOptions):
     """Those of ``slicebeam shift``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import subprocess
+import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -19,7 +20,7 @@ from slicebeam.pipelines.option_fields import FILE, FOLDER, PATH, by_panel, decl
 if TYPE_CHECKING:
     from slicebeam.pipelines.option_fields import OptionField
 
-STUB = Path(__file__).resolve().with_name("api.pyi")
+STUB = Path(__file__).with_name("api.pyi")
 _FLAG = re.compile(r"--([a-z][a-z-]*[a-z])")
 # How a flag is given several times.
 _REPEATED = re.compile("Repeatable(, or separated by commas)?")
@@ -181,13 +182,13 @@ def _worded(text: str) -> str:
 
 def formatted(text: str) -> str:
     """Return the text as it stands in the file."""
+    style = ("--isolated", "--line-length", "100", "--target-version", "py310")
     done = subprocess.run(  # noqa: S603  (no input of a user)
-        ["ruff", "format", "--stdin-filename", str(STUB), "-"],  # noqa: S607  (of the environment)
+        [sys.executable, "-m", "ruff", "format", *style, "--stdin-filename", STUB.name, "-"],
         input=text,
         capture_output=True,
         check=True,
         text=True,
-        cwd=STUB.parent,
     )
     return done.stdout
 
