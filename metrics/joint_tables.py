@@ -98,6 +98,20 @@ def joint_tables(
     Parameters
     ----------
     tuples : ascending, distinct
+
+    Examples
+    --------
+    Slices of one and two of three features, with 2, 3 and 4 values. Counting a million examples in
+    six tables would take six passes; one table of all three features holds the other six as sums
+    over its axes:
+
+    >>> from slicebeam.metrics.lattice import Lattice
+    >>> lattice = Lattice(sizes=(2, 3, 4), max_cross_size=2)
+    >>> wanted = [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)]
+    >>> cost = table_cost(rows=1_000_000, passes=1, sums=2, most_cells=1 << 20)
+    >>> for table in joint_tables(wanted, lattice, cost):
+    ...     print(table.features, table.tuples)
+    (0, 1, 2) ((0, 1), (0, 2), (1, 2), (0,), (1,), (2,))
     """
     by_length: dict[int, list[FeatureTuple]] = {}
     for features in tuples:

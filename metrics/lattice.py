@@ -44,6 +44,32 @@ class Lattice:
     ------
     InputError
         The slices are more than 64-bit numbers can tell apart.
+
+    Examples
+    --------
+    Two features: sex with two values, and age with three bins. Their conditions are numbered 1 to 5
+    (0 means "no condition"), and there are 11 slices of one or two conditions:
+
+    >>> lattice = Lattice(sizes=(2, 3), max_cross_size=2)
+    >>> lattice.singletons, lattice.space()
+    (5, 11)
+
+    A slice is one integer, its key. Here are the first sex, and the second sex in the second age bin:
+
+    >>> keys = lattice.keys_of_sets(np.array([[1, 0], [2, 4]]))
+    >>> keys
+    array([ 6, 16])
+    >>> lattice.digits(keys)  # the numbers of the conditions: [slices, max_cross_size]
+    array([[1, 0],
+           [2, 4]])
+    >>> lattice.features(keys)  # which feature each condition is on; -1 for none
+    array([[ 0, -1],
+           [ 0,  1]])
+
+    Dropping one condition of a slice gives its parents, here the second sex and the second age bin:
+
+    >>> [lattice.digits(parent).tolist() for parent in lattice.parents(keys[1:])]
+    [[[2, 0]], [[4, 0]]]
     """
 
     sizes: tuple[int, ...]

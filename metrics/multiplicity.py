@@ -44,6 +44,14 @@ def bh_adjusted(p: ArrayLike, m: int) -> FloatArray:
     ------
     ValueError
         If m is less than the number of p-values.
+
+    Examples
+    --------
+    Of 100 tests only three had a small p-value. With q ≤ 0.05 two of them count as findings; of such
+    findings, 5 % at most are expected to be false.
+
+    >>> bh_adjusted([0.0001, 0.03, 0.0008], m=100).round(3)
+    array([0.01, 1.  , 0.04])
     """
     return _step_up(np.asarray(p, dtype=np.float64), m, 1.0)
 
@@ -165,6 +173,17 @@ def adjusted(
     side of c and is at most 2c, so that the rate is bounded by 2α only. So it is with
     ``fwer-level``, but there the slices that cannot reach c are a reserve, which Tarone's test
     spends.
+
+    Examples
+    --------
+    Two slices of one condition, out of 10 that could have been tested, and one slice of two
+    conditions, out of 45. The two levels share α:
+
+    >>> p, level = [0.0001, 0.004, 0.0002], [1, 1, 2]
+    >>> adjusted(p, level, [10, 45], "fdr-level", levels=2).round(3)
+    array([0.002, 0.04 , 0.018])
+    >>> adjusted(p, level, [10, 45], "fwer-level", levels=2).round(3)
+    array([0.002, 0.08 , 0.018])
     """
     p_values = np.asarray(p, dtype=np.float64)
     at = np.asarray(level, dtype=np.int64)

@@ -44,6 +44,24 @@ def metric(name: str) -> Metric:
     ------
     InputError
         There is no metric of this name.
+
+    Examples
+    --------
+    Accuracy is computed from two counts for each slice: right and wrong predictions.
+
+    >>> import numpy as np
+    >>> accuracy, space = metric("accuracy"), statistic_space(["accuracy"], "overall")
+    >>> slices = np.array([[60, 40], [45, 5]])  # int64 [slices, columns]
+    >>> everything = np.array([850, 150])
+    >>> accuracy.value(slices, space)
+    array([0.6, 0.9])
+    >>> accuracy.delta(slices, everything, space).round(3)  # minus the accuracy on all examples
+    array([-0.25,  0.05])
+    >>> low, high = accuracy.value_interval(slices, everything, space, 0.95)
+    >>> low.round(2), high.round(2)
+    (array([0.5 , 0.78]), array([0.69, 0.96]))
+    >>> accuracy.test(slices, everything, space, "worse").p.round(4)
+    array([0.    , 0.8407])
     """
     if name.startswith(_COLUMN) and name != _COLUMN:
         column = name.removeprefix(_COLUMN)

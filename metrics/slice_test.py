@@ -99,6 +99,22 @@ class SliceTest:
     alternative : ``worse``, ``better`` or ``both``
     replicates, seed : of the bootstrap
     smallest : slices with fewer examples are not tested
+
+    Examples
+    --------
+    Is accuracy lower on a slice than on all examples? Of 1,000 examples the model gets 150 wrong; of
+    three slices it gets 40 of 100, 5 of 50 and 3 of 8 wrong. The third is too small to be tested.
+
+    >>> from slicebeam.metrics.statistic_space import StatisticSpace
+    >>> space = StatisticSpace(("wrong",), "overall")
+    >>> test = SliceTest("accuracy", space, "auto", "worse", replicates=0, seed=0, smallest=20)
+    >>> outcomes = test.of_sums(np.array([[60, 40], [45, 5], [5, 3]]), np.array([850, 150]))
+    >>> outcomes.tested.p.round(4)  # float64 [slices]
+    array([0.    , 0.8407, 1.    ])
+    >>> [outcome_codes.METHODS[code] for code in outcomes.tested.methods]
+    ['hypergeometric mid-p', 'hypergeometric mid-p', '']
+    >>> outcome_codes.REASONS[outcomes.tested.reasons[2]]
+    'fewer examples than the metric needs'
     """
 
     metric: str

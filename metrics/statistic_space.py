@@ -106,6 +106,32 @@ class StatisticSpace:
     deviations : of the values (name -> all examples' deviations) that slices are held against
     coarse : for each model, whether a score bucket [buckets] holds several different scores; where
         that is not known, all of them may
+
+    Examples
+    --------
+    One indicator gives two cells: 0 for the examples that the model gets right, 1 for those it gets
+    wrong. A slice's sums are then two counts:
+
+    >>> space = StatisticSpace(("wrong",), "overall")
+    >>> space.cells, space.holds("wrong").tolist()
+    (2, [False, True])
+    >>> sums = np.array([[60, 40], [45, 5]])  # int64 [slices, columns]
+    >>> space.sizes(sums)
+    array([100,  50])
+
+    Recall needs two indicators, hence four cells. When two models are compared, what each of them
+    predicts has an indicator of its own; the label is the same for both:
+
+    >>> StatisticSpace(("positive", "predicted"), "overall").cells
+    4
+    >>> paired = StatisticSpace(("positive", "predicted"), "baseline")
+    >>> paired.cells, paired.sides
+    (8, 2)
+
+    With weights, each cell also has the sum of its weights and of their squares:
+
+    >>> StatisticSpace(("wrong",), "overall", weighted=True).columns
+    6
     """
 
     indicators: tuple[str, ...]

@@ -40,6 +40,27 @@ class Singleton:
     value : JSON value of the column's own type; a list for ``in``, ``not_in`` and ``between``;
         None for ``is_null``. Dates and times are ISO strings, decimals are strings, and infinite
         numbers the strings ``Infinity`` and ``-Infinity``.
+
+    Raises
+    ------
+    InputError
+        There is no such ``op``.
+
+    Examples
+    --------
+    >>> age = Singleton("age", "between", [37, 41])
+    >>> print(age)
+    age in [37, 41)
+    >>> age.json_text()
+    '{"field": "age", "op": "between", "value": [37, 41]}'
+
+    A slice is a conjunction of such conditions on different fields. Its hash is the same on every
+    machine and in whichever order they are given:
+
+    >>> sex = Singleton("sex", "==", "Female")
+    >>> one, other = slice_hashes([[sex, age], [age, sex]])
+    >>> bool(one == other)
+    True
     """
 
     field: str

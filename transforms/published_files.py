@@ -63,7 +63,7 @@ def own_name(well_known: str, sha256: str, before: str) -> str:
     before : the version of the document that is replaced; empty for none
 
     >>> own_name("slices.parquet", "ab12", "")
-    'slices.d1f83c09e2bd.parquet'
+    'slices.c82cc94b6048.parquet'
     """
     stem, _, kind = well_known.partition(".")
     digest = hashlib.sha256(f"{before} {sha256}".encode()).hexdigest()

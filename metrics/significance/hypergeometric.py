@@ -184,6 +184,14 @@ def mid_p(n: ArrayLike, x: ArrayLike, N: ArrayLike, K: ArrayLike, tail: Tail) ->
         1.0 where an empty margin leaves nothing to test (n or K is 0 or N). Relative error below
         1e-9 in the small tail, down to 1e-300. The cost of a row grows with its standard
         deviation; above a variance of about 1,000 `likelihood_ratio.p_value` agrees and is cheaper.
+
+    Examples
+    --------
+    A model gets 150 of 1,000 examples wrong, so 15 errors among 100 examples are what one expects.
+    How likely is it that a random 100 of the examples hold so many errors, or more?
+
+    >>> mid_p(n=100, x=[15, 25, 40], N=1000, K=150, tail="upper")
+    array([4.89258261e-01, 2.82907507e-03, 4.30409427e-11])
     """
     table = as_table(n, x, N, K)
     if _constant(table.N) and _constant(table.K) and table.x.size > 1:

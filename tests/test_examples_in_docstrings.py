@@ -1,0 +1,65 @@
+"""The examples in docstrings run, and the types that a newcomer meets first have one."""
+
+from __future__ import annotations
+
+import doctest
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import slicebeam.metrics
+import slicebeam.transforms
+
+# By their last names, wherever they are defined.
+NEED_AN_EXAMPLE = (
+    "Lattice",
+    "Singleton",
+    "StatisticSpace",
+    "metric",
+    "SliceTest",
+    "mid_p",
+    "Tables",
+    "joint_tables",
+    "bh_adjusted",
+    "adjusted",
+)
+
+
+def modules_with_examples() -> list[str]:
+    """Return the names of the modules whose source has an example, without importing the others."""
+    found = []
+    for package in (slicebeam.metrics, slicebeam.transforms):
+        for path in package.__path__:
+            for source in sorted(Path(path).rglob("*.py")):
+                if ">>>" in source.read_text(encoding="utf-8"):
+                    parts = source.relative_to(path).with_suffix("").parts
+                    names = parts[:-1] if parts[-1] == "__init__" else parts
+                    found.append(".".join((package.__name__, *names)))
+    return found
+
+
+def examples_of(name: str) -> list[doctest.DocTest]:
+    tests = doctest.DocTestFinder().find(import_module(name), name)
+    return [test for test in tests if test.examples]
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
+def test_the_examples_of_a_module_run(name: str) -> None:
+    examples = examples_of(name)
+    assert examples, f"{name} has '>>>' where doctest does not find it: is it in a docstring?"
+    report: list[str] = []
+    runner = doctest.DocTestRunner()
+    for example in examples:
+        runner.run(example, out=report.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(report)
+
+
+def test_the_types_that_a_newcomer_meets_first_have_an_example() -> None:
+    shown = {
+        example.name.rpartition(".")[2]
+        for name in modules_with_examples()
+        for example in examples_of(name)
+    }
+    missing = [name for name in NEED_AN_EXAMPLE if name not in shown]
+    assert not missing, f"these have no example in their docstring: {', '.join(missing)}"
