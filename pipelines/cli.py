@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import re
+import resource
 import sys
 import tempfile
 import traceback
@@ -14,7 +15,7 @@ from itertools import pairwise
 
 import typer
 
-from slicebeam.metrics.errors import SlicebeamError, nearest, printable
+from slicebeam.metrics.errors import EngineError, SlicebeamError, nearest, printable
 from slicebeam.pipelines.endings import ending, heed_signals, hold_streams, was_told_to_end
 from slicebeam.pipelines.flags import program
 from slicebeam.pipelines.launch import Invocation
@@ -25,6 +26,8 @@ INTERRUPTED = 130
 # What the system says where it refuses memory for a thread or a library.
 _REFUSED = re.compile("can't start new thread|failed to map segment|[Cc]annot allocate memory")
 _JSON_LOG = "--log-format=json"
+# Below this limit of virtual memory the libraries hang, or end the process, while they are loaded.
+_LEAST_MEMORY = 1_500 << 20
 
 
 def _one_line(error: typer.TyperException) -> str:
@@ -75,6 +78,8 @@ def run(arguments: list[str]) -> int:
         # Errors of usage are events too.
         invocation.log(RunOptions(log_format="json"))
     try:
+        if not {"-h", "--help"} & {*(arguments or ["--help"])}:
+            _check_memory()
         code = program().main(
             arguments or ["--help"], prog_name="slicebeam", standalone_mode=False, obj=invocation
         )
@@ -95,6 +100,16 @@ def run(arguments: list[str]) -> int:
             again = f"a {invocation.command} goes on with the same options and --resume"
         _say(invocation, f"{how}; {again}", code)
     return code if isinstance(code, int) else 0
+
+
+def _check_memory() -> None:
+    """Raise an EngineError where the libraries can't be loaded, which they would not survive."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < _LEAST_MEMORY:
+        raise EngineError(
+            f"the limit of virtual memory is {limit >> 20:,} MB, and the libraries alone need "
+            f"{_LEAST_MEMORY >> 20:,} MB; allow more (ulimit -v)"
+        )
 
 
 def _say(invocation: Invocation, message: str, code: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -163,6 +164,30 @@ def test_too_little_memory_of_a_command_is_a_line(error: Exception) -> None:
     assert code == 3
     assert message.startswith("out of memory or threads (")
     assert message.endswith("); allow more (ulimit -v), or lower --memory-budget")
+
+
+@pytest.mark.parametrize("megabytes", [100, 300, 600, 900, 1400])
+def test_a_limit_of_memory_that_the_libraries_would_not_survive_is_a_line(
+    tmp_path: Path, megabytes: int
+) -> None:
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+
+    command = [sys.executable, "-m", "slicebeam.pipelines.cli", "search", "--data", "x.csv"]
+    ended = subprocess.run(
+        [*command, "--label", "y", "--output", str(tmp_path / "out")],
+        preexec_fn=limited,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.stderr == (
+        f"slicebeam: the limit of virtual memory is {megabytes:,} MB, and the libraries alone need "
+        "1,500 MB; allow more (ulimit -v)\n"
+    )
+    assert ended.returncode == 3
+    assert not (tmp_path / "out").exists()
 
 
 class Failing(beam.DoFn):
