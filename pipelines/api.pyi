@@ -397,9 +397,9 @@ def define(
     model: StrPath | None = None,
     baseline_model: StrPath | None = None,
     encoder: str | None = None,
-    allow_http: bool = False,
     runner_config: str = "direct",
-    runner_option: str | Sequence[str] = (),
+    runner_option: str | Sequence[str] | Mapping[str, object] = (),
+    allow_http: bool = False,
     progress: bool = False,
 ) -> Revision:
     """Define a slice by hand: by words, a predicate, ids, labels or a language model.
@@ -423,9 +423,9 @@ def define(
     model : Confirms the model in `changelist`. Loading it runs the code in it.
     baseline_model : Confirms the old model in `changelist`.
     encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
-    allow_http : Send keys over http:// to other machines, where others can read them.
     runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
     runner_option : Option of the engine. One or several.
+    allow_http : Send keys over http:// to other machines, where others can read them.
     progress : print on stderr how far it is, and what is to be known
 
     Raises
@@ -640,9 +640,9 @@ class edit:
         model: StrPath | None = None,
         baseline_model: StrPath | None = None,
         encoder: str | None = None,
-        allow_http: bool = False,
         runner_config: str = "direct",
-        runner_option: str | Sequence[str] = (),
+        runner_option: str | Sequence[str] | Mapping[str, object] = (),
+        allow_http: bool = False,
         progress: bool = False,
     ) -> Revision:
         """Merge slices into one, which holds the examples of any of them.
@@ -656,9 +656,9 @@ class edit:
         model : Confirms the model in `changelist`. Loading it runs the code in it.
         baseline_model : Confirms the old model in `changelist`.
         encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
-        allow_http : Send keys over http:// to other machines, where others can read them.
         runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
         runner_option : Option of the engine. One or several.
+        allow_http : Send keys over http:// to other machines, where others can read them.
         progress : print on stderr how far it is, and what is to be known
 
         Raises
@@ -681,9 +681,9 @@ class edit:
         baseline_model: StrPath | None = None,
         encoder: str | None = None,
         name: str | Sequence[str] = (),
-        allow_http: bool = False,
         runner_config: str = "direct",
-        runner_option: str | Sequence[str] = (),
+        runner_option: str | Sequence[str] | Mapping[str, object] = (),
+        allow_http: bool = False,
         progress: bool = False,
     ) -> Revision:
         """Split a slice into two by a predicate.
@@ -698,9 +698,9 @@ class edit:
         baseline_model : Confirms the old model in `changelist`.
         encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         name : Name of a part. Give it twice, or not at all. By default made of slice and predicate.
-        allow_http : Send keys over http:// to other machines, where others can read them.
         runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
         runner_option : Option of the engine. One or several.
+        allow_http : Send keys over http:// to other machines, where others can read them.
         progress : print on stderr how far it is, and what is to be known
 
         Raises

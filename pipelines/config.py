@@ -23,6 +23,13 @@ STRATEGIES_OF = {
 LARGEST_BATCH = 10_000_000
 
 
+CrossSize = Annotated[
+    int,
+    Field(ge=1, le=10),
+    Option("Maximum number of predicates in a slice.", "Search", comes_first=True),
+]
+
+
 class SearchConfig(RunConfig):
     """Options of ``slicebeam search``."""
 
@@ -50,11 +57,7 @@ class SearchConfig(RunConfig):
             has_placeholders=True,
         ),
     ] = None
-    max_cross_size: Annotated[
-        int,
-        Field(ge=1, le=10),
-        Option("Maximum number of predicates in a slice.", "Search", comes_first=True),
-    ] = 3
+    max_cross_size: CrossSize = 3
     strategy: Annotated[
         str | None,
         Option(

@@ -70,6 +70,32 @@ def delimiter_character(text: str) -> str:
     return character
 
 
+# Options of several commands that have no more in common.
+RunnerConfig = Annotated[
+    str,
+    Option(
+        "Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.",
+        "Engine",
+        metavar="<engine>",
+        comes_first=True,
+        has_placeholders=True,
+        stands_instead=True,
+    ),
+]
+RunnerOption = Annotated[
+    tuple[str, ...],
+    Option(
+        "Option of the engine. Repeatable.",
+        "Engine",
+        metavar="<key=value>",
+        comes_first=True,
+        has_placeholders=True,
+        keeps_variables=True,
+        stands_instead=True,
+    ),
+]
+
+
 class DataConfig(Options):
     """Options of every command that reads data.
 
@@ -151,29 +177,8 @@ class DataConfig(Options):
     chunk_rows: Annotated[
         int, Field(ge=1), Option("Maximum number of examples to read at a time.", "Engine")
     ] = CHUNK_ROWS
-    runner_config: Annotated[
-        str,
-        Option(
-            "Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.",
-            "Engine",
-            metavar="<engine>",
-            comes_first=True,
-            has_placeholders=True,
-            stands_instead=True,
-        ),
-    ] = "direct"
-    runner_option: Annotated[
-        tuple[str, ...],
-        Option(
-            "Option of the engine. Repeatable.",
-            "Engine",
-            metavar="<key=value>",
-            comes_first=True,
-            has_placeholders=True,
-            keeps_variables=True,
-            stands_instead=True,
-        ),
-    ] = ()
+    runner_config: RunnerConfig = "direct"
+    runner_option: RunnerOption = ()
 
     @field_validator("*")
     @classmethod

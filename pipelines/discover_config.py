@@ -7,10 +7,10 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.metrics.kinds import Alternative
-from slicebeam.pipelines.config import SearchConfig
+from slicebeam.pipelines.config import CrossSize, SearchConfig
 from slicebeam.pipelines.data_config import Command, validated
 from slicebeam.pipelines.option_fields import COLUMN, COLUMNS, FILE, Option, flag
+from slicebeam.pipelines.run_config import Direction
 
 LSA = "lsa"
 _MOST_COMPONENTS = 10_000
@@ -118,19 +118,8 @@ class DiscoverConfig(SearchConfig):
             flags=("--example-id", "--id"),
         ),
     ] = None
-    alternative: Annotated[
-        Alternative,
-        Option(
-            "Direction of the change to find: worse, better or both.",
-            "Statistics",
-            comes_first=True,
-        ),
-    ] = "both"
-    max_cross_size: Annotated[
-        int,
-        Field(ge=1, le=10),
-        Option("Maximum number of predicates in a slice.", "Search", comes_first=True),
-    ] = 1
+    alternative: Direction = "both"
+    max_cross_size: CrossSize = 1
 
     @field_validator("components")
     @classmethod

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from slicebeam.pipelines.confirmation import Confirmed
+from slicebeam.pipelines.data_config import RunnerConfig, RunnerOption
 from slicebeam.pipelines.option_fields import FILE, PATH, Option
-from slicebeam.pipelines.run_options import Display
+from slicebeam.pipelines.run_options import AllowHttp, Display
 
 
 class DocumentConfig(Display):
@@ -55,10 +56,7 @@ class ExamplesConfig(DocumentConfig):
             metavar="<encoder>",
         ),
     ] = None
-    allow_http: Annotated[
-        bool,
-        Option("Send keys over http:// to other machines, where others can read them.", "Engine"),
-    ] = False
+    allow_http: AllowHttp = False
 
     @property
     def confirmed(self) -> Confirmed:
@@ -69,15 +67,5 @@ class ExamplesConfig(DocumentConfig):
 class CountingConfig(ExamplesConfig):
     """Options of every command that counts new slices."""
 
-    runner_config: Annotated[
-        str,
-        Option(
-            "Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.",
-            "Engine",
-            metavar="<engine>",
-        ),
-    ] = "direct"
-    runner_option: Annotated[
-        tuple[str, ...],
-        Option("Option of the engine. Repeatable.", "Engine", metavar="<key=value>"),
-    ] = ()
+    runner_config: RunnerConfig = "direct"
+    runner_option: RunnerOption = ()

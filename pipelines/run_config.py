@@ -27,6 +27,16 @@ from slicebeam.pipelines.option_fields import COLUMN, COLUMNS, FILE, Option, fla
 # are read for a page of help.
 
 
+Direction = Annotated[
+    Alternative,
+    Option(
+        "Direction of the change to find: worse, better or both.",
+        "Statistics",
+        comes_first=True,
+    ),
+]
+
+
 class RunConfig(ModelsConfig):
     """Options of every command that tests slices."""
 
@@ -93,14 +103,7 @@ class RunConfig(ModelsConfig):
             comes_first=True,
         ),
     ] = None
-    alternative: Annotated[
-        Alternative,
-        Option(
-            "Direction of the change to find: worse, better or both.",
-            "Statistics",
-            comes_first=True,
-        ),
-    ] = "worse"
+    alternative: Direction = "worse"
     test: Annotated[
         Test,
         Option(

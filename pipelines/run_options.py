@@ -9,6 +9,13 @@ from slicebeam.pipelines.option_fields import FOLDER, Option, Options
 LOG_FORMATS = ("text", "json")
 
 
+# Of every command that may call an endpoint.
+AllowHttp = Annotated[
+    bool,
+    Option("Send keys over http:// to other machines, where others can read them.", "Engine"),
+]
+
+
 class Display(Options):
     """What a command prints."""
 
@@ -91,10 +98,7 @@ class RunOptions(Display):
             in_python=False,
         ),
     ] = None
-    allow_http: Annotated[
-        bool,
-        Option("Send keys over http:// to other machines, where others can read them.", "Engine"),
-    ] = False
+    allow_http: AllowHttp = False
 
 
 class SearchRunOptions(RunOptions):
