@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from slicebeam.metrics.significance import outcome_codes
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -72,6 +74,9 @@ class Needs:
 class Metric(ABC):
     """A metric: a function of a slice's sums.
 
+    A new metric of counts derives from `CellMetric`, which asks for its value and its derivative
+    only. `Mean` averages a value of each example. Others define the abstract methods below.
+
     Arrays of sums are int64 [slices, columns] as `StatisticSpace` lays them out; ``totals`` are
     those of all examples [columns], followed by the sums that are wanted of all examples only.
 
@@ -85,6 +90,48 @@ class Metric(ABC):
     kind : ``pointwise`` if each example has a value of its own, whose mean the metric is
     min_slice_size : smallest slice that is tested by default
     compares_models : whether it can be compared between two models
+
+    Examples
+    --------
+    Net benefit (Vickers and Elkin 2006): each true positive gains 1, each false alarm costs ¼.
+    An example is in one of four cells, by its label and prediction; the metric is their mean gain:
+
+    >>> from slicebeam.metrics.cell_metric import CellMetric
+    >>> class NetBenefit(CellMetric):
+    ...     name, title = "net_benefit", "Net benefit"
+    ...     higher_is_better, range = True, (-0.25, 1.0)
+    ...     needs = Needs(indicators=("positive", "predicted"))
+    ...
+    ...     def gains(self, space, old):  # of each cell
+    ...         gain = np.where(space.holds("positive"), 1.0, -0.25)
+    ...         return gain * space.holds("predicted", old=old)
+    ...
+    ...     def of_cells(self, cells, space, *, old=False):  # [slices]; NaN without examples
+    ...         n, total = cells.sum(axis=1), cells @ self.gains(space, old)
+    ...         return np.divide(total, n, out=np.full(n.shape, np.nan), where=n > 0)
+    ...
+    ...     def gradient(self, cells, space, *, old=False):  # [slices, cells]
+    ...         value = self.of_cells(cells, space, old=old)[:, None]
+    ...         slope = (self.gains(space, old) - value) / cells.sum(axis=1)[:, None]
+    ...         return np.nan_to_num(slope)
+
+    Two slices and all 1,000 examples: true negatives, false negatives, false alarms and true
+    positives. On which slice is the model worse than on all examples?
+
+    >>> from slicebeam.metrics.statistic_space import StatisticSpace
+    >>> metric, space = NetBenefit(), StatisticSpace(("positive", "predicted"), "overall")
+    >>> slices = np.array([[50, 20, 16, 14], [60, 4, 6, 30]])
+    >>> everything = np.array([600, 60, 90, 250])
+    >>> metric.value(slices, space)
+    array([0.1  , 0.285])
+    >>> metric.test(slices, everything, space, "worse").p.round(4)
+    array([0.001, 0.907])
+    >>> low, high = metric.delta_interval(slices, everything, space, 0.95)
+    >>> low.round(2), high.round(2)
+    (array([-0.2 , -0.03]), array([-0.06,  0.15]))
+
+    Once it is in the ``METRICS`` of a module in ``slicebeam.metrics.measures``, the command line and
+    all pipelines know it by its name.
     """
 
     name: str
@@ -180,17 +227,29 @@ class Metric(ABC):
     ) -> NDArray[np.float64]:
         """Return how likely a random subset of the parent is as extreme as the child [pairs]."""
 
-    @abstractmethod
     def inputs(
         self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
     ) -> dict[str, float]:
         """Return the numbers that the test of one slice (sums [columns]) is computed from."""
+        own = sums[None, :]
+        return {
+            "n": float(space.sizes(own)[0]),
+            "N": float(space.sizes(totals)),
+            "value": float(self.value(own, space)[0]),
+            "reference": float(self.reference(own, totals, space)[0]),
+        }
 
-    @abstractmethod
     def untestable(
         self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
     ) -> NDArray[np.int8]:
         """Return the reasons [slices] against any test; 0 for none."""
+        undefined = np.isnan(self.value(sums, space))
+        if space.comparison == "baseline":
+            undefined |= np.isnan(self.value(sums, space, old=True))
+        reasons = np.where(undefined, outcome_codes.UNDEFINED, 0)
+        if space.comparison == "overall":
+            reasons[space.sizes(sums) == space.sizes(totals)] = outcome_codes.WHOLE
+        return reasons.astype(np.int8)
 
     def needs_rows(self, space: StatisticSpace) -> bool:
         """Return whether the default test must resample examples: the sums do not tell enough."""

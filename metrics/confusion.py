@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Sums = NDArray[np.int64]
 
-# Draws of the permutation law for each slice size: its deviation is known to 1.4 percent.
-_PERMUTATIONS = 2500
-_SEED = 0
-
 
 class Confusion(NamedTuple):
     """Entries of the confusion matrix [slices]."""
@@ -109,11 +105,6 @@ class FBeta(BinaryMetric):
         """See `CellMetric.strata`."""
         return [space.holds("positive") | space.holds("predicted", old=old)]
 
-    def denominator(self, counts: Sums, space: StatisticSpace, *, old: bool = False) -> Sums:
-        """See `CellMetric.denominator`."""
-        entries = self.confusion(counts, space, old=old)
-        return np.asarray(entries.tp + entries.fp + entries.fn)
-
     def of_cells(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
         """See `CellMetric.of_cells`."""
         tp, fp, fn, _ = self.confusion(cells, space, old=old)
@@ -168,11 +159,6 @@ class BalancedAccuracy(BinaryMetric):
         """See `CellMetric.strata`."""
         positive = space.holds("positive")
         return [positive, ~positive]
-
-    def denominator(self, counts: Sums, space: StatisticSpace, *, old: bool = False) -> Sums:
-        """See `CellMetric.denominator`."""
-        entries = self.confusion(counts, space, old=old)
-        return np.asarray(np.minimum(entries.positives, entries.negatives))
 
     def of_cells(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
         """See `CellMetric.of_cells`."""
@@ -259,41 +245,9 @@ class Matthews(BinaryMetric):
             Confusion(*(np.where(defined, slope, 0.0) for slope in slopes)), space, old=old
         )
 
-    def _test_overall(
-        self, counts: Sums, totals: Sums, space: StatisticSpace, tail: Tail
-    ) -> Tested:
-        return permuted(self, counts, totals, space, tail)
-
     def _own_interval(self, entries: Confusion, confidence: float) -> tuple[Floats, Floats]:
         """See `slicebeam.metrics.cell_intervals.mcc`."""
         return cell_intervals.mcc(*entries, confidence)
-
-
-def permuted(
-    metric: CellMetric, counts: Sums, totals: Sums, space: StatisticSpace, tail: Tail
-) -> Tested:
-    """Test slices by the law of the metric on random subsets of their size.
-
-    Parameters
-    ----------
-    counts, totals : [slices, cells] and [cells], without weights, of one model
-    """
-    reasons = metric.untestable(counts, totals, space)
-    if np.count_nonzero(totals) < 2:
-        reasons[reasons == 0] = outcome_codes.CONSTANT
-    p = np.ones(len(counts))
-    some = np.flatnonzero(reasons == 0)
-    values = metric.of_cells(counts[some].astype(np.float64), space)
-    p[some], reasons[some] = permutation.permutation_p_value(
-        lambda cells: metric.of_cells(cells.astype(np.float64), space),
-        counts[some],
-        totals,
-        values,
-        tail,
-        _PERMUTATIONS,
-        _SEED,
-    )
-    return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
 
 
 class MacroAverage(CellMetric):
@@ -325,10 +279,6 @@ class MacroAverage(CellMetric):
         below = self.labels * of_label + self.predictions * of_prediction
         return cells @ (label & predicted), below, of_label + of_prediction > 0
 
-    def denominator(self, counts: Sums, space: StatisticSpace, *, old: bool = False) -> Sums:
-        """See `CellMetric.denominator`: all examples, since the average is over all classes."""
-        return np.asarray(counts[:, : space.cells].sum(axis=1))
-
     def of_cells(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
         """See `CellMetric.of_cells`."""
         hits, below, occurs = self._parts(cells, space, old=old)
@@ -347,8 +297,3 @@ class MacroAverage(CellMetric):
         slopes -= self.labels * (each * unit)[:, label]
         slopes -= self.predictions * (each * unit)[:, predicted]
         return slopes
-
-    def _test_overall(
-        self, counts: Sums, totals: Sums, space: StatisticSpace, tail: Tail
-    ) -> Tested:
-        return permuted(self, counts, totals, space, tail)

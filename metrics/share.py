@@ -93,11 +93,6 @@ class Share(CellMetric):
         """See `CellMetric.strata`."""
         return [self._which(space, old=old).within]
 
-    def denominator(self, counts: Sums, space: StatisticSpace, *, old: bool = False) -> Sums:
-        """See `CellMetric.denominator`."""
-        within: Sums = counts[:, self._which(space, old=old).within].sum(axis=1)
-        return within
-
     def _marked(self, counts: Sums, space: StatisticSpace, *, old: bool = False) -> Sums:
         marked: Sums = counts[:, self._which(space, old=old).marked].sum(axis=1)
         return marked

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from slicebeam.metrics.cell_metric import CellMetric
-from slicebeam.metrics.confusion import permuted
 from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.kinds import OF_CELLS, OF_ROWS, PAPER
 from slicebeam.metrics.mean import Mean
@@ -225,7 +224,7 @@ class SliceTest:
             merged, cells = own.own_cells(sums, space)
             everything = own.own_cells(totals, space)[0]
             counts, whole = cells.counts(merged), cells.counts(everything)
-            tested = permuted(own, counts, whole, cells, own.tail(self.alternative))
+            tested = own.permuted(counts, whole, cells, own.tail(self.alternative))
         return Outcomes(tested, np.full(len(sums), np.nan))
 
     def _run_rows(

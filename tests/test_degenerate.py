@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from slicebeam.metrics import confusion
+from slicebeam.metrics import cell_metric
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.kinds import (
     ALTERNATIVES,
@@ -150,7 +150,7 @@ def case(
 @pytest.fixture(autouse=True)
 def _few_permutations(monkeypatch: pytest.MonkeyPatch) -> None:
     """The law of the permutations is tested elsewhere."""
-    monkeypatch.setattr(confusion, "_PERMUTATIONS", 300)
+    monkeypatch.setattr(cell_metric, "_PERMUTATIONS", 300)
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ NEED_AN_EXAMPLE = (
     "Lattice",
     "Singleton",
     "StatisticSpace",
+    "Metric",
     "metric",
     "SliceTest",
     "mid_p",

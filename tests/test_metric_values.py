@@ -12,7 +12,8 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
-from slicebeam.metrics import confusion
+from slicebeam.metrics import cell_metric
+from slicebeam.metrics.base import Metric, Needs
 from slicebeam.metrics.cell_metric import CellMetric
 from slicebeam.metrics.kinds import COMPARISONS, Comparison
 from slicebeam.metrics.registry import averaged_column, metric, metrics, statistic_space
@@ -307,7 +308,7 @@ def test_metrics_share_a_space(
     monkeypatch: pytest.MonkeyPatch, comparison: Comparison, *, weighted: bool
 ) -> None:
     """All statistics side by side give what each metric's own statistics give."""
-    monkeypatch.setattr(confusion, "_PERMUTATIONS", 1000)
+    monkeypatch.setattr(cell_metric, "_PERMUTATIONS", 1000)
     for classes in (2, 3):
         examples = Examples.random(9, 300, classes=classes, weighted=weighted)
         members = random_members(7, 5, examples.rows)
@@ -711,3 +712,44 @@ def test_replicates_are_resampled_examples(
     np.testing.assert_allclose(errors, sd, rtol=1e-9)
     p = 2 * stats.t.sf(np.abs(deltas[0]) / sd, len(times) - 1)
     np.testing.assert_allclose(tested.p, p, rtol=1e-8)
+
+
+class Plain(Metric):
+    """The error rate with what a metric must have, and nothing else."""
+
+    name, title = "plain", "Plain"
+    higher_is_better = False
+    range = (0.0, 1.0)
+    needs = Needs(indicators=("wrong",))
+
+    def value(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> Floats:
+        return metric("error_rate").value(sums, space, old=old)
+
+    def test(self, *of_slices: object) -> outcome_codes.Tested:
+        raise NotImplementedError
+
+    def delta_interval(self, *of_slices: object) -> tuple[Floats, Floats]:
+        raise NotImplementedError
+
+    def value_interval(self, *of_slices: object, old: bool = False) -> tuple[Floats, Floats]:
+        raise NotImplementedError
+
+    def p_refine(self, *of_slices: object, worse: bool) -> Floats:
+        raise NotImplementedError
+
+
+def test_a_metric_says_by_default_which_slices_are_not_tested() -> None:
+    sums = np.array([[6, 4], [0, 0], [50, 10]])
+    own, space = Plain(), StatisticSpace(("wrong",), "overall")
+    reasons = own.untestable(sums, sums[2], space)
+    assert reasons.tolist() == [0, outcome_codes.UNDEFINED, outcome_codes.WHOLE]
+    assert own.inputs(sums[0], sums[2], space) == {
+        "n": 10.0,
+        "N": 60.0,
+        "value": 0.4,
+        "reference": 1 / 6,
+    }
+    # All examples may be the slice where two models are compared on it.
+    paired = StatisticSpace(("wrong",), "baseline")
+    cells = np.array([[6, 4, 1, 2], [0, 0, 0, 0]])
+    assert own.untestable(cells, cells[0], paired).tolist() == [0, outcome_codes.UNDEFINED]

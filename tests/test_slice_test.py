@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from slicebeam.metrics import confusion
+from slicebeam.metrics import cell_metric
 from slicebeam.metrics.cell_metric import CellMetric
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.kinds import (
@@ -85,7 +85,7 @@ def test_p_is_a_probability_whatever_the_counts(
     test: Test,
     alternative: Alternative,
 ) -> None:
-    monkeypatch.setattr(confusion, "_PERMUTATIONS", 500)
+    monkeypatch.setattr(cell_metric, "_PERMUTATIONS", 500)
     rng = np.random.default_rng(3)
     size = statistic_space([name], comparison).cells
     for scale in (1, 4, 300, 10**6):

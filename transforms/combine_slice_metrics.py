@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
@@ -117,7 +117,7 @@ class CombineSliceMetrics(beam.PTransform):
     scaling: Scaling
     resampling: Resampling | None
 
-    def expand(self, pipeline: Any) -> Any:
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[tuple[int, State]]:
         """Wire the transform."""
         is_shuffled = len({item.block for item in self.items}) < len(self.items)
         count = _CountBlock(

@@ -145,7 +145,7 @@ class ConvertToParquet(beam.PTransform):
     files: Sequence[tuple[str, Format]]
     conversion: Conversion
 
-    def expand(self, pipeline: Any) -> Any:
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[str]:
         """Wire the transform."""
         numbered = [(number, path, kind) for number, (path, kind) in enumerate(self.files)]
         return (

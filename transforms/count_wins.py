@@ -349,7 +349,7 @@ class CountWins(beam.PTransform):
     plan: WinsPlan
     items: Sequence[WinsItem]
 
-    def expand(self, pipeline: Any) -> Any:
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
         """Wire the transform."""
         counted = beam.ParDo(_Count(self.plan))
         return pipeline | "Slices" >> beam.Create(list(self.items)) | "Count wins" >> counted

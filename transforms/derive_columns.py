@@ -206,6 +206,6 @@ class DeriveColumns(beam.PTransform):
 
     wanted: Derivation
 
-    def expand(self, chunks: Any) -> Any:
+    def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
         """Wire the transform."""
         return chunks | "Derive" >> beam.ParDo(_Derive(self.wanted))

@@ -145,6 +145,6 @@ class EmbedExamples(beam.PTransform):
 
     wanted: Embedded
 
-    def expand(self, chunks: Any) -> Any:
+    def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
         """Wire the transform."""
         return chunks | "Embed" >> beam.ParDo(_Embed(self.wanted))

@@ -283,7 +283,7 @@ class ReadExamples(beam.PTransform):
     source: Source
     columns: list[str]
 
-    def expand(self, pipeline: Any) -> Any:
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Chunk]:
         """Wire the transform."""
         return (
             pipeline
@@ -298,7 +298,7 @@ class ExtractPredictions(beam.PTransform):
 
     encoding: Encoding
 
-    def expand(self, chunks: Any) -> Any:
+    def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[Chunk]:
         """Wire the transform."""
         for side, columns in self.encoding.model_columns.items():
             from slicebeam.transforms.run_model import run_model
@@ -323,6 +323,6 @@ class ExtractSliceKeys(beam.PTransform):
 
     encoding: Encoding
 
-    def expand(self, chunks: Any) -> Any:
+    def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
         """Wire the transform."""
         return chunks | "Encode" >> beam.ParDo(_Encode(self.encoding))

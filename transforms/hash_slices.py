@@ -79,7 +79,9 @@ class _Count(_Pass):
         return DistinctGroups(keys, self.lattice)
 
 
-def _passes(pipeline: Any, items: list[_Item], doing: _Pass) -> Any:
+def _passes(
+    pipeline: beam.pvalue.PBegin, items: list[_Item], doing: _Pass
+) -> beam.PCollection[int]:
     return pipeline | "Slices" >> beam.Create(items) | "Sum" >> beam.ParDo(doing)
 
 
@@ -122,7 +124,7 @@ class HashSlices(beam.PTransform):
     folder: StoragePath
     singleton_sizes: NDArray[np.int64]
 
-    def expand(self, pipeline: Any) -> Any:
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
         """Wire the transform."""
         _write_keys(self.folder, np.concatenate([block.keys for block in self.blocks]))
         doing = _Hash(self.lattice, self.folder, self.singleton_sizes)
@@ -169,7 +171,7 @@ class CountGroups(beam.PTransform):
     shards: tuple[str, ...]
     folder: StoragePath
 
-    def expand(self, pipeline: Any) -> Any:
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
         """Wire the transform."""
         order = np.argsort(self.lattice.feature_sets(self.keys)[0], kind="stable")
         _write_keys(self.folder, self.keys[order])

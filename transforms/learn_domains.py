@@ -163,7 +163,7 @@ class LearnDomains(beam.PTransform):
     options: DomainOptions
     folder: StoragePath
 
-    def expand(self, pipeline: Any) -> Any:
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
         """Wire the transform."""
         groups = self._groups()
         return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import apache_beam as beam
 import numpy as np
@@ -255,7 +255,7 @@ class LearnPool(beam.PTransform):
     groups: int
     folder: StoragePath
 
-    def expand(self, pipeline: Any) -> Any:
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
         """Wire the transform."""
         learning = _Learn(self.source, self.columns, self.folder, signed=self.signed)
         items = split_groups(self.source.splits, self.groups)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import apache_beam as beam
 import numpy as np
@@ -134,7 +134,7 @@ class NumberEqualRows(beam.PTransform):
     folder: StoragePath
     heaviest: float = 0.0
 
-    def expand(self, pipeline: Any) -> Any:
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
         """Wire the transform."""
         parts = beam.Create(list(range(self.parts)))
         return pipeline | "Parts" >> parts | "Number" >> beam.ParDo(_Number(self))

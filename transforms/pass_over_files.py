@@ -79,7 +79,7 @@ class PassOverFiles(beam.PTransform):
     groups: Sequence[Sequence[str]]
     folder: StoragePath
 
-    def expand(self, pipeline: Any) -> Any:
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
         """Wire the transform."""
         items = list(enumerate(self._filled()))
         passing = _Pass(_OfPaths(self.function), self.folder)
@@ -127,7 +127,7 @@ class PassOverRows(beam.PTransform):
     groups: Sequence[RowGroup]
     folder: StoragePath
 
-    def expand(self, pipeline: Any) -> Any:
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
         """Wire the transform."""
         passing = _Pass(self.function, self.folder)
         items = list(enumerate(self.groups))

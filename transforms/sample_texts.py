@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import apache_beam as beam
 import numpy as np
@@ -102,6 +102,6 @@ class SampleTexts(beam.PTransform):
 
     wanted: TextSample
 
-    def expand(self, chunks: Any) -> Any:
+    def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
         """Wire the transform."""
         return chunks | "Sample" >> beam.ParDo(_Sample(self.wanted))

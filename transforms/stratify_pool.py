@@ -311,7 +311,7 @@ class StratifyPool(beam.PTransform):
     groups: int
     folder: StoragePath
 
-    def expand(self, pipeline: Any) -> Any:
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
         """Wire the transform."""
         stratifying = _Stratify(self.source, self.plan, self.folder)
         items = split_groups(self.source.splits, self.groups)

@@ -206,6 +206,6 @@ class TestSignificance(beam.PTransform):
 
     config: BlockTest
 
-    def expand(self, sums: Any) -> Any:
+    def expand(self, sums: beam.PCollection[tuple[int, State]]) -> beam.PCollection[int]:
         """Wire the transform."""
         return sums | "Test" >> beam.ParDo(_TestBlock(self.config))
