@@ -12,6 +12,7 @@ from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.pipelines.changelist_files import read_changelist
 from slicebeam.pipelines.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.option_values import CONFIGS, as_flag
+from slicebeam.pipelines.placeholders import parts_of
 from slicebeam.pipelines.run_options import ASKED, Asked
 from slicebeam.pipelines.strict_text import parse_json, parse_yaml
 from slicebeam.pipelines.variables import check_place, value_of
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from slicebeam.pipelines.data_config import Command
+    from slicebeam.pipelines.placeholders import Placeholder
 
 # Keys in whose texts placeholders stand for a date or for something of the environment.
 _FILLED = frozenset(
@@ -35,10 +37,6 @@ INSTEAD = (
     *("output", "model", "baseline_model", "encoder", "api", "phrases"),
     *("runner_config", "runner_option"),
 )
-_PLACEHOLDER = re.compile(
-    r"\$\{(?P<variable>[^}]*)\}|(?P<doubled>\{\{|\}\})|\{(?P<name>[^{}]*)\}|(?P<brace>[{}])"
-)
-_VARIABLE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?")
 _DATE = re.compile(r"date(?P<days>[+-]\d{1,5})?(?::(?P<format>.+))?")
 
 
@@ -173,42 +171,34 @@ class _Filling:
         return self._text(key, value)
 
     def _text(self, key: str, text: str) -> str:
-        def fill(match: re.Match[str]) -> str:
-            if match["doubled"]:
-                return match["doubled"][0]
-            if match["variable"] is not None:
-                return self._variable(key, match["variable"])
-            return self._named(key, match[0], match["name"])
-
-        return _PLACEHOLDER.sub(fill, text)
-
-    def _variable(self, key: str, text: str) -> str:
-        found = _VARIABLE.fullmatch(text)
-        if found is None:
-            raise InputError(
-                f"{self.file}, {key}: ${{{text}}} names no environment variable; write ${{NAME}} or "
-                "${NAME:-default}"
-            )
         where = f"{self.file}, {key}"
-        value = value_of(found, where, self.environment)
-        if key in _KEPT_BY_NAME:
-            return f"${{{text}}}"
-        check_place(found["name"], where)
-        return value
 
-    def _named(self, key: str, written: str, name: str | None) -> str:
-        found = _DATE.fullmatch(name or "")
-        if name == "here":
+        def value(variable: re.Match[str]) -> str:
+            found = value_of(variable, where, self.environment)
+            if key in _KEPT_BY_NAME:
+                return f"${{{variable[0]}}}"
+            check_place(variable["name"], where)
+            return found
+
+        parts = parts_of(text, where, value)
+        return "".join(
+            part if isinstance(part, str) else self._filled(where, part) for part in parts
+        )
+
+    def _filled(self, where: str, placeholder: Placeholder) -> str:
+        found = _DATE.fullmatch(placeholder.name)
+        written = placeholder.written
+        if placeholder.name == "here":
             return str(storage_path(self.file).parent)
         if found is None:
             raise InputError(
-                f"{self.file}, {key}: {written} stands for nothing; write {{date}}, {{date-1}}, "
+                f"{where}: {written} stands for nothing; write {{date}}, {{date-1}}, "
                 "{date:%Y%m%d} or {here}, and {{ for a brace"
             )
         try:
             day = self.day + dt.timedelta(days=int(found["days"] or 0))
         except OverflowError as error:
             raise InputError(
-                f"{self.file}, {key}: {written} of {self.day} is no date of the years 1 to 9999"
+                f"{where}: {written} of {self.day} is no date of the years 1 to 9999"
             ) from error
         return day.strftime(found["format"]) if found["format"] else day.isoformat()
