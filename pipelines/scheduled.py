@@ -15,6 +15,7 @@ from slicebeam.pipelines.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.launch import Invocation, launch
 from slicebeam.pipelines.option_fields import FILE, Option, OptionField, Options, declared
 from slicebeam.pipelines.option_values import CONFIGS, as_flag
+from slicebeam.pipelines.placeholders import parts_of
 from slicebeam.pipelines.run_options import FileRunOptions, RunOptions
 from slicebeam.pipelines.strict_text import parse_json, parse_yaml
 from slicebeam.pipelines.variables import check_place, value_of
@@ -24,11 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from slicebeam.pipelines.data_config import Command
+    from slicebeam.pipelines.placeholders import Placeholder
 
-_PLACEHOLDER = re.compile(
-    r"\$\{(?P<variable>[^}]*)\}|(?P<doubled>\{\{|\}\})|\{(?P<name>[^{}]*)\}|(?P<brace>[{}])"
-)
-_VARIABLE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?")
 _DATE = re.compile(r"date(?P<days>[+-]\d{1,5})?(?::(?P<format>.+))?")
 
 
@@ -213,42 +211,34 @@ class _Filling:
         return self._text(field, value)
 
     def _text(self, field: OptionField, text: str) -> str:
-        def fill(match: re.Match[str]) -> str:
-            if match["doubled"]:
-                return match["doubled"][0]
-            if match["variable"] is not None:
-                return self._variable(field, match["variable"])
-            return self._named(field.name, match[0], match["name"])
+        where = f"{self.file}, {field.name}"
 
-        return _PLACEHOLDER.sub(fill, text)
+        def value(variable: re.Match[str]) -> str:
+            found = value_of(variable, where, self.environment)
+            if field.option.keeps_variables:
+                return f"${{{variable[0]}}}"
+            check_place(variable["name"], where)
+            return found
 
-    def _variable(self, field: OptionField, text: str) -> str:
-        found, key = _VARIABLE.fullmatch(text), field.name
-        if found is None:
-            raise InputError(
-                f"{self.file}, {key}: ${{{text}}} names no environment variable; write ${{NAME}} or "
-                "${NAME:-default}"
-            )
-        where = f"{self.file}, {key}"
-        value = value_of(found, where, self.environment)
-        if field.option.keeps_variables:
-            return f"${{{text}}}"
-        check_place(found["name"], where)
-        return value
+        parts = parts_of(text, where, value)
+        return "".join(
+            part if isinstance(part, str) else self._filled(where, part) for part in parts
+        )
 
-    def _named(self, key: str, written: str, name: str | None) -> str:
-        found = _DATE.fullmatch(name or "")
-        if name == "here":
+    def _filled(self, where: str, placeholder: Placeholder) -> str:
+        found = _DATE.fullmatch(placeholder.name)
+        written = placeholder.written
+        if placeholder.name == "here":
             return str(storage_path(self.file).parent)
         if found is None:
             raise InputError(
-                f"{self.file}, {key}: {written} stands for nothing; write {{date}}, {{date-1}}, "
+                f"{where}: {written} stands for nothing; write {{date}}, {{date-1}}, "
                 "{date:%Y%m%d} or {here}, and {{ for a brace"
             )
         try:
             day = self.day + dt.timedelta(days=int(found["days"] or 0))
         except OverflowError as error:
             raise InputError(
-                f"{self.file}, {key}: {written} of {self.day} is no date of the years 1 to 9999"
+                f"{where}: {written} of {self.day} is no date of the years 1 to 9999"
             ) from error
         return day.strftime(found["format"]) if found["format"] else day.isoformat()

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 HIDDEN = "***"
 # Shorter values are parts of too many words.
 _SHORTEST = 4
-_VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
+# What ``${…}`` holds.
+VARIABLE_NAME = r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?"
+_VARIABLE = re.compile(rf"\$\{{{VARIABLE_NAME}\}}")
 _HIDDEN_WORDS = (
     r"secret|passw(?:or)?d|passphrase|token|credentials?|api[_.-]?key|access[_.-]?key|account[_.-]?key"
     r"|private[_.-]?key|connection[_.-]?string|signature"

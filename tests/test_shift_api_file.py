@@ -102,6 +102,19 @@ def test_columns_are_filled_in_everywhere(read: Any) -> None:
     assert "abc" not in repr(request) + repr(api)
 
 
+def test_a_default_stands_for_a_variable_that_is_not_set(read: Any) -> None:
+    headers = {"A": "${A:-of file}", "B": "${B:-of file}", "C": "${C:-}", "D": "${D}"}
+    api = read({"B": "of environment", "C": "", "D": ""}, headers=headers)
+    assert api.request(Item("7", {})).headers == {
+        "A": "of file",
+        "B": "of environment",
+        "C": "",
+        "D": "",
+    }
+    # The default is in the file, for all to read.
+    assert api.secrets == ("of environment",)
+
+
 @pytest.mark.parametrize(
     ("value", "alone", "within"),
     [

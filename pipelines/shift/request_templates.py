@@ -1,7 +1,6 @@
 """How an item becomes a request: templates with columns in them, and with secrets of the environment.
 
-In a text ``{column}`` stands for a column of the item, ``${NAME}`` for an environment variable, and
-``{{`` for a brace.
+In a text ``{column}`` stands for a column of the item; else placeholders are those of `placeholders`.
 """
 
 from __future__ import annotations
@@ -14,10 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, time
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
+from slicebeam.pipelines.placeholders import parts_of
+from slicebeam.pipelines.variables import value_of
 from slicebeam.transforms.plain_http import refuse_plain_http
 
 if TYPE_CHECKING:
@@ -25,10 +27,6 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.shift.calls import Item
 
-_PLACEHOLDER = re.compile(
-    r"\$\{(?P<variable>[^{}]*)\}|(?P<doubled>\{\{|\}\})|\{(?P<column>[^{}]*)\}|(?P<brace>[{}])"
-)
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BASE64 = ":base64"
 # Signs that a URL holds as they are; spaces and letters with accents are quoted.
 _URL_SIGNS = "%/:?[]@!$&'()*+,;="
@@ -338,42 +336,27 @@ class TemplateReader:
         return template
 
     def _template(self, key: str, template: str) -> _Text:
-        """Return the parts of a text, those that are no columns joined."""
         parts: list[str | _Column] = []
-        end = 0
-        for found in _PLACEHOLDER.finditer(template):
-            self._add(parts, template[end : found.start()])
-            end = found.end()
-            if found["doubled"]:
-                self._add(parts, found["doubled"][0])
-            elif found["variable"] is not None:
-                self._add(parts, self._variable(key, found["variable"]))
-            elif found["column"]:
-                name = found["column"]
-                parts.append(_Column(name.removesuffix(_BASE64), name.endswith(_BASE64)))
+        for part in parts_of(template, f"{self.path}, {key}", partial(self._variable, key)):
+            if isinstance(part, str):
+                parts.append(part)
+            elif part.name:
+                parts.append(_Column(part.name.removesuffix(_BASE64), part.name.endswith(_BASE64)))
             else:
                 raise self.wrong(
                     key, f"{template!r}: write {{column}} for a column, and {{{{ for a brace"
                 )
-        self._add(parts, template[end:])
         return _Text(tuple(parts))
 
-    @staticmethod
-    def _add(parts: list[str | _Column], text: str) -> None:
-        if parts and isinstance(parts[-1], str):
-            parts[-1] += text
-        elif text:
-            parts.append(text)
-
-    def _variable(self, key: str, name: str) -> str:
-        if not _VARIABLE.fullmatch(name):
-            raise self.wrong(key, f"${{{name}}} names no environment variable; write ${{NAME}}")
-        value = self.environment.get(name)
-        if value is None:
-            raise self.wrong(key, f"the environment variable {name} is not set; set it")
-        self.values.append(value)
+    def _variable(self, key: str, variable: re.Match[str]) -> str:
+        given = self.environment.get(variable["name"])
+        if given:
+            # A default is spelt out in the file, and is no secret.
+            self.values.append(given)
+        elif given is None or variable["default"] is not None:
+            given = value_of(variable, f"{self.path}, {key}", self.environment)
         self.keys.append(key)
-        return value
+        return given
 
 
 def _texts(template: Any) -> Iterator[_Text]:
