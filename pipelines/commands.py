@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _RUN = "slicebeam.pipelines.launch:run_command"
 _DOCUMENT = "slicebeam.pipelines.launch:document_command"
-_SHOW_REVISION = "slicebeam.pipelines.define.new_slices:Revision.show"
+_SHOW_REVISION = "slicebeam.pipelines.define.showing:show_revision"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What the commands ``slicebeam edit …`` do, each with its validated options.
 
-Each returns the revision that it published, whose ``show`` prints it.
+Each returns the revision that it published, which `define.showing.show_revision` prints.
 """
 
 # Every command gets what prints notes, whether it has any or not.

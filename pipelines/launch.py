@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import OptionError, UntestedError, nearest_hint
 from slicebeam.pipelines.commands import COMMANDS, command_spec
-from slicebeam.pipelines.run_options import LOG_FORMATS
 from slicebeam.transforms.plain_http import allow
 
 if TYPE_CHECKING:
@@ -43,6 +42,8 @@ class Invocation:
         InputError
             The format is not known.
         """
+        from slicebeam.pipelines.run_options import LOG_FORMATS
+
         if asked.log_format not in LOG_FORMATS:
             hint = nearest_hint(asked.log_format, LOG_FORMATS)
             raise OptionError(

@@ -383,9 +383,9 @@ def paid_api(folder: Path, **plan: Any) -> Iterator[PaidApi]:
 
 def hurry() -> None:
     """Let this process wait for a moment only before it makes a call again."""
-    from slicebeam.pipelines.shift import pace
+    from slicebeam.transforms import http_calls
 
-    pace._FIRST_WAIT = 0.01
+    http_calls._FIRST_WAIT = 0.01
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from slicebeam.pipelines.attribution import asking
 from slicebeam.pipelines.attribution.asking import TerminalLabeler, terminal_labeler
 from slicebeam.pipelines.attribution.labelers import LanguageModel, RecordedLabels
 from slicebeam.pipelines.attribution.rounds import Finished, Stopped, run_rounds
-from slicebeam.pipelines.shift import pace
+from slicebeam.transforms import http_calls
 from tests.attribute_runs import TEXT, InMemory, labels_folder, opened, population
 from tests.paid_api import PaidApi, paid_api
 
@@ -29,7 +29,7 @@ SECRET = "swordfish"
 
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.01)
     monkeypatch.setenv("API_KEY", SECRET)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.define.llm_filter import llm_filter
-from slicebeam.pipelines.shift import pace
+from slicebeam.transforms import http_calls
 from tests.paid_api import PaidApi, paid_api
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaidApi]:
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_KEY", "a secret")
-    monkeypatch.setattr(pace, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.01)
 
 
 def plan(server: PaidApi, folder: Path, **changes: Any) -> PaidApi:

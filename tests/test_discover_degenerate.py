@@ -20,7 +20,7 @@ import yaml
 
 from slicebeam.pipelines import discover as command
 from slicebeam.pipelines.cli import run
-from slicebeam.transforms.encoders import embedding_calls
+from slicebeam.transforms import http_calls
 from tests.discover_runs import discover, embeddings, examples, read_discovery, written
 from tests.running import refused
 
@@ -494,7 +494,7 @@ def test_an_endpoint_that_fails_half_way(
     """Begun again, no text is asked twice, and the key is told nowhere."""
     key = "sk-a-very-secret-key"
     monkeypatch.setenv("OPENAI_API_KEY", key)
-    monkeypatch.setattr(embedding_calls, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.01)
     rows = 300
     table = pa.table(
         {

@@ -13,7 +13,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.api import discover
 from slicebeam.pipelines.discovery.llm_phrases import phrases_of_model
 from slicebeam.pipelines.discovery.terminal import found_lines
-from slicebeam.pipelines.shift import pace
+from slicebeam.transforms import http_calls
 from tests.paid_api import PaidApi, paid_api
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaidApi]:
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_KEY", "a secret")
-    monkeypatch.setattr(pace, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.01)
 
 
 def test_a_list_of_any_kind_is_read_and_each_group_is_asked_about_once(

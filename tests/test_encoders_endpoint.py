@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.transforms import http_calls
 from slicebeam.transforms.encoders import embedding_calls
 from slicebeam.transforms.encoders.registry import encoder
 
@@ -67,7 +68,7 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr(embedding_calls, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.01)
     told = Server()
 
     class Handler(BaseHTTPRequestHandler):
@@ -205,9 +206,9 @@ def test_retry_after_holds_all_calls(server: Server) -> None:
     assert max(first) - min(first) < 0.5
     assert min(later) - max(first) > 0.9
     date = {"Date": formatdate(1000), "Retry-After": formatdate(1003)}
-    assert embedding_calls.retry_after(date) == 3
-    assert embedding_calls.retry_after({"Retry-After": "soon"}) is None
-    assert embedding_calls.retry_after({}) is None
+    assert http_calls.retry_after(date) == 3
+    assert http_calls.retry_after({"Retry-After": "soon"}) is None
+    assert http_calls.retry_after({}) is None
 
 
 @pytest.mark.slow
@@ -217,7 +218,7 @@ def test_busy_with_the_other_calls_is_no_failure(
     monkeypatch.setattr(embedding_calls, "_RETRIES", 1)
     monkeypatch.setattr(embedding_calls, "_TEXTS_A_CALL", 4)
     # Between two refusals others are answered.
-    monkeypatch.setattr(embedding_calls, "_FIRST_WAIT", 0.2)
+    monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.2)
     server.latency = 0.02
     refusals = iter(range(3))
 

@@ -16,11 +16,11 @@ import pytest
 import yaml
 
 from slicebeam.metrics.errors import SlicebeamError, printable
-from slicebeam.pipelines.shift import pace
 from slicebeam.pipelines.shift.api_file import ApiFile
 from slicebeam.pipelines.shift.calls import Item
 from slicebeam.pipelines.shift.http_api import HttpApi
 from slicebeam.pipelines.shift.ledger import Ledger
+from slicebeam.transforms import http_calls
 from slicebeam.transforms.encoders import embedding_calls
 from slicebeam.transforms.encoders.registry import encoder
 
@@ -113,8 +113,7 @@ def served(reply: Reply) -> Iterator[tuple[str, list[bytes]]]:
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr(pace, "_FIRST_WAIT", 0.01)
-    monkeypatch.setattr(embedding_calls, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.01)
     monkeypatch.setattr(embedding_calls, "_RETRIES", 0)
     monkeypatch.setattr(embedding_calls, "_TIMEOUT", 0.5)
     monkeypatch.setattr(embedding_calls, "_LARGEST_BODY", 4 << 20)

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.shift import pace
+from slicebeam.transforms import http_calls
 from tests.conftest import google_first
 from tests.faults import Commands
 from tests.object_stores import free_port
@@ -43,7 +43,7 @@ ROWS = 400
 
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(pace, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.01)
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
     # Where tracebacks are kept.

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.pipelines.shift import pace
 from slicebeam.pipelines.shift.api_file import ApiFile
 from slicebeam.pipelines.shift.calls import Answer, Item
 from slicebeam.pipelines.shift.http_api import HttpApi
 from slicebeam.pipelines.shift.ledger import Ledger
+from slicebeam.transforms import http_calls
 from slicebeam.transforms.storage import storage_path
 from tests.conftest import google_first
 from tests.object_stores import ROOT, free_port
@@ -41,13 +41,14 @@ CLIENT = """
 import os, sys
 from pathlib import Path
 from slicebeam.pipelines.endings import heed_signals
-from slicebeam.pipelines.shift import http_api, pace
+from slicebeam.pipelines.shift import http_api
+from slicebeam.transforms import http_calls
 from slicebeam.pipelines.shift.api_file import ApiFile
 from slicebeam.pipelines.shift.calls import Item
 from slicebeam.pipelines.shift.ledger import Ledger
 
 heed_signals()
-pace._FIRST_WAIT = 0.01
+http_calls._FIRST_WAIT = 0.01
 file, folder, number, most = sys.argv[1:]
 api = ApiFile.read(file, os.environ)
 items = [Item(str(one), {"id": one, "text": f"text {one}"}) for one in range(int(number))]
@@ -74,7 +75,7 @@ unknown_outcomes = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.01)
 
 
 @pytest.fixture(scope="module")
@@ -534,7 +535,7 @@ def test_no_call_is_sent_after_the_ledger_failed(
         }
         assert set(server.charged) <= sent
         assert len(sent) < 100
-        monkeypatch.setattr(pace, "_FIRST_WAIT", 0.01)
+        monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.01)
         assert len(bought(server, 200)) == 200
         assert len(server.charged) == 200
 

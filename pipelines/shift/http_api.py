@@ -11,16 +11,22 @@ import asyncio
 import signal
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.shift.calls import Answer
-from slicebeam.pipelines.shift.pace import Pace, backoff, rest, retry_after
+from slicebeam.transforms.http_calls import (
+    NoConnectionError,
+    Pace,
+    UnknownOutcomeError,
+    backoff,
+    response_of,
+    rest,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import aiohttp
     from typing_extensions import Self
@@ -29,9 +35,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.shift.calls import Item
     from slicebeam.pipelines.shift.ledger import Ledger
     from slicebeam.pipelines.shift.request_templates import Request
+    from slicebeam.transforms.http_calls import Response
 
-# An API that asks to wait for longer than this is asked again by another run.
-_MOST_PATIENCE = 3600.0
 # Seconds that a run which is told to end gives the calls in flight, which are paid.
 _GRACE = 5.0
 # Servers close connections that nobody uses for a while, and what is sent just then is lost.
@@ -40,25 +45,7 @@ _CONNECTS_WITHIN = 10.0
 _LARGEST_BODY = 16 << 20
 _SHOWN = 200
 _WRONG_REQUEST = frozenset({401, 403, 404, 405})
-_PASSING = frozenset({408, 429})
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@dataclass(frozen=True)
-class _Response:
-    """What came back of a call, whatever it says."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-class _FreeFailureError(Exception):
-    """A call did not reach the API."""
-
-
-class _UnknownOutcomeError(Exception):
-    """A call was sent, and nobody knows whether it was served."""
 
 
 class HttpApi:
@@ -306,19 +293,23 @@ class _Purchase:
             wait = None
             try:
                 response = await self._call(session, request)
-                if not (response.status in _PASSING or response.status >= 500):
+                if not response.may_pass:
                     await self._note(item, response)
                     return
                 reason = f"HTTP {response.status}"
                 await ledger.failed(item.key, reason)
-                wait = self._asked_to_wait(response)
+                wait = self._pace.pause_as_asked(
+                    response,
+                    f"{api.path}: {reason}: the API",
+                    f"the answers so far are in {ledger.folder}",
+                )
                 # An API that is busy with the other calls has nothing against this one.
                 if response.status == 429 and self._answered > progress:
                     failures, progress = 0, self._answered
-            except _FreeFailureError as error:
+            except NoConnectionError as error:
                 reason = str(error)
                 await ledger.failed(item.key, reason)
-            except _UnknownOutcomeError as error:
+            except UnknownOutcomeError as error:
                 reason = str(error)
                 ledger.lose(item.key)
                 if ledger.count_lost:
@@ -333,37 +324,24 @@ class _Purchase:
             if wait is None:
                 await rest(self._ended, backoff(failures))
 
-    async def _call(self, session: aiohttp.ClientSession, request: Request) -> _Response:
-        import aiohttp
+    async def _call(self, session: aiohttp.ClientSession, request: Request) -> Response:
         from yarl import URL
 
-        try:
-            async with session.request(
+        return await response_of(
+            lambda: session.request(
                 self.api.method,
                 URL(request.address, encoded=True),
                 data=request.body,
                 headers=request.headers,
                 allow_redirects=False,
-            ) as response:
-                body = await _body(response)
-                return _Response(response.status, response.headers, body)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise _FreeFailureError(f"no connection ({self._told(error)})") from None
-        except asyncio.TimeoutError:
-            raise _UnknownOutcomeError(f"no answer within {self.api.timeout:g} s") from None
-        except (aiohttp.InvalidURL, ValueError) as error:
-            raise InputError(
-                f"{self.api.path}, url: no request can be made of it ({self._told(error)})"
-            ) from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise _UnknownOutcomeError(f"a dropped connection ({self._told(error)})") from None
-        except Exception as error:  # noqa: BLE001  (what else it raises may hold a secret)
-            raise EngineError(
-                f"{self.api.path}: the HTTP client failed: {type(error).__name__} "
-                f"({self._told(error)}); please report it"
-            ) from None
+            ),
+            where=f"{self.api.path}, url",
+            timeout=self.api.timeout,
+            most_bytes=_LARGEST_BODY,
+            told=self._told,
+        )
 
-    async def _note(self, item: Item, response: _Response) -> None:
+    async def _note(self, item: Item, response: Response) -> None:
         """Note what is answered, where the request as such is not refused."""
         api, status = self.api, response.status
         if status in _WRONG_REQUEST or status < 200 or 300 <= status < 400:
@@ -415,7 +393,7 @@ class _Purchase:
             "are read again without a call"
         )
 
-    def _refused(self, response: _Response) -> InputError:
+    def _refused(self, response: Response) -> InputError:
         status = response.status
         text = self._excerpt(response.body.decode("utf-8", "replace"))
         if 300 <= status < 400:
@@ -443,28 +421,3 @@ class _Purchase:
 
     def _told(self, error: Exception) -> str:
         return self._excerpt(str(error) or type(error).__name__)
-
-    def _asked_to_wait(self, response: _Response) -> float | None:
-        """Let all calls wait for as long as the API asks, and return how long, None if it does not."""
-        seconds = retry_after(response.headers)
-        if seconds is None:
-            return None
-        if seconds > _MOST_PATIENCE:
-            raise EngineError(
-                f"{self.api.path}: HTTP {response.status}: the API asks to wait for "
-                f"{seconds / 3600:.1f} hours; the answers so far are in {self.ledger.folder}"
-            )
-        self._pace.pause(seconds)
-        return seconds
-
-
-async def _body(response: aiohttp.ClientResponse) -> bytes:
-    """Return the body, of one beyond measure the beginning."""
-    blocks, size = [], 0
-    async for block in response.content.iter_any():
-        blocks.append(block)
-        size += len(block)
-        if size > _LARGEST_BODY:
-            response.close()
-            break
-    return b"".join(blocks)

@@ -4,42 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
-import time
-from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.errors import EngineError, InputError, OptionError
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.transforms.http_calls import (
+    NoConnectionError,
+    Pace,
+    UnknownOutcomeError,
+    backoff,
+    response_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import aiohttp
     from numpy.typing import NDArray
 
     from slicebeam.transforms.encoders.cache import Keep
+    from slicebeam.transforms.http_calls import Response
 
 _TEXTS_A_CALL = 64
 # Endpoints limit the words of a request as well; a text alone may have more.
 _LETTERS_A_CALL = 200_000
 _CALLS_AT_ONCE = 4
 _RETRIES = 6
-# Seconds before a call is repeated, doubled each time up to the longest.
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
-# An endpoint that asks to wait for longer than this is asked again by another run.
-_MOST_PATIENCE = 3600.0
 _TIMEOUT, _CONNECTS_WITHIN = 120.0, 10.0
 _LARGEST_BODY = 64 << 20
 _SHOWN = 200
-_PASSING = frozenset({408, 429})
-
-
-class _Response(NamedTuple):
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class Calls:
@@ -57,8 +51,7 @@ class Calls:
         self.name, self.address, self.model, self._key = name, address, model, key
         self._failure: Exception | None = None
         self._answered = 0
-        # By the clock of time.monotonic.
-        self._paused_until = 0.0
+        self._pace = Pace()
 
     async def make(self, texts: Sequence[str], keep: Keep) -> None:
         """Hand over the vectors of all texts, call by call.
@@ -105,21 +98,26 @@ class Calls:
         self, session: aiohttp.ClientSession, texts: Sequence[str]
     ) -> NDArray[np.float32]:
         body = json.dumps({"model": self.model, "input": list(texts)}).encode()
+        never = asyncio.Event()
         failures, answered = 0, self._answered
         while True:
-            await self._pause()
+            await self._pace.turn(never)
             wait = None
             try:
                 response = await self._call(session, body)
-            except _NoAnswerError as error:
+            except (NoConnectionError, UnknownOutcomeError) as error:
                 reason = str(error)
             else:
                 if response.status == 200:
                     return self._read(response.body, len(texts))
-                if response.status not in _PASSING and response.status < 500:
+                if not response.may_pass:
                     raise self._refused(response)
                 reason = f"HTTP {response.status}: {self._excerpt(response.body)}"
-                wait = self._asked_to_wait(response)
+                wait = self._pace.pause_as_asked(
+                    response,
+                    f"--encoder {self.name}: HTTP {response.status}: the endpoint",
+                    "run again then: what was embedded by now is kept",
+                )
                 # An endpoint that is busy with the other calls has nothing against this one.
                 if response.status == 429 and self._answered > answered:
                     failures, answered = 0, self._answered
@@ -131,50 +129,18 @@ class Calls:
                     "run again later: what was embedded by now is kept"
                 )
             if wait is None:
-                await asyncio.sleep(_backoff(failures))
+                await asyncio.sleep(backoff(failures))
 
-    async def _call(self, session: aiohttp.ClientSession, body: bytes) -> _Response:
-        import aiohttp
+    async def _call(self, session: aiohttp.ClientSession, body: bytes) -> Response:
+        return await response_of(
+            lambda: session.post(self.address, data=body, allow_redirects=False),
+            where=f"--encoder {self.name}",
+            timeout=_TIMEOUT,
+            most_bytes=_LARGEST_BODY,
+            told=self._told,
+        )
 
-        try:
-            async with session.post(self.address, data=body, allow_redirects=False) as response:
-                blocks, size = [], 0
-                async for block in response.content.iter_any():
-                    blocks.append(block)
-                    size += len(block)
-                    if size > _LARGEST_BODY:
-                        response.close()
-                        break
-                return _Response(response.status, response.headers, b"".join(blocks))
-        except asyncio.TimeoutError:
-            raise _NoAnswerError(f"no answer within {_TIMEOUT:g} s") from None
-        except (aiohttp.InvalidURL, ValueError) as error:
-            raise OptionError(
-                f"--encoder {self.name}: no request can be made of it ({self._told(error)})"
-            ) from None
-        except aiohttp.ClientConnectorError as error:
-            raise _NoAnswerError(f"no connection ({self._told(error)})") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise _NoAnswerError(f"a dropped connection ({self._told(error)})") from None
-
-    async def _pause(self) -> None:
-        """Wait for as long as the endpoint asked of any call."""
-        while (left := self._paused_until - time.monotonic()) > 0:
-            await asyncio.sleep(left)
-
-    def _asked_to_wait(self, response: _Response) -> float | None:
-        seconds = retry_after(response.headers)
-        if seconds is None:
-            return None
-        if seconds > _MOST_PATIENCE:
-            raise EngineError(
-                f"--encoder {self.name}: HTTP {response.status}: the endpoint asks to wait for "
-                f"{seconds / 3600:.1f} hours; run again then: what was embedded by now is kept"
-            )
-        self._paused_until = max(self._paused_until, time.monotonic() + seconds)
-        return seconds
-
-    def _refused(self, response: _Response) -> InputError:
+    def _refused(self, response: Response) -> InputError:
         status = response.status
         if 300 <= status < 400:
             place = self._shown(response.headers.get("Location", "nowhere"))
@@ -232,10 +198,6 @@ class Calls:
         return " ".join(hidden.split())[:_SHOWN]
 
 
-class _NoAnswerError(Exception):
-    """A call got no answer, and may be made again."""
-
-
 def _batches(texts: Sequence[str]) -> Iterator[slice]:
     """Yield which texts go into a call together."""
     start, letters = 0, 0
@@ -246,24 +208,3 @@ def _batches(texts: Sequence[str]) -> Iterator[slice]:
             start, letters = row, len(text)
     if len(texts):
         yield slice(start, len(texts))
-
-
-def _backoff(failures: int) -> float:
-    """Return the seconds to wait after so many failures, so that not all come back at once."""
-    longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (failures - 1))
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311  (no secret)
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of a Retry-After header, None where there is none that can be read."""
-    text = headers.get("Retry-After", "").strip()
-    if text.isdecimal():
-        return float(text[:9])
-    try:
-        until = parsedate_to_datetime(text)
-        # By the clock that the date is of, where it is told.
-        told = headers.get("Date")
-        now = parsedate_to_datetime(told).timestamp() if told else time.time()
-        return max(0.0, until.timestamp() - now)
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
