@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.transforms.http_calls import (
     NoConnectionError,
     Pace,
@@ -144,7 +144,7 @@ class Calls:
         status = response.status
         if 300 <= status < 400:
             place = self._shown(response.headers.get("Location", "nowhere"))
-            return InputError(
+            return OptionError(
                 f"--encoder {self.name}: HTTP {status}: it redirects to {place}, where no key is sent; if "
                 "you trust that address, write it instead"
             )
