@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slicebeam.pipelines.commands import COMMANDS, SUBCOMMANDS, command_spec
-from slicebeam.pipelines.option_fields import by_panel
+from slicebeam.pipelines.commands.table import COMMANDS, SUBCOMMANDS, command_spec
+from slicebeam.pipelines.config.option_fields import by_panel
 
 if TYPE_CHECKING:
-    from slicebeam.pipelines.option_fields import OptionField
+    from slicebeam.pipelines.config.option_fields import OptionField
 
 PAGE = Path(__file__).parent / "reference" / "options.md"
 _INTRO = """\

@@ -1,4 +1,4 @@
-"""Finds the metrics by their names: every module in ``slicebeam.metrics.measures`` has some."""
+"""Finds the metrics by their names: every module in ``slicebeam.metrics.registered`` has some."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING
 
-from slicebeam.metrics import measures
-from slicebeam.metrics.base import Metric, Needs
-from slicebeam.metrics.confusion import FBeta
+from slicebeam.metrics import registered
+from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
 from slicebeam.metrics.errors import OptionError, unknown_name
 from slicebeam.metrics.kinds import Comparison
-from slicebeam.metrics.mean import Mean
-from slicebeam.metrics.ranking import AreaUnderCurve
-from slicebeam.metrics.statistic_space import StatisticSpace, Term
+from slicebeam.metrics.measures.base import Metric, Needs
+from slicebeam.metrics.measures.confusion import FBeta
+from slicebeam.metrics.measures.mean import Mean
+from slicebeam.metrics.measures.ranking import AreaUnderCurve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,11 +27,11 @@ _COLUMN, _BETA = "mean:", "fbeta:"
 @cache
 def metrics() -> dict[str, Metric]:
     """Return all metrics without a parameter by name, sorted."""
-    modules = sorted(module.name for module in pkgutil.iter_modules(measures.__path__))
+    modules = sorted(module.name for module in pkgutil.iter_modules(registered.__path__))
     found = [
         metric
         for name in modules
-        for metric in import_module(f"{measures.__name__}.{name}").METRICS
+        for metric in import_module(f"{registered.__name__}.{name}").METRICS
     ]
     return {metric.name: metric for metric in sorted(found, key=lambda metric: metric.name)}
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.pipelines.python_runs import Report, run, run_document
-from slicebeam.pipelines.signatures import docstring, first_argument, signature
+from slicebeam.pipelines.python.python_runs import Report, run, run_document
+from slicebeam.pipelines.python.signatures import docstring, first_argument, signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable

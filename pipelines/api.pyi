@@ -1,4 +1,4 @@
-# Written by `python -m slicebeam.pipelines.signatures` from the options; do not edit.
+# Written by `python -m slicebeam.pipelines.python.signatures` from the options; do not edit.
 # ruff: noqa: A002, N801, PYI021
 import os
 from collections.abc import Mapping, Sequence
@@ -6,9 +6,9 @@ from typing import Any, Literal, TypeAlias
 
 from slicebeam.pipelines.attribution.rounds import Finished, Stopped
 from slicebeam.pipelines.attribution.session import Sampled
-from slicebeam.pipelines.changelist_discovery import Edit
+from slicebeam.pipelines.changelist.discovered import Edit
 from slicebeam.pipelines.define.new_slices import Revision
-from slicebeam.pipelines.python_runs import Report as Report
+from slicebeam.pipelines.python.python_runs import Report as Report
 
 StrPath: TypeAlias = str | os.PathLike[str]
 

@@ -16,11 +16,11 @@ from itertools import pairwise
 import typer
 
 from slicebeam.metrics.errors import EngineError, SlicebeamError, nearest, printable
-from slicebeam.pipelines.endings import ending, heed_signals, hold_streams, was_told_to_end
-from slicebeam.pipelines.flags import program
-from slicebeam.pipelines.launch import Invocation
-from slicebeam.pipelines.variables import forget, redacted
-from slicebeam.transforms.plain_http import allow
+from slicebeam.pipelines.commands.flags import program
+from slicebeam.pipelines.commands.launch import Invocation
+from slicebeam.pipelines.commands.signals import ending, heed_signals, hold_streams, was_told_to_end
+from slicebeam.transforms.secrets.plain_http import allow
+from slicebeam.transforms.secrets.variables import forget, redacted
 
 INTERRUPTED = 130
 # What the system says where it refuses memory for a thread or a library.
@@ -73,7 +73,7 @@ def run(arguments: list[str]) -> int:
     allow(False)
     invocation = Invocation()
     if _JSON_LOG in (*arguments, *map("=".join, pairwise(arguments))):
-        from slicebeam.pipelines.run_options import RunOptions
+        from slicebeam.pipelines.config.run_options import RunOptions
 
         # Errors of usage are events too.
         invocation.log(RunOptions(log_format="json"))

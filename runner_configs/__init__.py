@@ -1,1 +1,1 @@
-"""One YAML file an engine."""
+"""Engines: each is one YAML file and one module; nothing here imports a pipeline."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import EngineError
-from slicebeam.pipelines.engines.artifacts import cache_folder
+from slicebeam.runner_configs.artifacts import cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

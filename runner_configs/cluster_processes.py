@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.pipelines import process_stat
+from slicebeam.runner_configs import process_stat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import yaml
 
 from slicebeam.metrics.errors import EngineError
-from slicebeam.pipelines.engines.cluster import ask
-from slicebeam.pipelines.engines.portable import free_port
+from slicebeam.runner_configs.cluster import ask
 from slicebeam.runner_configs.cluster_packages import FLINK, flink_home
 from slicebeam.runner_configs.cluster_processes import ClusterFolder, Program, Running
+from slicebeam.runner_configs.portable import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

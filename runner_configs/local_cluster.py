@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import InputError, SlicebeamError
-from slicebeam.pipelines.engines.artifacts import cache_folder
 from slicebeam.runner_configs import cluster_packages, flink_cluster, spark_cluster
+from slicebeam.runner_configs.artifacts import cache_folder
 from slicebeam.runner_configs.cluster_processes import ClusterFolder
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import EngineError
-from slicebeam.pipelines.engines.cluster import ask
-from slicebeam.pipelines.engines.portable import free_port
+from slicebeam.runner_configs.cluster import ask
 from slicebeam.runner_configs.cluster_packages import SPARK, spark_home
 from slicebeam.runner_configs.cluster_processes import ClusterFolder, Running
+from slicebeam.runner_configs.portable import free_port
 
 if TYPE_CHECKING:
     from typing import Any

@@ -15,8 +15,8 @@ import pyarrow as pa
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import hash64
 from slicebeam.pipelines.attribution.session import Place, Plan, session
-from slicebeam.pipelines.changelist import SearchChangeList, Slice
-from slicebeam.pipelines.changelist_discovery import ClassifierDefinition
+from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
+from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
-from slicebeam.transforms import store_clients
+from slicebeam.transforms.storage import store_clients
 from tests import object_stores
 from tests.storage_faults import Proxy, faulty
 
@@ -157,7 +157,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (
         "botocore.endpoint",
         "google.api_core.retry.retry_unary",
-        "slicebeam.transforms.s3_storage",
+        "slicebeam.transforms.storage.s3_storage",
     ):
         monkeypatch.setattr(f"{module}.time", Time)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from slicebeam.pipelines.cli import run
-from slicebeam.transforms import store_clients
+from slicebeam.transforms.storage import store_clients
 from tests.dataflow_service import DataflowService, dataflow_service
 from tests.object_stores import Bucket
 

@@ -464,7 +464,7 @@ def main() -> None:
     import apache_beam.runners.portability.fn_api_runner.fn_runner  # noqa: F401
     import google.cloud.storage  # noqa: F401
 
-    import slicebeam.pipelines.search  # noqa: F401
+    import slicebeam.pipelines.search.search  # noqa: F401
 
     # Nobody waits for the workers here: they vanish when they end.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from slicebeam.metrics.counting.statistic_space import Deviations
 from slicebeam.metrics.significance.random_subset import Population, bin_edges, bin_sums, population
-from slicebeam.metrics.statistic_space import Deviations
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.statistic_space import StatisticSpace
+    from slicebeam.metrics.counting.statistic_space import StatisticSpace
 
 
 def compressed(deviations: NDArray[np.float64]) -> Population:

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slicebeam.pipelines.discover import run_discovery
-from slicebeam.pipelines.discover_config import discover_config
-from slicebeam.pipelines.runner import Engine, runner_config
-from slicebeam.pipelines.terminal import Terminal
+from slicebeam.pipelines.config.discover import discover_config
+from slicebeam.pipelines.discovery.discover import run_discovery
+from slicebeam.pipelines.run.engine import Engine, runner_config
+from slicebeam.pipelines.show.terminal import Terminal
 from tests.running import read
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines import changelist as doc
-from slicebeam.pipelines.changelist_discovery import Discovery, PredicateDefinition
-from slicebeam.pipelines.changelist_parts import Condition, Estimate, Predicate
-from slicebeam.pipelines.define.rules import rule_of, slice_id_of
-from slicebeam.transforms.definitions import members, queries_of, similarities
+from slicebeam.pipelines.changelist import document as doc
+from slicebeam.pipelines.changelist.discovered import Discovery, PredicateDefinition
+from slicebeam.pipelines.changelist.parts import Condition, Estimate, Predicate
+from slicebeam.pipelines.changelist.rules import rule_of, slice_id_of
+from slicebeam.transforms.encode.definitions import members, queries_of, similarities
 from tests.running import search
 
 if TYPE_CHECKING:
@@ -176,9 +176,9 @@ class Examples:
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, frame: pd.DataFrame) -> Measured:
     """Let the commands count and read by the stand-ins."""
-    measuring = ModuleType("slicebeam.pipelines.discovery.measuring")
+    measuring = ModuleType("slicebeam.pipelines.define.measuring")
     measuring.measured = Measured(frame)  # type: ignore[attr-defined]
-    population = ModuleType("slicebeam.pipelines.discovery.population")
+    population = ModuleType("slicebeam.pipelines.define.examples")
     population.open_examples = lambda *_: Examples(frame)  # type: ignore[attr-defined]
     for module in (measuring, population):
         monkeypatch.setitem(sys.modules, module.__name__, module)

@@ -27,8 +27,8 @@ _IMPORTED = (
     "pyarrow.parquet",
     "rich.console",
     "slicebeam.pipelines.cli",
-    "slicebeam.pipelines.search",
-    "slicebeam.pipelines.terminal",
+    "slicebeam.pipelines.search.search",
+    "slicebeam.pipelines.show.terminal",
 )
 _DATA = Path(__file__).parent.parent / "pipelines" / "demo_data" / "adult_scored.parquet"
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from slicebeam.pipelines.runner import Engine, runner_config
+from slicebeam.pipelines.run.engine import Engine, runner_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -383,7 +383,7 @@ def paid_api(folder: Path, **plan: Any) -> Iterator[PaidApi]:
 
 def hurry() -> None:
     """Let this process wait for a moment only before it makes a call again."""
-    from slicebeam.transforms import http_calls
+    from slicebeam.transforms.http import calls as http_calls
 
     http_calls._FIRST_WAIT = 0.01
 

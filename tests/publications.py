@@ -16,8 +16,8 @@ from typing import IO, TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slicebeam.pipelines.changelist import SearchChangeList
-from slicebeam.pipelines.changelist_files import (
+from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.reading import (
     CHANGELIST,
     TABLE,
     file_of,
@@ -25,20 +25,20 @@ from slicebeam.pipelines.changelist_files import (
     read_search,
     read_table,
 )
-from slicebeam.transforms.object_stores import (
+from slicebeam.transforms.storage.object_stores import (
     NoObjectError,
     ObjectFacts,
     VersionConflictError,
     folder_facts,
 )
-from slicebeam.transforms.publication import files_to_publish
-from slicebeam.transforms.publish import version_of
+from slicebeam.transforms.storage.publication import files_to_publish
+from slicebeam.transforms.storage.publish import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from slicebeam.transforms.publish import Version
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.transforms.storage.publish import Version
+    from slicebeam.transforms.storage.storage import StoragePath
 
 MIXTURE = "mixture.npz"
 OWN_NAME = re.compile(r"[a-z]+\.[0-9a-f]{12}\.[a-z]+")

@@ -10,13 +10,13 @@ from unittest import mock
 import numpy as np
 import pyarrow.parquet as pq
 
-from slicebeam.metrics.counting import Tables
+from slicebeam.metrics.counting.counting import Tables
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.config import search_config
-from slicebeam.pipelines.runner import Engine, runner_config
-from slicebeam.pipelines.search import run_search
-from slicebeam.pipelines.terminal import Terminal
-from tests.oracle import lattice, predicates
+from slicebeam.pipelines.config.search import search_config
+from slicebeam.pipelines.run.engine import Engine, runner_config
+from slicebeam.pipelines.search.search import run_search
+from slicebeam.pipelines.show.terminal import Terminal
+from tests.oracles import lattice, predicates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pytest
 
-    from slicebeam.metrics.counting import RowBlock
+    from slicebeam.metrics.counting.counting import RowBlock
 
 
 @dataclass

@@ -10,7 +10,7 @@ import pandas as pd
 
 from slicebeam.metrics.randomness import hash64
 from slicebeam.pipelines.cli import run
-from tests import shift_oracle
+from tests.oracles import shift_oracle
 
 if TYPE_CHECKING:
     from pathlib import Path

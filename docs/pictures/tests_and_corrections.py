@@ -15,9 +15,7 @@ import matplotlib as mpl
 import numpy as np
 from scipy import stats
 
-from slicebeam.metrics.difference import difference
-from slicebeam.metrics.intervals import wilson
-from slicebeam.metrics.multiplicity import bh_adjusted, holm_adjusted
+from slicebeam.metrics.intervals.intervals import wilson
 from slicebeam.metrics.randomness import poisson_weights
 from slicebeam.metrics.significance import hall, hypergeometric, likelihood_ratio
 from slicebeam.metrics.significance.pearson_iii import pearson_iii_p_value
@@ -28,6 +26,8 @@ from slicebeam.metrics.significance.random_subset import (
     population,
     sum_p_value,
 )
+from slicebeam.metrics.testing.difference import difference
+from slicebeam.metrics.testing.multiplicity import bh_adjusted, holm_adjusted
 
 mpl.use("svg")
 from matplotlib import pyplot as plt

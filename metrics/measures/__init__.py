@@ -1,1 +1,1 @@
-"""The metrics: each module holds one, as ``METRIC``."""
+"""Metrics: functions of summed statistics, by family, with their direction, range and tests."""

@@ -309,7 +309,7 @@ def starved_accuracy_variance(
     x_s/N_s), what the accuracy would change by if each stratum had four more answers like those of
     its label.
 
-    An approximation: measured on recorded APIs (tests/benchmarks/shift.py), 95 % intervals covered
+    An approximation: measured on recorded APIs (benchmarks/shift.py), 95 % intervals covered
     in 0.92 to 1.00 of the runs, and without it in 0.31 to 0.94.
     """
     right = _right(strata)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.attribution.labels import LabelStore
     from slicebeam.pipelines.attribution.population import Population
-    from slicebeam.pipelines.changelist_discovery import Id
+    from slicebeam.pipelines.changelist.discovered import Id
 
 _QUIT, _BACK = ("q", "quit"), ("b", "back")
 _LONGEST = 2000

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.attribution.proposal import Proposal
     from slicebeam.pipelines.attribution.population import IntArray, Population
     from slicebeam.pipelines.attribution.state import State
-    from slicebeam.pipelines.changelist_discovery import Id
+    from slicebeam.pipelines.changelist.discovered import Id
 
 # Draws for each item that is wanted for training: those drawn twice or labelled before don't count.
 _TRIES = 20

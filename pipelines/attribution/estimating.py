@@ -12,8 +12,8 @@ import numpy as np
 from slicebeam.metrics.attribution.estimates import UNSURE, YES, Draws, alignment, decision
 from slicebeam.pipelines.attribution.labels import MISSING
 from slicebeam.pipelines.attribution.population import positions_of
-from slicebeam.pipelines.changelist_discovery import Attribution, Round
-from slicebeam.pipelines.changelist_parts import Estimate
+from slicebeam.pipelines.changelist.discovered import Attribution, Round
+from slicebeam.pipelines.changelist.parts import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.attribution.labels import LabelStore
     from slicebeam.pipelines.attribution.population import Population
     from slicebeam.pipelines.attribution.state import Drawn, State
-    from slicebeam.pipelines.changelist_discovery import Id
+    from slicebeam.pipelines.changelist.discovered import Id
 
 _STATES: dict[Decision, Literal["accepted", "rejected", "estimated"]] = {
     "accept": "accepted",

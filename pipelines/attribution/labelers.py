@@ -15,18 +15,18 @@ from slicebeam.pipelines.attribution.labels import label_of
 from slicebeam.pipelines.attribution.population import positions_of
 from slicebeam.pipelines.attribution.sheets import rows_of
 from slicebeam.pipelines.attribution.state import text_hash
-from slicebeam.pipelines.shift.calls import Item
-from slicebeam.transforms.storage import storage_path
+from slicebeam.pipelines.paid_api.calls import Item
+from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from slicebeam.pipelines.attribution.labels import LabelStore
     from slicebeam.pipelines.attribution.population import Population
-    from slicebeam.pipelines.changelist_discovery import Id
-    from slicebeam.pipelines.shift.api_file import ApiFile
-    from slicebeam.pipelines.shift.calls import Answer
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.pipelines.changelist.discovered import Id
+    from slicebeam.pipelines.paid_api.api_file import ApiFile
+    from slicebeam.pipelines.paid_api.calls import Answer
+    from slicebeam.transforms.storage.storage import StoragePath
 
 # The column of a template that stands for the words.
 TEXT = "attribution_text"
@@ -125,7 +125,7 @@ class LanguageModel:
         labels_dir: StoragePath,
         note: Callable[[str], None],
     ) -> None:
-        from slicebeam.pipelines.shift.api_file import ApiFile
+        from slicebeam.pipelines.paid_api.api_file import ApiFile
 
         try:
             self.api = ApiFile.read(path, os.environ)
@@ -155,8 +155,8 @@ class LanguageModel:
         EngineError
             An item got no answer however often it was asked, or the ledger can't be written.
         """
-        from slicebeam.pipelines.shift.http_api import HttpApi
-        from slicebeam.pipelines.shift.ledger import Ledger
+        from slicebeam.pipelines.paid_api.http_api import HttpApi
+        from slicebeam.pipelines.paid_api.ledger import Ledger
 
         api = self.api
         rows = rows_of(population, items)

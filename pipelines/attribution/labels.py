@@ -11,16 +11,16 @@ import numpy as np
 
 from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
 from slicebeam.metrics.errors import EngineError
-from slicebeam.pipelines.strict_text import parse_json
-from slicebeam.transforms.storage import storage_errors, written_whole
+from slicebeam.transforms.formats.strict_text import parse_json
+from slicebeam.transforms.storage.storage import storage_errors, written_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.changelist_discovery import Id
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.pipelines.changelist.discovered import Id
+    from slicebeam.transforms.storage.storage import StoragePath
 
 NAME = "labels.jsonl"
 # Of an item that nobody has labelled yet.

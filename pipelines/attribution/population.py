@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.changelist import Slice
-    from slicebeam.pipelines.changelist_discovery import AnyDefinition, Id
+    from slicebeam.pipelines.changelist.discovered import AnyDefinition, Id
+    from slicebeam.pipelines.changelist.document import Slice
 
     IntArray = NDArray[np.int64]
 

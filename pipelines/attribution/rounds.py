@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.attribution.estimating import Assessed
     from slicebeam.pipelines.attribution.labelers import Labeler
     from slicebeam.pipelines.attribution.session import Session
-    from slicebeam.pipelines.changelist import Slice
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.pipelines.changelist.document import Slice
+    from slicebeam.transforms.storage.storage import StoragePath
 
 
 @dataclass(frozen=True)

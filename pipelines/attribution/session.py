@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
-from slicebeam.pipelines.attribute_config import EXPONENT, UNIFORM_SHARE
 from slicebeam.pipelines.attribution.drawing import draw_round, draw_training
 from slicebeam.pipelines.attribution.estimating import assess, gather
 from slicebeam.pipelines.attribution.labels import LabelStore
@@ -26,10 +25,11 @@ from slicebeam.pipelines.attribution.state import (
     text_hash,
     write_state,
 )
-from slicebeam.pipelines.changelist_discovery import Edit
-from slicebeam.pipelines.lock_files import lock_file
-from slicebeam.pipelines.run_lock import RunLock
-from slicebeam.transforms.storage import make_folder, storage_errors, storage_path
+from slicebeam.pipelines.changelist.discovered import Edit
+from slicebeam.pipelines.config.attribute import EXPONENT, UNIFORM_SHARE
+from slicebeam.pipelines.run.lock_files import lock_file
+from slicebeam.pipelines.run.run_lock import RunLock
+from slicebeam.transforms.storage.storage import make_folder, storage_errors, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.attribution.population import Population
     from slicebeam.pipelines.attribution.state import Drawn
     from slicebeam.pipelines.attribution.updating import Updated
-    from slicebeam.pipelines.changelist import SearchChangeList, Slice
-    from slicebeam.pipelines.changelist_discovery import Attribution
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.pipelines.changelist.discovered import Attribution
+    from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
+    from slicebeam.transforms.storage.storage import StoragePath
 
 FOLDER = "attribution"
 CONFIDENCE = 0.95
@@ -390,7 +390,7 @@ class Session:
         if proposed is None and self.slice.attribution == attribution:
             return None, None
         # Imported here, where it is used, since reading documents is not cheap.
-        from slicebeam.pipelines.revisions import publish_revision
+        from slicebeam.pipelines.changelist.revisions import publish_revision
 
         changed, edits = _changed(self.document, self.slice, attribution, proposed)
         document, path = publish_revision(str(self.place.document), self.document, changed, edits)

@@ -14,16 +14,16 @@ from slicebeam.metrics.errors import ColumnError, FileError, InputError
 from slicebeam.pipelines.attribution.labels import CHOICES, label_of
 from slicebeam.pipelines.attribution.population import positions_of
 from slicebeam.pipelines.attribution.spreadsheet_cells import quoted, unquoted
-from slicebeam.pipelines.strict_text import parse_json
-from slicebeam.transforms.storage import storage_errors, written_whole
+from slicebeam.transforms.formats.strict_text import parse_json
+from slicebeam.transforms.storage.storage import storage_errors, written_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from slicebeam.pipelines.attribution.population import Population
     from slicebeam.pipelines.attribution.state import Drawn
-    from slicebeam.pipelines.changelist_discovery import Id
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.pipelines.changelist.discovered import Id
+    from slicebeam.transforms.storage.storage import StoragePath
 
 _BEFORE, _AFTER = ("item", "label"), ("phase", "round", "weight")
 # Spreadsheets cut longer cells, or refuse them.

@@ -9,12 +9,12 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.pipelines.changelist_discovery import Id
-from slicebeam.transforms.storage import storage_errors, written_whole
+from slicebeam.pipelines.changelist.discovered import Id
+from slicebeam.transforms.storage.storage import storage_errors, written_whole
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.attribution.population import Population
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.transforms.storage.storage import StoragePath
 
 NAME = "state.json"
 

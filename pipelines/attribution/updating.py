@@ -12,7 +12,7 @@ from slicebeam.metrics.attribution.proposal import simple_random_sample
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.attribution.labels import MISSING
 from slicebeam.pipelines.attribution.population import positions_of
-from slicebeam.pipelines.changelist_discovery import ClassifierDefinition
+from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

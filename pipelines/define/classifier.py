@@ -10,16 +10,16 @@ from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.attribution.labels import CHOICES, WORDS, label_of
 from slicebeam.pipelines.attribution.population import positions_of
-from slicebeam.pipelines.changelist_discovery import ClassifierDefinition
+from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
 from slicebeam.pipelines.define.id_lists import as_ids, check_known, read_csv, read_text
-from slicebeam.transforms.predicates import shortened
+from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from slicebeam.pipelines.attribution.population import Population
-    from slicebeam.pipelines.changelist_discovery import Id
+    from slicebeam.pipelines.changelist.discovered import Id
 
 # Inverse strength of the penalty |w|²/2 against the sum of the log losses, scikit-learn's default:
 # for embeddings of length 1 and a few dozen labels nearly the difference of the two means, which a

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.changelist.edits import added, check_name
+from slicebeam.pipelines.config.define import METHODS
+from slicebeam.pipelines.config.option_fields import flag
 from slicebeam.pipelines.define.new_slices import Base, Counting, New
-from slicebeam.pipelines.define_config import METHODS
-from slicebeam.pipelines.edits import added, check_name
-from slicebeam.pipelines.option_fields import flag
-from slicebeam.transforms.storage import storage_path
+from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slicebeam.pipelines.attribution.population import Population
-    from slicebeam.pipelines.changelist_discovery import AnyDefinition
+    from slicebeam.pipelines.changelist.discovered import AnyDefinition
+    from slicebeam.pipelines.config.define import DefineConfig
     from slicebeam.pipelines.define.new_slices import Revision
-    from slicebeam.pipelines.define_config import DefineConfig
 
 _Found = tuple["AnyDefinition", tuple[str, ...]]
 
@@ -57,7 +57,7 @@ def _defined(
 
         columns = column_types(base.uri, base.document, base.data(counting))
         return predicate_definition(config.where, columns), ()
-    from slicebeam.pipelines.discovery.population import open_examples
+    from slicebeam.pipelines.define.examples import open_examples
 
     # What is wrong without the examples is said before they are read.
     way = config.way

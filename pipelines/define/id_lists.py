@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import FileError, InputError, OptionError
-from slicebeam.pipelines.changelist_discovery import MembershipDefinition
-from slicebeam.pipelines.strict_text import parse_json
-from slicebeam.transforms.predicates import shortened
-from slicebeam.transforms.storage import storage_errors, storage_path
+from slicebeam.pipelines.changelist.discovered import MembershipDefinition
+from slicebeam.transforms.encode.predicates import shortened
+from slicebeam.transforms.formats.strict_text import parse_json
+from slicebeam.transforms.storage.storage import storage_errors, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from slicebeam.pipelines.changelist_discovery import Id
+    from slicebeam.pipelines.changelist.discovered import Id
 
 _SHOWN = 5
 _WHOLE = re.compile(r"-?[0-9]{1,19}")

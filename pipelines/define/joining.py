@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.changelist_discovery import (
+from slicebeam.pipelines.changelist.discovered import (
     AllOfDefinition,
     AnyOfDefinition,
     NotDefinition,
 )
+from slicebeam.pipelines.changelist.edits import Edited, check_name, find_slice, merged, split
 from slicebeam.pipelines.define.new_slices import New
-from slicebeam.pipelines.edits import Edited, check_name, find_slice, merged, split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slicebeam.pipelines.changelist import Slice
+    from slicebeam.pipelines.changelist.document import Slice
     from slicebeam.pipelines.define.new_slices import Base, Counting
 
 _PARTS = 2
@@ -62,8 +62,8 @@ def split_slice(
     InputError
         The predicate or a name is wrong, or a part would have no examples.
     """
+    from slicebeam.pipelines.changelist.rules import text_of
     from slicebeam.pipelines.define.predicates import column_types, predicate_definition
-    from slicebeam.pipelines.define.rules import text_of
 
     if len(names) not in (0, _PARTS):
         raise OptionError(f"--name is given {len(names)} times; name both parts, or neither")

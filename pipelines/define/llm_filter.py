@@ -12,15 +12,15 @@ import pyarrow as pa
 from slicebeam.metrics.attribution.estimates import UNSURE, YES
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.attribution.labels import label_of
-from slicebeam.pipelines.changelist_discovery import LlmFilterDefinition
-from slicebeam.pipelines.shift.api_file import ApiFile
-from slicebeam.pipelines.shift.calls import Item
+from slicebeam.pipelines.changelist.discovered import LlmFilterDefinition
+from slicebeam.pipelines.paid_api.api_file import ApiFile
+from slicebeam.pipelines.paid_api.calls import Item
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from slicebeam.pipelines.shift.calls import Answer
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.pipelines.paid_api.calls import Answer
+    from slicebeam.transforms.storage.storage import StoragePath
 
 # What the prompt says where the text of an example goes, and the file where the prompt goes.
 TEXT, PROMPT = "{text}", "prompt"
@@ -111,8 +111,8 @@ def _bought(
     on_start: Callable[[str], None],
 ) -> tuple[dict[str, Answer], int]:
     """Return the answer about each text that has one, and how many calls were lost for good."""
-    from slicebeam.pipelines.shift.http_api import HttpApi
-    from slicebeam.pipelines.shift.ledger import Ledger
+    from slicebeam.pipelines.paid_api.http_api import HttpApi
+    from slicebeam.pipelines.paid_api.ledger import Ledger
 
     identity = {"api": api.identity, "prompt": _hash(prompt)}
     place = folder / f"llm-filter-{_hash(api.identity + prompt)[:16]}"

@@ -6,22 +6,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.changelist import Origin
-from slicebeam.pipelines.changelist_files import read_search
-from slicebeam.pipelines.confirmation import NOTHING, Confirmed
-from slicebeam.pipelines.define.rules import slice_id_of
-from slicebeam.pipelines.revisions import base_of, later_revision, publish_revision
-from slicebeam.transforms.predicates import shortened
-from slicebeam.transforms.storage import storage_path
+from slicebeam.pipelines.changelist.document import Origin
+from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.changelist.revisions import base_of, later_revision, publish_revision
+from slicebeam.pipelines.changelist.rules import slice_id_of
+from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
+from slicebeam.transforms.encode.predicates import shortened
+from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slicebeam.pipelines.changelist import SearchChangeList, Slice
-    from slicebeam.pipelines.changelist_discovery import AnyDefinition
-    from slicebeam.pipelines.document_config import CountingConfig
-    from slicebeam.pipelines.edits import Edited
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.pipelines.changelist.discovered import AnyDefinition
+    from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
+    from slicebeam.pipelines.changelist.edits import Edited
+    from slicebeam.pipelines.config.document import CountingConfig
+    from slicebeam.transforms.storage.storage import StoragePath
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Base:
         InputError
             A slice is defined like one of the document, or has no examples; the data is wrong.
         """
-        from slicebeam.pipelines.discovery.measuring import measured
+        from slicebeam.pipelines.define.measuring import measured
 
         known = {one.slice_id: one.name for one in self.document.slices}
         ids = [slice_id_of(one.definition) for one in wanted]

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.pipelines.changelist_discovery import PredicateDefinition
-from slicebeam.pipelines.changelist_parts import Condition, Predicate
-from slicebeam.transforms.conditions import check_condition
-from slicebeam.transforms.domains import arrow_type
-from slicebeam.transforms.files import expand_paths, file_format
-from slicebeam.transforms.predicate_text import parse_predicate
-from slicebeam.transforms.sources import StoredFile, open_parquet
+from slicebeam.pipelines.changelist.discovered import PredicateDefinition
+from slicebeam.pipelines.changelist.parts import Condition, Predicate
+from slicebeam.transforms.encode.conditions import check_condition
+from slicebeam.transforms.encode.domains import arrow_type
+from slicebeam.transforms.encode.predicate_text import parse_predicate
+from slicebeam.transforms.encode.sources import StoredFile, open_parquet
+from slicebeam.transforms.storage.files import expand_paths, file_format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
-    from slicebeam.pipelines.changelist import SearchChangeList
+    from slicebeam.pipelines.changelist.document import SearchChangeList
 
 # What an earlier run says of how files are read, besides their columns.
 _HOW_READ = ("format", "column_names", "skip_rows", "delimiter")
@@ -76,10 +76,10 @@ def _schema(changelist_uri: str, document: SearchChangeList, files: Sequence[str
     if all(file_format(path, earlier.get("format")) == "parquet" for path in files):
         return open_parquet([StoredFile(path, path) for path in files]).schema
     # What type a column of text is of shows only when all of it was read.
-    from slicebeam.pipelines.check_config import check_config
-    from slicebeam.pipelines.preparation import read_source
-    from slicebeam.pipelines.runner import start_engine
-    from slicebeam.pipelines.work_folder import WorkFolder
+    from slicebeam.pipelines.config.check import check_config
+    from slicebeam.pipelines.prepare.preparation import read_source
+    from slicebeam.pipelines.run.engine import start_engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
 
     told = {name: earlier[name] for name in _HOW_READ if name in earlier}
     with tempfile.TemporaryDirectory(prefix="slicebeam-") as folder:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.pipelines.changelist_discovery import TextQueryDefinition
-from slicebeam.transforms.predicates import shortened
+from slicebeam.pipelines.changelist.discovered import TextQueryDefinition
+from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

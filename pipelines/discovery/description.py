@@ -13,7 +13,7 @@ from slicebeam.metrics.discovery.coverage import of_partition
 from slicebeam.metrics.discovery.fitting import is_converged
 from slicebeam.metrics.discovery.phrases import best_phrases, scored
 from slicebeam.metrics.errors import FileError, OptionError
-from slicebeam.pipelines.changelist_discovery import (
+from slicebeam.pipelines.changelist.discovered import (
     Discovery,
     Found,
     Overlap,
@@ -24,14 +24,14 @@ from slicebeam.pipelines.changelist_discovery import (
 )
 from slicebeam.pipelines.discovery.discovered import PreparedDiscovery
 from slicebeam.pipelines.discovery.llm_phrases import is_model, phrases_of_model
-from slicebeam.pipelines.discovery.rows import read_rows
-from slicebeam.pipelines.run_stage import run_stage
-from slicebeam.transforms.clusters import is_cluster_field
-from slicebeam.transforms.describe_slices import DescribeSlices
-from slicebeam.transforms.example_losses import has_losses
-from slicebeam.transforms.pass_over_files import PassOverFiles
-from slicebeam.transforms.predicates import Singleton
-from slicebeam.transforms.storage import matching, storage_path
+from slicebeam.pipelines.prepare.rows import read_rows
+from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.transforms.discovery.clusters import is_cluster_field
+from slicebeam.transforms.discovery.describe_slices import DescribeSlices
+from slicebeam.transforms.encode.example_losses import has_losses
+from slicebeam.transforms.encode.pass_over_files import PassOverFiles
+from slicebeam.transforms.encode.predicates import Singleton
+from slicebeam.transforms.storage.storage import matching, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.changelist import SearchChangeList, Slice
-    from slicebeam.pipelines.discover_config import DiscoverConfig
+    from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
+    from slicebeam.pipelines.config.discover import DiscoverConfig
     from slicebeam.pipelines.discovery.discovered import Discovered
-    from slicebeam.pipelines.preparation import Prepared
-    from slicebeam.pipelines.runner import Engine
-    from slicebeam.pipelines.work_folder import WorkFolder
-    from slicebeam.transforms.describe_slices import Description
+    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.discovery.describe_slices import Description
 
 # Slices of which the document tells how many examples improved, at most.
 _ASSESSED = 100

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slicebeam.pipelines.preparation import Prepared
+from slicebeam.pipelines.prepare.preparation import Prepared
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.discovery.fitting import EmbeddedFiles, Fitted
     from slicebeam.pipelines.discovery.model import DiscoveryModel
-    from slicebeam.transforms.embeddings import Embedding
-    from slicebeam.transforms.sample_texts import TextSample
-    from slicebeam.transforms.sources import Source
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.transforms.discovery.embeddings import Embedding
+    from slicebeam.transforms.discovery.sample_texts import TextSample
+    from slicebeam.transforms.encode.sources import Source
+    from slicebeam.transforms.storage.storage import StoragePath
 
 
 @dataclass(frozen=True)

@@ -7,33 +7,33 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.discovery.fitting import EmbeddedFiles
-from slicebeam.pipelines.preparation import chunk_rows
-from slicebeam.pipelines.run_stage import run_stage
-from slicebeam.pipelines.stage import Stage
-from slicebeam.transforms.embed_examples import EmbedExamples
-from slicebeam.transforms.embeddings import Embedding
+from slicebeam.pipelines.prepare.preparation import chunk_rows
+from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.pipelines.run.stage import Stage
+from slicebeam.transforms.discovery.embed_examples import EmbedExamples
+from slicebeam.transforms.discovery.embeddings import Embedding
+from slicebeam.transforms.discovery.sample_texts import SampleTexts, TextSample
+from slicebeam.transforms.discovery.stored_encoder import StoredEncoder
+from slicebeam.transforms.encode.extract_slice_keys import ExtractPredictions, ReadExamples
+from slicebeam.transforms.encode.shards import read_all_facts, rows_in
+from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.encoders.lsa import LsaEncoder
 from slicebeam.transforms.encoders.registry import encoder, needs_fit
-from slicebeam.transforms.extract_slice_keys import ExtractPredictions, ReadExamples
-from slicebeam.transforms.sample_texts import SampleTexts, TextSample
-from slicebeam.transforms.shards import read_all_facts, rows_in
-from slicebeam.transforms.sources import read_split
-from slicebeam.transforms.storage import matching
-from slicebeam.transforms.stored_encoder import StoredEncoder
+from slicebeam.transforms.storage.storage import matching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.data_config import DataConfig
-    from slicebeam.pipelines.runner import Engine
-    from slicebeam.pipelines.work_folder import WorkFolder
-    from slicebeam.transforms.embed_examples import Embedded
+    from slicebeam.pipelines.config.common import DataConfig
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.discovery.embed_examples import Embedded
+    from slicebeam.transforms.encode.extract_slice_keys import Encoding
+    from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.encoders.registry import Encoder
-    from slicebeam.transforms.extract_slice_keys import Encoding
-    from slicebeam.transforms.sources import Source
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.transforms.storage.storage import StoragePath
 
 # Texts that an encoder is fitted to, and that phrases are taken from, at most.
 TEXTS = 20_000

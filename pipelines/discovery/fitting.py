@@ -14,20 +14,25 @@ from slicebeam.metrics.discovery.fitting import MOST_ITERATIONS, initial, is_con
 from slicebeam.metrics.discovery.mixture import updated
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.discovery.model import mixture_arrays, mixture_from
-from slicebeam.pipelines.run_stage import run_stage
-from slicebeam.pipelines.stage import Stage
-from slicebeam.transforms.clusters import Clusters, cluster_field
-from slicebeam.transforms.embeddings import EmbeddedChunk
-from slicebeam.transforms.mixture_passes import Project, SumForMixtures, SumForPca, shaping
-from slicebeam.transforms.one_thread import one_thread
-from slicebeam.transforms.pass_over_files import (
+from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.pipelines.run.stage import Stage
+from slicebeam.transforms.discovery.clusters import Clusters, cluster_field
+from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
+from slicebeam.transforms.discovery.mixture_passes import (
+    Project,
+    SumForMixtures,
+    SumForPca,
+    shaping,
+)
+from slicebeam.transforms.discovery.one_thread import one_thread
+from slicebeam.transforms.encode.pass_over_files import (
     PassOverFiles,
     PassOverRows,
     RowGroup,
     read_found,
     write_found,
 )
-from slicebeam.transforms.storage import holds, matching
+from slicebeam.transforms.storage.storage import holds, matching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,11 +41,11 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.discovery.mixture import Mixture
     from slicebeam.metrics.discovery.pca import Pca
-    from slicebeam.pipelines.discover_config import DiscoverConfig
-    from slicebeam.pipelines.runner import Engine
-    from slicebeam.pipelines.work_folder import WorkFolder
-    from slicebeam.transforms.pass_over_files import Found
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.pipelines.config.discover import DiscoverConfig
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.encode.pass_over_files import Found
+    from slicebeam.transforms.storage.storage import StoragePath
 
 # Rows that are summed together, whatever the number of workers and the size of files: what is added
 # up then depends neither on the engine nor on the files.

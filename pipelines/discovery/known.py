@@ -7,22 +7,22 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
-from slicebeam.pipelines.changelist_files import file_of
-from slicebeam.pipelines.confirmation import NOTHING, Confirmed, refuse_unconfirmed
-from slicebeam.pipelines.define.rules import encoders_of, rule_of
+from slicebeam.pipelines.changelist.reading import file_of
+from slicebeam.pipelines.changelist.rules import encoders_of, rule_of
+from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed, refuse_unconfirmed
 from slicebeam.pipelines.discovery.embedding import EmbeddingFields, embed, embedding_of
 from slicebeam.pipelines.discovery.model import MODEL_FILE, DiscoveryModel
 from slicebeam.pipelines.discovery.preparation import CACHE, derive
-from slicebeam.transforms.clusters import is_cluster_field
-from slicebeam.transforms.definitions import (
+from slicebeam.transforms.discovery.clusters import is_cluster_field
+from slicebeam.transforms.discovery.derive_columns import Derivation
+from slicebeam.transforms.discovery.embed_examples import Embedded
+from slicebeam.transforms.encode.definitions import (
     columns_of,
     needs_embeddings,
     needs_ids,
     queries_of,
 )
-from slicebeam.transforms.derive_columns import Derivation
-from slicebeam.transforms.embed_examples import Embedded
-from slicebeam.transforms.storage import storage_path
+from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.changelist import SearchChangeList
-    from slicebeam.pipelines.changelist_discovery import AnyDefinition, Discovery
-    from slicebeam.pipelines.runner import Engine
-    from slicebeam.pipelines.stage import Stage
-    from slicebeam.pipelines.work_folder import WorkFolder
-    from slicebeam.transforms.clusters import Clusters
-    from slicebeam.transforms.definitions import Rule
-    from slicebeam.transforms.embed_examples import Split
-    from slicebeam.transforms.embeddings import Embedding
-    from slicebeam.transforms.extract_slice_keys import Encoding
-    from slicebeam.transforms.sources import Source
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.pipelines.changelist.discovered import AnyDefinition, Discovery
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.stage import Stage
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.discovery.clusters import Clusters
+    from slicebeam.transforms.discovery.embed_examples import Split
+    from slicebeam.transforms.discovery.embeddings import Embedding
+    from slicebeam.transforms.encode.definitions import Rule
+    from slicebeam.transforms.encode.extract_slice_keys import Encoding
+    from slicebeam.transforms.encode.sources import Source
+    from slicebeam.transforms.storage.storage import StoragePath
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.pipelines.shift.api_file import ApiFile
-from slicebeam.pipelines.shift.calls import Item
+from slicebeam.pipelines.paid_api.api_file import ApiFile
+from slicebeam.pipelines.paid_api.calls import Item
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.transforms.storage.storage import StoragePath
 
 PROMPT = "prompt"
 # What a list of phrases is written with, besides the phrases.
@@ -60,8 +60,8 @@ def phrases_of_model(
     EngineError
         A question got no answer however often it was asked, or the ledger can't be written.
     """
-    from slicebeam.pipelines.shift.http_api import HttpApi
-    from slicebeam.pipelines.shift.ledger import Ledger
+    from slicebeam.pipelines.paid_api.http_api import HttpApi
+    from slicebeam.pipelines.paid_api.ledger import Ledger
 
     api = _api(llm)
     questions = [

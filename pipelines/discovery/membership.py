@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slicebeam.transforms.arrow_files import open_arrow
-from slicebeam.transforms.derive_columns import ROW, TESTED, odds_column, share_column
-from slicebeam.transforms.predicates import slice_hashes
-from slicebeam.transforms.storage import matching
+from slicebeam.transforms.discovery.derive_columns import ROW, TESTED, odds_column, share_column
+from slicebeam.transforms.encode.predicates import slice_hashes
+from slicebeam.transforms.storage.arrow_files import open_arrow
+from slicebeam.transforms.storage.storage import matching
 
 if TYPE_CHECKING:
-    from slicebeam.transforms.clusters import Clusters
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.transforms.discovery.clusters import Clusters
+    from slicebeam.transforms.storage.storage import StoragePath
 
 MEMBERSHIP_FILE = "membership.parquet"
 

@@ -15,8 +15,8 @@ from slicebeam.metrics.discovery.loss_heads import CategoricalHead, NormalHead
 from slicebeam.metrics.discovery.mixture import Mixture
 from slicebeam.metrics.discovery.pca import Pca
 from slicebeam.metrics.errors import FileError, InputError
-from slicebeam.transforms.clusters import Clusters
-from slicebeam.transforms.storage import storage_errors
+from slicebeam.transforms.discovery.clusters import Clusters
+from slicebeam.transforms.storage.storage import storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.discovery.loss_heads import LossHead
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.transforms.storage.storage import StoragePath
 
     Arrays = dict[str, NDArray[Any]]
 

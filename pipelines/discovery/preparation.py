@@ -16,38 +16,42 @@ from slicebeam.pipelines.discovery.embedding import (
 )
 from slicebeam.pipelines.discovery.fitting import fit_mixtures
 from slicebeam.pipelines.discovery.model import DiscoveryModel
-from slicebeam.pipelines.preparation import (
+from slicebeam.pipelines.prepare.preparation import (
     choose_features,
     model_columns,
     prepare_source,
     read_source,
     resolve_outcome,
 )
-from slicebeam.pipelines.run_stage import run_stage
-from slicebeam.pipelines.stage import Stage
-from slicebeam.transforms.clusters import cluster_field, is_cluster_field
-from slicebeam.transforms.derive_columns import (
+from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.pipelines.run.stage import Stage
+from slicebeam.transforms.discovery.clusters import cluster_field, is_cluster_field
+from slicebeam.transforms.discovery.derive_columns import (
     Derivation,
     DeriveColumns,
     derived_examples,
     derived_source,
 )
-from slicebeam.transforms.embed_examples import Embedded, Split
+from slicebeam.transforms.discovery.embed_examples import Embedded, Split
+from slicebeam.transforms.discovery.stored_encoder import StoredEncoder
+from slicebeam.transforms.encode.example_losses import has_losses
+from slicebeam.transforms.encode.extract_slice_keys import (
+    Encoding,
+    ExtractPredictions,
+    ReadExamples,
+)
 from slicebeam.transforms.encoders.registry import needs_fit
-from slicebeam.transforms.example_losses import has_losses
-from slicebeam.transforms.extract_slice_keys import Encoding, ExtractPredictions, ReadExamples
-from slicebeam.transforms.storage import storage_path
-from slicebeam.transforms.stored_encoder import StoredEncoder
+from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from slicebeam.pipelines.discover_config import DiscoverConfig
-    from slicebeam.pipelines.runner import Engine
-    from slicebeam.pipelines.work_folder import WorkFolder
-    from slicebeam.transforms.embeddings import Embedding
-    from slicebeam.transforms.extract_predictions import Outcome
-    from slicebeam.transforms.sources import Source
+    from slicebeam.pipelines.config.discover import DiscoverConfig
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.discovery.embeddings import Embedding
+    from slicebeam.transforms.encode.extract_predictions import Outcome
+    from slicebeam.transforms.encode.sources import Source
 
 CACHE = "embeddings"
 # Examples that clusters to start from are looked for in: so many, and so many for each component.

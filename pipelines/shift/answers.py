@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from slicebeam.pipelines.shift.calls import Item
-from slicebeam.transforms.predicates import shortened
+from slicebeam.pipelines.paid_api.calls import Item
+from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.shift.calls import Answer
-    from slicebeam.pipelines.shift.http_api import HttpApi
-    from slicebeam.pipelines.shift.ledger import Ledger
+    from slicebeam.pipelines.paid_api.calls import Answer
+    from slicebeam.pipelines.paid_api.http_api import HttpApi
+    from slicebeam.pipelines.paid_api.ledger import Ledger
     from slicebeam.pipelines.shift.pool import Items
 
 # Codes of an answer that is no class, and of a call that was paid perhaps and never answered.

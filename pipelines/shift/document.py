@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from slicebeam.metrics.multiplicity import bh_adjusted
-from slicebeam.pipelines import changelist as doc
-from slicebeam.pipelines import changelist_shift as told
-from slicebeam.pipelines.changelist_discovery import PredicateDefinition
-from slicebeam.pipelines.changelist_parts import Condition, Estimate, Predicate
-from slicebeam.transforms.predicates import slice_hashes
+from slicebeam.metrics.testing.multiplicity import bh_adjusted
+from slicebeam.pipelines.changelist import document as doc
+from slicebeam.pipelines.changelist import shifted as told
+from slicebeam.pipelines.changelist.discovered import PredicateDefinition
+from slicebeam.pipelines.changelist.parts import Condition, Estimate, Predicate
+from slicebeam.transforms.encode.predicates import slice_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from slicebeam.pipelines.config.shift import ShiftConfig
     from slicebeam.pipelines.shift.assessment import Assessment
-    from slicebeam.pipelines.shift.config import ShiftConfig
     from slicebeam.pipelines.shift.findings import Change, Findings, SliceFindings
     from slicebeam.pipelines.shift.pool import Pool
-    from slicebeam.transforms.predicates import Singleton
+    from slicebeam.transforms.encode.predicates import Singleton
 
 # From so many labels on MASA's estimate of the accuracy is too high by more than its error.
 _MANY_LABELS = 10

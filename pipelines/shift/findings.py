@@ -9,11 +9,11 @@ import numpy as np
 from scipy import stats
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.metrics.multiplicity import bh_adjusted
 from slicebeam.metrics.shift.estimates import Slices, cell_p_values, estimate
 from slicebeam.metrics.shift.simulation import summarise
 from slicebeam.metrics.shift.stopping import error_bound
 from slicebeam.metrics.shift.strata import Sample
+from slicebeam.metrics.testing.multiplicity import bh_adjusted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.kinds import Method
     from slicebeam.metrics.shift.estimates import Estimate
     from slicebeam.metrics.shift.strata import Strata
-    from slicebeam.pipelines.changelist import ShiftChangeList
+    from slicebeam.pipelines.changelist.document import ShiftChangeList
     from slicebeam.pipelines.shift.assessment import Assessment
     from slicebeam.pipelines.shift.pool import Pool
 

@@ -18,20 +18,20 @@ from apache_beam.ml.inference.base import (
 )
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.shift.calls import Answer
-from slicebeam.transforms.checked_files import DamagedFileError, read_facts, write_facts
-from slicebeam.transforms.models import load_model, model_features, predict
-from slicebeam.transforms.publish import sha256_of
-from slicebeam.transforms.storage import matching, open_input, remove_folder, storage_path
+from slicebeam.pipelines.paid_api.calls import Answer
+from slicebeam.transforms.encode.models import load_model, model_features, predict
+from slicebeam.transforms.storage.checked_files import DamagedFileError, read_facts, write_facts
+from slicebeam.transforms.storage.publish import sha256_of
+from slicebeam.transforms.storage.storage import matching, open_input, remove_folder, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from slicebeam.pipelines.runner import Engine
-    from slicebeam.pipelines.shift.calls import Item
-    from slicebeam.pipelines.shift.ledger import Ledger
-    from slicebeam.pipelines.work_folder import WorkFolder
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.pipelines.paid_api.calls import Item
+    from slicebeam.pipelines.paid_api.ledger import Ledger
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.storage.storage import StoragePath
 
 # Answers that are kept in one file: as many are lost at most where a worker is killed, besides those
 # that the model is being asked for.

@@ -6,13 +6,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.changelist_files import read_shift
-from slicebeam.transforms.predicates import shortened
+from slicebeam.pipelines.changelist.reading import read_shift
+from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slicebeam.pipelines.changelist import ShiftChangeList
+    from slicebeam.pipelines.changelist.document import ShiftChangeList
 
 # What sums of shares differ from 1 by.
 _ROUNDING = 1e-6

@@ -10,35 +10,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.metrics.counting import Ragged
+from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
-from slicebeam.pipelines.run_stage import run_stage
-from slicebeam.transforms.arrow_files import open_arrow
-from slicebeam.transforms.conditions import Membership
-from slicebeam.transforms.difficulty_bins import quantile_edges
-from slicebeam.transforms.domains import missing_mask
-from slicebeam.transforms.extract_predictions import MOST_CLASSES
-from slicebeam.transforms.learn_pool import LearnPool, PoolColumns, PoolValues
-from slicebeam.transforms.pool_candidates import narrow, ordered
-from slicebeam.transforms.predicates import Singleton, json_values, shortened
-from slicebeam.transforms.sources import read_split
-from slicebeam.transforms.storage import matching
-from slicebeam.transforms.stratify_pool import (
-    FIELD,
-    PoolCounts,
-    Stratification,
-    StratifyPool,
-)
-from slicebeam.transforms.value_counts import unsupported
+from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.transforms.encode.conditions import Membership
+from slicebeam.transforms.encode.domains import missing_mask
+from slicebeam.transforms.encode.extract_predictions import MOST_CLASSES
+from slicebeam.transforms.encode.predicates import Singleton, json_values, shortened
+from slicebeam.transforms.encode.sources import read_split
+from slicebeam.transforms.encode.value_counts import unsupported
+from slicebeam.transforms.shift.difficulty_bins import quantile_edges
+from slicebeam.transforms.shift.learn_pool import LearnPool, PoolColumns, PoolValues
+from slicebeam.transforms.shift.pool_candidates import narrow, ordered
+from slicebeam.transforms.shift.stratify_pool import FIELD, PoolCounts, Stratification, StratifyPool
+from slicebeam.transforms.storage.arrow_files import open_arrow
+from slicebeam.transforms.storage.storage import matching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.runner import Cost, Engine
-    from slicebeam.pipelines.work_folder import WorkFolder
-    from slicebeam.transforms.sources import Source
+    from slicebeam.pipelines.run.engine import Cost, Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.encode.sources import Source
 
 __all__ = ["Items", "Pool", "PoolColumns", "PoolSlices", "by_values", "read_pool"]
 
@@ -334,7 +329,7 @@ def pool_of(plan: Stratification, counts: PoolCounts, table: pa.Table, schema: p
     ----------
     plan : how the pool was cut
     counts : of all rows
-    table : the candidates as `slicebeam.transforms.stratify_pool.stratify_chunk` has them, ordered
+    table : the candidates as `slicebeam.transforms.shift.stratify_pool.stratify_chunk` has them, ordered
     schema : of the source, in whose types the fields are returned
 
     Raises

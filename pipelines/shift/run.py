@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.pipelines.changelist import ShiftChangeList
-from slicebeam.pipelines.changelist_files import naming_files
-from slicebeam.pipelines.given_slices import given_slices, read_given
-from slicebeam.pipelines.places import places_of, removing_new_folders, writer
-from slicebeam.pipelines.preparation import read_source
-from slicebeam.pipelines.published_run import with_run
-from slicebeam.pipelines.resuming import begin_run, remove_work, resumable
+from slicebeam.pipelines.changelist.document import ShiftChangeList
+from slicebeam.pipelines.changelist.reading import naming_files
+from slicebeam.pipelines.config.shift import parse_budget
+from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
+from slicebeam.pipelines.prepare.preparation import read_source
+from slicebeam.pipelines.run.paths import places_of, removing_new_folders, writer
+from slicebeam.pipelines.run.published_run import with_run
+from slicebeam.pipelines.run.resuming import begin_run, remove_work, resumable
+from slicebeam.pipelines.run.stage import Stage
+from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.shift.answers import (
     NO_RESULT,
     Classes,
@@ -23,32 +26,29 @@ from slicebeam.pipelines.shift.answers import (
     api_answers,
 )
 from slicebeam.pipelines.shift.assessment import Stopping, assess, check_budget, strata_of
-from slicebeam.pipelines.shift.config import parse_budget
 from slicebeam.pipelines.shift.document import Bill, build, money
 from slicebeam.pipelines.shift.findings import find, find_slices, old_of_document, old_of_pool
 from slicebeam.pipelines.shift.old_document import read_old
 from slicebeam.pipelines.shift.pool import PoolColumns, by_values, read_pool
-from slicebeam.pipelines.stage import Stage
-from slicebeam.pipelines.work_folder import WorkFolder
-from slicebeam.transforms.extract_predictions import class_type
-from slicebeam.transforms.publication import files_to_publish
-from slicebeam.transforms.publish import version_of
-from slicebeam.transforms.storage import storage_path
+from slicebeam.transforms.encode.extract_predictions import class_type
+from slicebeam.transforms.storage.publication import files_to_publish
+from slicebeam.transforms.storage.publish import version_of
+from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from slicebeam.metrics.shift.strata import Strata
-    from slicebeam.pipelines.observer import Observer
-    from slicebeam.pipelines.places import Places
-    from slicebeam.pipelines.runner import Engine
+    from slicebeam.pipelines.config.shift import ShiftConfig
+    from slicebeam.pipelines.paid_api.api_file import ApiFile
+    from slicebeam.pipelines.paid_api.ledger import Ledger
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.observer import Observer
+    from slicebeam.pipelines.run.paths import Places
     from slicebeam.pipelines.shift.answers import Answers
-    from slicebeam.pipelines.shift.api_file import ApiFile
-    from slicebeam.pipelines.shift.config import ShiftConfig
     from slicebeam.pipelines.shift.findings import Old
-    from slicebeam.pipelines.shift.ledger import Ledger
     from slicebeam.pipelines.shift.pool import Pool
-    from slicebeam.transforms.conditions import Membership
-    from slicebeam.transforms.sources import Source
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.transforms.encode.conditions import Membership
+    from slicebeam.transforms.encode.sources import Source
+    from slicebeam.transforms.storage.storage import StoragePath
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _run_shift(
 def _api(config: ShiftConfig) -> ApiFile | None:
     if config.api is None:
         return None
-    from slicebeam.pipelines.shift.api_file import ApiFile
+    from slicebeam.pipelines.paid_api.api_file import ApiFile
 
     api = ApiFile.read(config.api, os.environ)
     if not api.columns:
@@ -320,7 +320,7 @@ class _Asking:
         items = self.sliced.pool.items
         if items.recorded is not None:
             return RecordedAnswers(items.recorded), None
-        from slicebeam.pipelines.shift.ledger import Ledger
+        from slicebeam.pipelines.paid_api.ledger import Ledger
 
         config, api = self.config, self.api
         folder = (
@@ -339,7 +339,7 @@ class _Asking:
             )
         )
         if api is not None:
-            from slicebeam.pipelines.shift.http_api import HttpApi
+            from slicebeam.pipelines.paid_api.http_api import HttpApi
 
             # What was paid may tell more by what the file says now.
             ledger.reread(api.answer_in)

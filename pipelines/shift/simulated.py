@@ -14,13 +14,13 @@ from slicebeam.metrics.shift.churn import churned
 from slicebeam.metrics.shift.quality import calls_for_target, qualities
 from slicebeam.metrics.shift.simulation import Items
 from slicebeam.metrics.shift.strata import Strata
-from slicebeam.pipelines.places import places_of, removing_new_folders
-from slicebeam.pipelines.resuming import open_work, remove_work, resumable
+from slicebeam.pipelines.config.shift import parse_budget
+from slicebeam.pipelines.run.paths import places_of, removing_new_folders
+from slicebeam.pipelines.run.resuming import open_work, remove_work, resumable
+from slicebeam.pipelines.run.stage import Stage
+from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.shift.assessment import check_budget
-from slicebeam.pipelines.shift.config import parse_budget
 from slicebeam.pipelines.shift.run import priced, read_sliced_pool
-from slicebeam.pipelines.stage import Stage
-from slicebeam.pipelines.work_folder import WorkFolder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.kinds import Method
-    from slicebeam.pipelines.observer import Observer
-    from slicebeam.pipelines.runner import Engine
-    from slicebeam.pipelines.shift.config import ShiftConfig
+    from slicebeam.pipelines.config.shift import ShiftConfig
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.observer import Observer
     from slicebeam.pipelines.shift.pool import Pool
 
 # What an update may change: shares of the predictions, and a whole new API.

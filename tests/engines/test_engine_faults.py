@@ -18,10 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import EngineError
-from slicebeam.pipelines.engines import portable
-from slicebeam.pipelines.engines.cluster import ask
-from slicebeam.pipelines.runner import Engine, runner_config
-from slicebeam.runner_configs import flink_cluster
+from slicebeam.pipelines.run.engine import Engine, runner_config
+from slicebeam.runner_configs import flink_cluster, portable
+from slicebeam.runner_configs.cluster import ask
 from tests.running import refused
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import apache_beam as beam
 import pytest
 
-from slicebeam.pipelines.runner import Engine, runner_config
+from slicebeam.pipelines.run.engine import Engine, runner_config
+from tests.pipelines.search.test_same_result import OPTIONS, WAYS
 from tests.running import Found, search
-from tests.test_same_result import OPTIONS, WAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ def told(found: Found) -> dict[str, Any]:
     return document
 
 
-# The others are in tests/benchmarks/engines.py, which takes a quarter of an hour.
+# The others are in benchmarks/engines.py, which takes a quarter of an hour.
 @pytest.mark.parametrize(
     ("engine", "way", "name"),
     [

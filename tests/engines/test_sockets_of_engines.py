@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from slicebeam.pipelines.engines import private_network
+from slicebeam.runner_configs import private_network
+from tests.engines.test_sockets import is_private_possible
 from tests.open_sockets import at_work, attacked, needs_root
-from tests.test_sockets import is_private_possible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from slicebeam.pipelines.commands import COMMANDS
+from slicebeam.pipelines.commands.table import COMMANDS
 from tests.fuzzing import parquet_cases
 from tests.fuzzing.case import Case, Reading
 

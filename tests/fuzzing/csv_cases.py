@@ -6,7 +6,7 @@ import gzip
 import random
 from typing import TYPE_CHECKING
 
-from slicebeam.transforms.csv_columns import read_csv_blocks
+from slicebeam.transforms.formats.csv_columns import read_csv_blocks
 from tests.fuzzing import csv_reading, examples
 from tests.fuzzing.byte_mutations import damage
 from tests.fuzzing.case import Case, Reading, UnreadableError

@@ -7,7 +7,7 @@ import json
 import random
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.transforms.json_lines import read_json_blocks
+from slicebeam.transforms.formats.json_lines import read_json_blocks
 from tests.fuzzing import csv_reading, examples, json_reading
 from tests.fuzzing.byte_mutations import damage
 from tests.fuzzing.case import Case, Reading, UnreadableError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from tests.oracle import predicates
+from tests.oracles import predicates
 
 if TYPE_CHECKING:
     from pathlib import Path

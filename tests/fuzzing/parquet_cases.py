@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slicebeam.transforms.sources import StoredFile, open_parquet, read_split
+from slicebeam.transforms.encode.sources import StoredFile, open_parquet, read_split
 from tests.fuzzing import examples, judging
 from tests.fuzzing.byte_mutations import damage, damage_between, splice
 from tests.fuzzing.case import Case, Reading, UnreadableError

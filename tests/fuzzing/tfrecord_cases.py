@@ -7,7 +7,7 @@ import random
 import struct
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.transforms.tfrecord import read_tfrecord_blocks
+from slicebeam.transforms.formats.tfrecord import read_tfrecord_blocks
 from tests.fuzzing import csv_reading, examples, tfrecord_reading
 from tests.fuzzing.byte_mutations import damage
 from tests.fuzzing.case import Case, Reading, UnreadableError

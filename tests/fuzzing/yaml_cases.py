@@ -11,11 +11,11 @@ from typing import Any
 
 import yaml
 
-from slicebeam.pipelines.runner import runner_config, shipped_configs
+from slicebeam.pipelines.run.engine import runner_config, shipped_configs
 from tests.fuzzing import changelist_cases, examples, parquet_cases
 from tests.fuzzing.byte_mutations import damage
 from tests.fuzzing.case import Case, Reading, UnreadableError
-from tests.oracle import predicates
+from tests.oracles import predicates
 
 # A tenth of this would be nothing: each level is nine of the level before.
 LEVELS = 12

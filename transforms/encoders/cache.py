@@ -17,15 +17,15 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import EngineError
-from slicebeam.transforms.arrow_files import open_arrow, write_arrow
-from slicebeam.transforms.storage import make_folder, matching, storage_errors
+from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
+from slicebeam.transforms.storage.storage import make_folder, matching, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.transforms.storage.storage import StoragePath
 
     Keep = Callable[[slice, NDArray[np.float32]], None]
     Embed = Callable[[Sequence[str], Keep], None]

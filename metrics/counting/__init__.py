@@ -1,0 +1,1 @@
+"""Counts of slices: predicates as a lattice, sums of statistics over their conjunctions, hashes of rows."""

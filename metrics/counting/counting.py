@@ -1,0 +1,473 @@
+"""Sums the statistics of each slice: tables, never a row a slice.
+
+Four ways to count a feature tuple, chosen by cost (`slicebeam.metrics.counting.counting_plan`):
+
+``dense``   one ``bincount`` over packed codes gives all slices of the tuple at once, and as
+            margins of its table those of every tuple of some of its features
+``sparse``  the distinct codes, where a table would be larger than the data
+``inside``  only the examples of some base slices, each extended by other features
+``listed``  only the examples of listed slices: each has a place in the table, no other slice has
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from slicebeam.metrics.counting.statistic_space import BUCKETS
+from slicebeam.metrics.randomness import poisson_weights, splitmix64
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.counting.lattice import Keys, Lattice
+    from slicebeam.metrics.counting.statistic_space import StatisticSpace
+
+    Array = NDArray[np.int64]
+    State = list[list[Array]]
+
+Method = Literal["dense", "sparse", "inside", "listed"]
+
+# Rows that are counted at a time: their packed codes stay in the second-level cache.
+ROWS_AT_A_TIME = 1 << 16
+# A lookup table up to this size is faster than a binary search, and small beside the tables.
+_LOOKUP_CELLS = 1 << 18
+# A table of more cells than this many times the rows is added to where the rows are.
+_SPREAD_OUT = 1
+
+
+class Ragged(NamedTuple):
+    """A list column: the codes of row i are ``codes[offsets[i]:offsets[i + 1]]``."""
+
+    offsets: NDArray[np.int64]
+    codes: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is counted together.
+
+    Attributes
+    ----------
+    features : the tuple (for ``inside``: of the base slices), ascending
+    method : how it is counted
+    extensions : for ``inside``, the features that are added to the base slices, one at a time
+    bases : for ``inside``, the keys of the base slices, sorted; for ``listed`` the candidates
+    candidates : the slices to report, in the order of their results; None for all that are
+        not empty
+    part, parts : for ``sparse``, which share of the codes (by their hash) is counted
+    margins : for ``dense``, the tuples whose slices are reported, each of some of the features;
+        none for the tuple itself
+    """
+
+    features: tuple[int, ...]
+    method: Method
+    extensions: tuple[int, ...] = ()
+    bases: Keys | None = None
+    candidates: Keys | None = None
+    part: int = 0
+    parts: int = 1
+    margins: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def reported(self) -> tuple[tuple[int, ...], ...]:
+        """The feature tuples whose slices are read from the table."""
+        return self.margins or (self.features,)
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """Poisson resampling of examples: replicate b weighs example i by a hash of (seed, b, id)."""
+
+    replicates: int
+    seed: int
+
+
+@dataclass
+class RowBlock:
+    """Consecutive rows of a shard.
+
+    Attributes
+    ----------
+    rows : how many
+    column : returns the codes of a feature: int64 [rows], or `Ragged`
+    cells : int64 [rows] the outcome cell of each row
+    ids : uint64 [rows] what identifies the row when it is resampled
+    positions : uint64 [rows] the row's own number, which no other row has
+    weights : int64 [0 or 2, rows] weight and its square, in fixed point
+    terms : int64 [terms and total terms, rows] in fixed point
+    buckets : int64 [0, 1 or 2, rows] of each model's score: label, then score
+    """
+
+    rows: int
+    column: Callable[[int], NDArray[np.int64] | Ragged]
+    cells: NDArray[np.int64]
+    ids: NDArray[np.uint64]
+    positions: NDArray[np.uint64]
+    weights: NDArray[np.int64]
+    terms: NDArray[np.int64]
+    buckets: NDArray[np.int64]
+
+
+class Coded(NamedTuple):
+    """Packed codes; ``rows`` says whose they are, None for all rows in order."""
+
+    code: NDArray[np.int64]
+    rows: NDArray[np.int64] | None
+
+
+def extend(coded: Coded, column: NDArray[np.int64] | Ragged, radix: int) -> Coded:
+    """Append the codes of one more feature."""
+    if not isinstance(column, Ragged):
+        values = column if coded.rows is None else column[coded.rows]
+        return Coded(coded.code * radix + values, coded.rows)
+    rows = np.arange(coded.code.size) if coded.rows is None else coded.rows
+    begins = column.offsets[rows]
+    lengths = column.offsets[rows + 1] - begins
+    repeated = np.repeat(np.arange(rows.size), lengths)
+    first = np.cumsum(lengths) - lengths
+    at = np.arange(repeated.size) - first[repeated] + begins[repeated]
+    return Coded(coded.code[repeated] * radix + column.codes[at], rows[repeated])
+
+
+class Prefixes:
+    """Packed codes of feature tuples, sharing those of common prefixes.
+
+    Tuples that come in lexicographic order cost one multiply and add each.
+    """
+
+    def __init__(
+        self, block: RowBlock, radices: NDArray[np.int64], start: NDArray[np.int64]
+    ) -> None:
+        self.block, self.radices = block, radices
+        self.features: tuple[int, ...] = ()
+        self.codes = [Coded(start, None)]
+
+    def coded(self, features: Sequence[int]) -> Coded:
+        """Return the packed codes of a feature tuple."""
+        shared = 0
+        for mine, other in zip(self.features, features, strict=False):
+            if mine != other:
+                break
+            shared += 1
+        del self.codes[shared + 1 :]
+        for feature in features[shared:]:
+            column = self.block.column(feature)
+            self.codes.append(extend(self.codes[-1], column, int(self.radices[feature])))
+        self.features = tuple(features)
+        return self.codes[-1]
+
+
+def positions(
+    wanted: NDArray[np.int64], cells: int
+) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
+    """Return a function from codes to their positions among the wanted codes, -1 for others."""
+    if cells <= _LOOKUP_CELLS:
+        lookup = np.full(cells, -1, np.int32)
+        lookup[wanted] = np.arange(wanted.size)
+        return lookup.__getitem__
+    order = np.argsort(wanted)
+    ordered = wanted[order]
+
+    def search(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+        at = np.minimum(np.searchsorted(ordered, codes), ordered.size - 1)
+        return np.where(ordered[at] == codes, order[at], -1)
+
+    return search
+
+
+def selector_bytes(bases: int, cells: int) -> int:
+    """Return the memory of what finds base slices by their codes in a table of so many cells."""
+    return 4 * cells if cells <= _LOOKUP_CELLS else 24 * bases
+
+
+def table_cells(features: Sequence[int], lattice: Lattice) -> int:
+    """Return the number of cells of a tuple's table."""
+    cells = 1
+    for feature in features:
+        cells *= int(lattice.radices[feature])
+    return cells
+
+
+@dataclass
+class _Sparse:
+    """Distinct codes with their counts: parts are merged when they outgrow the merged ones."""
+
+    codes: list[NDArray[np.int64]] = field(default_factory=list)
+    counts: list[NDArray[np.int64]] = field(default_factory=list)
+    merged_size: int = 0
+    size: int = 0
+
+    def add(self, codes: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        self.codes.append(codes)
+        self.counts.append(counts)
+        self.size += codes.size
+        if self.size > 2 * self.merged_size + ROWS_AT_A_TIME:
+            self.merge()
+
+    def merge(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if len(self.codes) > 1:
+            codes = np.concatenate(self.codes)
+            order = np.argsort(codes)
+            codes = codes[order]
+            begins = np.flatnonzero(np.diff(codes, prepend=-1))
+            stacked = np.concatenate(self.counts)[order]
+            self.codes, self.counts = [codes[begins]], [np.add.reduceat(stacked, begins)]
+            self.merged_size = self.size = begins.size
+        return self.codes[0], self.counts[0]
+
+
+def _tally(
+    planes: NDArray[np.int64], code: NDArray[np.int64], values: NDArray[np.int64] | None
+) -> None:
+    """Add values, or ones, to planes [size] at the codes."""
+    if values is not None:
+        np.add.at(planes, code, values)
+    elif planes.size > _SPREAD_OUT * code.size:
+        np.add.at(planes, code, 1)
+    else:
+        planes += np.bincount(code, minlength=planes.size)
+
+
+class SummedRows:
+    """Adds the rows of a block to tables of sums.
+
+    Parameters
+    ----------
+    block, space : the rows, and which statistics they have
+    drawn : weights [rows] of each replicate
+    """
+
+    def __init__(
+        self, block: RowBlock, space: StatisticSpace, drawn: list[NDArray[np.uint8]]
+    ) -> None:
+        self.block, self.space, self.drawn = block, space, drawn
+
+    def add(
+        self,
+        table: NDArray[np.int64],
+        coded: Coded,
+        with_cell: NDArray[np.int64] | None = None,
+        with_bucket: list[NDArray[np.int64]] | None = None,
+    ) -> None:
+        """Add rows to a table [layers, columns * size]: themselves, then each replicate.
+
+        Parameters
+        ----------
+        table : its last axis is column by column
+        coded : the slice of each row, 0 .. size - 1
+        with_cell, with_bucket : the same with the cell, or a score's bucket, as first digit, where
+            they are known
+        """
+        space, block = self.space, self.block
+        code, rows = coded
+        size = table.shape[1] // space.raw_columns
+        if with_cell is None:
+            with_cell = _of(block.cells, rows) * size + code
+        if with_bucket is None:
+            buckets = block.buckets if space.ranked else ()
+            with_bucket = [_of(bucket, rows) * size + code for bucket in buckets]
+        weights = [_of(weight, rows) for weight in block.weights]
+        terms = [_of(term, rows) for term in block.terms[: len(space.terms)]]
+        for layer, times in zip(table, [None, *self.drawn], strict=True):
+            own = None if times is None else _of(times, rows).astype(np.int64)
+            planes = space.cells * size
+            _tally(layer[:planes], with_cell, own)
+            for weight in weights:
+                _tally(layer[planes : planes + space.cells * size], with_cell, _times(weight, own))
+                planes += space.cells * size
+            for term in terms:
+                _tally(layer[planes : planes + size], code, _times(term, own))
+                planes += size
+            for bucket in with_bucket:
+                # An example of weight w counts w times in the distribution of scores.
+                counted = _times(weights[0], own) if weights else own
+                width = 2 * BUCKETS * size
+                _tally(layer[planes : planes + width], bucket, counted)
+                planes += width
+
+
+def _of(values: NDArray[Any], rows: NDArray[np.int64] | None) -> NDArray[Any]:
+    return values if rows is None else values[rows]
+
+
+def _times(values: NDArray[np.int64], drawn: NDArray[Any] | None) -> NDArray[np.int64]:
+    return values if drawn is None else values * drawn
+
+
+class Tables:
+    """The sums of a block of units, summed over row blocks.
+
+    Parameters
+    ----------
+    units : in lexicographic order of their features
+    lattice : the features' radices
+    space : the statistics
+    resampling : replicates of the sums, or None
+
+    Examples
+    --------
+    Six examples with one feature of two values; the cell of an example is 1 where the model is wrong.
+
+    >>> from slicebeam.metrics.counting.lattice import Lattice
+    >>> from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    >>> codes, wrong = np.array([0, 0, 0, 0, 1, 1]), np.array([1, 0, 0, 0, 1, 1])
+    >>> ids, none = np.arange(6, dtype=np.uint64), np.zeros((0, 6), np.int64)
+    >>> block = RowBlock(6, lambda feature: codes, wrong, ids, ids, none, none, none)
+    >>> lattice, space = Lattice((2,), max_cross_size=1), StatisticSpace(("wrong",), "overall")
+    >>> tables = Tables([Unit((0,), "dense")], lattice, space, resampling=None)
+    >>> tables.add(block)
+    >>> (totals,), (table,) = tables.state()
+    >>> totals  # right and wrong among all examples: int64 [1 + replicates, columns]
+    array([[3, 3]])
+    >>> table.reshape(space.raw_columns, 2).T  # right and wrong in either slice
+    array([[3, 1],
+           [0, 2]])
+    """
+
+    def __init__(
+        self,
+        units: Sequence[Unit],
+        lattice: Lattice,
+        space: StatisticSpace,
+        resampling: Resampling | None,
+    ) -> None:
+        self.units, self.lattice, self.space, self.resampling = units, lattice, space, resampling
+        self.layers = 1 + (resampling.replicates if resampling else 0)
+        columns = space.raw_columns + len(space.total_terms)
+        self.total = np.zeros((self.layers, columns), np.int64)
+        self.tables: list[list[NDArray[np.int64] | _Sparse]] = [
+            [self._empty(unit, size) for size in self._sizes(unit)] for unit in units
+        ]
+        self._selectors = [self._selector(unit) for unit in units]
+
+    def _sizes(self, unit: Unit) -> list[int]:
+        if unit.method == "inside":
+            bases = 0 if unit.bases is None else unit.bases.size
+            return [bases * int(self.lattice.radices[f]) for f in unit.extensions]
+        if unit.method == "listed" and unit.bases is not None:
+            return [unit.bases.size]
+        return [table_cells(unit.features, self.lattice)]
+
+    def _empty(self, unit: Unit, size: int) -> NDArray[np.int64] | _Sparse:
+        if unit.method == "sparse":
+            return _Sparse()
+        return np.zeros((self.layers, self.space.raw_columns * size), np.int64)
+
+    def _selector(self, unit: Unit) -> Callable[[NDArray[np.int64]], NDArray[np.int64]] | None:
+        if unit.bases is None:
+            return None
+        wanted = self.lattice.key_cells(unit.bases, unit.features)
+        return positions(wanted, table_cells(unit.features, self.lattice))
+
+    def add(self, block: RowBlock) -> None:
+        """Count the rows of a block."""
+        sums = SummedRows(block, self.space, self._drawn(block))
+        self._add_totals(block, sums)
+        radices = self.lattice.radices
+        plain = Prefixes(block, radices, np.zeros(block.rows, np.int64))
+        with_cell = Prefixes(block, radices, block.cells)
+        with_bucket = [Prefixes(block, radices, bucket) for bucket in block.buckets]
+        needs_plain = bool(self.space.terms)
+        for unit, tables, select in zip(self.units, self.tables, self._selectors, strict=True):
+            if unit.method == "dense":
+                celled = with_cell.coded(unit.features)
+                coded = plain.coded(unit.features) if needs_plain else celled
+                buckets = [prefixes.coded(unit.features).code for prefixes in with_bucket]
+                sums.add(tables[0], coded, celled.code, buckets)  # type: ignore[arg-type]
+            elif unit.method == "sparse":
+                self._add_sparse(unit, tables[0], plain.coded(unit.features), sums)  # type: ignore[arg-type]
+            elif select is not None:
+                self._add_inside(unit, tables, plain.coded(unit.features), select, sums)
+
+    def _drawn(self, block: RowBlock) -> list[NDArray[np.uint8]]:
+        if self.resampling is None:
+            return []
+        replicates = range(self.resampling.replicates)
+        seed = self.resampling.seed
+        return [poisson_weights(seed, b, block.ids) for b in replicates]
+
+    def _add_totals(self, block: RowBlock, sums: SummedRows) -> None:
+        raw = self.space.raw_columns
+        sums.add(self.total[:, :raw], Coded(np.zeros(block.rows, np.int64), None))
+        for at, term in enumerate(block.terms[len(self.space.terms) :]):
+            for layer, times in zip(self.total, [None, *sums.drawn], strict=True):
+                layer[raw + at] += _times(term, times).sum()
+
+    def _add_sparse(self, unit: Unit, table: _Sparse, coded: Coded, sums: SummedRows) -> None:
+        code, rows = coded
+        if unit.parts > 1:
+            mine = splitmix64(code.astype(np.uint64)) % np.uint64(unit.parts) == unit.part
+            kept = np.flatnonzero(mine)
+            code, rows = code[kept], kept if rows is None else rows[kept]
+        if code.size == 0:
+            return
+        distinct, inverse = np.unique(code, return_inverse=True)
+        counts = np.zeros((self.layers, self.space.raw_columns * distinct.size), np.int64)
+        sums.add(counts, Coded(inverse, rows))
+        shaped = counts.reshape(self.layers * self.space.raw_columns, distinct.size).T
+        table.add(distinct, np.ascontiguousarray(shaped))
+
+    def _add_inside(
+        self,
+        unit: Unit,
+        tables: list[NDArray[np.int64] | _Sparse],
+        coded: Coded,
+        select: Callable[[NDArray[np.int64]], NDArray[np.int64]],
+        sums: SummedRows,
+    ) -> None:
+        position = select(coded.code)
+        kept = np.flatnonzero(position >= 0)
+        if kept.size == 0 or unit.bases is None:
+            return
+        rows = kept if coded.rows is None else coded.rows[kept]
+        inside = Coded(position[kept].astype(np.int64), rows)
+        if unit.method == "listed":
+            sums.add(tables[0], inside)  # type: ignore[arg-type]
+            return
+        for feature, table in zip(unit.extensions, tables, strict=True):
+            radix = int(self.lattice.radices[feature])
+            sums.add(table, extend(inside, sums.block.column(feature), radix))  # type: ignore[arg-type]
+
+    def state(self) -> State:
+        """Return the sums: the totals [layers, columns], then the arrays of each unit."""
+        state: State = [[self.total]]
+        for tables in self.tables:
+            arrays: list[Array] = []
+            for table in tables:
+                if isinstance(table, _Sparse):
+                    arrays += table.merge() if table.codes else ()
+                else:
+                    arrays.append(table)
+            state.append(arrays)
+        return state
+
+
+def _merge_sparse(mine: list[Array], other: list[Array]) -> list[Array]:
+    if not mine or not other:
+        return mine or other
+    table = _Sparse()
+    for codes, sums in (mine, other):
+        table.add(codes, sums)
+    return list(table.merge())
+
+
+def merge_states(units: Sequence[Unit], states: Iterable[State]) -> State:
+    """Return the sum of `Tables.state` over disjoint rows."""
+    merged: State | None = None
+    for state in states:
+        if merged is None:
+            merged = state
+            continue
+        summed: State = [[merged[0][0] + state[0][0]]]
+        for unit, mine, other in zip(units, merged[1:], state[1:], strict=True):
+            if unit.method == "sparse":
+                summed.append(_merge_sparse(mine, other))
+            else:
+                summed.append([a + b for a, b in zip(mine, other, strict=True)])
+        merged = summed
+    return [] if merged is None else merged

@@ -1,0 +1,373 @@
+"""Decides how slices are counted: which method for which tuple, in blocks that fit the memory.
+
+Pure integer arithmetic on the numbers of rows, codes and candidates, so a plan does not depend on
+shards, workers or the engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slicebeam.metrics.counting.counting import Unit, selector_bytes, table_cells
+from slicebeam.metrics.counting.joint_tables import (
+    AXIS_ROW,
+    TABLE_CELL,
+    TABLE_ROW,
+    TABLE_UNIT,
+    TableCost,
+    joint_tables,
+    table_cost,
+)
+from slicebeam.metrics.randomness import splitmix64
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.counting.lattice import Keys, Lattice
+
+# Estimated work of a block: each block reads the codes again, and is what a stopped run resumes at.
+BLOCK_SECONDS = 1.0
+
+# Seconds, measured with numpy on one core; only their ratios matter for the choice.
+_SPARSE_ROW = 90e-9
+_SELECT_ROW = 5e-9
+_INSIDE_ROW = 15e-9
+_UNIT = TABLE_UNIT
+
+# Candidates whose digits are looked at together.
+_CANDIDATES_AT_A_TIME = 1 << 18
+
+# Bytes that sparse counting takes, over those of its result.
+_SPARSE_COPIES = 8
+
+# A table of more cells than this many times the rows is counted sparsely.
+_CELLS_PER_ROW = 8
+_SMALL_TABLE = 1 << 16
+
+# A joint table has at most so many sums: more would not stay in the cache, and the tables of a
+# block share the memory.
+_MOST_JOINT_SUMS = 1 << 18
+_JOINT_SHARE = 8
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a plan must respect.
+
+    Attributes
+    ----------
+    rows : examples
+    columns : statistics that are summed
+    passes : statistics that an example is added to: its cell, its values
+    layers : 1 + replicates
+    memory : bytes that the tables of a block may take
+    block_seconds : estimated work of a block
+    """
+
+    rows: int
+    columns: int
+    passes: int
+    layers: int
+    memory: int
+    block_seconds: float = BLOCK_SECONDS
+
+    @property
+    def sums(self) -> int:
+        """How many sums every example is added to."""
+        return self.passes * self.layers
+
+    @property
+    def cell_bytes(self) -> int:
+        """Bytes of one cell of a feature tuple's table."""
+        return 8 * self.columns * self.layers
+
+
+@dataclass(frozen=True)
+class PlannedUnit:
+    """A unit with its estimated cost in seconds and memory in bytes."""
+
+    unit: Unit
+    seconds: float
+    bytes: int
+
+
+def whole_tuples(
+    tuples: Mapping[tuple[int, ...], Keys | None], lattice: Lattice, budget: Budget
+) -> Iterator[PlannedUnit]:
+    """Yield the units that count all slices of feature tuples: joint tables, or sparse parts.
+
+    Parameters
+    ----------
+    tuples : with the slices that are to be reported, None for all
+    """
+    fitting = [features for features in tuples if _fits(table_cells(features, lattice), budget)]
+    for table in joint_tables(fitting, lattice, _table_cost(budget)):
+        listed = [keys for one in table.tuples if (keys := tuples[one]) is not None]
+        unit = Unit(
+            table.features,
+            "dense",
+            candidates=np.concatenate(listed) if listed else None,
+            margins=table.tuples,
+        )
+        cells = table_cells(table.features, lattice)
+        seconds = _whole_seconds(cells, budget) + len(table.features) * budget.rows * AXIS_ROW
+        yield PlannedUnit(unit, seconds, cells * budget.cell_bytes)
+    for features, candidates in tuples.items():
+        cells = table_cells(features, lattice)
+        if not _fits(cells, budget):
+            yield from _sparse(features, cells, candidates, lattice, budget)
+
+
+def _table_cost(budget: Budget) -> TableCost:
+    sums = budget.columns * budget.layers
+    most = min(_MOST_JOINT_SUMS // sums, budget.memory // _JOINT_SHARE // budget.cell_bytes)
+    return table_cost(budget.rows, budget.sums, sums, most)
+
+
+def _sparse(
+    features: tuple[int, ...],
+    cells: int,
+    candidates: Keys | None,
+    lattice: Lattice,
+    budget: Budget,
+) -> Iterator[PlannedUnit]:
+    # Codes that wait to be merged are as many as the merged ones, and merging copies and sorts
+    # all of them.
+    needed = _SPARSE_COPIES * min(cells, budget.rows) * (8 + budget.cell_bytes)
+    if candidates is not None:
+        needed += candidates.size * (8 + budget.cell_bytes)
+    parts = -(-needed // budget.memory)
+    seconds = budget.rows * _SPARSE_ROW * budget.sums / parts + budget.rows * _SELECT_ROW
+    for part in range(parts):
+        mine = candidates
+        if candidates is not None and parts > 1:
+            mine = candidates[_part_of(lattice.key_cells(candidates, features), parts) == part]
+        unit = Unit(features, "sparse", candidates=mine, part=part, parts=parts)
+        yield PlannedUnit(unit, seconds, needed // parts)
+
+
+def _part_of(codes: NDArray[np.int64], parts: int) -> NDArray[np.int64]:
+    return (splitmix64(codes.astype(np.uint64)) % np.uint64(parts)).astype(np.int64)
+
+
+def _fits(cells: int, budget: Budget) -> bool:
+    """Return whether a tuple of so many cells is counted in a table."""
+    small = cells <= _SMALL_TABLE + _CELLS_PER_ROW * budget.rows
+    return small and cells * budget.cell_bytes <= budget.memory
+
+
+def _whole_seconds(cells: int, budget: Budget) -> float:
+    """Return what counting all slices of a tuple costs."""
+    if not _fits(cells, budget):
+        return budget.rows * _SPARSE_ROW * budget.sums + _UNIT
+    tables = cells * budget.columns * budget.layers * TABLE_CELL
+    return budget.rows * budget.sums * TABLE_ROW + tables + _UNIT
+
+
+def plan_all(lattice: Lattice, budget: Budget) -> Iterator[PlannedUnit]:
+    """Yield the units that count every slice of every level."""
+    levels = range(1, min(lattice.max_cross_size, len(lattice.sizes)) + 1)
+    tuples = {tuple(row): None for level in levels for row in lattice.tuples(level).tolist()}
+    yield from whole_tuples(tuples, lattice, budget)
+
+
+def plan_listed(
+    candidates: Keys, bases: Keys, base_sizes: NDArray[np.int64], lattice: Lattice, budget: Budget
+) -> Iterator[PlannedUnit]:
+    """Yield the units that count listed candidates, each method where it is the cheapest.
+
+    Parameters
+    ----------
+    candidates : int64 [slices], distinct
+    bases : int64 [slices] a slice that the candidate adds one predicate to; 0 for none
+    base_sizes : int64 [slices] examples in the base slice
+    """
+    if candidates.size == 0:
+        return
+    group_of, groups = lattice.feature_sets(candidates)
+    order = np.lexsort((candidates, group_of))
+    candidates, bases, base_sizes = candidates[order], bases[order], base_sizes[order]
+    group_of = group_of[order]
+    inside = _cheaper_inside(group_of, groups, bases, base_sizes, lattice, budget)
+    begins = np.searchsorted(group_of, np.arange(len(groups) + 1))
+    whole = {
+        tuple(row[row >= 0].tolist()): candidates[begins[group] : begins[group + 1]]
+        for group, row in zip(np.flatnonzero(~inside).tolist(), groups[~inside], strict=True)
+    }
+    yield from whole_tuples(whole, lattice, budget)
+    chosen = inside[group_of]
+    candidates, bases, base_sizes = candidates[chosen], bases[chosen], base_sizes[chosen]
+    del order, group_of, chosen
+    yield from _inside_units(candidates, bases, base_sizes, lattice, budget)
+
+
+def plan_chosen(
+    candidates: Keys, sizes: NDArray[np.int64], lattice: Lattice, budget: Budget
+) -> Iterator[PlannedUnit]:
+    """Yield the units that count few candidates with many statistics, such as replicates.
+
+    Each table holds the candidates of one feature tuple only, not all slices of it.
+
+    Parameters
+    ----------
+    candidates : int64 [slices], distinct
+    sizes : int64 [slices] examples of each
+    """
+    if candidates.size == 0:
+        return
+    width = max(1, budget.memory // 2 // budget.cell_bytes)
+    order = np.argsort(candidates)
+    for features, places in lattice.by_tuple(candidates[order]).items():
+        overhead = table_cells(features, lattice)
+        for begin in range(0, places.size, width):
+            mine = order[places[begin : begin + width]]
+            some = candidates[mine]
+            unit = Unit(features, "listed", bases=some, candidates=some)
+            seconds = budget.rows * _SELECT_ROW + _UNIT
+            seconds += int(sizes[mine].sum()) * _INSIDE_ROW * budget.sums
+            size = some.size * budget.cell_bytes + selector_bytes(some.size, overhead)
+            yield PlannedUnit(unit, seconds, size)
+
+
+def _cheaper_inside(
+    group_of: NDArray[np.int64],
+    groups: NDArray[np.int64],
+    bases: Keys,
+    base_sizes: NDArray[np.int64],
+    lattice: Lattice,
+    budget: Budget,
+) -> NDArray[np.bool_]:
+    """Return for which feature tuples [groups] counting inside base slices costs less.
+
+    Selecting the examples of the base slices of one feature set is paid once for all tuples that
+    extend it, so a feature set whose tuples together do not save that much is counted whole.
+    """
+    order = np.lexsort((bases, group_of))
+    is_first = np.ones(order.size, bool)
+    is_first[1:] = (np.diff(group_of[order]) != 0) | (np.diff(bases[order]) != 0)
+    first = order[is_first]
+    selected = np.bincount(group_of[first], base_sizes[first], minlength=len(groups))
+    whole = np.array([_whole_seconds(_cells(row, lattice), budget) for row in groups])
+    saved = whole - selected * _INSIDE_ROW * budget.sums - _UNIT
+    has_base = np.bincount(group_of[first], bases[first] == 0, minlength=len(groups)) == 0
+    inside: NDArray[np.bool_] = (saved > 0) & has_base
+    base_set_of, base_sets = lattice.feature_sets(bases[first])
+    owners = group_of[first]
+    links = np.unique(np.stack([base_set_of, owners], axis=1), axis=0)
+    links = links[inside[links[:, 1]]]
+    # Without links bincount would give integers.
+    gain = np.bincount(links[:, 0], saved[links[:, 1]], minlength=len(base_sets)).astype(np.float64)
+    gain -= budget.rows * _SELECT_ROW * (1 + np.count_nonzero(base_sets >= 0, axis=1))
+    losing = links[gain[links[:, 0]] <= 0, 1]
+    inside[losing] = False
+    return inside
+
+
+def _cells(row: NDArray[np.int64], lattice: Lattice) -> int:
+    return table_cells(row[row >= 0].tolist(), lattice)
+
+
+def _inside_units(
+    candidates: Keys,
+    bases: Keys,
+    base_sizes: NDArray[np.int64],
+    lattice: Lattice,
+    budget: Budget,
+) -> Iterator[PlannedUnit]:
+    """Yield units of base slices on the same features with all the features that extend them."""
+    if candidates.size == 0:
+        return
+    set_of, sets = lattice.feature_sets(bases)
+    # The extension is the one predicate that the base lacks: the digit sums differ by it.
+    extension_of = np.empty(candidates.size, np.int64)
+    for begin in range(0, candidates.size, _CANDIDATES_AT_A_TIME):
+        now = slice(begin, begin + _CANDIDATES_AT_A_TIME)
+        digits, base_digits = lattice.digits(candidates[now]), lattice.digits(bases[now])
+        extension_of[now] = lattice.feature_of[digits.sum(axis=1) - base_digits.sum(axis=1)]
+    order = np.lexsort((bases, set_of))
+    begins = np.searchsorted(set_of[order], np.arange(len(sets) + 1))
+    for number, row in enumerate(sets):
+        mine = order[begins[number] : begins[number + 1]]
+        distinct, first = np.unique(bases[mine], return_index=True)
+        sizes = base_sizes[mine][first]
+        widest = int(lattice.radices[extension_of[mine]].max())
+        width = max(1, budget.memory // 2 // (widest * budget.cell_bytes))
+        for begin in range(0, distinct.size, width):
+            some = distinct[begin : begin + width]
+            end = first[begin + width] if begin + width < distinct.size else mine.size
+            of_some = mine[first[begin] : end]
+            yield from _extensions(
+                tuple(row[row >= 0].tolist()),
+                some,
+                int(sizes[begin : begin + width].sum()),
+                candidates[of_some],
+                extension_of[of_some],
+                lattice,
+                budget,
+            )
+
+
+def _extensions(
+    features: tuple[int, ...],
+    bases: Keys,
+    selected: int,
+    candidates: Keys,
+    extension_of: NDArray[np.int64],
+    lattice: Lattice,
+    budget: Budget,
+) -> Iterator[PlannedUnit]:
+    """Yield the units of some base slices, cut so that the tables of a unit fit the memory."""
+    taken: list[int] = []
+    overhead = selector_bytes(bases.size, table_cells(features, lattice))
+    size = overhead
+
+    def unit() -> PlannedUnit:
+        mine = np.isin(extension_of, taken)
+        planned = Unit(features, "inside", tuple(taken), bases=bases, candidates=candidates[mine])
+        seconds = budget.rows * _SELECT_ROW + len(taken) * (
+            selected * _INSIDE_ROW * budget.sums + _UNIT
+        )
+        return PlannedUnit(planned, seconds, size)
+
+    for feature in np.unique(extension_of).tolist():
+        cost = bases.size * int(lattice.radices[feature]) * budget.cell_bytes
+        if taken and size + cost > budget.memory // 2:
+            yield unit()
+            taken, size = [], overhead
+        taken.append(feature)
+        size += cost
+    if taken:
+        yield unit()
+
+
+def balanced(units: Sequence[PlannedUnit], budget: Budget, workers: int) -> Budget:
+    """Return the budget of blocks that keep all workers at work until the end.
+
+    Without it the last of few blocks would be one worker's, and the others would wait.
+    """
+    seconds = sum(planned.seconds for planned in units)
+    each = -int(-seconds // (workers * BLOCK_SECONDS))
+    if seconds < BLOCK_SECONDS:
+        return budget
+    return replace(budget, block_seconds=seconds / (workers * each))
+
+
+def blocks(units: Iterable[PlannedUnit], budget: Budget) -> Iterator[list[PlannedUnit]]:
+    """Group units into blocks: each fits the memory and is about ``block_seconds`` of work."""
+    block: list[PlannedUnit] = []
+    size, seconds = 0, 0.0
+    for planned in units:
+        full = size + planned.bytes > budget.memory or seconds >= budget.block_seconds
+        if block and full:
+            yield block
+            block, size, seconds = [], 0, 0.0
+        block.append(planned)
+        size += planned.bytes
+        seconds += planned.seconds
+    if block:
+        yield block

@@ -1,0 +1,1 @@
+"""Confidence intervals of the value of a metric on a slice, and of its difference."""

@@ -1,0 +1,312 @@
+"""What a metric is: a function of summed statistics, with its direction, range and tests."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from slicebeam.metrics.significance import outcome_codes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.metrics.kinds import Alternative, Tail
+    from slicebeam.metrics.significance.outcome_codes import Tested
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What must be known of each example.
+
+    Attributes
+    ----------
+    indicators : bits of its cell: ``wrong``, ``positive`` (its label), ``predicted`` (positive)
+    classes : whether its label and predicted class are counted in pairs
+    ranked : whether its score is counted by buckets
+    values : names of what is summed, such as ``log_loss`` or ``mean:price``
+    """
+
+    indicators: tuple[str, ...] = ()
+    classes: bool = False
+    ranked: bool = False
+    values: tuple[str, ...] = ()
+
+    @property
+    def scores(self) -> bool:
+        """Whether the scores themselves are measured, not only the classes they predict."""
+        return self.ranked or bool({"log_loss", "brier"} & set(self.values))
+
+    @property
+    def predicted_classes(self) -> bool:
+        """Whether predictions are needed as classes."""
+        return bool({"wrong", "predicted"} & set(self.indicators)) or self.classes
+
+    @property
+    def predicted_numbers(self) -> bool:
+        """Whether labels and predictions are compared as numbers."""
+        return bool({"mse", "mae", "bias"} & set(self.values))
+
+    @property
+    def losses(self) -> bool:
+        """Whether the losses are given, and no predictions."""
+        return "loss" in self.values
+
+    @property
+    def predictions(self) -> bool:
+        """Whether a model is asked at all, and not only what the examples are."""
+        return self.scores or self.predicted_classes or self.predicted_numbers
+
+    @property
+    def labels(self) -> bool:
+        """Whether the true class, or number, of an example is asked for."""
+        return self.predictions or bool(self.indicators)
+
+    @property
+    def one_class(self) -> bool:
+        """Whether one class is set apart from the others."""
+        return self.scores or bool({"positive", "predicted"} & set(self.indicators))
+
+
+class Metric(ABC):
+    """A metric: a function of a slice's sums.
+
+    A new metric of counts derives from `CellMetric`, which asks for its value and its derivative
+    only. `Mean` averages a value of each example. Others define the abstract methods below.
+
+    Arrays of sums are int64 [slices, columns] as `StatisticSpace` lays them out; ``totals`` are
+    those of all examples [columns], followed by the sums that are wanted of all examples only.
+
+    Attributes
+    ----------
+    name : what ``--metric`` calls it
+    title : what a reader is told
+    higher_is_better : its direction
+    range : its smallest and largest value
+    needs : what must be known of each example
+    kind : ``pointwise`` if each example has a value of its own, whose mean the metric is
+    min_slice_size : smallest slice that is tested by default
+    compares_models : whether it can be compared between two models
+
+    Examples
+    --------
+    Net benefit (Vickers and Elkin 2006): each true positive gains 1, each false alarm costs ¼.
+    An example is in one of four cells, by its label and prediction; the metric is their mean gain:
+
+    >>> from slicebeam.metrics.measures.cell_metric import CellMetric
+    >>> class NetBenefit(CellMetric):
+    ...     name, title = "net_benefit", "Net benefit"
+    ...     higher_is_better, range = True, (-0.25, 1.0)
+    ...     needs = Needs(indicators=("positive", "predicted"))
+    ...
+    ...     def gains(self, space, old):  # of each cell
+    ...         gain = np.where(space.holds("positive"), 1.0, -0.25)
+    ...         return gain * space.holds("predicted", old=old)
+    ...
+    ...     def of_cells(self, cells, space, *, old=False):  # [slices]; NaN without examples
+    ...         n, total = cells.sum(axis=1), cells @ self.gains(space, old)
+    ...         return np.divide(total, n, out=np.full(n.shape, np.nan), where=n > 0)
+    ...
+    ...     def gradient(self, cells, space, *, old=False):  # [slices, cells]
+    ...         value = self.of_cells(cells, space, old=old)[:, None]
+    ...         slope = (self.gains(space, old) - value) / cells.sum(axis=1)[:, None]
+    ...         return np.nan_to_num(slope)
+
+    Two slices and all 1,000 examples: true negatives, false negatives, false alarms and true
+    positives. On which slice is the model worse than on all examples?
+
+    >>> from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    >>> metric, space = NetBenefit(), StatisticSpace(("positive", "predicted"), "overall")
+    >>> slices = np.array([[50, 20, 16, 14], [60, 4, 6, 30]])
+    >>> everything = np.array([600, 60, 90, 250])
+    >>> metric.value(slices, space)
+    array([0.1  , 0.285])
+    >>> metric.test(slices, everything, space, "worse").p.round(4)
+    array([0.001, 0.907])
+    >>> low, high = metric.delta_interval(slices, everything, space, 0.95)
+    >>> low.round(2), high.round(2)
+    (array([-0.2 , -0.03]), array([-0.06,  0.15]))
+
+    Once it is in the ``METRICS`` of a module in ``slicebeam.metrics.registered``, the command line and
+    all pipelines know it by its name.
+    """
+
+    name: str
+    title: str
+    higher_is_better: bool
+    range: tuple[float, float]
+    needs: Needs
+    kind: Literal["pointwise", "aggregate"] = "pointwise"
+    min_slice_size: int = 20
+    compares_models: bool = True
+
+    @abstractmethod
+    def value(
+        self, sums: NDArray[np.int64], space: StatisticSpace, *, old: bool = False
+    ) -> NDArray[np.float64]:
+        """Return the metric [slices], of the old model for ``old``; NaN without a denominator."""
+
+    def value_of_raw(
+        self, sums: NDArray[np.int64], space: StatisticSpace, *, old: bool = False
+    ) -> NDArray[np.float64]:
+        """Return the metric of sums [slices, raw columns], of which score buckets are not reduced."""
+        return self.value(sums, space, old=old)
+
+    def value_error(
+        self, sums: NDArray[np.int64], space: StatisticSpace, *, old: bool = False
+    ) -> NDArray[np.float64]:
+        """Return how far the value [slices] may be from that of the examples; 0 where it is exact."""
+        return np.zeros(len(sums))
+
+    def complement_error(
+        self, sums: NDArray[np.int64], space: StatisticSpace
+    ) -> NDArray[np.float64]:
+        """Return the same of the metric outside each slice [slices]."""
+        return np.zeros(len(sums))
+
+    def least_test_p(
+        self,
+        sums: NDArray[np.int64],
+        totals: NDArray[np.int64],
+        space: StatisticSpace,
+        alternative: Alternative,
+        tested: Tested,
+    ) -> NDArray[np.float64]:
+        """Return the smallest p-value [slices] of `test` that the error of the value leaves.
+
+        Parameters
+        ----------
+        tested : what `test` returned for the same slices
+        """
+        return tested.p
+
+    @abstractmethod
+    def test(
+        self,
+        sums: NDArray[np.int64],
+        totals: NDArray[np.int64],
+        space: StatisticSpace,
+        alternative: Alternative,
+    ) -> Tested:
+        """Test each slice against the whole, or the new model against the old one on the slice."""
+
+    @abstractmethod
+    def delta_interval(
+        self,
+        sums: NDArray[np.int64],
+        totals: NDArray[np.int64],
+        space: StatisticSpace,
+        confidence: float,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the confidence interval (low, high) [slices] of the delta."""
+
+    @abstractmethod
+    def value_interval(
+        self,
+        sums: NDArray[np.int64],
+        totals: NDArray[np.int64],
+        space: StatisticSpace,
+        confidence: float,
+        *,
+        old: bool = False,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the confidence interval (low, high) [slices] of the value."""
+
+    @abstractmethod
+    def p_refine(
+        self,
+        sums: NDArray[np.int64],
+        parents: NDArray[np.int64],
+        totals: NDArray[np.int64],
+        space: StatisticSpace,
+        *,
+        worse: bool,
+    ) -> NDArray[np.float64]:
+        """Return how likely a random subset of the parent is as extreme as the child [pairs]."""
+
+    def inputs(
+        self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
+    ) -> dict[str, float]:
+        """Return the numbers that the test of one slice (sums [columns]) is computed from."""
+        own = sums[None, :]
+        return {
+            "n": float(space.sizes(own)[0]),
+            "N": float(space.sizes(totals)),
+            "value": float(self.value(own, space)[0]),
+            "reference": float(self.reference(own, totals, space)[0]),
+        }
+
+    def untestable(
+        self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
+    ) -> NDArray[np.int8]:
+        """Return the reasons [slices] against any test; 0 for none."""
+        undefined = np.isnan(self.value(sums, space))
+        if space.comparison == "baseline":
+            undefined |= np.isnan(self.value(sums, space, old=True))
+        reasons = np.where(undefined, outcome_codes.UNDEFINED, 0)
+        if space.comparison == "overall":
+            reasons[space.sizes(sums) == space.sizes(totals)] = outcome_codes.WHOLE
+        return reasons.astype(np.int8)
+
+    def needs_rows(self, space: StatisticSpace) -> bool:
+        """Return whether the default test must resample examples: the sums do not tell enough."""
+        return False
+
+    def smallest_p(
+        self,
+        sums: NDArray[np.int64],
+        totals: NDArray[np.int64],
+        space: StatisticSpace,
+        alternative: Alternative,
+    ) -> NDArray[np.float64]:
+        """Return the smallest p-value [slices] that the margins allow; 0 where that is not known."""
+        return np.zeros(len(sums))
+
+    def excess(
+        self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
+    ) -> NDArray[np.float64] | None:
+        """Return by how much disjoint sets of examples [sets] are worse, in a unit that adds up.
+
+        None for a metric whose examples have no share of their own in it.
+        """
+        return None
+
+    def change_variance(
+        self, sums: NDArray[np.int64], space: StatisticSpace
+    ) -> NDArray[np.float64] | None:
+        """Return the variance [slices] of what each example adds to the delta.
+
+        Of two models that of the change, of one that of the value. None for a metric that is no mean
+        over all examples of the slice, or where they are weighted.
+        """
+        return None
+
+    def tail(self, alternative: Alternative) -> Tail:
+        """Return the tail of the metric's value that the alternative looks at."""
+        if alternative == "both":
+            return "both"
+        return "lower" if (alternative == "worse") == self.higher_is_better else "upper"
+
+    def reference(
+        self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
+    ) -> NDArray[np.float64]:
+        """Return what a slice [slices] is compared with: all examples, or the old model on it."""
+        if space.comparison == "baseline":
+            return self.value(sums, space, old=True)
+        whole = self.value(totals[None, : space.columns], space)
+        return np.broadcast_to(whole, (len(sums),)).copy()
+
+    def complement(
+        self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
+    ) -> NDArray[np.float64]:
+        """Return the metric on the examples outside each slice [slices]."""
+        return self.value(totals[None, : space.columns] - sums, space)
+
+    def delta(
+        self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
+    ) -> NDArray[np.float64]:
+        """Return metric minus reference [slices]."""
+        return self.value(sums, space) - self.reference(sums, totals, space)

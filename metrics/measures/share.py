@@ -1,0 +1,334 @@
+"""Metrics that are a share: of all examples, of those of one label, or of those predicted positive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from slicebeam.metrics.intervals import intervals
+from slicebeam.metrics.measures import base
+from slicebeam.metrics.measures.cell_metric import CellMetric
+from slicebeam.metrics.significance import (
+    hypergeometric,
+    likelihood_ratio,
+    mcnemar,
+    outcome_codes,
+    refinement,
+)
+from slicebeam.metrics.significance.smallest_p import (
+    hypergeometric_smallest_p,
+    mcnemar_smallest_p,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.metrics.kinds import Alternative, Tail
+    from slicebeam.metrics.significance.outcome_codes import Tested
+
+    Floats = NDArray[np.float64]
+    Bools = NDArray[np.bool_]
+    Sums = NDArray[np.int64]
+
+# Above this variance of the hypergeometric the signed-root likelihood ratio is as good as the
+# exact sum, which would need thousands of terms. The variance, not the expected count, says how
+# close to normal the count is; where it is above 1,000 the expected count is too.
+EXACT_UP_TO_VARIANCE = 1000.0
+
+# A literal is an indicator, or its opposite after "~".
+Within = Literal["", "positive", "~positive", "predicted", "positive|predicted"]
+
+
+@dataclass(frozen=True)
+class _Which:
+    """In which cells [cells] an example counts, and in which it is in the denominator."""
+
+    marked: Bools
+    within: Bools
+
+
+class Share(CellMetric):
+    """The share of the examples ``within`` that are ``marked``.
+
+    Parameters
+    ----------
+    name, title : what the metric is called
+    marked : literal such as ``wrong`` or ``~predicted``
+    within : which examples are the denominator; all without
+    higher_is_better : its direction
+    compares_models : whether it depends on the model
+    """
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        marked: str,
+        within: Within,
+        *,
+        higher_is_better: bool,
+        compares_models: bool = True,
+    ) -> None:
+        self.name, self.title = name, title
+        self.marked, self.within = marked, within
+        literals = [marked, *within.split("|")]
+        names = {literal.lstrip("~") for literal in literals if literal}
+        self.needs = base.Needs(indicators=tuple(sorted(names)))
+        self.higher_is_better, self.compares_models = higher_is_better, compares_models
+        self.range = (0.0, 1.0)
+        self.kind = "aggregate" if within else "pointwise"
+
+    def _which(self, space: StatisticSpace, *, old: bool = False) -> _Which:
+        def holds(literal: str) -> Bools:
+            cells = space.holds(literal.lstrip("~"), old=old)
+            return ~cells if literal.startswith("~") else cells
+
+        within = np.zeros(space.cells, bool) if self.within else np.ones(space.cells, bool)
+        for literal in filter(None, self.within.split("|")):
+            within = within | holds(literal)
+        return _Which(holds(self.marked) & within, within)
+
+    @property
+    def is_within_fixed(self) -> bool:
+        """Whether the denominator is the same for both models."""
+        return "predicted" not in self.within
+
+    def strata(self, space: StatisticSpace, *, old: bool = False) -> list[Bools]:
+        """See `CellMetric.strata`."""
+        return [self._which(space, old=old).within]
+
+    def _marked(self, counts: Sums, space: StatisticSpace, *, old: bool = False) -> Sums:
+        marked: Sums = counts[:, self._which(space, old=old).marked].sum(axis=1)
+        return marked
+
+    def of_cells(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
+        """See `CellMetric.of_cells`."""
+        which = self._which(space, old=old)
+        within = cells[:, which.within].sum(axis=1)
+        marked = cells[:, which.marked].sum(axis=1)
+        share: Floats = np.divide(
+            marked, within, out=np.full(within.shape, np.nan), where=within > 0
+        )
+        return self._of_share(share)
+
+    def gradient(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
+        """See `CellMetric.gradient`."""
+        which = self._which(space, old=old)
+        within = cells[:, which.within].sum(axis=1)
+        marked = cells[:, which.marked].sum(axis=1)
+        safe = np.where(within > 0, within, 1.0)
+        share = marked / safe
+        slope = (which.marked[None, :] - share[:, None] * which.within[None, :]) / safe[:, None]
+        return np.where((within > 0)[:, None], slope * self._slope(share)[:, None], 0.0)
+
+    def _of_share(self, share: Floats) -> Floats:
+        """Return the metric of the share; F1 is another increasing function of its share."""
+        return share
+
+    def _slope(self, share: Floats) -> Floats:
+        return np.ones(share.shape)
+
+    def _test_overall(
+        self, counts: Sums, totals: Sums, space: StatisticSpace, tail: Tail
+    ) -> Tested:
+        """Mid-p of X ~ Hypergeom within the denominator; likelihood ratio where that is large.
+
+        Assumption: under the null the examples of the denominator that are in the slice are a
+        random subset of all of the denominator.
+        """
+        n, x, N, K = self._table(counts, totals, space)
+        reasons = self.untestable(counts, totals, space)
+        # The rest of the denominator is empty: nothing is left to compare with.
+        reasons[(n == N) & (reasons == 0)] = outcome_codes.WHOLE
+        if K in (0, N):
+            reasons[reasons == 0] = outcome_codes.CONSTANT
+        p = np.ones(n.shape)
+        testable = reasons == 0
+        exact = hypergeometric.variance(n, N, K) <= EXACT_UP_TO_VARIANCE
+        method = np.where(
+            exact, outcome_codes.HYPERGEOMETRIC, outcome_codes.LIKELIHOOD_RATIO
+        ).astype(np.int8)
+        some = testable & exact
+        p[some] = hypergeometric.mid_p(n[some], x[some], N, K, tail)
+        some = testable & ~exact
+        p[some] = likelihood_ratio.p_value(n[some], x[some], N, K, tail)
+        return outcome_codes.Tested.by(method, p, reasons)
+
+    def _table(
+        self, counts: Sums, totals: Sums, space: StatisticSpace
+    ) -> tuple[Sums, Sums, int, int]:
+        """Return denominator and marked examples of the slices and of all examples."""
+        whole = totals[None, :]
+        return (
+            self.denominator(counts, space),
+            self._marked(counts, space),
+            int(self.denominator(whole, space)[0]),
+            int(self._marked(whole, space)[0]),
+        )
+
+    def _discordant(self, counts: Sums, space: StatisticSpace) -> tuple[Sums, Sums]:
+        """Return the examples [slices] that only the new, and only the old model marks."""
+        new, old = self._which(space).marked, self._which(space, old=True).marked
+        return counts[:, new & ~old].sum(axis=1), counts[:, old & ~new].sum(axis=1)
+
+    def _test_paired(
+        self, counts: Sums, occurring: Bools, space: StatisticSpace, tail: Tail
+    ) -> Tested:
+        if not self.is_within_fixed:
+            return super()._test_paired(counts, occurring, space, tail)
+        only_new, only_old = self._discordant(counts, space)
+        reasons = self.untestable(counts, counts[:0].sum(axis=0), space)
+        reasons[(only_new + only_old == 0) & (reasons == 0)] = outcome_codes.UNCHANGED
+        p = np.ones(reasons.shape)
+        testable = reasons == 0
+        p[testable] = mcnemar.mid_p(only_new[testable], only_old[testable], tail)
+        return outcome_codes.Tested.by(outcome_codes.MCNEMAR, p, reasons)
+
+    def smallest_p(
+        self, sums: Sums, totals: Sums, space: StatisticSpace, alternative: Alternative
+    ) -> Floats:
+        """See `Metric.smallest_p`."""
+        tail = self.tail(alternative)
+        if space.weighted or (space.comparison == "baseline" and not self.is_within_fixed):
+            return super().smallest_p(sums, totals, space, alternative)
+        counts = space.counts(sums)
+        if space.comparison == "baseline":
+            only_new, only_old = self._discordant(counts, space)
+            return mcnemar_smallest_p(only_new + only_old, tail)
+        n, _, N, K = self._table(counts, space.counts(totals), space)
+        return hypergeometric_smallest_p(n, N, K, tail)
+
+    def delta_interval(
+        self, sums: Sums, totals: Sums, space: StatisticSpace, confidence: float
+    ) -> tuple[Floats, Floats]:
+        """Score-based intervals of the difference, see `slicebeam.metrics.intervals.intervals`."""
+        if space.weighted or (space.comparison == "baseline" and not self.is_within_fixed):
+            return super().delta_interval(sums, totals, space, confidence)
+        counts = space.counts(sums)
+        if space.comparison == "baseline":
+            only_new, only_old = self._discordant(counts, space)
+            n = self.denominator(counts, space)
+            return intervals.paired_difference(only_new, only_old, n, confidence)
+        n, x, N, K = self._table(counts, space.counts(totals), space)
+        low, high = intervals.difference_from_overall(n, x, N, K, confidence)
+        share = np.array([K / max(N, 1)])
+        reference = self._of_share(share)
+        ends = (np.clip(share + end, 0.0, 1.0) for end in (low, high))
+        low, high = (self._of_share(end) - reference for end in ends)
+        return low, high
+
+    def value_interval(
+        self,
+        sums: Sums,
+        totals: Sums,
+        space: StatisticSpace,
+        confidence: float,
+        *,
+        old: bool = False,
+    ) -> tuple[Floats, Floats]:
+        """Agresti and Coull's interval, at Kish's effective number where there are weights."""
+        counts = space.counts(sums)
+        n = self.denominator(counts, space, old=old).astype(np.float64)
+        x = self._marked(counts, space, old=old).astype(np.float64)
+        if space.weighted:
+            which = self._which(space, old=old)
+            first = space.weights(sums)[:, which.within].sum(axis=1)
+            second = space.weights(sums, 2)[:, which.within].sum(axis=1)
+            n = np.divide(first**2, second, out=np.zeros(first.shape), where=second > 0)
+            marked = space.weights(sums)[:, which.marked].sum(axis=1)
+            share = np.divide(marked, first, out=np.zeros(first.shape), where=first > 0)
+            # Where marked examples weigh more than others, fewer are effective (Korn and Graubard
+            # 1998, Survey Methodology 24:193, whose number is by the linearised variance).
+            variance = super().value_variance(sums, space, old=old)
+            variance /= np.square(self._slope(share))
+            binomial = share * (1.0 - share)
+            by_variance = np.divide(binomial, variance, out=n.copy(), where=variance > 0)
+            n = np.minimum(n, by_variance)
+            x = n * share
+        low, high = intervals.agresti_coull(x, n, confidence)
+        return self._of_share(low), self._of_share(high)
+
+    def p_refine(
+        self,
+        sums: Sums,
+        parents: Sums,
+        totals: Sums,
+        space: StatisticSpace,
+        *,
+        worse: bool,
+    ) -> Floats:
+        """See `slicebeam.metrics.significance.refinement`."""
+        if space.weighted or (space.comparison == "baseline" and not self.is_within_fixed):
+            return super().p_refine(sums, parents, totals, space, worse=worse)
+        tail = self.tail("worse" if worse else "better")
+        counts, above = space.counts(sums), space.counts(parents)
+        n, n_parent = self.denominator(counts, space), self.denominator(above, space)
+        if space.comparison == "baseline":
+            b, c = self._discordant(counts, space)
+            b_parent, c_parent = self._discordant(above, space)
+            if tail == "lower":
+                b, c, b_parent, c_parent = c, b, c_parent, b_parent
+            return refinement.p_refine_paired(n, b, c, n_parent, b_parent, c_parent)
+        x, x_parent = self._marked(counts, space), self._marked(above, space)
+        return refinement.p_refine_overall(n, x, n_parent, x_parent, worse_is_high=tail == "upper")
+
+    def excess(self, sums: Sums, totals: Sums, space: StatisticSpace) -> Floats:
+        """Return marked examples beyond the share of all; the net of new and old marks for two models."""
+        cells, whole = space.weights(sums), space.weights(totals[None, : space.columns])
+        sign = -1.0 if self.higher_is_better else 1.0
+        new = self._which(space)
+        if space.comparison == "baseline":
+            old = self._which(space, old=True)
+            change = cells[:, new.marked].sum(axis=1) - cells[:, old.marked].sum(axis=1)
+            return np.asarray(sign * change)
+        share = whole[0, new.marked].sum() / max(float(whole[0, new.within].sum()), 1e-300)
+        beyond = cells[:, new.marked].sum(axis=1) - share * cells[:, new.within].sum(axis=1)
+        return np.asarray(sign * beyond)
+
+    def change_variance(self, sums: Sums, space: StatisticSpace) -> Floats | None:
+        """See `Metric.change_variance`."""
+        if space.weighted or self.within:
+            return None
+        counts = space.counts(sums)
+        n = np.maximum(counts.sum(axis=1), 1)
+        if space.comparison == "baseline":
+            only_new, only_old = self._discordant(counts, space)
+            return np.asarray((only_new + only_old) / n - ((only_new - only_old) / n) ** 2)
+        share = np.nan_to_num(self.value(sums, space))
+        return np.asarray(share * (1 - share))
+
+    def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
+        """n, x, N and K of the table, or n, b and c of McNemar's test."""
+        if space.weighted or (space.comparison == "baseline" and not self.is_within_fixed):
+            return super().inputs(sums, totals, space)
+        counts = space.counts(sums[None, :])
+        if space.comparison == "baseline":
+            only_new, only_old = self._discordant(counts, space)
+            within = int(self.denominator(counts, space)[0])
+            return {
+                "n": within,
+                "b (only new marked)": int(only_new[0]),
+                "c (only old)": int(only_old[0]),
+            }
+        n, x, N, K = self._table(counts, space.counts(totals), space)
+        return {"n": int(n[0]), "x": int(x[0]), "N": N, "K": K}
+
+
+class FOne(Share):
+    """F1 = 2j/(1 + j), an increasing function of the share j = TP/(TP + FP + FN)."""
+
+    def __init__(self) -> None:
+        super().__init__("f1", "F1", "positive", "positive|predicted", higher_is_better=True)
+
+    def _which(self, space: StatisticSpace, *, old: bool = False) -> _Which:
+        positive, predicted = space.holds("positive"), space.holds("predicted", old=old)
+        return _Which(positive & predicted, positive | predicted)
+
+    def _of_share(self, share: Floats) -> Floats:
+        return 2.0 * share / (1.0 + share)
+
+    def _slope(self, share: Floats) -> Floats:
+        return np.asarray(2.0 / np.square(1.0 + share))

@@ -1,0 +1,191 @@
+"""How many slices of each level were open to being tested: the denominators of the corrections.
+
+At level l the family is every slice of at least ``min_size`` examples, whether the search visited
+it or not (an unvisited one counts as p = 1). That number depends on the features alone, so using
+it is valid under any search order; where a search visited only some slices it is bounded from
+above, never replaced by the number that was visited.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import comb
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slicebeam.metrics.counting.lattice import contains
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.counting.lattice import Keys, Lattice
+
+# Above this many feature triples, or pairs of singletons, the bound of level 3 does not look at
+# known small pairs.
+_MOST_TRIPLES = 50_000
+_MOST_PAIRS = 1 << 25
+# Slices whose predicates are looked at together.
+_KEYS_AT_A_TIME = 1 << 18
+# Pairs that are multiplied at a time.
+_PAIRS_AT_A_TIME = 1 << 20
+# Above this many tuples of a level those without any visited slice are bounded together.
+_MOST_TUPLES = 2_000_000
+
+
+@dataclass(frozen=True)
+class Visited:
+    """The slices that a search has counted.
+
+    Attributes
+    ----------
+    keys : int64 [slices], sorted
+    sizes : int64 [slices] examples of each; 0 for an empty one
+    """
+
+    keys: Keys
+    sizes: NDArray[np.int64]
+
+
+def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int) -> list[int]:
+    """Return an upper bound of the slices of at least ``min_size`` examples, for each level.
+
+    For each feature tuple: the visited slices that are large enough, and of the other cells at
+    most as many as there are examples left for (in a tuple without list columns each example is in
+    one cell). Cells with a singleton, and at level 3 with a pair, that is known to be too small are
+    no such slices. Exact at level 1, and up to level 3 where only cells below small slices were not
+    visited.
+
+    Parameters
+    ----------
+    lattice : the features
+    visited : what was counted; all singletons among them
+    rows : number of examples
+    min_size : smallest slice that is tested
+    """
+    large = np.zeros(lattice.base, bool)
+    for keys, sizes in _of_level(lattice, visited, 1):
+        large[lattice.digits(keys)[:, 0]] = sizes >= min_size
+    features = len(lattice.sizes)
+    owners = lattice.feature_of[np.flatnonzero(large)]
+    widths = np.bincount(owners, minlength=features)
+    bounds = [int(np.count_nonzero(large))]
+    pairs = None
+    small_pairs = np.zeros(0, np.int64)
+    for level in range(2, lattice.max_cross_size + 1):
+        if level > features:
+            bounds.append(0)
+            continue
+        known = (small_pairs, pairs) if level == 3 and pairs is not None else None
+        bounds.append(_level(lattice, level, visited, widths, rows, min_size, known))
+        few = comb(features, 3) <= _MOST_TRIPLES and _pairs(lattice) <= _MOST_PAIRS
+        if level == 2 and few and lattice.max_cross_size > 2:
+            small = [keys[sizes < min_size] for keys, sizes in _of_level(lattice, visited, 2)]
+            small_pairs = np.concatenate([small_pairs, *small])
+            pairs = _open_pairs(lattice, small_pairs, large)
+    return bounds
+
+
+def _of_level(
+    lattice: Lattice, visited: Visited, level: int
+) -> Iterator[tuple[Keys, NDArray[np.int64]]]:
+    """Yield the visited slices of one level with their sizes, some at a time."""
+    for begin in range(0, visited.keys.size, _KEYS_AT_A_TIME):
+        keys = visited.keys[begin : begin + _KEYS_AT_A_TIME]
+        mine = lattice.cross_sizes(keys) == level
+        yield keys[mine], visited.sizes[begin : begin + _KEYS_AT_A_TIME][mine]
+
+
+def _level(
+    lattice: Lattice,
+    level: int,
+    visited: Visited,
+    widths: NDArray[np.int64],
+    rows: int,
+    min_size: int,
+    known: tuple[Keys, dict[tuple[int, int], NDArray[np.bool_]]] | None,
+) -> int:
+    """Return the bound of a level; ``known`` are the small pairs, as keys and as matrices."""
+    unseen_elsewhere = 0
+    if comb(len(lattice.sizes), level) <= _MOST_TUPLES:
+        tuples = lattice.tuples(level)
+    else:
+        some = [lattice.feature_sets(keys)[1] for keys, _ in _of_level(lattice, visited, level)]
+        tuples = np.unique(np.concatenate(some)[:, :level], axis=0)
+        ways = [1] + [0] * level
+        for width in widths.tolist():
+            for size in range(level, 0, -1):
+                ways[size] += ways[size - 1] * width
+        unseen_elsewhere = ways[level] - int(widths[tuples].prod(axis=1).sum())
+    seen, tested, held = (np.zeros(len(tuples), np.int64) for _ in range(3))
+    for keys, sizes in _of_level(lattice, visited, level):
+        number = _tuple_numbers(tuples, lattice.features(keys)[:, :level], lattice)
+        # A visited slice below a pair that was found small later is not among the open cells.
+        is_open = np.ones(keys.size, bool)
+        if known:
+            for part in lattice.subsets(keys, [2]):
+                is_open &= ~contains(known[0], part)
+        seen += np.bincount(number[is_open], minlength=seen.size)
+        tested += np.bincount(number[sizes >= min_size], minlength=seen.size)
+        held += np.bincount(number, sizes, minlength=seen.size).astype(np.int64)
+    cells = widths[tuples].astype(np.float64).prod(axis=1)
+    if known:
+        cells = np.array([_open_cells(row, known[1]) for row in tuples.tolist()])
+    unseen = np.maximum(cells - seen, 0)
+    multi = np.array([lattice.is_multi(f) for f in range(len(lattice.sizes))])
+    capped = ~multi[tuples].any(axis=1)
+    unseen[capped] = np.minimum(unseen, (rows - held) // min_size)[capped]
+    return int((tested + unseen).sum()) + unseen_elsewhere
+
+
+def _tuple_numbers(
+    tuples: NDArray[np.int64], some: NDArray[np.int64], lattice: Lattice
+) -> NDArray[np.int64]:
+    """Return the positions of some feature tuples among all of them."""
+    powers = (len(lattice.sizes) + 1) ** np.arange(tuples.shape[1])[::-1]
+    # Lexicographic order of tuples is the order of these numbers.
+    return np.searchsorted(tuples @ powers, some @ powers).astype(np.int64)
+
+
+def _pairs(lattice: Lattice) -> int:
+    """Return the number of pairs of singletons on different features."""
+    return (lattice.singletons**2 - sum(size**2 for size in lattice.sizes)) // 2
+
+
+def _open_pairs(
+    lattice: Lattice, small: Keys, large: NDArray[np.bool_]
+) -> dict[tuple[int, int], NDArray[np.bool_]]:
+    """Return for each pair of features a matrix: whether each pair of singletons may be large."""
+    features = len(lattice.sizes)
+    singles = [large[1 + lattice.offsets[f] : 1 + lattice.offsets[f + 1]] for f in range(features)]
+    matrices = {
+        (a, b): np.outer(singles[a], singles[b])
+        for a in range(features)
+        for b in range(a + 1, features)
+    }
+    for begin in range(0, small.size, _KEYS_AT_A_TIME):
+        digits = lattice.digits(small[begin : begin + _KEYS_AT_A_TIME])[:, :2]
+        owners = lattice.feature_of[digits]
+        codes = digits - 1 - lattice.offsets[owners]
+        number = owners[:, 0] * features + owners[:, 1]
+        order = np.argsort(number, kind="stable")
+        begins = np.flatnonzero(np.diff(number[order], prepend=-1))
+        for mine in np.split(order, begins[1:]):
+            a, b = owners[mine[0]].tolist()
+            matrices[a, b][codes[mine, 0], codes[mine, 1]] = False
+    return matrices
+
+
+def _open_cells(row: list[int], pairs: dict[tuple[int, int], NDArray[np.bool_]]) -> float:
+    """Return the number of cells of a feature triple of which no pair is known to be small."""
+    a, b, c = row
+    right = pairs[b, c].astype(np.float32)
+    step = max(1, _PAIRS_AT_A_TIME // max(right.shape))
+    total = 0.0
+    for begin in range(0, len(pairs[a, b]), step):
+        # Whole numbers below 2^24, which 32 bits hold exactly.
+        some = pairs[a, b][begin : begin + step].astype(np.float32) @ right
+        total += float(some.sum(dtype=np.float64, where=pairs[a, c][begin : begin + step]))
+    return total

@@ -1,0 +1,1 @@
+"""The ChangeList: its schema, reading it and editing it; nothing runs here."""

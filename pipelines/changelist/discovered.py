@@ -1,0 +1,239 @@
+"""What a ChangeList tells of slices of unstructured data: how they were found, named and defined."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from slicebeam.pipelines.changelist.parts import Estimate, Part, Predicate
+
+Id = int | str
+
+
+class PredicateDefinition(Part):
+    """The examples that satisfy a predicate; of a discovered slice it is about ``cluster@K``."""
+
+    kind: Literal["predicate"] = "predicate"
+    predicate: Predicate
+
+
+class MembershipDefinition(Part):
+    """Listed examples."""
+
+    kind: Literal["membership"] = "membership"
+    ids: tuple[Id, ...] = Field(description="values of the dataset's id_field")
+
+
+class TextQueryDefinition(Part):
+    """The examples whose embedding is at least so similar to that of a text."""
+
+    kind: Literal["text_query"] = "text_query"
+    query: str
+    threshold: float = Field(description="least cosine similarity, of the raw embeddings")
+    encoder: str = Field(description="fingerprint of what embedded the query")
+
+
+class LlmFilterDefinition(Part):
+    """The examples of which a language model says yes to a question."""
+
+    kind: Literal["llm_filter"] = "llm_filter"
+    prompt: str
+    model: str = Field(description="path of the file that describes the endpoint")
+    ids: tuple[Id, ...] = Field(description="of the examples to which it said yes")
+
+
+class ClassifierDefinition(Part):
+    """The examples that a logistic regression on the embeddings calls members."""
+
+    kind: Literal["linear_classifier"] = "linear_classifier"
+    intercept: float
+    coefficients: tuple[float, ...] = Field(description="of the raw embeddings' dimensions")
+    threshold: float = Field(0.5, description="least probability")
+    encoder: str = Field(description="fingerprint of what made the embeddings")
+
+
+class AnyOfDefinition(Part):
+    """The examples of any of several slices, as after a merge."""
+
+    kind: Literal["any_of"] = "any_of"
+    of: Annotated[tuple[AnyDefinition, ...], Field(min_length=1)]
+
+
+class AllOfDefinition(Part):
+    """The examples that are in all of several slices, as after a split."""
+
+    kind: Literal["all_of"] = "all_of"
+    of: Annotated[tuple[AnyDefinition, ...], Field(min_length=1)]
+
+
+class NotDefinition(Part):
+    """The examples that are not in a slice."""
+
+    kind: Literal["not"] = "not"
+    of: AnyDefinition
+
+
+AnyDefinition = Annotated[
+    PredicateDefinition
+    | MembershipDefinition
+    | TextQueryDefinition
+    | LlmFilterDefinition
+    | ClassifierDefinition
+    | AnyOfDefinition
+    | AllOfDefinition
+    | NotDefinition,
+    Field(discriminator="kind"),
+]
+for _model in (AnyOfDefinition, AllOfDefinition, NotDefinition):
+    _model.model_rebuild()
+
+
+class Phrase(Part):
+    """Words that may describe a slice."""
+
+    text: str
+    score: float = Field(
+        description="inner product of its embedding with the slice's mean minus the overall mean"
+    )
+    correlation: float | None = Field(
+        None, description="of membership with the examples' similarity to it"
+    )
+    source: Literal["corpus", "given", "llm"]
+
+
+class ShownExample(Part):
+    """An example of a slice."""
+
+    role: Literal["representative", "improved", "degraded", "boundary"]
+    id: Id | None = Field(None, description="absent where no column identifies examples")
+    row: int = Field(description="position among all examples, from 0")
+    membership: float = Field(
+        description="least responsibility of its components, from embeddings alone"
+    )
+    change: float | None = Field(
+        None, description="loss before minus loss after; of one model, mean loss minus its loss"
+    )
+    display: dict[str, Any] = Field({}, description="fields that show it, such as the text")
+
+
+class Overlap(Part):
+    """How much of two reported slices is the same."""
+
+    slice_id: str
+    jaccard: float
+
+
+class Found(Part):
+    """What discovery knows of a slice."""
+
+    z: float | None = Field(
+        None, description="|mean D|/sqrt((variance of D + .05)/n), by which slices are ranked"
+    )
+    improved: int | None = Field(None, description="examples whose loss fell")
+    degraded: int | None = Field(None, description="examples whose loss rose")
+    tied: int | None = None
+    opposite_to_global: bool = Field(
+        False, description="whether it changed in the other direction than all examples"
+    )
+    phrases: tuple[Phrase, ...] = ()
+    examples: tuple[ShownExample, ...] = ()
+    overlaps: tuple[Overlap, ...] = Field((), description="with other described slices")
+
+
+class Resolution(Part):
+    """One mixture: how embeddings were cut into components."""
+
+    field: str = Field(description="the column that it gives every example, such as cluster@25")
+    components: int
+    nonempty: int | None = Field(None, description="components with at least one tested example")
+    iterations: int
+    converged: bool
+    mean_log_likelihood: float
+    r2: float | None = Field(
+        None, description="share of the variance of D that membership explains"
+    )
+    r2_expected: float | None = Field(
+        None, description="the same where losses have nothing to do with membership"
+    )
+
+
+class Discovery(Part):
+    """How slices were discovered."""
+
+    encoder: str = Field(description="what made the embeddings")
+    encoder_fingerprint: str
+    embedding_field: str | None = None
+    text_field: str | None = None
+    dimensions: int = Field(description="of an embedding")
+    kept_dimensions: int = Field(description="principal components that the mixtures are fitted to")
+    kept_variance: float = Field(description="share of the variance that they hold")
+    loss_weight: float
+    discovery_share: float | None = Field(
+        None, description="share of the examples that shaped the mixtures and are not tested"
+    )
+    discovery_examples: int = Field(description="examples that shaped the mixtures")
+    evaluation_examples: int = Field(description="examples that were tested")
+    mixture_fingerprint: str = Field(description="of the content of mixture.npz")
+    resolutions: tuple[Resolution, ...]
+    described: int = Field(description="the first so many slices have phrases and examples")
+
+
+class Round(Part):
+    """Labels of one round of attribution."""
+
+    phase: Literal["train", "precision", "recall"]
+    round: int
+    labelled: int
+    positive: int
+    unsure: int
+    exponent: float | None = Field(None, description="of the proposal, for recall")
+    uniform_share: float | None = None
+    seed: int
+    labeler: str
+
+
+class Attribution(Part):
+    """How far words are true of a slice."""
+
+    text: str
+    queries: tuple[str, ...] = ()
+    state: Literal["labelling", "estimated", "accepted", "rejected"]
+    precision: Estimate
+    recall: Estimate
+    missed: Estimate = Field(description="share of the examples outside that satisfy the words")
+    least_precision: float
+    least_recall: float
+    looks: int = Field(description="how often it may be looked whether the labels suffice")
+    rounds: tuple[Round, ...] = ()
+    labels_uri: str
+
+
+class Edit(Part):
+    """A recorded change of the document, with what undoes it."""
+
+    at: datetime
+    op: Literal[
+        "add_slice",
+        "remove_slice",
+        "rename",
+        "describe",
+        "merge",
+        "split",
+        "annotate",
+        "attribute",
+        "undo",
+    ]
+    target: str = Field(description="slice_id, or changelist_id")
+    before: Any = None
+    after: Any = None
+    note: str | None = None
+
+
+class Parent(Part):
+    """The revision that a revision was made from."""
+
+    changelist_id: str
+    revision: int
+    fingerprint: str

@@ -1,0 +1,259 @@
+"""Edits of a ChangeList: each returns the changed document and what the journal says of it.
+
+Whatever is done is undone by what the journal says was there before.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import ValidationError
+
+from slicebeam.metrics.errors import InputError, OptionError, unknown_name
+from slicebeam.pipelines.changelist import document as doc
+from slicebeam.pipelines.changelist.discovered import Edit
+from slicebeam.transforms.encode.predicates import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+
+# What edits of one slice change in it.
+_FIELDS = {
+    "rename": "name",
+    "describe": "description",
+    "annotate": "notes",
+    "attribute": "attribution",
+}
+
+
+class Edited(NamedTuple):
+    """What an edit gives.
+
+    Attributes
+    ----------
+    document : the changed one, not yet a revision
+    edit : its entry in the journal
+    """
+
+    document: SearchChangeList
+    edit: Edit
+
+
+def find_slice(document: SearchChangeList, text: str) -> doc.Slice:
+    """Return the slice that a user means: by its id, its name, or the beginning of its id.
+
+    Raises
+    ------
+    InputError
+        There is none, or several.
+    """
+    for field in ("slice_id", "name"):
+        found = [one for one in document.slices if getattr(one, field) == text]
+        if found:
+            break
+    else:
+        found = [one for one in document.slices if text and one.slice_id.startswith(text)]
+    if len(found) > 1:
+        ids = ", ".join(one.slice_id for one in found[:3])
+        more = ", …" if len(found) > 3 else ""
+        raise OptionError(f"--slice {text!r} may be {ids}{more}; give the whole id")
+    if not found:
+        if not document.slices:
+            raise OptionError(f"--slice {text!r}: the document has no slices")
+        known = [*(one.name for one in document.slices), *(one.slice_id for one in document.slices)]
+        raise OptionError(f"--slice: {unknown_name('slice', text, known)}")
+    return found[0]
+
+
+def renamed(document: SearchChangeList, slice_id: str, name: str) -> Edited:
+    """Give a slice another name; InputError where it is none, or another slice has it."""
+    check_name(document, name, besides=slice_id)
+    return _with_field(document, "rename", slice_id, name)
+
+
+def described(document: SearchChangeList, slice_id: str, text: str) -> Edited:
+    """Describe a slice; an empty text takes the description away."""
+    _check_text("--text", text)
+    return _with_field(document, "describe", slice_id, text.strip() or None)
+
+
+def annotated(document: SearchChangeList, slice_id: str, note: str) -> Edited:
+    """Add a note to a slice."""
+    _check_text("--note", note)
+    if not note.strip():
+        raise OptionError("--note is empty; write one")
+    notes = _slice(document, slice_id).notes
+    return _with_field(document, "annotate", slice_id, [*notes, note.strip()])
+
+
+def attributed(document: SearchChangeList, slice_id: str, attribution: Any) -> Edited:
+    """Say how far words are true of a slice; ``attribution`` is an `Attribution`."""
+    told = attribution.model_dump(mode="json", exclude_none=True)
+    return _with_field(document, "attribute", slice_id, told)
+
+
+def added(document: SearchChangeList, new: doc.Slice, note: str | None = None) -> Edited:
+    """Add a slice, behind the others."""
+    return _replaced(document, "add_slice", new.slice_id, (), (new,), note)
+
+
+def removed(document: SearchChangeList, slice_id: str) -> Edited:
+    """Remove a slice."""
+    return _replaced(document, "remove_slice", slice_id, (slice_id,), ())
+
+
+def merged(document: SearchChangeList, slice_ids: Sequence[str], new: doc.Slice) -> Edited:
+    """Put one slice in the place of several."""
+    return _replaced(document, "merge", new.slice_id, slice_ids, (new,))
+
+
+def split(document: SearchChangeList, slice_id: str, parts: Sequence[doc.Slice]) -> Edited:
+    """Put parts in the place of a slice."""
+    return _replaced(document, "split", slice_id, (slice_id,), parts)
+
+
+def undone(document: SearchChangeList) -> Edited:
+    """Reverse the last edit that has not been undone yet.
+
+    Raises
+    ------
+    InputError
+        There is none.
+    """
+    number = last_not_undone(document.edits)
+    if number is None:
+        raise InputError("there is nothing to undo; the slices are as they were published")
+    edit = document.edits[number - 1]
+    try:
+        if edit.op in _FIELDS:
+            changed = _with_field(document, edit.op, edit.target, edit.before).document
+        else:
+            changed = _put_back(document, edit)
+    except (KeyError, TypeError, ValidationError) as error:
+        raise InputError(
+            f"edit {number}, {edit.op}, can't be undone: its entry in the journal is not what was "
+            "written; go on from an earlier revision"
+        ) from error
+    note = f"undoes edit {number}, {edit.op}"
+    return Edited(changed, _edit("undo", edit.target, after={"undone": number}, note=note))
+
+
+def last_not_undone(edits: Sequence[Edit]) -> int | None:
+    """Return the number, from 1, of the last edit of a journal that is not undone."""
+    gone = undone_numbers(edits)
+    left = (
+        number
+        for number in range(len(edits), 0, -1)
+        if edits[number - 1].op != "undo" and number not in gone
+    )
+    return next(left, None)
+
+
+def undone_numbers(edits: Sequence[Edit]) -> set[int]:
+    """Return the numbers, from 1, of the edits of a journal that were undone."""
+    told = (edit.after for edit in edits if edit.op == "undo")
+    return {after["undone"] for after in told if isinstance(after, dict) and "undone" in after}
+
+
+def check_name(document: SearchChangeList, name: str, *, besides: str | None = None) -> None:
+    """Check that a text can name a slice, and that no other slice has it.
+
+    Raises
+    ------
+    InputError
+        It is empty, can't be printed, or is the name or the id of another slice.
+    """
+    if not name.strip() or name != name.strip() or not name.isprintable():
+        raise OptionError(f"--name {name!r} is no name: write a line without blanks around it")
+    for one in document.slices:
+        if one.slice_id != besides and name in (one.name, one.slice_id):
+            raise OptionError(
+                f"--name {shortened(name)!r}: slice {one.slice_id} is called so; take another name"
+            )
+
+
+def _check_text(option: str, text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(f"{option} is no UTF-8 text; write it again") from error
+
+
+def _slice(document: SearchChangeList, slice_id: str) -> doc.Slice:
+    for one in document.slices:
+        if one.slice_id == slice_id:
+            return one
+    raise unknown_name("slice", slice_id, [one.slice_id for one in document.slices])
+
+
+def _with_field(document: SearchChangeList, op: str, slice_id: str, value: Any) -> Edited:
+    """Set what an edit of one slice changes, to a JSON value."""
+    field, old = _FIELDS[op], _slice(document, slice_id)
+    before = old.model_dump(mode="json", exclude_none=True).get(field)
+    if value == before:
+        raise InputError(f"the {field} of slice {slice_id} is this already; nothing to change")
+    told = {**old.model_dump(mode="json", exclude_none=True), field: value}
+    new = doc.Slice.model_validate(told)
+    slices = tuple(new if one.slice_id == slice_id else one for one in document.slices)
+    changed = document.model_copy(update={"slices": slices})
+    return Edited(changed, _edit(op, slice_id, before, value))
+
+
+def _replaced(
+    document: SearchChangeList,
+    op: str,
+    target: str,
+    gone: Sequence[str],
+    new: Sequence[doc.Slice],
+    note: str | None = None,
+) -> Edited:
+    """Put new slices in the place of the first of those that go, or behind all others."""
+    places = {one.slice_id: place for place, one in enumerate(document.slices)}
+    positions = sorted(places[_slice(document, one).slice_id] for one in gone)
+    left = [one for one in document.slices if one.slice_id not in gone]
+    _check_new(left, new)
+    at = positions[0] if positions else len(left)
+    slices = (*left[:at], *new, *left[at:])
+    before = [
+        {
+            "position": place,
+            "slice": document.slices[place].model_dump(mode="json", exclude_none=True),
+        }
+        for place in positions
+    ]
+    after = [{"slice_id": one.slice_id, "name": one.name} for one in new]
+    changed = document.model_copy(update={"slices": slices})
+    return Edited(changed, _edit(op, target, before or None, after or None, note))
+
+
+def _check_new(left: Sequence[doc.Slice], new: Sequence[doc.Slice]) -> None:
+    known = {one.slice_id: one for one in left}
+    for one in new:
+        if one.slice_id in known:
+            raise InputError(
+                f"slice {one.slice_id}, {shortened(known[one.slice_id].name)!r}, is defined in the "
+                "same way; nothing to add"
+            )
+        known[one.slice_id] = one
+
+
+def _put_back(document: SearchChangeList, edit: Edit) -> SearchChangeList:
+    """Return the slices as they were before an edit that took some away, or added some."""
+    new = {edit.target} if edit.op in ("add_slice", "merge") else set()
+    if edit.op == "split":
+        new = {one["slice_id"] for one in edit.after}
+    slices = [one for one in document.slices if one.slice_id not in new]
+    for one in edit.before or ():
+        slices.insert(one["position"], doc.Slice.model_validate(one["slice"]))
+    return document.model_copy(update={"slices": tuple(slices)})
+
+
+def _edit(
+    op: Any, target: str, before: Any = None, after: Any = None, note: str | None = None
+) -> Edit:
+    return Edit(
+        at=datetime.now(timezone.utc), op=op, target=target, before=before, after=after, note=note
+    )

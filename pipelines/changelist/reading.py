@@ -1,0 +1,220 @@
+"""Reads ChangeLists of earlier runs, and the tables of slices beside them."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from slicebeam.metrics.errors import FileError, InputError
+from slicebeam.pipelines.changelist.document import (
+    SCHEMA_VERSION,
+    ChangeList,
+    PublishedFile,
+    SearchChangeList,
+    ShiftChangeList,
+)
+from slicebeam.transforms.formats.strict_text import parse_json
+from slicebeam.transforms.storage.publish import sha256_of
+from slicebeam.transforms.storage.storage import open_input, storage_errors, storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from slicebeam.transforms.storage import published_files
+    from slicebeam.transforms.storage.file_set import FileSet
+    from slicebeam.transforms.storage.storage import StoragePath
+
+_Document = TypeVar("_Document", bound=ChangeList)
+
+CHANGELIST, TABLE = "changelist.json", "slices.parquet"
+
+
+def naming_files(document: _Document, files: FileSet) -> _Document:
+    """Return a document that names the files it is published with, and those that it replaces."""
+    named = {name.partition(".")[0]: _entry(file) for name, file in files.files.items()}
+    replaced = tuple(map(_entry, files.replaced))
+    return document.model_copy(update={"files": named or None, "replaced_files": replaced or None})
+
+
+def _entry(file: published_files.PublishedFile) -> PublishedFile:
+    return PublishedFile(name=file.name, sha256=f"sha256:{file.sha256}", size=file.size)
+
+
+def file_of(uri: str, document: ChangeList, well_known: str) -> StoragePath:
+    """Return the path of a file that belongs to a document.
+
+    That is the one which the document names; where it is not there, as beside a copy of the document
+    or one of an earlier version, the one with the well-known name, which may be another run's.
+    """
+    folder = storage_path(uri).parent
+    named = (document.files or {}).get(well_known.partition(".")[0])
+    if named is not None and (folder / named.name).is_file():
+        return folder / named.name
+    return folder / well_known
+
+
+def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> ChangeList:
+    """Return the ChangeList in a file.
+
+    Parameters
+    ----------
+    uri : path of the document
+    option : that named it, for the errors
+    with_slices : whether the slices are read, and those of ``since``, which are most of a document
+
+    Raises
+    ------
+    InputError
+        There is no such file, or it holds no ChangeList that this version reads.
+    """
+    path = storage_path(uri, option)
+    try:
+        content = parse_json(_text(path))
+    except FileNotFoundError as error:
+        raise FileError(f"{option} {uri}: no such file") from error
+    except IsADirectoryError as error:
+        raise FileError(f"{option} {uri} is a folder; name its changelist.json") from error
+    except ValueError as error:
+        raise InputError(f"{option} {uri}: no readable JSON ({error})") from error
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if not isinstance(version, str):
+        raise FileError(f"{option} {uri}: no ChangeList; name a changelist.json of an earlier run")
+    if version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
+        raise InputError(
+            f"{option} {uri}: a ChangeList of version {version}, but this program reads {SCHEMA_VERSION}"
+        )
+    if not with_slices:
+        content = {**content, "slices": []}
+        content.pop("since", None)
+    kind = ShiftChangeList if _command(content) == "shift" else SearchChangeList
+    try:
+        document = kind.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(
+            f"{option} {uri}: no whole ChangeList ({place}: {first['msg']})"
+        ) from error
+    if wrong := _misunderstood(content, document.model_dump(mode="json", by_alias=True)):
+        raise InputError(f"{option} {uri}: no whole ChangeList ({wrong} has another type)")
+    _refuse_doubles(f"{option} {uri}", document)
+    return document
+
+
+def _command(content: dict[str, Any]) -> Any:
+    provenance = content.get("provenance")
+    return provenance.get("command") if isinstance(provenance, dict) else None
+
+
+def read_search(uri: str, option: str, *, with_slices: bool = True) -> SearchChangeList:
+    """Return the ChangeList of a search or check; parameters and errors as of `read_changelist`."""
+    document = read_changelist(uri, option, with_slices=with_slices)
+    if not isinstance(document, SearchChangeList):
+        raise InputError(
+            f"{option} {uri} is the document of a shift; name that of a search or a check"
+        )
+    return document
+
+
+def read_shift(uri: str, option: str) -> ShiftChangeList:
+    """Return the ChangeList of a shift; parameters and errors as of `read_changelist`."""
+    document = read_changelist(uri, option)
+    if not isinstance(document, ShiftChangeList):
+        raise InputError(f"{option} {uri} is not the document of a shift; name one")
+    return document
+
+
+def _refuse_doubles(where: str, document: ChangeList) -> None:
+    """Refuse a slice, a domain, or a metric of a slice, that the document tells twice."""
+    told = [
+        ("slice", [one.slice_id for one in document.slices]),
+        ("the domain of", [one.name for one in document.dataset.domains]),
+    ]
+    told += [
+        (f"slice {one.slice_id}, metric", [change.metric for change in one.changes])
+        for one in document.slices
+    ]
+    for what, names in told:
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"{where}: {what} {twice} occurs twice; keep one of the two")
+
+
+def _misunderstood(written: Any, read: Any, place: str = "") -> str | None:
+    """Return where a value was taken for one of another type, as true for 1 or "2" for 2."""
+    if isinstance(written, dict) and isinstance(read, dict):
+        parts = [(name, part, read[name]) for name, part in written.items() if name in read]
+    elif isinstance(written, list) and isinstance(read, list):
+        parts = [(at, *pair) for at, pair in enumerate(zip(written, read, strict=True))]
+    else:
+        return None if _kind(written) is _kind(read) else place
+    found = (
+        _misunderstood(one, other, f"{place}.{name}".lstrip(".")) for name, one, other in parts
+    )
+    return next(filter(None, found), None)
+
+
+def _kind(value: Any) -> type:
+    """Return the type of a JSON value; whole numbers and others are one."""
+    return float if type(value) is int else type(value)
+
+
+def _text(path: StoragePath) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (FileNotFoundError, IsADirectoryError):
+        raise
+    except OSError:
+        with storage_errors(path, "read"):
+            raise
+
+
+@contextmanager
+def opened_table(uri: str, document: SearchChangeList) -> Iterator[pa.NativeFile | None]:
+    """Open the table that a document names; None where it is not beside it.
+
+    Parameters
+    ----------
+    uri : of the document
+    """
+    path = file_of(uri, document, TABLE)
+    with storage_errors(path, "read"), ExitStack() as stack:
+        try:
+            stream = stack.enter_context(open_input(path))
+        except FileNotFoundError:
+            stream = None
+        # Under the well-known name it may be a later run's.
+        if stream and f"sha256:{sha256_of(stream)}" != document.search.slices_fingerprint:
+            stream = None
+        if stream:
+            stream.seek(0)
+        yield stream
+
+
+def read_table(
+    uri: str, document: SearchChangeList, metrics: Sequence[str], columns: Sequence[str]
+) -> dict[str, pa.Table] | None:
+    """Return the rows of each metric in the table that a document names; None where it is not beside it.
+
+    Parameters
+    ----------
+    uri : of the document
+    metrics : names
+    columns : those that the table has not, being of an earlier version, are left out
+    """
+    with opened_table(uri, document) as stream:
+        if stream is None:
+            return None
+        known = pq.read_schema(stream).names
+        stream.seek(0)
+        wanted = [name for name in columns if name in known]
+        table = pq.read_table(stream, columns=[*wanted, "metric"])
+    return {
+        name: table.filter(pc.equal(table.column("metric"), name)).select(wanted)
+        for name in metrics
+    }

@@ -1,0 +1,77 @@
+"""What a definition of a ChangeList says, as a rule that is evaluated on data."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from slicebeam.pipelines.changelist.discovered import (
+    AllOfDefinition,
+    AnyOfDefinition,
+    ClassifierDefinition,
+    LlmFilterDefinition,
+    MembershipDefinition,
+    NotDefinition,
+    PredicateDefinition,
+    TextQueryDefinition,
+)
+from slicebeam.transforms.encode.definitions import (
+    AllOf,
+    AnyOf,
+    ByClassifier,
+    ByIds,
+    ByPredicate,
+    ByQuery,
+    Not,
+    Rule,
+)
+from slicebeam.transforms.encode.predicates import Singleton, slice_hashes
+
+if TYPE_CHECKING:
+    from slicebeam.pipelines.changelist.discovered import AnyDefinition
+
+_DIGITS = 16
+
+
+def rule_of(definition: AnyDefinition) -> Rule:
+    """Return the rule of a definition."""
+    if isinstance(definition, PredicateDefinition):
+        return ByPredicate(_conditions(definition))
+    if isinstance(definition, (MembershipDefinition, LlmFilterDefinition)):
+        return ByIds(definition.ids)
+    if isinstance(definition, TextQueryDefinition):
+        return ByQuery(definition.query, definition.threshold)
+    if isinstance(definition, ClassifierDefinition):
+        return ByClassifier(definition.intercept, definition.coefficients, definition.threshold)
+    if isinstance(definition, NotDefinition):
+        return Not(rule_of(definition.of))
+    parts = tuple(map(rule_of, definition.of))
+    return AnyOf(parts) if isinstance(definition, AnyOfDefinition) else AllOf(parts)
+
+
+def _conditions(definition: PredicateDefinition) -> tuple[Singleton, ...]:
+    return tuple(Singleton(one.field, one.op, one.value) for one in definition.predicate.all)
+
+
+def text_of(definition: PredicateDefinition) -> str:
+    """Return a predicate as a reader would say it."""
+    return " & ".join(map(str, _conditions(definition)))
+
+
+def slice_id_of(definition: AnyDefinition) -> str:
+    """Return the id of a defined slice, 16 hexadecimal digits: of a predicate, as a search has it."""
+    if isinstance(definition, PredicateDefinition):
+        return f"{int(slice_hashes([_conditions(definition)])[0]):0{_DIGITS}x}"
+    told = definition.model_dump_json(exclude_none=True)
+    return hashlib.sha256(told.encode()).hexdigest()[:_DIGITS]
+
+
+def encoders_of(definition: AnyDefinition) -> set[str]:
+    """Return the fingerprints of the encoders whose embeddings a definition speaks of."""
+    if isinstance(definition, (TextQueryDefinition, ClassifierDefinition)):
+        return {definition.encoder}
+    if isinstance(definition, NotDefinition):
+        return encoders_of(definition.of)
+    if isinstance(definition, (AnyOfDefinition, AllOfDefinition)):
+        return set().union(*map(encoders_of, definition.of))
+    return set()

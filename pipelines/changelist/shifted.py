@@ -1,0 +1,99 @@
+"""The section of a ChangeList that tells how the confusion matrix of a prediction API shifted."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from slicebeam.pipelines.changelist.parts import Estimate, Part
+
+Matrix = tuple[tuple[float, ...], ...]
+
+
+class ChangedCell(Part):
+    """A cell of the confusion matrix that changed significantly."""
+
+    label: Any
+    prediction: Any = Field(None, description="null: an answer that is no class")
+    shift: Estimate = Field(description="new minus old probability of this label and prediction")
+    p_value: float
+    p_adjusted: float
+
+
+class ShiftStratum(Part):
+    """Items of one label and one bin of the difficulty, of which so many were asked."""
+
+    label: Any
+    low: float | None = Field(None, description="least difficulty; null: no bound")
+    high: float | None = Field(None, description="difficulty below which all are; null: no bound")
+    missing: bool = Field(False, description="whether these are the items without a difficulty")
+    size: int
+    calls: int
+
+
+class ShiftCost(Part):
+    """What was asked, and what it cost."""
+
+    calls: int = Field(description="answers that the estimate is made of")
+    replayed: int = Field(description="of these, answers that the ledger had from earlier runs")
+    no_result: int = Field(description="of these, answers that are no class")
+    unaccounted: int = Field(
+        0, description="further calls that got no answer: they may have been charged"
+    )
+    price: float | None = Field(None, description="of a call")
+    currency: str | None = None
+    spent: float | None = Field(None, description="price of all answers, replayed ones too")
+
+
+class SliceShift(Part):
+    """The shift on a slice of the pool, from the calls that all slices share."""
+
+    slice_id: str
+    calls: int = Field(description="of the items of the slice")
+    old_matrix: Matrix | None = None
+    new_matrix: Matrix = Field(description="of the items of the slice: it sums to 1")
+    shift: Matrix
+    shift_lo: Matrix
+    shift_hi: Matrix
+
+
+class Shift(Part):
+    """How the confusion matrix Pr(label = i, prediction = j) of an API changed."""
+
+    method: Literal["plus", "masa", "proportional", "uniform"]
+    labels: tuple[Any, ...] = Field(description="of the rows of the matrices")
+    predictions: tuple[Any, ...] = Field(
+        description="of their columns; null is an answer that is no class"
+    )
+    old_matrix: Matrix
+    new_matrix: Matrix
+    new_errors: Matrix = Field(
+        description="standard errors of the new matrix, widened for the unseen"
+    )
+    shift: Matrix = Field(description="new minus old")
+    shift_lo: Matrix
+    shift_hi: Matrix
+    confidence: float = Field(description="of the intervals, and of the target error")
+    corrected_for: str = Field(description="how the significance of cells was corrected")
+    changed: tuple[ChangedCell, ...] = Field(description="cells that changed, the largest first")
+    frobenius_bound: float = Field(
+        description="what the Frobenius error of the new matrix is below, with that confidence"
+    )
+    stopped: Literal["budget", "target_error", "pool"] = Field(
+        description="why no more was asked: the budget was spent, the target error was reached, or "
+        "every item was asked"
+    )
+    budget: int | None = Field(None, description="calls")
+    target_error: float | None = None
+    reliance: float | None = Field(
+        None, description="weight of the old predictions as a control variate, 0 to 1"
+    )
+    old_from: Literal["predictions", "document"] = Field(
+        description="whether the old matrix is of known predictions, or of an earlier document, whose "
+        "errors then widen the intervals"
+    )
+    cost: ShiftCost
+    strata: tuple[ShiftStratum, ...]
+    slices: tuple[SliceShift, ...] = ()
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""The check: given slices are tested on new data."""

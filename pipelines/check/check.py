@@ -1,0 +1,271 @@
+"""``slicebeam check``: known slices on new data, without a search."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slicebeam.metrics.counting.counting_plan import plan_listed
+from slicebeam.metrics.counting.lattice import Lattice
+from slicebeam.metrics.errors import InputError, OptionError, unknown_name
+from slicebeam.metrics.registry import statistic_space
+from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.config.confirmation import Confirmed
+from slicebeam.pipelines.discovery.known import Known, Wishes, with_derived
+from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
+from slicebeam.pipelines.prepare.preparation import (
+    choose_features,
+    chunk_rows,
+    encode,
+    model_columns,
+    read_source,
+    resolve_outcome,
+)
+from slicebeam.pipelines.run.published import Published
+from slicebeam.pipelines.run.stage import Stage
+from slicebeam.pipelines.search.earlier_run import earlier_run
+from slicebeam.pipelines.search.iterations import Iterations, Searched, parts_of
+from slicebeam.pipelines.search.report_order import given_order
+from slicebeam.pipelines.search.results import collect_given
+from slicebeam.pipelines.search.search import Steps, run_steps
+from slicebeam.pipelines.search.slices_table import SliceNames
+from slicebeam.transforms.count.significance import part_column
+from slicebeam.transforms.discovery.clusters import is_cluster_field
+from slicebeam.transforms.encode.extract_slice_keys import Encoding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from slicebeam.metrics.counting.lattice import Keys
+    from slicebeam.pipelines.config.check import CheckConfig
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.given_slices import GivenSlices, WantedSlices
+    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.search.search_observer import SearchObserver
+    from slicebeam.transforms.discovery.embed_examples import Split
+    from slicebeam.transforms.encode.sources import Source
+
+# Slices whose membership takes as much memory of a chunk as a column does.
+_SLICES_PER_COLUMN = 4
+
+
+def run_check(
+    config: CheckConfig,
+    engine: Engine,
+    observer: SearchObserver,
+    *,
+    resume: bool = False,
+    asked: str | None = None,
+) -> Published:
+    """Test the given slices and publish what was found.
+
+    All of them are one family: the correction counts those that are large enough to be tested.
+
+    Raises
+    ------
+    InputError
+        The options, the slices or the data are wrong.
+    EngineError
+        The engine or the storage failed; what is finished stays in the work folder.
+    """
+    steps = Steps(prepare_check, GivenIterations, collect_given, given_names, given_order)
+    earlier = earlier_run(config)
+    return run_steps(config, steps, engine, observer, earlier=earlier, resume=resume, asked=asked)
+
+
+def prepare_check(
+    config: CheckConfig,
+    files: Sequence[str],
+    work: WorkFolder,
+    engine: Engine,
+    on_stage: Callable[[Stage], None],
+) -> Prepared:
+    """Read the data and write encoded shards that say in which of the slices an example is.
+
+    The slices are one feature, of which an example may have many values; so each slice is a
+    singleton of a lattice with one level, and what counts and tests is that of a search.
+    """
+    known = None
+    if config.changelist is not None:
+        known = Known(
+            config.changelist,
+            read_search(config.changelist, "--changelist"),
+            Confirmed(encoder=config.encoder),
+        )
+    wanted = read_given(config.changelist, config.slices)
+    return prepare_given(config, wanted, known, files, work, engine, on_stage)
+
+
+def prepare_given(
+    config: RunConfig,
+    wanted: WantedSlices,
+    known: Known | None,
+    files: Sequence[str],
+    work: WorkFolder,
+    engine: Engine,
+    on_stage: Callable[[Stage], None],
+    split: Split | None = None,
+) -> Prepared:
+    """Write encoded shards that say in which of the wanted slices an example is.
+
+    Parameters
+    ----------
+    wanted : slices
+    known : the document that they are from; None for a file
+    split : the examples that shaped the components that slices are about, which are left out
+    """
+    on_stage(Stage("reading the data"))
+    source = read_source(config, files, work, engine)
+    if source.rows == 0:
+        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
+    outcome = resolve_outcome(config, source)
+    read = model_columns(config, source, choose_features(config, source, outcome))
+    size = len(wanted.slices)
+    encoding = Encoding(
+        source,
+        (),
+        outcome,
+        statistic_space(config.metric, config.comparison, weighted=config.weight is not None),
+        work.folder("shards"),
+        config.group or config.example_id,
+        "--group" if config.group else "--example-id",
+        read,
+        is_resampled=config.resamples_examples,
+    )
+    is_discovery = known is not None and known.document.discovery is not None
+    wishes = wishes_of(wanted, () if is_discovery else source.schema.names)
+    if wishes.any and known is not None:
+        source = with_own_columns(
+            config, known, wishes, source, encoding, work, engine, on_stage, split
+        )
+    given = given_slices(wanted, source.schema)
+    columns = len(source.schema) + size // _SLICES_PER_COLUMN
+    source = source.in_chunks(chunk_rows(config, columns))
+    lattice = Lattice((size,), 1, (True,), (False,))
+    encoding = replace(encoding, source=source, given=given.membership)
+    on_stage(Stage("looking up the slices of the examples"))
+    prepared = encode(config, encoding, lattice, (), work, engine)
+    return replace(prepared, given=given)
+
+
+def wishes_of(wanted: WantedSlices, own: Iterable[str]) -> Wishes:
+    """Return what slices ask of examples besides the columns of the data.
+
+    Parameters
+    ----------
+    wanted : slices
+    own : columns of the data that are no components, whatever they are called
+    """
+    definitions = {
+        one.column: one.definition for one in wanted.slices if one.definition is not None
+    }
+    fields = [
+        condition.field
+        for one in wanted.slices
+        if one.definition is None and not isinstance(one.predicate, str)
+        for condition in one.predicate
+    ]
+    return Wishes(definitions, frozenset(fields), frozenset(own))
+
+
+def with_own_columns(
+    config: RunConfig,
+    known: Known,
+    wishes: Wishes,
+    source: Source,
+    encoding: Encoding,
+    work: WorkFolder,
+    engine: Engine,
+    on_stage: Callable[[Stage], None],
+    split: Split | None,
+) -> Source:
+    """Return the examples with the columns that slices ask for and the data has not."""
+    for name in sorted(wishes.all_fields - set(source.schema.names)):
+        if not is_cluster_field(name):
+            raise unknown_name("column", name, source.schema.names)
+    for name in sorted(wishes.components & set(source.schema.names)):
+        raise InputError(
+            f"the data has a column {name!r}, which is what components are called; rename it"
+        )
+    own = [name for name in source.schema.names if name in wishes.all_fields]
+    return with_derived(
+        known,
+        wishes,
+        source,
+        [*own, *encoding.columns()],
+        config.example_id or known.document.dataset.id_field,
+        encoding,
+        config.seed,
+        work,
+        engine,
+        on_stage,
+        lambda fields: fields.chunked(config, source),
+        split if wishes.clusters else None,
+    )
+
+
+class GivenIterations(Iterations):
+    """Counts and tests all given slices in one iteration, also those too small to be tested."""
+
+    def search(self) -> Searched:
+        """Count and test the slices."""
+        lattice = self.prepared.lattice
+        keys = lattice.singleton_keys()
+        none = np.zeros(keys.size, np.int64)
+        planned = plan_listed(keys, none, none, lattice, self.budget)
+        parts, record = self._count(planned, keys.size, None, 0)
+        tested = 0
+        for batch in parts_of(parts):
+            tested += int(np.count_nonzero(~np.isnan(part_column(batch, "p", 0))))
+        family = (tested,)
+        parts, record = self._resampled(parts, family, record)
+        self.parts += parts
+        record, _ = self._settled(family, record, is_all=True)
+        called = self._called(self.parts, 0, family, 1.0) if parts else []
+        self._note(record, sum(keys.size for keys in called))
+        return self._searched("given", "exhausted", family, family)
+
+
+class GivenNames(SliceNames):
+    """The identity, the text and the predicate of given slices, as a search would call them.
+
+    A slice that no predicate tells has the identity and the text of its document.
+
+    Parameters
+    ----------
+    lattice : in which each slice is a singleton
+    given : the slices
+    """
+
+    def __init__(self, lattice: Lattice, given: GivenSlices) -> None:
+        super().__init__(lattice, ())
+        slices, wanted = given.membership.predicates, given.wanted.slices
+        # Of a conjunction the sum of its conditions' identities is hashed.
+        sums = [sum(one.identity() for one in conditions) % 2**64 for conditions in slices]
+        json = [", ".join(one.json_text() for one in conditions) for conditions in slices]
+        self._hashes = np.array([0, *sums], np.uint64)
+        self._texts = pa.array([None, *given.texts], pa.string())
+        self._json = pa.array([None, *json], pa.string())
+        self._own = pa.array([None, *(one.slice_id for one in wanted)], pa.string())
+
+    def ids(self, keys: Keys) -> pa.Array:
+        """See `SliceNames.ids`."""
+        return pc.coalesce(self._own.take(pa.array(keys)), super().ids(keys))
+
+    def predicates(self, keys: Keys) -> pa.Array:
+        """See `SliceNames.predicates`; null where no predicate tells the slice."""
+        is_own = self._own.take(pa.array(keys)).is_valid()
+        return pc.if_else(is_own, pa.scalar(None, pa.string()), super().predicates(keys))
+
+
+def given_names(prepared: Prepared) -> SliceNames:
+    """Return the names of the slices of a check."""
+    if prepared.given is None:
+        raise TypeError("a check without slices")
+    return GivenNames(prepared.lattice, prepared.given)

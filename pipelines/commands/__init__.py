@@ -1,0 +1,1 @@
+"""Flags in, exit code out: what each command of ``slicebeam`` does with its flags."""

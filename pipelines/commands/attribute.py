@@ -1,0 +1,162 @@
+"""What the commands ``slicebeam attribute …`` do, each with its validated options."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.attribution.rounds import Finished, Stopped, run_rounds
+from slicebeam.pipelines.attribution.rounds import estimate as estimated
+from slicebeam.pipelines.attribution.session import Place, Plan, Sampled, session
+from slicebeam.pipelines.changelist.revisions import base_of
+from slicebeam.pipelines.config.attribute import DrawingConfig
+from slicebeam.pipelines.show.attribution import Asked, show_finished, show_sampled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from slicebeam.pipelines.attribution.labelers import Labeler
+    from slicebeam.pipelines.attribution.session import Session
+    from slicebeam.pipelines.config.attribute import (
+        AttributionConfig,
+        EstimateConfig,
+        RoundsConfig,
+        SampleConfig,
+    )
+    from slicebeam.transforms.storage.storage import StoragePath
+
+    Note = Callable[[str], None]
+
+
+def sample(config: SampleConfig, note: Note) -> Sampled:
+    """Draw a round, and write the items to label as CSV and as JSON Lines."""
+    with _opened(config, _plan(config), begins=True) as opened:
+        sampled = opened.sample(config.budget, is_train=config.train)
+        _note_all(opened, note)
+    return sampled
+
+
+def show_round(sampled: Sampled, config: SampleConfig) -> None:
+    """Print where the items to label are."""
+    if not config.quiet or config.as_json:
+        show_sampled(sampled, _asked(config), as_json=config.as_json)
+
+
+def estimate(config: EstimateConfig, note: Note) -> Finished:
+    """Read the labels back, estimate precision and recall, and publish a revision with them."""
+    with _opened(config, _plan(config)) as opened:
+        finished = estimated(opened)
+        _note_all(opened, note)
+    return finished
+
+
+def run(config: RoundsConfig, note: Note) -> Finished | Stopped:
+    """Label in rounds until it is decided, or the budget is used up."""
+    plan = _plan(config)
+    place = Place.of(base_of(config.changelist), config.labels_dir)
+    labeler = _labeler(
+        config.labels, config.positive, config.llm, config.ledger, place.labels_dir, note
+    )
+    with _opened(config, plan, begins=True, rounds=config.rounds) as opened:
+        came = run_rounds(
+            opened, labeler, budget=config.budget, rounds=config.rounds, train=config.train
+        )
+        _note_all(opened, note)
+    if isinstance(came, Stopped):
+        note(f"{came.left:,} items have no label yet; the same command goes on")
+    return came
+
+
+def show_estimate(came: Finished | Stopped, config: AttributionConfig) -> None:
+    """Print the estimates, the decision and what to do next."""
+    if isinstance(came, Finished) and (not config.quiet or config.as_json):
+        show_finished(came, _asked(config), as_json=config.as_json)
+
+
+def _plan(config: AttributionConfig) -> Plan:
+    """Return what is wanted of the slice.
+
+    Raises
+    ------
+    InputError
+        A value is out of its range.
+    """
+    plan = Plan(
+        config.text,
+        looks=config.looks,
+        seed=config.seed,
+        least_precision=config.least_precision,
+        least_recall=config.least_recall,
+    )
+    if isinstance(config, DrawingConfig):
+        return replace(
+            plan,
+            queries=config.query,
+            exponent=config.exponent,
+            uniform_share=config.uniform_share,
+        )
+    return plan
+
+
+@contextmanager
+def _opened(
+    config: AttributionConfig, plan: Plan, *, begins: bool = False, rounds: int | None = None
+) -> Iterator[Session]:
+    from slicebeam.pipelines.define.examples import open_population
+
+    uri = base_of(config.changelist)
+    place = Place.of(uri, config.labels_dir)
+    population, document, one = open_population(
+        uri, config.slice, data=config.data or None, confirmed=config.confirmed
+    )
+    with session(
+        population, document, one, plan, place, begins=begins, default_looks=rounds or 1
+    ) as opened:
+        yield opened
+
+
+def _labeler(
+    labels: str | None,
+    positive: Sequence[str],
+    llm: str | None,
+    ledger: str | None,
+    labels_dir: StoragePath,
+    note: Note,
+) -> Labeler:
+    """Return who labels.
+
+    Raises
+    ------
+    InputError
+        The options name several, or what they name can't be used.
+    """
+    from slicebeam.pipelines.attribution.asking import terminal_labeler
+    from slicebeam.pipelines.attribution.labelers import LanguageModel, RecordedLabels
+
+    if labels is not None and llm is not None:
+        raise OptionError(f"--labels {labels} and --llm {llm} both give labels; choose one")
+    if positive and labels is None:
+        raise OptionError(
+            f"--positive {positive[0]!r} says which values of a column mean yes; name it by --labels"
+        )
+    if ledger is not None and llm is None:
+        raise OptionError(f"--ledger {ledger} is of a language model; name its file by --llm")
+    if labels is not None:
+        return RecordedLabels(labels, positive)
+    if llm is not None:
+        return LanguageModel(llm, ledger, labels_dir, note)
+    return terminal_labeler()
+
+
+def _asked(config: AttributionConfig) -> Asked:
+    more = [] if config.labels_dir is None else ["--labels-dir", config.labels_dir]
+    for path in config.data:
+        more += ["--data", path]
+    return Asked(config.changelist, config.slice, config.text, tuple(more))
+
+
+def _note_all(opened: Session, note: Note) -> None:
+    for one in opened.notes:
+        note(one)

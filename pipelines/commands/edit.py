@@ -1,0 +1,137 @@
+"""What the commands ``slicebeam edit …`` do, each with its validated options.
+
+Each returns the revision that it published, which `define.showing.show_revision` prints.
+"""
+
+# Every command gets what prints notes, whether it has any or not.
+# ruff: noqa: ARG001
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from slicebeam.metrics.errors import printable
+from slicebeam.pipelines.changelist.edits import (
+    annotated,
+    described,
+    find_slice,
+    removed,
+    renamed,
+    undone,
+    undone_numbers,
+)
+from slicebeam.pipelines.define.joining import merged_slices, split_slice
+from slicebeam.pipelines.define.new_slices import Base, Counting, Revision
+from slicebeam.pipelines.show.terminal_text import json_line
+from slicebeam.transforms.encode.predicates import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slicebeam.pipelines.changelist.discovered import Edit
+    from slicebeam.pipelines.config.edit import (
+        AnnotateConfig,
+        DescribeConfig,
+        LogConfig,
+        MergeConfig,
+        RemoveConfig,
+        RenameConfig,
+        SplitConfig,
+        UndoConfig,
+    )
+
+    Note = Callable[[str], None]
+
+
+def rename(config: RenameConfig, note: Note) -> Revision:
+    """Give a slice another name."""
+    base = Base.read(config.changelist)
+    one = find_slice(base.document, config.slice)
+    edited = renamed(base.document, one.slice_id, config.name)
+    return base.publish(edited, f"renamed slice {one.name!r}")
+
+
+def describe(config: DescribeConfig, note: Note) -> Revision:
+    """Write the description of a slice."""
+    base = Base.read(config.changelist)
+    one = find_slice(base.document, config.slice)
+    edited = described(base.document, one.slice_id, config.text)
+    return base.publish(edited, f"described slice {one.name!r}")
+
+
+def annotate(config: AnnotateConfig, note: Note) -> Revision:
+    """Add a note to a slice."""
+    base = Base.read(config.changelist)
+    one = find_slice(base.document, config.slice)
+    edited = annotated(base.document, one.slice_id, config.note)
+    return base.publish(edited, f"added a note to slice {one.name!r}")
+
+
+def remove(config: RemoveConfig, note: Note) -> Revision:
+    """Remove a slice."""
+    base = Base.read(config.changelist)
+    one = find_slice(base.document, config.slice)
+    return base.publish(removed(base.document, one.slice_id), f"removed slice {one.name!r}")
+
+
+def merge(config: MergeConfig, note: Note) -> Revision:
+    """Make one slice of several: the examples of any of them."""
+    base = Base.read(config.changelist)
+    edited = merged_slices(base, config.slices, config.name, Counting.of(config))
+    return base.publish(edited, f"merged {len(config.slices)} slices")
+
+
+def split(config: SplitConfig, note: Note) -> Revision:
+    """Make two slices of one, by a predicate."""
+    base = Base.read(config.changelist)
+    one = find_slice(base.document, config.slice)
+    edited = split_slice(base, one, config.where, config.name, Counting.of(config))
+    return base.publish(edited, f"split slice {one.name!r}")
+
+
+def undo(config: UndoConfig, note: Note) -> Revision:
+    """Reverse the last edit that has not been undone yet."""
+    base = Base.read(config.changelist)
+    edited = undone(base.document)
+    return base.publish(edited, (edited.edit.note or "").replace("undoes", "undid", 1))
+
+
+def log(config: LogConfig, note: Note) -> tuple[Edit, ...]:
+    """Return the edits of a document, in order."""
+    return tuple(Base.read(config.changelist).document.edits)
+
+
+def show_log(edits: tuple[Edit, ...], config: LogConfig) -> None:
+    """Print edits, in order."""
+    for line in map(_json_of, edits) if config.as_json else _lines(edits):
+        sys.stdout.write(f"{line}\n")
+
+
+def _json_of(edit: Edit) -> str:
+    return json_line(edit.model_dump(mode="json", exclude_none=True))
+
+
+def _lines(edits: tuple[Edit, ...]) -> list[str]:
+    gone = undone_numbers(edits)
+    lines = []
+    for number, edit in enumerate(edits, 1):
+        told = [f"{number:>3}", f"{edit.at:%Y-%m-%d %H:%M:%S}", f"{edit.op:<12}", edit.target]
+        told += filter(None, [_what(edit), "(undone)" if number in gone else ""])
+        lines.append(printable("  ".join(told)))
+    return lines or ["nothing was changed"]
+
+
+def _what(edit: Edit) -> str:
+    """Return what an edit did, in a few words."""
+    if edit.note:
+        return edit.note
+    if edit.op == "attribute" or edit.after is None:
+        gone = edit.before if isinstance(edit.before, list) else []
+        return ", ".join(repr(shortened(one["slice"]["name"])) for one in gone if "slice" in one)
+    if isinstance(edit.after, str):
+        return repr(shortened(edit.after))
+    last = [edit.after] if isinstance(edit.after, dict) else edit.after
+    last = last[-1:] if edit.op == "annotate" else last
+    named = (one["name"] if isinstance(one, dict) else str(one) for one in last)
+    return ", ".join(repr(shortened(one)) for one in named)

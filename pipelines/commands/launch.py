@@ -1,0 +1,213 @@
+"""From the options of a command, wherever they come from, to its result and exit code."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import OptionError, UntestedError, nearest_hint
+from slicebeam.pipelines.commands.table import COMMANDS, command_spec
+from slicebeam.transforms.secrets.plain_http import allow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from slicebeam.pipelines.config.common import Command
+    from slicebeam.pipelines.config.run_options import RunOptions
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.published import Published
+    from slicebeam.pipelines.show.event_log import EventLog
+
+
+@dataclass
+class Invocation:
+    """What the commands of one process share.
+
+    Attributes
+    ----------
+    events : where errors are written as JSON lines; None for plain text
+    command : what runs; None for what has no work folder
+    """
+
+    events: EventLog | None = None
+    command: Command | None = None
+
+    def log(self, asked: RunOptions) -> EventLog | None:
+        """Return the log of a run that is about to begin, if it is asked for.
+
+        Raises
+        ------
+        InputError
+            The format is not known.
+        """
+        from slicebeam.pipelines.config.run_options import LOG_FORMATS
+
+        if asked.log_format not in LOG_FORMATS:
+            hint = nearest_hint(asked.log_format, LOG_FORMATS)
+            raise OptionError(
+                f"--log-format {asked.log_format!r}{hint} choose from {', '.join(LOG_FORMATS)}"
+            )
+        if asked.log_format == "text":
+            self.events = None
+            return None
+        from slicebeam.pipelines.show.event_log import EventLog
+
+        if self.events is None:
+            self.events = EventLog()
+        self.events.quiet = asked.quiet
+        return self.events
+
+
+def run_command(name: str, given: Mapping[str, Any], invocation: Invocation) -> int:
+    """Run a command that tests slices or assesses an API, with the flags that were given.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    from slicebeam.pipelines.config.coercion import split_lists
+    from slicebeam.pipelines.config.option_fields import flagged
+
+    config, run_options = COMMANDS[name].options
+    asked = {key: given[key] for key in flagged(run_options) if key in given}
+    options = {key: value for key, value in given.items() if key not in asked}
+    return launch(config.command, split_lists(config, options), run_options(**asked), invocation)
+
+
+def document_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
+    """Run a command that reads a ChangeList, and print what came of it."""
+    from slicebeam.pipelines.config.common import validated
+    from slicebeam.pipelines.show.terminal_text import harmless
+
+    command = command_spec(name)
+    config: Any = validated(command.options[0], given)
+
+    def note(text: str) -> None:
+        if not config.quiet:
+            sys.stderr.write(f"{harmless(text)}\n")
+
+    allow(getattr(config, "allow_http", False))
+    command.show(command.run(config, note), config)
+    return 0
+
+
+def launch(
+    command: Command, options: Mapping[str, Any], asked: RunOptions, invocation: Invocation
+) -> int:
+    """Run a command and show what it found.
+
+    Parameters
+    ----------
+    command : which one
+    options : of its configuration that are no defaults
+    asked : what else the user wants
+    invocation : of the process
+
+    Returns
+    -------
+    int
+        The exit code: 1 where ``fail_on`` says that what was found is a failure.
+
+    Raises
+    ------
+    UntestedError
+        There is a ``fail_on``, and for some metric nothing could be tested; the result is published.
+    """
+    invocation.command = command
+    events = invocation.log(asked)
+    if asked.fail_on not in (None, "worse"):
+        raise OptionError(f"--fail-on {asked.fail_on!r}: only 'worse' is known")
+    if asked.allow_http and command == "search":
+        raise OptionError("--allow-http has no effect on a search, which asks no endpoint")
+    allow(asked.allow_http)
+    if command == "shift":
+        from slicebeam.pipelines.commands.shift import launch_shift
+
+        return launch_shift(options, asked, events)
+    from slicebeam.pipelines.run.engine import start_engine
+
+    with start_engine(
+        options.get("runner_config", "direct"), options.get("runner_option", ())
+    ) as engine:
+        from slicebeam.pipelines.show.terminal import Terminal
+
+        config = configuration(command, options)
+        if asked.fail_on == "worse" and config.alternative == "better":
+            raise OptionError(
+                "--fail-on worse needs --alternative worse or both: better finds none"
+            )
+        if asked.dry_run or asked.single_job or asked.template is not None:
+            from slicebeam.pipelines.commands.previews import check_asked
+
+            check_asked(config, asked)
+        if asked.dry_run or asked.template is not None:
+            from slicebeam.pipelines.commands.previews import preview
+
+            preview(config, engine, asked)
+            return 0
+        terminal = Terminal(quiet=asked.quiet, as_json=asked.as_json, events=events)
+        perhaps = options.get("since_if_exists")
+        if perhaps is not None and config.since is None:
+            terminal.note(f"there is no {perhaps!r} yet, so that nothing is compared with it")
+        published = run_config(config, engine, terminal, asked)
+    from slicebeam.pipelines.search.gate import BLIND, verdict
+
+    found = verdict(published.changelist, asked.fail_on)
+    if events is not None:
+        events.published(published, found)
+    if found.code == BLIND:
+        raise UntestedError(
+            f"--fail-on {asked.fail_on}: {'; '.join(found.reasons)}\n"
+            f"what was found is published: {published.changelist_path}"
+        )
+    # The log has the reasons in its last event.
+    for reason in found.reasons if events is None else ():
+        terminal.note(f"--fail-on {asked.fail_on}: {reason}")
+    return found.code
+
+
+def configuration(command: Command, options: Mapping[str, Any]) -> RunConfig:
+    """Return the validated configuration of a command.
+
+    ``since_if_exists`` is ``since`` where there is such a file, and nothing otherwise.
+
+    Raises
+    ------
+    InputError
+        The first option that is wrong.
+    """
+    given = dict(options)
+    perhaps = given.pop("since_if_exists", None)
+    if perhaps is not None:
+        from slicebeam.transforms.storage.storage import storage_path
+
+        if given.get("since") is not None:
+            raise OptionError("--since and --since-if-exists both name an earlier run; choose one")
+        if not isinstance(perhaps, str) or not perhaps:
+            raise OptionError(f"--since-if-exists {perhaps!r} is no path")
+        if storage_path(perhaps, "--since-if-exists").is_file():
+            given["since"] = perhaps
+    configured: RunConfig = COMMANDS[command].configured(given)
+    return configured
+
+
+def run_config(config: RunConfig, engine: Engine, terminal: Any, asked: RunOptions) -> Published:
+    """Run a configuration and show its result."""
+    from slicebeam.pipelines.config.search import SearchConfig
+
+    try:
+        if asked.single_job and isinstance(config, SearchConfig):
+            from slicebeam.pipelines.single_job.single_job import run_single_job
+
+            published = run_single_job(config, engine, terminal, resume=asked.resume)
+        else:
+            published = COMMANDS[config.command].run(
+                config, engine, terminal, resume=asked.resume, asked=asked.explain
+            )
+    finally:
+        terminal.stop()
+    terminal.result(published)
+    return published

@@ -1,0 +1,244 @@
+"""``slicebeam run FILE``: a command from a file, the form that a scheduler starts."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
+
+from slicebeam.metrics.errors import FileError, InputError, OptionError, unknown_name
+from slicebeam.pipelines.changelist.reading import read_changelist
+from slicebeam.pipelines.commands.launch import Invocation, launch
+from slicebeam.pipelines.config.coercion import CONFIGS, as_flag
+from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
+from slicebeam.pipelines.config.option_fields import FILE, Option, OptionField, Options, declared
+from slicebeam.pipelines.config.placeholders import parts_of
+from slicebeam.pipelines.config.run_options import FileRunOptions, RunOptions
+from slicebeam.transforms.formats.strict_text import parse_json, parse_yaml
+from slicebeam.transforms.secrets.variables import check_place, value_of
+from slicebeam.transforms.storage.storage import storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from slicebeam.pipelines.config.common import Command
+    from slicebeam.pipelines.config.placeholders import Placeholder
+
+_DATE = re.compile(r"date(?P<days>[+-]\d{1,5})?(?::(?P<format>.+))?")
+
+
+class FileConfig(Options):
+    """Options of ``slicebeam run``, besides those that stand in for the file's."""
+
+    file: Annotated[
+        str,
+        Option(
+            "YAML or JSON file, or the changelist.json of a run.",
+            "Data",
+            metavar=FILE,
+            is_argument=True,
+        ),
+    ]
+    date: Annotated[
+        str | None,
+        Option(
+            "Date that {date} stands for, such as 2026-11-20.",
+            "Data",
+            metavar="<date>",
+            default="today in UTC",
+        ),
+    ] = None
+
+
+def replaceable() -> list[OptionField]:
+    """Return the options that may be given beside a file, in place of what it says."""
+    found: dict[str, OptionField] = {}
+    for config in CONFIGS.values():
+        for name, field in declared(config).items():
+            if field.option.stands_instead:
+                option = replace(field.option, help=f"Replaces {name!r} of the file.", default=None)
+                found.setdefault(
+                    name, replace(field, option=option, is_required=False, default=None)
+                )
+    return list(found.values())
+
+
+def run_file(name: str, given: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG001
+    """Run what a file describes, and return the exit code."""
+    wanted = {one: given[one] for one in declared(FileRunOptions) if one in given}
+    if "log_format" in wanted:
+        invocation.log(RunOptions(**wanted))
+    instead = {one.name: given[one.name] for one in replaceable() if one.name in given}
+    spec = read_run(given["file"], given.get("date"), os.environ, instead)
+    asked = RunOptions(**{**spec.asked, **wanted})
+    return launch(spec.command, spec.options, asked, invocation)
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What a file says.
+
+    Attributes
+    ----------
+    command : to run
+    options : of its configuration
+    asked : what is no part of the configuration, by the names of `RunOptions`
+    """
+
+    command: Command
+    options: dict[str, Any]
+    asked: dict[str, Any]
+
+
+def read_run(
+    file: str,
+    date: str | None,
+    environment: Mapping[str, str],
+    instead: Mapping[str, Any] = MappingProxyType({}),
+) -> RunSpec:
+    """Return what a configuration file, or the document of an earlier run, tells to run.
+
+    Parameters
+    ----------
+    file : YAML or JSON
+    date : what ``{date}`` stands for, as an ISO date; None for today in UTC
+    environment : the variables that ``${NAME}`` stands for
+    instead : options in place of the file's
+
+    Raises
+    ------
+    InputError
+        The file is missing or unreadable, a key is unknown, a value has the wrong type, a
+        placeholder stands for nothing, or a document names code, a program or an endpoint that
+        the user does not name.
+    """
+    content = _content(file)
+    if "schema_version" in content and "provenance" in content:
+        if date is not None:
+            raise OptionError(
+                f"--date {date}: {file} is the document of a run, whose paths are spelt out"
+            )
+        made_by = read_changelist(file, "run").provenance
+        fields = declared(CONFIGS[made_by.command])
+        # Unknown keys are refused with the other options.
+        recorded = {
+            key: as_flag(f"{file}, {key}", fields[key], value) if key in fields else value
+            for key, value in made_by.config.items()
+        }
+        kept = {key: value for key, value in recorded.items() if key not in instead}
+        refuse_unconfirmed(file, kept, {})
+        return RunSpec(made_by.command, kept | dict(instead), {})
+    filling = _Filling(file, _day(date), environment)
+    command = _command(file, content)
+    fields = declared(CONFIGS[command])
+    run_options = {_key(one): one for one in declared(RunOptions).values()}
+    options: dict[str, Any] = {}
+    asked: dict[str, Any] = {}
+    for key, value in content.items():
+        field = fields.get(key) or run_options.get(key)
+        if field is None and key != "command":
+            known = ["command", *fields, *run_options]
+            raise InputError(f"{file}: {unknown_name('key', str(key), known)}")
+        if field is None:
+            continue
+        typed = as_flag(f"{file}, {key}", field, value)
+        if key in fields:
+            options[key] = filling.filled(field, typed) if field.option.has_placeholders else typed
+        else:
+            asked[field.name] = typed
+    return RunSpec(command, options | dict(instead), asked)
+
+
+def _key(field: OptionField) -> str:
+    """Return the key of an option: its flag, with ``_`` for ``-``."""
+    return field.flags[0].removeprefix("--").replace("-", "_")
+
+
+def _content(file: str) -> dict[Any, Any]:
+    path = storage_path(file)
+    try:
+        text = path.read_text("utf-8")
+        content = parse_json(text) if file.endswith(".json") else parse_yaml(text)[0]
+    except FileNotFoundError as error:
+        raise FileError(f"{file}: no such file") from error
+    except IsADirectoryError as error:
+        raise FileError(f"{file} is a folder; name a file") from error
+    except ValueError as error:
+        raise FileError(f"{file}: it can't be read ({' '.join(str(error).split())})") from error
+    if not isinstance(content, dict):
+        raise InputError(
+            f"{file}: 'command: search', 'check', 'shift' or 'discover' is expected, and the options"
+        )
+    return content
+
+
+def _command(file: str, content: Mapping[Any, Any]) -> Command:
+    name = content.get("command")
+    if name is None:
+        raise InputError(
+            f"{file}: key 'command' is missing; add 'command: search', 'check', 'shift' or 'discover'"
+        )
+    for command in CONFIGS:
+        if name == command:
+            return command
+    raise InputError(f"{file}: {unknown_name('command', str(name), CONFIGS)}")
+
+
+def _day(date: str | None) -> dt.date:
+    if date is None:
+        return dt.datetime.now(dt.timezone.utc).date()
+    try:
+        return dt.date.fromisoformat(date)
+    except ValueError as error:
+        raise OptionError(f"--date {date!r} is no date; write it as 2026-11-20") from error
+
+
+@dataclass(frozen=True)
+class _Filling:
+    """What the placeholders of a file stand for."""
+
+    file: str
+    day: dt.date
+    environment: Mapping[str, str]
+
+    def filled(self, field: OptionField, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        """Return a value with what its placeholders stand for."""
+        if isinstance(value, tuple):
+            return tuple(self._text(field, one) for one in value)
+        return self._text(field, value)
+
+    def _text(self, field: OptionField, text: str) -> str:
+        where = f"{self.file}, {field.name}"
+
+        def value(variable: re.Match[str]) -> str:
+            found = value_of(variable, where, self.environment)
+            if field.option.keeps_variables:
+                return f"${{{variable[0]}}}"
+            check_place(variable["name"], where)
+            return found
+
+        parts = parts_of(text, where, value)
+        return "".join(
+            part if isinstance(part, str) else self._filled(where, part) for part in parts
+        )
+
+    def _filled(self, where: str, placeholder: Placeholder) -> str:
+        found = _DATE.fullmatch(placeholder.name)
+        written = placeholder.written
+        if placeholder.name == "here":
+            return str(storage_path(self.file).parent)
+        if found is None:
+            raise InputError(
+                f"{where}: {written} stands for nothing; write {{date}}, {{date-1}}, "
+                "{date:%Y%m%d} or {here}, and {{ for a brace"
+            )
+        try:
+            day = self.day + dt.timedelta(days=int(found["days"] or 0))
+        except OverflowError as error:
+            raise InputError(
+                f"{where}: {written} of {self.day} is no date of the years 1 to 9999"
+            ) from error
+        return day.strftime(found["format"]) if found["format"] else day.isoformat()

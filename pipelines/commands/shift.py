@@ -1,0 +1,99 @@
+"""From the options of ``slicebeam shift``, wherever they come from, to its result and exit code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.pipelines.run.engine import start_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from slicebeam.pipelines.changelist.document import ShiftChangeList
+    from slicebeam.pipelines.config.run_options import RunOptions
+    from slicebeam.pipelines.config.shift import ShiftConfig
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.show.event_log import EventLog
+    from slicebeam.pipelines.show.terminal import Terminal
+
+
+def launch_shift(options: Mapping[str, Any], asked: RunOptions, events: EventLog | None) -> int:
+    """Run a shift, a plan of one or a measurement, show it, and return the exit code.
+
+    Parameters
+    ----------
+    options : of its configuration that are no defaults
+    asked : what else the user wants
+    events : where a scheduler reads what happens
+    """
+    for name in ("explain", "single_job", "template", "dry_run"):
+        if getattr(asked, name):
+            flag = "--" + name.replace("_", "-")
+            instead = "; --plan says what it would cost" if name == "dry_run" else ""
+            raise InputError(f"{flag} is not for a shift{instead}; leave it out")
+    with start_engine(
+        options.get("runner_config", "direct"), options.get("runner_option", ())
+    ) as engine:
+        from slicebeam.pipelines.config.shift import shift_config
+        from slicebeam.pipelines.show.terminal import Terminal
+
+        config = shift_config(dict(options))
+        if config.simulates and asked.fail_on is not None:
+            raise OptionError("--fail-on has no effect on --plan and --repeat; leave it out")
+        if asked.resume and not (config.output or config.work_dir):
+            raise OptionError(
+                "--resume goes on in the folder that a run began with: give its --output or --work-dir"
+            )
+        terminal = Terminal(quiet=asked.quiet, as_json=asked.as_json, events=events)
+        try:
+            if config.simulates:
+                _simulate(config, engine, terminal, asked)
+                return 0
+            return _assess(config, engine, terminal, asked)
+        finally:
+            terminal.stop()
+
+
+def _assess(config: ShiftConfig, engine: Engine, terminal: Terminal, asked: RunOptions) -> int:
+    from slicebeam.pipelines.shift.run import run_shift
+    from slicebeam.pipelines.show.shift import print_json, show, summary_json
+
+    published = run_shift(config, engine, terminal, resume=asked.resume)
+    terminal.stop()
+    if asked.as_json:
+        print_json(summary_json(published))
+    elif not asked.quiet:
+        show(published)
+    failed = asked.fail_on == "worse" and _is_worse(published.changelist)
+    if terminal.events is not None:
+        terminal.events.published_shift(published, int(failed))
+    return int(failed)
+
+
+def _is_worse(document: ShiftChangeList) -> bool:
+    """Say whether the accuracy fell significantly, over all or on a slice."""
+    changes = [document.global_[0], *(one.changes[0] for one in document.slices)]
+    return any(change.significant and change.direction == "degraded" for change in changes)
+
+
+def _simulate(config: ShiftConfig, engine: Engine, terminal: Terminal, asked: RunOptions) -> None:
+    from slicebeam.pipelines.shift.run import priced
+    from slicebeam.pipelines.shift.simulated import better_methods, measure, plan
+    from slicebeam.pipelines.show.shift import print_json, show_measured, show_plan
+
+    if not config.plan:
+        found = measure(config, engine, terminal, resume=asked.resume)
+        terminal.stop()
+        if asked.as_json:
+            print_json(found.to_json())
+        elif not asked.quiet:
+            show_measured(found)
+        return
+    planned = plan(config, engine, terminal, resume=asked.resume)
+    terminal.stop()
+    price, currency = priced(config)
+    if asked.as_json:
+        print_json([one.to_json() for one in planned])
+    elif not asked.quiet:
+        show_plan(planned, None if price is None else currency, better_methods(planned))

@@ -1,0 +1,311 @@
+"""The commands, an entry each: what their help says, their options, and what runs them.
+
+What an entry refers to is imported when the command runs or its help is shown, so that
+``slicebeam --help`` is quick.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slicebeam.pipelines.config.option_fields import OptionField
+
+_RUN = "slicebeam.pipelines.commands.launch:run_command"
+_DOCUMENT = "slicebeam.pipelines.commands.launch:document_command"
+_SHOW_REVISION = "slicebeam.pipelines.show.define:show_revision"
+
+
+@dataclass(frozen=True)
+class CommandSpec:
+    """A command of the command line, and of Python.
+
+    The references are ``module:name``.
+
+    Attributes
+    ----------
+    group : heading under which the list of commands has it
+    help : what it does: a sentence, and what more is to be said
+    example : a command line that works
+    main : function of the name, the flags that were given and the `launch.Invocation`; returns the
+        exit code
+    models : its options: the configuration first, then what does not change what is found
+    more_fields : function that returns further options; empty for none
+    configure : function that validates the options of a command that tests slices; empty for others
+    runs : function that runs it; empty for what only the command line has
+    shows : prints what that returns; empty for what shows itself
+    """
+
+    group: str
+    help: str
+    example: str
+    main: str
+    models: tuple[str, ...] = ()
+    more_fields: str = ""
+    configure: str = ""
+    runs: str = ""
+    shows: str = ""
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of its help."""
+        return self.help.partition("\n")[0]
+
+    @property
+    def options(self) -> tuple[Any, ...]:
+        """The models of its options."""
+        return tuple(map(_named, self.models))
+
+    def fields(self) -> list[OptionField]:
+        """Return its options as flags."""
+        from slicebeam.pipelines.config.option_fields import flagged
+
+        found = [one for model in self.options for one in flagged(model).values()]
+        return [*found, *(_named(self.more_fields)() if self.more_fields else ())]
+
+    @property
+    def function(self) -> Any:
+        """The function that runs it."""
+        return _named(self.runs)
+
+    def execute(self, name: str, given: dict[str, Any], invocation: Any) -> int:
+        """Run it with the flags that were given, and return the exit code."""
+        return int(_named(self.main)(name, given, invocation))
+
+    def configured(self, options: dict[str, Any]) -> Any:
+        """Return the validated configuration of a command that tests slices."""
+        return _named(self.configure)(options)
+
+    def run(self, *arguments: Any, **options: Any) -> Any:
+        """Run it, and return what came of it."""
+        return self.function(*arguments, **options)
+
+    def show(self, came: Any, config: Any) -> None:
+        """Print what came of it."""
+        _named(self.shows)(came, config)
+
+
+def _named(reference: str) -> Any:
+    return resolve_name(reference)
+
+
+def _edit(name: str, config: str, help_: str, example: str, shows: str = "") -> CommandSpec:
+    return CommandSpec(
+        group="Edits",
+        help=help_,
+        example=f"slicebeam edit {name} --changelist out {example}".rstrip(),
+        main=_DOCUMENT,
+        models=(f"slicebeam.pipelines.config.edit:{config}",),
+        runs=f"slicebeam.pipelines.commands.edit:{name}",
+        shows=shows or _SHOW_REVISION,
+    )
+
+
+# The groups of the list of commands are shown in the order in which they come first.
+COMMANDS: dict[str, CommandSpec] = {
+    "search": CommandSpec(
+        group="Find",
+        help="Find the slices where a model is worse, or became worse.",
+        example="slicebeam search --data 'eval/*.parquet' --label income --prediction pred --output out",
+        main=_RUN,
+        models=(
+            "slicebeam.pipelines.config.search:SearchConfig",
+            "slicebeam.pipelines.config.run_options:SearchRunOptions",
+        ),
+        configure="slicebeam.pipelines.config.search:search_config",
+        runs="slicebeam.pipelines.search.search:run_search",
+    ),
+    "discover": CommandSpec(
+        group="Find",
+        help="Find the groups of texts or images where a model changed.\n\n"
+        "Anything that has embeddings can be grouped. With one model, find the groups where it is "
+        "worse than elsewhere.\n\n"
+        "A mixture over the embeddings gives each example a component. Components are then searched, "
+        "tested and corrected like any other feature.",
+        example="slicebeam discover --data reviews.parquet --text review --label stars "
+        "--prediction new --baseline-prediction old --output out",
+        main=_RUN,
+        models=(
+            "slicebeam.pipelines.config.discover:DiscoverConfig",
+            "slicebeam.pipelines.config.run_options:DiscoverRunOptions",
+        ),
+        configure="slicebeam.pipelines.config.discover:discover_config",
+        runs="slicebeam.pipelines.discovery.discover:run_discovery",
+    ),
+    "check": CommandSpec(
+        group="Find",
+        help="Test known slices on new data, without a search.\n\n"
+        "The slices come from an earlier run (--changelist) or from a file of predicates (--slices).\n\n"
+        "With --changelist, options that you leave out are as in that run: label, prediction, metric, "
+        "test and so on.",
+        example="slicebeam check --data new.parquet --changelist out/changelist.json --output checked "
+        "--fail-on worse",
+        main=_RUN,
+        models=(
+            "slicebeam.pipelines.config.check:CheckConfig",
+            "slicebeam.pipelines.config.run_options:CheckRunOptions",
+        ),
+        configure="slicebeam.pipelines.config.check:check_config",
+        runs="slicebeam.pipelines.check.check:run_check",
+    ),
+    "define": CommandSpec(
+        group="Describe",
+        help="Define a slice by hand: by words, a predicate, ids, labels or a language model.\n\n"
+        "The slice is counted on the data and added to a new revision of the ChangeList, beside it. A "
+        "language model is called for every example.",
+        example="slicebeam define --changelist out --name 'young women' --where 'age < 25 & sex = Female'",
+        main=_DOCUMENT,
+        models=("slicebeam.pipelines.config.define:DefineConfig",),
+        runs="slicebeam.pipelines.define.defining:define_slice",
+        shows=_SHOW_REVISION,
+    ),
+    "edit": CommandSpec(
+        group="Describe",
+        help="Change the slices of a ChangeList. Every edit can be undone.\n\n"
+        "An edit is a new revision beside the document, which stays as it is.",
+        example="slicebeam edit rename --changelist out --slice 1f0c --name 'young women'",
+        main="",
+    ),
+    "attribute": CommandSpec(
+        group="Describe",
+        help="Test with a few labels whether words describe a slice.\n\n"
+        "Estimates the precision and the recall of the words, with intervals.",
+        example="slicebeam attribute sample --changelist out --slice 1f0c --text 'mentions a refund' "
+        "--budget 100",
+        main="",
+    ),
+    "shift": CommandSpec(
+        group="APIs",
+        help="Estimate how a paid prediction API changed, from few calls.\n\n"
+        "Each answer is written to the ledger before it is used. Run again, the command calls the API "
+        "only for what is missing. A call without an answer may have been charged: 'lost_calls' in the "
+        "--api file says whether its item is sent again.",
+        example="slicebeam shift --data pool.parquet --label label --old-prediction old --api api.yaml "
+        "--budget 5USD --output out",
+        main=_RUN,
+        models=(
+            "slicebeam.pipelines.config.shift:ShiftConfig",
+            "slicebeam.pipelines.config.run_options:ShiftRunOptions",
+        ),
+        configure="slicebeam.pipelines.config.shift:shift_config",
+        runs="slicebeam.pipelines.shift.run:run_shift",
+    ),
+    "run": CommandSpec(
+        group="Run",
+        help="Run what a file describes, or repeat an earlier run.\n\n"
+        "Models, encoders, APIs and engines in the changelist.json of a run are not used unless you "
+        "name them again, because they run code or send data. With your own file, the ones that you "
+        "name replace the file's.",
+        example="slicebeam run nightly.yaml --resume --log-format json",
+        main="slicebeam.pipelines.commands.run_file:run_file",
+        models=(
+            "slicebeam.pipelines.commands.run_file:FileConfig",
+            "slicebeam.pipelines.config.run_options:FileRunOptions",
+        ),
+        more_fields="slicebeam.pipelines.commands.run_file:replaceable",
+    ),
+    "schema": CommandSpec(
+        group="Run",
+        help="Print the JSON Schema of the ChangeList.",
+        example="slicebeam schema > changelist.schema.json",
+        main="slicebeam.pipelines.commands.demo:print_schema",
+    ),
+    "demo": CommandSpec(
+        group="Run",
+        help="Show what a search reports, on census data that is part of the package.",
+        example="slicebeam demo",
+        main="slicebeam.pipelines.commands.demo:run_demo",
+        models=("slicebeam.pipelines.commands.demo:DemoConfig",),
+    ),
+}
+
+# The commands within a command.
+SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
+    "edit": {
+        "rename": _edit(
+            "rename",
+            "RenameConfig",
+            "Give a slice another name.",
+            "--slice 1f0c --name 'young women'",
+        ),
+        "describe": _edit(
+            "describe",
+            "DescribeConfig",
+            "Write the description of a slice.",
+            "--slice 1f0c --text 'Students, mostly.'",
+        ),
+        "annotate": _edit(
+            "annotate",
+            "AnnotateConfig",
+            "Add a note to a slice.",
+            "--slice 1f0c --note 'ticket 12'",
+        ),
+        "remove": _edit("remove", "RemoveConfig", "Remove a slice.", "--slice 1f0c"),
+        "merge": _edit(
+            "merge",
+            "MergeConfig",
+            "Merge slices into one, which holds the examples of any of them.",
+            "--slice 1f0c --slice 77aa --name students",
+        ),
+        "split": _edit(
+            "split",
+            "SplitConfig",
+            "Split a slice into two by a predicate.",
+            "--slice 1f0c --where 'age < 25'",
+        ),
+        "undo": _edit(
+            "undo", "UndoConfig", "Reverse the last edit that has not been undone yet.", ""
+        ),
+        "log": _edit(
+            "log",
+            "LogConfig",
+            "Print the edits, in order.",
+            "",
+            shows="slicebeam.pipelines.commands.edit:show_log",
+        ),
+    },
+    "attribute": {
+        "sample": CommandSpec(
+            group="Rounds",
+            help="Write the items to label, as CSV and as JSON Lines.\n\n"
+            "Fill the column label with yes, no or unsure in either file. Run again, the command draws "
+            "a further round.",
+            example="slicebeam attribute sample --changelist out --slice 1f0c "
+            "--text 'mentions a refund' --budget 100",
+            main=_DOCUMENT,
+            models=("slicebeam.pipelines.config.attribute:SampleConfig",),
+            runs="slicebeam.pipelines.commands.attribute:sample",
+            shows="slicebeam.pipelines.commands.attribute:show_round",
+        ),
+        "estimate": CommandSpec(
+            group="Rounds",
+            help="Estimate precision and recall from the labels, and publish them in a new revision.",
+            example="slicebeam attribute estimate --changelist out --slice 1f0c "
+            "--text 'mentions a refund'",
+            main=_DOCUMENT,
+            models=("slicebeam.pipelines.config.attribute:EstimateConfig",),
+            runs="slicebeam.pipelines.commands.attribute:estimate",
+            shows="slicebeam.pipelines.commands.attribute:show_estimate",
+        ),
+        "run": CommandSpec(
+            group="Rounds",
+            help="Label in rounds until it is decided: by a column, a language model, or you.\n\n"
+            "Stopped and run again with the same options, the command continues. Nothing is labelled "
+            "twice.",
+            example="slicebeam attribute run --changelist out --slice 1f0c --text 'mentions a refund' "
+            "--labels refund --budget 400 --rounds 4",
+            main=_DOCUMENT,
+            models=("slicebeam.pipelines.config.attribute:RoundsConfig",),
+            runs="slicebeam.pipelines.commands.attribute:run",
+            shows="slicebeam.pipelines.commands.attribute:show_estimate",
+        ),
+    },
+}
+
+
+def command_spec(name: str) -> CommandSpec:
+    """Return a command by its words, such as ``search`` or ``edit rename``."""
+    first, _, second = name.partition(" ")
+    return SUBCOMMANDS[first][second] if second else COMMANDS[first]

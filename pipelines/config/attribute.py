@@ -1,0 +1,146 @@
+"""The configurations of the commands ``slicebeam attribute …``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from slicebeam.pipelines.config.document import ExamplesConfig
+from slicebeam.pipelines.config.option_fields import COLUMN, FILE, FOLDER, Option
+
+EXPONENT, UNIFORM_SHARE = 4.0, 0.2
+
+
+class AttributionConfig(ExamplesConfig):
+    """Options of every command about a slice and the words that are said to describe it."""
+
+    slice: Annotated[
+        str,
+        Option(
+            "Slice: its slice_id, the beginning of that, or its name.", "Data", metavar="<slice>"
+        ),
+    ]
+    text: Annotated[
+        str,
+        Option("Words that are said to be true of its examples.", "Data", metavar="<text>"),
+    ]
+    labels_dir: Annotated[
+        str | None,
+        Option(
+            "Folder of the labels.",
+            "Labels",
+            metavar=FOLDER,
+            default="attribution, beside --changelist",
+        ),
+    ] = None
+    least_precision: Annotated[
+        float | None,
+        Option("Precision to accept. Kept from the first round.", "Statistics", default="0.8"),
+    ] = None
+    least_recall: Annotated[
+        float | None,
+        Option("Recall to accept. Kept from the first round.", "Statistics", default="0.8"),
+    ] = None
+    looks: Annotated[
+        int | None,
+        Option(
+            "How often you will check whether the labels suffice; the intervals allow for it. Kept "
+            "from the first round.",
+            "Statistics",
+            default="1, or --rounds",
+        ),
+    ] = None
+    seed: Annotated[
+        int | None,
+        Option("Random seed. Kept from the first round.", "Statistics", default="0"),
+    ] = None
+    as_json: Annotated[
+        bool,
+        Option("Print JSON instead of a table.", "Output", flags=("--json",), in_python=False),
+    ] = False
+    quiet: Annotated[
+        bool, Option("Print nothing.", "Output", flags=("--quiet", "-q"), in_python=False)
+    ] = False
+
+
+class DrawingConfig(AttributionConfig):
+    """Options of every command that draws examples to label."""
+
+    query: Annotated[
+        tuple[str, ...],
+        Option(
+            "Text like the examples of which the words are true, to find those that the slice misses. "
+            "Repeatable.",
+            "Labels",
+            metavar="<text>",
+            default="--text",
+        ),
+    ] = ()
+    exponent: Annotated[
+        float,
+        Option(
+            "How strongly draws outside the slice prefer examples that are similar to the queries.",
+            "Statistics",
+        ),
+    ] = EXPONENT
+    uniform_share: Annotated[
+        float, Option("Share of these draws that prefer no example, above 0.", "Statistics")
+    ] = UNIFORM_SHARE
+
+
+class SampleConfig(DrawingConfig):
+    """Options of ``slicebeam attribute sample``."""
+
+    budget: Annotated[int, Option("Number of labels in this round.", "Labels")]
+    train: Annotated[
+        bool,
+        Option("Draw items to train a classifier with, instead of to estimate from.", "Labels"),
+    ] = False
+
+
+class EstimateConfig(AttributionConfig):
+    """Options of ``slicebeam attribute estimate``."""
+
+
+class RoundsConfig(DrawingConfig):
+    """Options of ``slicebeam attribute run``."""
+
+    budget: Annotated[
+        int, Option("Number of labels in all rounds, those of earlier runs included.", "Labels")
+    ]
+    rounds: Annotated[
+        int,
+        Option("Number of rounds, with a check after each whether the labels suffice.", "Labels"),
+    ] = 1
+    train: Annotated[
+        int,
+        Option(
+            "Number of further labels, to train a classifier that proposes a better slice where this "
+            "one is not what its words say.",
+            "Labels",
+        ),
+    ] = 0
+    labels: Annotated[
+        str | None, Option("Column that holds the labels.", "Labels", metavar=COLUMN)
+    ] = None
+    positive: Annotated[
+        tuple[str, ...],
+        Option("Value of --labels that means yes. Repeatable.", "Labels", metavar="<value>"),
+    ] = ()
+    llm: Annotated[
+        str | None,
+        Option(
+            "YAML file that describes a language model's API, as for slicebeam shift --api, with "
+            "{attribution_text} and the columns that show an item in its prompt.",
+            "Labels",
+            metavar=FILE,
+        ),
+    ] = None
+    ledger: Annotated[
+        str | None,
+        Option(
+            "Folder that keeps the answers that were paid for.",
+            "Labels",
+            metavar=FOLDER,
+            default="in the folder of labels",
+        ),
+    ] = None

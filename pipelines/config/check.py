@@ -1,0 +1,191 @@
+"""The configuration of a check, most of which an earlier run's document can give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import model_validator
+
+from slicebeam.metrics.errors import InputError, OptionError, unknown_name
+from slicebeam.pipelines.config.common import Command, validated
+from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
+from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, Option, flag
+from slicebeam.pipelines.config.slices import RunConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_OLD_MODEL = ("baseline_prediction", "baseline_score", "baseline_model", "baseline_loss")
+# What a check takes over from the run whose slices it checks. Options of a group that belong
+# together are taken over together, and only if the user gives none of them.
+_TOGETHER = (
+    ("label",),
+    ("prediction", "score", "model", "loss"),
+    (*_OLD_MODEL, "compare"),
+    ("metric",),
+    ("alternative",),
+    ("test",),
+    ("correction",),
+    ("alpha",),
+    ("min_slice_size",),
+    ("weight",),
+    ("example_id", "group"),
+    ("positive_class",),
+    ("threshold",),
+    ("seed",),
+)
+# What only means something beside options that the user may have given otherwise.
+_BESIDE = {
+    "positive_class": ("metric", "prediction", "score", "model", "label"),
+    "threshold": ("prediction", "score", "model"),
+    # Their defaults depend on these.
+    "min_slice_size": ("metric", "test"),
+    "alpha": ("test",),
+    "correction": ("test",),
+    "replicates": ("metric", "test", "compare", "group"),
+    "features": ("prediction", "score", "model"),
+    "exclude_features": ("prediction", "score", "model"),
+}
+
+
+class CheckConfig(RunConfig):
+    """Options of ``slicebeam check``."""
+
+    command: ClassVar[Command] = "check"
+
+    changelist: Annotated[
+        str | None,
+        Option(
+            "ChangeList of an earlier run, whose slices to check.",
+            "Known slices",
+            metavar=FILE,
+            has_placeholders=True,
+        ),
+    ] = None
+    slices: Annotated[
+        str | None,
+        Option(
+            "YAML file of predicates to check, such as '- age < 25 & sex = Female'.",
+            "Known slices",
+            metavar=FILE,
+            has_placeholders=True,
+        ),
+    ] = None
+    encoder: Annotated[
+        str | None,
+        Option(
+            "Confirms the encoder in --changelist, where it is code (module:function) or an endpoint "
+            "(openai:URL) that gets your texts.",
+            "Known slices",
+            metavar="<encoder>",
+            stands_instead=True,
+        ),
+    ] = None
+    label: Annotated[
+        str,
+        Option(
+            "Column of the true class or value.",
+            "Models",
+            metavar=COLUMN,
+            default="as in --changelist",
+        ),
+    ] = ""
+    features: Annotated[
+        tuple[str, ...],
+        Option(
+            "Columns that a --model reads which does not know the names of its columns. Repeatable, "
+            "or separated by commas.",
+            "Models",
+            metavar=COLUMNS,
+            default="all others",
+            by_commas=True,
+        ),
+    ] = ()
+    exclude_features: Annotated[
+        tuple[str, ...],
+        Option(
+            "Columns that such a --model does not read. Repeatable, or separated by commas.",
+            "Models",
+            metavar=COLUMNS,
+            by_commas=True,
+        ),
+    ] = ()
+
+    @model_validator(mode="after")
+    def _checks(self) -> CheckConfig:
+        if (self.changelist is None) == (self.slices is None):
+            raise InputError(
+                "give the slices to check: either --changelist, of an earlier run, or --slices, a YAML "
+                "file of predicates"
+            )
+        if self.encoder is not None and self.changelist is None:
+            raise OptionError("--encoder confirms that of a --changelist, which is not given")
+        for name in ("features", "exclude_features"):
+            if getattr(self, name) and not (self.model or self.baseline_model):
+                raise OptionError(
+                    f"{flag(name)} is for a --model without column names; the slices of a check are given"
+                )
+        return self
+
+    @property
+    def files_read(self) -> tuple[str, ...]:
+        """The files that decide what is found, besides the data."""
+        return (*super().files_read, *filter(None, [self.changelist, self.slices]))
+
+
+def check_config(options: dict[str, Any]) -> CheckConfig:
+    """Return the validated configuration of a check.
+
+    With a ChangeList what the user leaves out is as in the run that the document describes: its
+    columns, metrics and tests. A model is code, which only the user may name.
+
+    Raises
+    ------
+    InputError
+        One line: the first option that is wrong, its value and the remedy; or a model that the
+        document names and the user does not.
+    """
+    for name in options:
+        if name not in CheckConfig.model_fields:
+            raise unknown_name("option", name, CheckConfig.model_fields)
+    changelist = options.get("changelist")
+    if isinstance(changelist, str) and changelist and not options.get("slices"):
+        from slicebeam.pipelines.changelist.reading import read_search
+        from slicebeam.pipelines.changelist.revisions import base_of
+
+        # Of a folder the last revision.
+        options = {**options, "changelist": base_of(changelist)}
+        document = read_search(options["changelist"], "--changelist")
+        taken = taken_over(document.provenance.config, options)
+        refuse_unconfirmed(options["changelist"], taken, options)
+        options = {**taken, **options}
+    return validated(CheckConfig, options)
+
+
+def taken_over(earlier: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of an earlier run that a check has too, unless others were given.
+
+    Parameters
+    ----------
+    earlier : the configuration in the document
+    given : what the user gave
+    """
+    taken: dict[str, Any] = {}
+    groups = list(_TOGETHER)
+    if earlier.get("model") or earlier.get("baseline_model"):
+        groups += [("features",), ("exclude_features",)]
+    if earlier.get("test") != "auto" or earlier.get("group"):
+        groups.append(("replicates",))
+    if given.get("compare") == "baseline":
+        groups.append(_OLD_MODEL)
+    for group in groups:
+        if any(name in given for name in group):
+            continue
+        for name in group:
+            beside = _BESIDE.get(name, ())
+            if name in earlier and not any(other in given for other in beside):
+                taken[name] = earlier[name]
+    if "group" in taken:
+        # A discovery takes both, and examples are resampled by one.
+        taken.pop("example_id", None)
+    return taken

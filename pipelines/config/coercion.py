@@ -1,0 +1,109 @@
+"""Values of options that come from elsewhere than the command line, as it would have them."""
+
+from __future__ import annotations
+
+import csv
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.config.check import CheckConfig
+from slicebeam.pipelines.config.discover import DiscoverConfig
+from slicebeam.pipelines.config.option_fields import declared
+from slicebeam.pipelines.config.search import SearchConfig
+from slicebeam.pipelines.config.shift import ShiftConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from slicebeam.pipelines.config.common import Command, DataConfig
+    from slicebeam.pipelines.config.option_fields import OptionField, Options
+
+CONFIGS: dict[Command, type[DataConfig]] = {
+    "search": SearchConfig,
+    "check": CheckConfig,
+    "shift": ShiftConfig,
+    "discover": DiscoverConfig,
+}
+# Types of values that are written without quotes.
+_NUMBERS = (bool, int, float)
+
+
+def listed(values: Sequence[str]) -> tuple[str, ...]:
+    """Return the values of an option that is repeated or separated by commas.
+
+    >>> listed(["a,b", '"c,d"'])
+    ('a', 'b', 'c,d')
+    """
+    # As in CSV, quotes keep a comma that belongs to a name.
+    try:
+        return tuple(part for row in csv.reader(values) for part in row or [""])
+    except csv.Error as error:
+        raise OptionError(
+            f"{','.join(values)!r} is no list separated by commas ({error}); put names in quotes"
+        ) from error
+
+
+def split_lists(model: type[Options], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flags as they were given, with the values of those that commas separate."""
+    fields = declared(model)
+    return {
+        name: listed(value) if name in fields and fields[name].option.by_commas else value
+        for name, value in given.items()
+    }
+
+
+def as_flag(where: str, field: OptionField, value: Any) -> Any:
+    """Return a value as the flag of an option would have it.
+
+    Parameters
+    ----------
+    where : how an error names it
+    field : the option
+
+    Raises
+    ------
+    OptionError
+        It is of another type.
+    """
+    if value is None:
+        raise OptionError(f"{where}: it has no value; give one or leave the key out")
+    if field.option.keeps_variables and isinstance(value, dict):
+        return tuple(f"{name}={_scalar(one)}" for name, one in value.items())
+    if field.is_list:
+        if field.option.by_commas and isinstance(value, str):
+            return listed([value])
+        several = value if isinstance(value, (list, tuple)) else [value]
+        if int in get_args(field.kind):
+            return tuple(_whole(where, one) for one in several)
+        return tuple(_text(where, one) for one in several)
+    if field.option.takes_numbers and isinstance(value, _NUMBERS):
+        return _scalar(value)
+    if field.kind is bool:
+        if not isinstance(value, bool):
+            raise OptionError(f"{where}: {value!r} is neither true nor false")
+        return value
+    if field.kind is str or get_origin(field.kind) is Literal:
+        return _text(where, value)
+    if isinstance(value, (bool, list, tuple, dict)):
+        raise OptionError(f"{where}: {value!r} is no number")
+    return value
+
+
+def _scalar(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _whole(where: str, value: Any) -> int | str:
+    if isinstance(value, str):
+        return value
+    # Those of numpy are integers too.
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise OptionError(f"{where}: {value!r} is no whole number")
+    return int(value)
+
+
+def _text(where: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise OptionError(f"{where}: {value!r} is no text; put it in quotes")
+    return value

@@ -1,0 +1,272 @@
+"""What every command's configuration has in common: its data, where it writes, and its engine."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import Field, ValidationError, field_validator
+
+from slicebeam.metrics.errors import InputError, OptionError, nearest_hint, unknown_name
+from slicebeam.pipelines.config.option_fields import (
+    COLUMN,
+    COLUMNS,
+    FOLDER,
+    PATH,
+    Option,
+    Options,
+    flag,
+)
+from slicebeam.transforms.secrets.variables import without_literals
+from slicebeam.transforms.storage.file_formats import CHUNK_ROWS, FORMATS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Command = Literal["search", "check", "shift", "discover"]
+
+_UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+}
+_SMALLEST_BUDGET = 16 * 10**6
+# Quotes and line ends have a meaning of their own in CSV.
+_NO_DELIMITERS = '"\r\n\0'
+
+
+def memory_bytes(text: str) -> int:
+    """Return the number of bytes of a size such as ``512MB``.
+
+    >>> memory_bytes("512MB")
+    512000000
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    unit = found.group(2).upper() if found else "?"
+    if found is None or unit not in _UNITS:
+        raise InputError(f"--memory-budget {text!r} is no size; write it as 512MB or 2GB")
+    # No machine has more bytes than 64 bits count.
+    size = int(min(float(found.group(1)) * _UNITS[unit], 2.0**63))
+    if size < _SMALLEST_BUDGET:
+        raise InputError(f"--memory-budget {text!r} is less than 16MB, the smallest that works")
+    return size
+
+
+def delimiter_character(text: str) -> str:
+    r"""Return the character between the values of a CSV file, which ``tab`` and ``\t`` name too.
+
+    >>> delimiter_character("tab")
+    '\t'
+    """
+    if not text:
+        raise InputError("--delimiter is empty; give one character, such as ';' or tab")
+    character = "\t" if text.casefold() in ("tab", "\\t") else text
+    if len(character) != 1:
+        raise InputError(
+            f"--delimiter {text!r} has {len(character)} characters; give a single one, such as ';', "
+            "or tab"
+        )
+    if not character.isascii() or character.isalnum() or character in _NO_DELIMITERS:
+        raise InputError(
+            f"--delimiter {text!r} can't stand between values; give a sign such as ';' or '|', or tab"
+        )
+    return character
+
+
+# Options of several commands that have no more in common.
+RunnerConfig = Annotated[
+    str,
+    Option(
+        "Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.",
+        "Engine",
+        metavar="<engine>",
+        comes_first=True,
+        has_placeholders=True,
+        stands_instead=True,
+    ),
+]
+RunnerOption = Annotated[
+    tuple[str, ...],
+    Option(
+        "Option of the engine. Repeatable.",
+        "Engine",
+        metavar="<key=value>",
+        comes_first=True,
+        has_placeholders=True,
+        keeps_variables=True,
+        stands_instead=True,
+    ),
+]
+
+
+class DataConfig(Options):
+    """Options of every command that reads data.
+
+    Attributes
+    ----------
+    command : the command
+    choices, without_flag : as in `Options`
+    """
+
+    command: ClassVar[Command]
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {"format": FORMATS}
+
+    data: Annotated[
+        tuple[str, ...],
+        Option(
+            "Files or globs: Parquet, CSV (.gz), JSON Lines, TFRecord. Repeatable.",
+            "Data",
+            metavar=PATH,
+            has_placeholders=True,
+        ),
+    ]
+    output: Annotated[
+        str,
+        Option(
+            "Folder for changelist.json and slices.parquet.",
+            "Output",
+            metavar=FOLDER,
+            has_placeholders=True,
+            stands_instead=True,
+        ),
+    ]
+    format: Annotated[
+        str | None,
+        Option("Format: parquet, csv, jsonl or tfrecord.", "Data", default="by the file's name"),
+    ] = None
+    column_names: Annotated[
+        tuple[str, ...],
+        Option(
+            "Columns of a CSV file without a header, separated by commas.",
+            "Data",
+            metavar=COLUMNS,
+            by_commas=True,
+        ),
+    ] = ()
+    skip_rows: Annotated[
+        int, Field(ge=0), Option("Lines to skip before the header of a CSV file.", "Data")
+    ] = 0
+    delimiter: Annotated[
+        str,
+        Option(
+            "Character between the values of a CSV file, such as ';' or tab.",
+            "Data",
+            metavar="<character>",
+        ),
+    ] = ","
+    example_id: Annotated[
+        str | None,
+        Option(
+            "Column that identifies an example when examples are resampled.",
+            "Data",
+            metavar=COLUMN,
+            default="the columns that are read",
+        ),
+    ] = None
+    seed: Annotated[int, Field(ge=0, lt=2**63), Option("Random seed.", "Statistics")] = 0
+    work_dir: Annotated[
+        str | None,
+        Option(
+            "Folder for unfinished work.",
+            "Engine",
+            metavar=FOLDER,
+            default="OUTPUT/_work",
+            has_placeholders=True,
+        ),
+    ] = None
+    memory_budget: Annotated[
+        str, Option("Memory that each worker may use for tables.", "Engine", metavar="<size>")
+    ] = "512MB"
+    chunk_rows: Annotated[
+        int, Field(ge=1), Option("Maximum number of examples to read at a time.", "Engine")
+    ] = CHUNK_ROWS
+    runner_config: RunnerConfig = "direct"
+    runner_option: RunnerOption = ()
+
+    @field_validator("*")
+    @classmethod
+    def _not_empty(cls, value: Any, info: Any) -> Any:
+        # A delimiter is no name: its own check follows.
+        if info.field_name == "delimiter":
+            return value
+        if value == "" or (isinstance(value, tuple) and "" in value):
+            raise InputError(
+                f"{flag(info.field_name)} holds an empty name; give one or leave it out"
+            )
+        return value
+
+    # Before pydantic compares with the type, whose message has no nearest name.
+    @field_validator("*", mode="before")
+    @classmethod
+    def _known(cls, value: Any, info: Any) -> Any:
+        known = cls.choices.get(info.field_name)
+        if known is not None and value is not None and value not in known:
+            hint = nearest_hint(str(value), known)
+            raise InputError(
+                f"{flag(info.field_name)} {value!r}{hint} choose from {', '.join(known)}"
+            )
+        return value
+
+    @field_validator("runner_option")
+    @classmethod
+    def _without_secrets(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        # The engine is made of what the user gave; a configuration is written down.
+        return tuple(map(without_literals, value))
+
+    @field_validator("delimiter")
+    @classmethod
+    def _one_character(cls, value: str) -> str:
+        return delimiter_character(value)
+
+    @field_validator("memory_budget")
+    @classmethod
+    def _known_size(cls, value: str) -> str:
+        memory_bytes(value)
+        return value
+
+    @property
+    def files_read(self) -> tuple[str, ...]:
+        """The files that decide what is found, besides the data."""
+        return ()
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a worker may use for tables."""
+        return memory_bytes(self.memory_budget)
+
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+# Options that do not change what is found, so a run may resume with others.
+PRESENTATION = frozenset({"work_dir", "output", "runner_config", "runner_option", "save_slices"})
+
+
+def validated(kind: type[AnyOptions], options: Mapping[str, Any]) -> AnyOptions:
+    """Return the validated options of a command.
+
+    Raises
+    ------
+    OptionError
+        One line: the first option that is wrong, its value and the remedy.
+    """
+    known = kind.model_fields
+    for name in options:
+        if name not in known:
+            raise unknown_name("option", name, known)
+    try:
+        return kind(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        if first["type"] == "missing":
+            raise OptionError(f"{flag(str(first['loc'][0]))} is missing") from error
+        reason = first["msg"].replace("Input should be", "it must be")
+        raise OptionError(f"{flag(str(first['loc'][0]))} {first['input']!r}: {reason}") from error
+    except InputError as error:
+        if type(error) is not InputError:
+            raise
+        raise OptionError(str(error)) from error.__cause__

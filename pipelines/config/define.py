@@ -1,0 +1,132 @@
+"""The configuration of ``slicebeam define``: a slice that a person describes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import model_validator
+
+from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.pipelines.config.document import CountingConfig
+from slicebeam.pipelines.config.option_fields import COLUMN, FILE, Option, flag
+
+# What defines a slice, one of these; with the method of its origin.
+METHODS: dict[str, str] = {
+    "text_filter": "text_filter",
+    "where": "manual",
+    "ids": "manual",
+    "classifier": "classifier",
+    "llm_filter": "lm_filter",
+}
+# What has an effect beside one of them only.
+_BESIDE = {
+    "threshold": "text_filter",
+    "llm": "llm_filter",
+    "budget": "llm_filter",
+    "text": "llm_filter",
+}
+
+
+class DefineConfig(CountingConfig):
+    """Options of ``slicebeam define``."""
+
+    name: Annotated[str, Option("Name of the slice.", "Definition")]
+    text_filter: Annotated[
+        str | None,
+        Option(
+            "Examples whose embedding is similar to that of this text.",
+            "Definition",
+            metavar="<text>",
+        ),
+    ] = None
+    threshold: Annotated[
+        float | None,
+        Option(
+            "Least cosine similarity for --text-filter.",
+            "Definition",
+            default="mean + 2 standard deviations of the similarities of all examples",
+        ),
+    ] = None
+    where: Annotated[
+        str | None,
+        Option(
+            "Examples that satisfy a predicate, such as 'age < 25 & sex = Female'.",
+            "Definition",
+            metavar="<predicate>",
+            comes_first=True,
+        ),
+    ] = None
+    ids: Annotated[
+        str | None,
+        Option(
+            "Examples with the ids in this file: one a line, CSV or JSON Lines.",
+            "Definition",
+            metavar=FILE,
+        ),
+    ] = None
+    classifier: Annotated[
+        str | None,
+        Option(
+            "Examples that a classifier selects: a logistic regression on embeddings, trained on this "
+            "CSV of id and label (yes, no).",
+            "Definition",
+            metavar=FILE,
+        ),
+    ] = None
+    llm_filter: Annotated[
+        str | None,
+        Option(
+            "Examples for which a language model answers yes to this prompt. {text} in it stands for "
+            "the text of the example; it works best after a few answered ones.",
+            "Definition",
+            metavar="<prompt>",
+        ),
+    ] = None
+    llm: Annotated[
+        str | None,
+        Option(
+            "YAML file that describes the language model's API, as for shift --api. {prompt} in it "
+            "stands for the prompt.",
+            "Definition",
+            metavar=FILE,
+        ),
+    ] = None
+    budget: Annotated[
+        int | None,
+        Option(
+            "Maximum number of calls for --llm-filter, those of earlier runs included.",
+            "Definition",
+        ),
+    ] = None
+    text: Annotated[
+        str | None,
+        Option(
+            "Column of the texts for --llm-filter.",
+            "Definition",
+            metavar=COLUMN,
+            default="as in --changelist",
+        ),
+    ] = None
+
+    @model_validator(mode="after")
+    def _is_defined_once(self) -> DefineConfig:
+        given = [name for name in METHODS if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = f"not {' and '.join(map(flag, given))}" if given else "none is given"
+            raise InputError(
+                f"a slice is defined by one of {', '.join(map(flag, METHODS))}; {found}"
+            )
+        for name, beside in _BESIDE.items():
+            if getattr(self, name) is not None and given[0] != beside:
+                raise OptionError(
+                    f"{flag(name)} goes with {flag(beside)}, not with {flag(given[0])}"
+                )
+        for name in ("llm", "budget"):
+            if self.llm_filter is not None and getattr(self, name) is None:
+                raise OptionError(f"--llm-filter needs {flag(name)}")
+        return self
+
+    @property
+    def way(self) -> str:
+        """The option that defines the slice."""
+        return next(name for name in METHODS if getattr(self, name) is not None)

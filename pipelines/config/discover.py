@@ -1,0 +1,209 @@
+"""The configuration of discovery: where embeddings come from, and how they are cut into slices."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, field_validator, model_validator
+
+from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.pipelines.config.common import Command, validated
+from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, Option, flag
+from slicebeam.pipelines.config.search import CrossSize, SearchConfig
+from slicebeam.pipelines.config.slices import Direction
+
+LSA = "lsa"
+_MOST_COMPONENTS = 10_000
+# What a run of other data, or of another mixture, has found tells nothing of components.
+_OF_COLUMNS = ("domains", "since")
+
+
+class DiscoverConfig(SearchConfig):
+    """Options of ``slicebeam discover``."""
+
+    command: ClassVar[Command] = "discover"
+
+    without_flag: ClassVar[frozenset[str]] = frozenset(
+        {"exclude_features", "domains", "since", "since_if_exists"}
+    )
+
+    embedding: Annotated[
+        str | None,
+        Option("Column of vectors that describe the examples.", "Embeddings", metavar=COLUMN),
+    ] = None
+    text: Annotated[
+        str | None,
+        Option(
+            "Column of texts to embed. With --embedding, the texts only show the examples.",
+            "Embeddings",
+            metavar=COLUMN,
+        ),
+    ] = None
+    encoder: Annotated[
+        str | None,
+        Option(
+            "What embeds texts: lsa (fitted to them), minilm, openai:URL of an endpoint, or "
+            "module:function that returns a model handler of Beam's. With --embedding, what made "
+            "the vectors.",
+            "Embeddings",
+            metavar="<encoder>",
+            default="lsa with --text",
+            stands_instead=True,
+        ),
+    ] = None
+    components: Annotated[
+        tuple[int, ...],
+        Option(
+            "Number of components of the mixture. Several numbers, such as 25,100, fit several "
+            "mixtures.",
+            "Embeddings",
+            metavar="<numbers>",
+            default="50",
+            by_commas=True,
+        ),
+    ] = (50,)
+    dimensions: Annotated[
+        int,
+        Field(ge=1, le=4096),
+        Option(
+            "Maximum number of principal components to which mixtures are fitted.", "Embeddings"
+        ),
+    ] = 128
+    loss_weight: Annotated[
+        float,
+        Field(ge=0, le=1000, allow_inf_nan=False),
+        Option(
+            "How much losses shape the mixture. Above 0, only examples that did not shape it are "
+            "tested.",
+            "Embeddings",
+        ),
+    ] = 0.0
+    discovery_share: Annotated[
+        float,
+        Field(gt=0, lt=1),
+        Option("Share of the examples that shape the mixture, with --loss-weight.", "Embeddings"),
+    ] = 0.7
+    slices: Annotated[
+        int,
+        Field(ge=0, le=1000),
+        Option("Number of slices to describe by phrases and examples.", "Embeddings"),
+    ] = 10
+    phrases: Annotated[
+        str | None,
+        Option(
+            "Phrases to describe slices by, one a line; or the YAML file of an API whose model "
+            "suggests some.",
+            "Embeddings",
+            metavar=FILE,
+            default="taken from the texts",
+            stands_instead=True,
+        ),
+    ] = None
+    features: Annotated[
+        tuple[str, ...],
+        Option(
+            "Columns to slice by, besides components. Repeatable, or separated by commas.",
+            "Features",
+            metavar=COLUMNS,
+            default="none",
+            by_commas=True,
+        ),
+    ] = ()
+    example_id: Annotated[
+        str | None,
+        Option(
+            "Column that identifies an example in what is published.",
+            "Data",
+            metavar=COLUMN,
+            flags=("--example-id", "--id"),
+        ),
+    ] = None
+    alternative: Direction = "both"
+    max_cross_size: CrossSize = 1
+
+    @field_validator("components")
+    @classmethod
+    def _countable(cls, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        for number in numbers:
+            if not 2 <= number <= _MOST_COMPONENTS:
+                raise OptionError(
+                    f"--components {number} is not from 2 to {_MOST_COMPONENTS:,}; give numbers such as 25,100"
+                )
+        if not numbers:
+            raise OptionError("--components is empty; give a number such as 50, or 25,100")
+        return tuple(sorted(set(numbers)))
+
+    @model_validator(mode="after")
+    def _discovers(self) -> DiscoverConfig:
+        if not (self.embedding or self.text):
+            raise InputError(
+                "give what describes an example: --embedding, a column of vectors, or --text, which is "
+                "embedded"
+            )
+        for name in _OF_COLUMNS:
+            if getattr(self, name):
+                raise OptionError(f"{flag(name)} is for a search, not for discovery; leave it out")
+        if self.encoder == LSA and self.embedding:
+            raise OptionError(
+                "--encoder lsa is fitted to texts and did not make the embeddings; leave --embedding out, "
+                "or name what made them"
+            )
+        if self.phrases and not self.describes:
+            raise OptionError(
+                "--phrases are embedded, as the examples were; name the --encoder that did"
+            )
+        if self.phrases and not self.text and self.phrases.lower().endswith((".yaml", ".yml")):
+            raise OptionError("--phrases of a language model needs texts to show it; give --text")
+        if self.loss_weight == 0 and "discovery_share" in self.model_fields_set:
+            raise OptionError(
+                "--discovery-share is for --loss-weight above 0: without, losses shape nothing and all "
+                "examples are tested"
+            )
+        for name in ("embedding", "text"):
+            column = getattr(self, name)
+            for option in ("label", "prediction", "baseline_prediction", "loss", "baseline_loss"):
+                if column and column == getattr(self, option):
+                    raise OptionError(
+                        f"{flag(name)} {column!r} is the {flag(option)} too; name another column"
+                    )
+        return self
+
+    @property
+    def names_examples(self) -> bool:
+        """See `RunConfig`: membership.parquet holds ids."""
+        return True
+
+    @property
+    def used_encoder(self) -> str | None:
+        """What embeds texts; None where embeddings are given and nobody says what made them."""
+        return self.encoder or (None if self.embedding else LSA)
+
+    @property
+    def describes(self) -> bool:
+        """Whether words can be embedded as the examples are."""
+        return self.used_encoder is not None
+
+    @property
+    def files_read(self) -> tuple[str, ...]:
+        """The files that decide what is found, besides the data."""
+        return (*super().files_read, *filter(None, [self.phrases]))
+
+    def options_used(self) -> dict[str, Any]:
+        """Return every option that has an effect whatever is searched, defaults too."""
+        options = super().options_used()
+        if self.used_encoder is not None:
+            options["encoder"] = self.used_encoder
+        if self.loss_weight == 0:
+            options.pop("discovery_share")
+        return options
+
+
+def discover_config(options: dict[str, Any]) -> DiscoverConfig:
+    """Return the validated configuration of a discovery.
+
+    Raises
+    ------
+    InputError
+        One line: the first option that is wrong, its value and the remedy.
+    """
+    return validated(DiscoverConfig, options)

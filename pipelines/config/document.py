@@ -1,0 +1,71 @@
+"""Options of every command that reads a ChangeList and writes its next revision."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from slicebeam.pipelines.config.common import RunnerConfig, RunnerOption
+from slicebeam.pipelines.config.confirmation import Confirmed
+from slicebeam.pipelines.config.option_fields import FILE, PATH, Option
+from slicebeam.pipelines.config.run_options import AllowHttp, Display
+
+
+class DocumentConfig(Display):
+    """Options of every command that reads a ChangeList."""
+
+    changelist: Annotated[
+        str,
+        Option(
+            "ChangeList, of any revision; or its folder, for the last revision.",
+            "Data",
+            metavar=PATH,
+        ),
+    ]
+
+
+class ExamplesConfig(DocumentConfig):
+    """Options of every command that reads the examples of a ChangeList, too."""
+
+    data: Annotated[
+        tuple[str, ...],
+        Option(
+            "Files or globs of the examples. Repeatable.",
+            "Data",
+            metavar=PATH,
+            default="as in --changelist",
+        ),
+    ] = ()
+    model: Annotated[
+        str | None,
+        Option(
+            "Confirms the model in --changelist. Loading it runs the code in it.",
+            "Models",
+            metavar=FILE,
+        ),
+    ] = None
+    baseline_model: Annotated[
+        str | None,
+        Option("Confirms the old model in --changelist.", "Models", metavar=FILE),
+    ] = None
+    encoder: Annotated[
+        str | None,
+        Option(
+            "Confirms the encoder in --changelist, where it is code (module:function) or an endpoint "
+            "(openai:URL) that gets your texts.",
+            "Models",
+            metavar="<encoder>",
+        ),
+    ] = None
+    allow_http: AllowHttp = False
+
+    @property
+    def confirmed(self) -> Confirmed:
+        """What the user names again of what the document names."""
+        return Confirmed(self.model, self.baseline_model, self.encoder)
+
+
+class CountingConfig(ExamplesConfig):
+    """Options of every command that counts new slices."""
+
+    runner_config: RunnerConfig = "direct"
+    runner_option: RunnerOption = ()

@@ -1,0 +1,79 @@
+"""Placeholders in the texts of a file that describes a run or an API.
+
+``${NAME}`` and ``${NAME:-default}`` stand for an environment variable, ``{{`` for a brace, and ``{name}``
+for what the kind of file says.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.transforms.secrets.variables import VARIABLE_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_PLACEHOLDER = re.compile(
+    r"\$\{(?P<variable>[^{}]*)\}|(?P<doubled>\{\{|\}\})|\{(?P<name>[^{}]*)\}|(?P<brace>[{}])"
+)
+_VARIABLE = re.compile(VARIABLE_NAME)
+
+
+@dataclass(frozen=True)
+class Placeholder:
+    """A part of a text that stands for something else.
+
+    Attributes
+    ----------
+    written : with its braces
+    name : what is between them, empty for nothing and for a single brace
+    """
+
+    written: str
+    name: str
+
+
+def parts_of(
+    text: str, where: str, value: Callable[[re.Match[str]], str]
+) -> Iterator[str | Placeholder]:
+    """Yield the placeholders of a text, and what stands between them with its variables filled in.
+
+    >>> list(parts_of("{{${A}}}/{date}", "run.yaml, data", lambda match: match["name"].lower()))
+    ['{a}/', Placeholder(written='{date}', name='date')]
+
+    Parameters
+    ----------
+    where : file and key, for an error
+    value : returns what a variable stands for; the groups ``name`` and ``default`` are as for
+        `variables.value_of`
+
+    Raises
+    ------
+    InputError
+        What is in ``${…}`` names no variable.
+    """
+    literal, end = "", 0
+    for found in _PLACEHOLDER.finditer(text):
+        literal += text[end : found.start()]
+        end = found.end()
+        if found["doubled"]:
+            literal += found["doubled"][0]
+        elif found["variable"] is not None:
+            variable = _VARIABLE.fullmatch(found["variable"])
+            if variable is None:
+                raise InputError(
+                    f"{where}: {found[0]} names no environment variable; write ${{NAME}} or "
+                    "${NAME:-default}"
+                )
+            literal += value(variable)
+        else:
+            if literal:
+                yield literal
+            literal = ""
+            yield Placeholder(found[0], found["name"] or "")
+    literal += text[end:]
+    if literal:
+        yield literal

@@ -1,0 +1,173 @@
+"""What a user wants of a run besides its configuration: it does not change what is found."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from slicebeam.pipelines.config.option_fields import FOLDER, Option, Options
+
+LOG_FORMATS = ("text", "json")
+
+
+# Of every command that may call an endpoint.
+AllowHttp = Annotated[
+    bool,
+    Option("Send keys over http:// to other machines, where others can read them.", "Engine"),
+]
+
+
+class Display(Options):
+    """What a command prints."""
+
+    as_json: Annotated[
+        bool,
+        Option(
+            "Print the summary as JSON on stdout.", "Output", flags=("--json",), in_python=False
+        ),
+    ] = False
+    quiet: Annotated[bool, Option("Print nothing but errors.", "Output", in_python=False)] = False
+
+
+class RunOptions(Display):
+    """What a user wants of a run besides its configuration.
+
+    Attributes
+    ----------
+    resume : go on where a stopped run was; begin where there is none, do nothing where it published
+    explain : id or text of the slice whose test is explained
+    fail_on : ``worse`` or None
+    log_format : ``text`` or ``json``
+    """
+
+    explain: Annotated[
+        str | None,
+        Option(
+            "Slice, by its id or text, whose test to explain with all numbers.",
+            "Output",
+            metavar="<slice>",
+        ),
+    ] = None
+    fail_on: Annotated[
+        str | None,
+        Option(
+            "worse: exit with 1 if any metric is significantly worse on a slice or, with --since, "
+            "over all examples; with 2 if some metric could not be tested on any slice.",
+            "Output",
+            in_python=False,
+        ),
+    ] = None
+    log_format: Annotated[
+        str,
+        Option(
+            "Format of the messages on stderr: text, or json (an object a line, for schedulers).",
+            "Output",
+            in_python=False,
+        ),
+    ] = "text"
+    resume: Annotated[
+        bool,
+        Option(
+            "Continue a stopped run. Begin if there is none, and do nothing if it has published.",
+            "Engine",
+            comes_first=True,
+        ),
+    ] = False
+    dry_run: Annotated[
+        bool,
+        Option(
+            "Run nothing: print the jobs, their options and what they would cost.",
+            "Engine",
+            in_python=False,
+        ),
+    ] = False
+    single_job: Annotated[
+        bool,
+        Option(
+            "Submit the search as one job, which publishes even if this command ends (batch only).",
+            "Engine",
+            in_python=False,
+        ),
+    ] = False
+    template: Annotated[
+        str | None,
+        Option(
+            "Write a classic Dataflow template of the search (batch only) to a gs:// folder, or to a "
+            "local one to look at it, and do not run it.",
+            "Engine",
+            metavar=FOLDER,
+            in_python=False,
+        ),
+    ] = None
+    allow_http: AllowHttp = False
+
+
+class SearchRunOptions(RunOptions):
+    """Those of ``slicebeam search``."""
+
+    without_flag: ClassVar[frozenset[str]] = frozenset({"allow_http"})
+
+
+class CheckRunOptions(RunOptions):
+    """Those of ``slicebeam check``."""
+
+    without_flag: ClassVar[frozenset[str]] = frozenset({"single_job", "template"})
+
+
+class DiscoverRunOptions(RunOptions):
+    """Those of ``slicebeam discover``."""
+
+    without_flag: ClassVar[frozenset[str]] = frozenset({"dry_run", "single_job", "template"})
+
+    fail_on: Annotated[
+        str | None,
+        Option(
+            "worse: exit with 1 if any metric is significantly worse on a slice; with 2 if some "
+            "metric could not be tested on any slice.",
+            "Output",
+            in_python=False,
+        ),
+    ] = None
+
+
+class ShiftRunOptions(RunOptions):
+    """Those of ``slicebeam shift``."""
+
+    without_flag: ClassVar[frozenset[str]] = frozenset(
+        {"explain", "dry_run", "single_job", "template"}
+    )
+
+    as_json: Annotated[
+        bool,
+        Option(
+            "Print the summary, plan or measurement as JSON on stdout.",
+            "Output",
+            flags=("--json",),
+            in_python=False,
+        ),
+    ] = False
+    fail_on: Annotated[
+        str | None,
+        Option(
+            "worse: exit with 1 if the accuracy fell significantly, overall or on a slice of --by or "
+            "--changelist.",
+            "Output",
+            in_python=False,
+        ),
+    ] = None
+    resume: Annotated[
+        bool,
+        Option(
+            "Continue a stopped run, without reading again a pool that it has read. Begin if there is "
+            "none, and do nothing if it has published. Answers in the ledger are used either way.",
+            "Engine",
+            comes_first=True,
+        ),
+    ] = False
+
+
+class FileRunOptions(RunOptions):
+    """Those of ``slicebeam run``."""
+
+    without_flag: ClassVar[frozenset[str]] = frozenset(
+        {"explain", "fail_on", "single_job", "template"}
+    )

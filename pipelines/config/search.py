@@ -1,0 +1,161 @@
+"""The configuration of a search: every option with its type, default and meaning."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.config.common import Command, validated
+from slicebeam.pipelines.config.option_fields import FILE, Option, flag
+from slicebeam.pipelines.config.slices import RunConfig
+
+STRATEGIES = ("batch", "iterative", "priority")
+# Options that have an effect on some strategies only.
+STRATEGIES_OF = {
+    "iterations": ("priority",),
+    "max_candidates": ("priority",),
+    "keep_refining": ("iterative", "priority"),
+}
+
+# Above this many conjunctions the search visits the promising ones only.
+LARGEST_BATCH = 10_000_000
+
+
+CrossSize = Annotated[
+    int,
+    Field(ge=1, le=10),
+    Option("Maximum number of predicates in a slice.", "Search", comes_first=True),
+]
+
+
+class SearchConfig(RunConfig):
+    """Options of ``slicebeam search``."""
+
+    command: ClassVar[Command] = "search"
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        **RunConfig.choices,
+        "strategy": STRATEGIES,
+        "save_slices": ("tested", "significant"),
+    }
+
+    bins: Annotated[
+        int, Field(ge=2, le=1000), Option("Quantile bins of a numeric column.", "Features")
+    ] = 10
+    top_values: Annotated[
+        int,
+        Field(ge=1, le=1_000_000),
+        Option("Values of a categorical column that get a predicate of their own.", "Features"),
+    ] = 100
+    domains: Annotated[
+        str | None,
+        Option(
+            "ChangeList of an earlier run whose bins and values to use. New values are added.",
+            "Features",
+            metavar=FILE,
+            has_placeholders=True,
+        ),
+    ] = None
+    max_cross_size: CrossSize = 3
+    strategy: Annotated[
+        str | None,
+        Option(
+            "batch: every conjunction. iterative: level by level. priority: the most promising ones.",
+            "Search",
+            default="batch; priority above 10 million conjunctions",
+        ),
+    ] = None
+    iterations: Annotated[
+        int, Field(ge=1), Option("Iterations of --strategy priority.", "Search")
+    ] = 5
+    max_candidates: Annotated[
+        Annotated[int, Field(ge=1)] | None,
+        Option("Maximum number of candidates in an iteration of --strategy priority.", "Search"),
+    ] = 50_000
+    keep_refining: Annotated[
+        bool, Option("Also visit the slices within significant ones.", "Search")
+    ] = False
+    save_slices: Annotated[
+        str | None,
+        Option(
+            "Slices to write into slices.parquet: tested or significant.",
+            "Output",
+            default="tested, up to a million slices",
+        ),
+    ] = None
+
+    @model_validator(mode="after")
+    def _searches(self) -> SearchConfig:
+        if self.strategy is not None:
+            for name in self._without_effect(self.strategy):
+                users = " and ".join(STRATEGIES_OF[name])
+                raise OptionError(f"{flag(name)} is for --strategy {users}, not {self.strategy}")
+        if self.domains and "bins" in self.model_fields_set:
+            raise OptionError("--bins has no effect beside --domains, which has them")
+        return self
+
+    def _without_effect(self, strategy: str) -> list[str]:
+        """Return the options that were given and have no effect on a strategy."""
+        return [
+            name
+            for name, users in STRATEGIES_OF.items()
+            if strategy not in users and name in self.model_fields_set and getattr(self, name)
+        ]
+
+    def resolved_strategy(self, space: int) -> Literal["batch", "iterative", "priority"]:
+        """Return how a lattice of so many conjunctions is searched.
+
+        Raises
+        ------
+        InputError
+            An option of another strategy is given, which would have no effect.
+        """
+        if self.strategy in ("iterative", "priority"):
+            return "iterative" if self.strategy == "iterative" else "priority"
+        if self.strategy is None and space > LARGEST_BATCH:
+            return "priority"
+        for name in self._without_effect("batch"):
+            raise OptionError(
+                f"{flag(name)} has no effect on --strategy batch, which is the default for these "
+                f"{space:,} conjunctions; add --strategy priority"
+            )
+        return "batch"
+
+    def with_domains_of_since(self) -> SearchConfig:
+        """Return the search with the bins and values of the run that it is compared with.
+
+        Unless the user chose others: what is cut otherwise can't be compared.
+        """
+        if {"domains", "bins", "top_values"} & self.model_fields_set:
+            return self
+        return self.model_copy(update={"domains": self.since})
+
+    @property
+    def domains_option(self) -> str:
+        """The option that named the file of domains."""
+        return "--since" if self.domains == self.since else "--domains"
+
+    @property
+    def files_read(self) -> tuple[str, ...]:
+        """The files that decide what is found, besides the data."""
+        return (*super().files_read, *filter(None, [self.domains]))
+
+    def resolved(self, strategy: str) -> dict[str, Any]:
+        """Return every option that had an effect, defaults too: what repeats the run."""
+        # Of the values that are new beside --domains, as many are named as --top-values says.
+        unused = {"bins": self.domains is not None}
+        unused |= {name: strategy not in users for name, users in STRATEGIES_OF.items()}
+        options = {**self.options_used(), "strategy": strategy}
+        return {name: value for name, value in options.items() if not unused.get(name, False)}
+
+
+def search_config(options: dict[str, Any]) -> SearchConfig:
+    """Return the validated configuration of a search.
+
+    Raises
+    ------
+    InputError
+        One line: the first option that is wrong, its value and the remedy.
+    """
+    return validated(SearchConfig, options)

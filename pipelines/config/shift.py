@@ -1,0 +1,426 @@
+"""The configuration of ``slicebeam shift``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, field_validator, model_validator
+
+from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.metrics.kinds import METHODS, Method
+from slicebeam.pipelines.config.common import Command, DataConfig, validated
+from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, FOLDER, Option, flag
+
+_MONEY = re.compile(
+    r"\s*(?:(?P<before>[A-Za-z]{3}|\$|€|£)\s*)?(?P<number>\d+(?:\.\d+)?)\s*(?P<after>[A-Za-z]{3}|\$|€|£)?\s*"
+)
+_SIGNS = {"$": "USD", "€": "EUR", "£": "GBP"}
+# Where a budget that buys more calls than any pool has items is no different from none.
+_MOST_CALLS = 2**53
+_SOURCES = ("api", "model", "replay_prediction")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be spent.
+
+    Attributes
+    ----------
+    amount : calls, or money
+    currency : three letters; None for calls
+    """
+
+    amount: float
+    currency: str | None = None
+
+    def calls(self, price: float | None, currency: str | None) -> int:
+        """Return how many calls it buys.
+
+        Raises
+        ------
+        InputError
+            It is money, and there is no price in its currency.
+        """
+        if self.currency is None:
+            return int(self.amount)
+        if price is None:
+            raise OptionError(
+                f"--budget {self.amount:g} {self.currency} is money, and no call has a price; give "
+                "--price, the 'price' of the --api file, or a number of calls"
+            )
+        if currency is not None and currency != self.currency:
+            raise OptionError(
+                f"--budget is in {self.currency} and the price in {currency}; give both in one"
+            )
+        if self.amount >= price * _MOST_CALLS:
+            return _MOST_CALLS
+        # A price of a tenth of a cent buys ten for a cent, whatever binary fractions say.
+        calls = int(self.amount / price + 1e-9)
+        if calls == 0:
+            raise OptionError(
+                f"--budget {self.amount:g} {self.currency} buys no call at {price:g} {self.currency}; "
+                "give more"
+            )
+        return calls
+
+
+def parse_budget(text: str) -> Budget:
+    """Return a budget as the user writes it.
+
+    >>> parse_budget("2000")
+    Budget(amount=2000.0, currency=None)
+    >>> parse_budget("$2.50")
+    Budget(amount=2.5, currency='USD')
+    """
+    found = _MONEY.fullmatch(text)
+    unit = (found["before"] or found["after"]) if found else None
+    if found is None or (found["before"] and found["after"]):
+        raise OptionError(f"--budget {text!r}: write calls as 2000, or money as 5USD or $5")
+    amount = min(float(found["number"]), float(_MOST_CALLS))
+    if unit is None and not amount.is_integer():
+        raise OptionError(
+            f"--budget {text!r}: a number of calls is whole; write money as {text}USD"
+        )
+    if amount <= 0:
+        raise OptionError(f"--budget {text!r} buys nothing; give more")
+    return Budget(amount, None if unit is None else _SIGNS.get(unit, unit.upper()))
+
+
+class ShiftConfig(DataConfig):
+    """Options of ``slicebeam shift``."""
+
+    command: ClassVar[Command] = "shift"
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {**DataConfig.choices, "method": METHODS}
+
+    # Empty for what publishes nothing.
+    output: Annotated[
+        str,
+        Option(
+            "Folder for changelist.json and the ledger. Required, except with --plan and --repeat, "
+            "which only print.",
+            "Output",
+            metavar=FOLDER,
+            comes_first=True,
+            has_placeholders=True,
+            stands_instead=True,
+        ),
+    ] = ""
+    label: Annotated[str, Option("Column of the true classes.", "Old answers", metavar=COLUMN)]
+    old_prediction: Annotated[
+        str | None,
+        Option("Column of the API's earlier predictions.", "Old answers", metavar=COLUMN),
+    ] = None
+    old_matrix: Annotated[
+        str | None,
+        Option(
+            "ChangeList of an earlier shift, whose new confusion matrix is the old one now; instead "
+            "of --old-prediction.",
+            "Old answers",
+            metavar=FILE,
+            has_placeholders=True,
+        ),
+    ] = None
+    difficulty: Annotated[
+        str | None,
+        Option(
+            "Column of a confidence, of the old API or of a cheap model. Its quantile bins are "
+            "strata.",
+            "Budget",
+            metavar=COLUMN,
+        ),
+    ] = None
+    bins: Annotated[
+        int, Field(ge=1, le=100), Option("Number of quantile bins of --difficulty.", "Budget")
+    ] = 3
+    api: Annotated[
+        str | None,
+        Option(
+            "YAML file that describes the requests to the HTTP API and its answers.",
+            "New answers",
+            metavar=FILE,
+            has_placeholders=True,
+            stands_instead=True,
+        ),
+    ] = None
+    model: Annotated[
+        str | None,
+        Option(
+            "scikit-learn model to call instead, or module:function that returns a model handler of "
+            "Beam's. Loading one runs the code in it: name only what you trust.",
+            "New answers",
+            metavar="<model>",
+            has_placeholders=True,
+            stands_instead=True,
+        ),
+    ] = None
+    features: Annotated[
+        tuple[str, ...],
+        Option(
+            "Columns that --model reads, if it does not know them. Repeatable, or separated by "
+            "commas.",
+            "New answers",
+            metavar=COLUMNS,
+            by_commas=True,
+        ),
+    ] = ()
+    replay_prediction: Annotated[
+        str | None,
+        Option(
+            "Column of recorded answers to use instead of calls.", "New answers", metavar=COLUMN
+        ),
+    ] = None
+    method: Annotated[
+        Method | None,
+        Option(
+            "plus: sample most where most changed, and use the old predictions as a control variate. "
+            "masa: sample most where answers vary most (Chen et al., 2021; biased). proportional: "
+            "strata by size. uniform: all items alike.",
+            "Budget",
+            default="plus with --old-prediction, else proportional",
+        ),
+    ] = None
+    budget: Annotated[
+        str | None,
+        Option(
+            "Maximum number of calls, such as 2000, or amount of money, such as 5USD.",
+            "Budget",
+            metavar="<budget>",
+            comes_first=True,
+            takes_numbers=True,
+        ),
+    ] = None
+    target_error: Annotated[
+        Annotated[float, Field(gt=0, lt=2)] | None,
+        Option(
+            "Stop when the Frobenius error of the new matrix is below this with --confidence. With "
+            "--repeat: the error for which calls are counted (default 0.01).",
+            "Budget",
+            comes_first=True,
+        ),
+    ] = None
+    confidence: Annotated[
+        float,
+        Field(ge=0.5, lt=1),
+        Option("Confidence of the intervals and of --target-error.", "Budget", comes_first=True),
+    ] = 0.95
+    price: Annotated[
+        Annotated[float, Field(ge=0, allow_inf_nan=False)] | None,
+        Option(
+            "Price of a call, in the currency of the --api file or of --budget, else USD.",
+            "Budget",
+            default="'price' of the --api file",
+        ),
+    ] = None
+    by: Annotated[
+        str | None,
+        Option(
+            "Column whose values are slices, to report the shift of each too.",
+            "Slices",
+            metavar=COLUMN,
+        ),
+    ] = None
+    changelist: Annotated[
+        str | None,
+        Option(
+            "ChangeList of a search or check, to report the shift of each of its slices too.",
+            "Slices",
+            metavar=FILE,
+            has_placeholders=True,
+        ),
+    ] = None
+    ledger: Annotated[
+        str | None,
+        Option(
+            "Folder that keeps every answer of --api or --model. No call is made for an answer that "
+            "is in it.",
+            "Output",
+            metavar=FOLDER,
+            default="OUTPUT/ledger",
+            has_placeholders=True,
+        ),
+    ] = None
+    plan: Annotated[
+        bool,
+        Option(
+            "Make no call: simulate updates of the old predictions, and print what each budget and "
+            "method would give.",
+            "Budget",
+            in_python=False,
+        ),
+    ] = False
+    repeat: Annotated[
+        Annotated[int, Field(ge=1, le=100_000)] | None,
+        Option(
+            "Make no call: print how good the method is on --replay-prediction over so many seeds. "
+            "With --plan: runs of each simulation (default 100).",
+            "Budget",
+            in_python=False,
+        ),
+    ] = None
+    replacement: Annotated[
+        bool,
+        Option(
+            "Draw items with replacement, as in MASA's paper (with --repeat).",
+            "Budget",
+            in_python=False,
+        ),
+    ] = False
+    example_id: Annotated[
+        str | None,
+        Option(
+            "Column that identifies an item. The ledger knows the item by this value, also in changed "
+            "data.",
+            "Data",
+            metavar=COLUMN,
+            default="its row in the data",
+        ),
+    ] = None
+    seed: Annotated[
+        int,
+        Field(ge=0, lt=2**63),
+        Option("Random seed, which decides which items are drawn.", "Budget"),
+    ] = 0
+    memory_budget: Annotated[
+        str,
+        Option(
+            "Memory that each worker may use while it reads the pool.", "Engine", metavar="<size>"
+        ),
+    ] = "512MB"
+
+    @field_validator("budget")
+    @classmethod
+    def _known_budget(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_budget(value)
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ShiftConfig:
+        if not self.output and not self.simulates:
+            raise OptionError(
+                "--output is missing: name a folder for changelist.json (only --plan and --repeat need "
+                "none)"
+            )
+        self._check_columns()
+        self._check_source()
+        self._check_simulation()
+        if self.used_method == "plus" and self.old_prediction is None:
+            raise OptionError(
+                "--method plus compares with the old predictions item by item: give "
+                "--old-prediction, or choose --method proportional"
+            )
+        if (self.by or self.changelist) and self.old_prediction is None:
+            name = "by" if self.by else "changelist"
+            raise OptionError(
+                f"{flag(name)} compares slices with their own old matrices: give --old-prediction"
+            )
+        if (self.by or self.changelist) and self.used_method == "uniform":
+            raise OptionError(
+                "--method uniform tells nothing of slices; choose plus, masa or proportional"
+            )
+        if self.by and self.changelist:
+            raise OptionError("--by and --changelist both name slices; choose one")
+        if self.old_matrix and self.old_prediction:
+            raise OptionError(
+                "--old-matrix has no effect beside --old-prediction, which tells the old matrix too"
+            )
+        return self
+
+    def _check_columns(self) -> None:
+        for name in ("old_prediction", "replay_prediction", "difficulty", "example_id"):
+            if getattr(self, name) == self.label:
+                raise OptionError(f"{flag(name)} {self.label!r} is the label; name another column")
+        if self.difficulty is None and "bins" in self.model_fields_set:
+            raise OptionError("--bins cuts --difficulty, which is not given; leave it out")
+
+    def _check_source(self) -> None:
+        given = [name for name in _SOURCES if getattr(self, name)]
+        if len(given) > 1:
+            raise OptionError(
+                f"{flag(given[0])} and {flag(given[1])} both give answers; choose one"
+            )
+        if not given and not self.plan:
+            raise InputError(
+                "nothing answers: give --api, --model or --replay-prediction (or --plan, which asks "
+                "nothing)"
+            )
+        if self.features and not self.model:
+            raise OptionError(
+                "--features are what a --model reads, which is not given; leave it out"
+            )
+        if self.ledger and not (self.api or self.model):
+            raise OptionError("--ledger keeps the answers of --api or --model; leave it out")
+
+    def _check_simulation(self) -> None:
+        if self.plan:
+            if self.old_prediction is None:
+                raise OptionError(
+                    "--plan simulates updates of the old predictions: give --old-prediction"
+                )
+            if self.replay_prediction or self.model:
+                raise OptionError(
+                    "--plan simulates answers: leave --replay-prediction and --model out"
+                )
+            for name in ("replacement", "target_error", "ledger"):
+                if getattr(self, name):
+                    raise OptionError(f"{flag(name)} has no effect on --plan; leave it out")
+        elif self.repeat is not None and self.replay_prediction is None:
+            raise OptionError(
+                "--repeat measures a method on recorded answers: give --replay-prediction"
+            )
+        if self.simulates:
+            for name in ("by", "changelist", "old_matrix"):
+                if getattr(self, name):
+                    raise OptionError(
+                        f"{flag(name)} has no effect on --plan and --repeat; leave it out"
+                    )
+        elif self.replacement:
+            raise OptionError(
+                "--replacement, which asks an item again, is for studies of a method: add --repeat"
+            )
+        elif self.old_prediction is None and self.old_matrix is None:
+            raise InputError(
+                "the old confusion matrix is not known: give --old-prediction, or --old-matrix, the "
+                "document of an earlier shift"
+            )
+        if not self.plan and self.budget is None and self.target_error is None:
+            raise InputError("when to stop is not said: give --budget, --target-error or both")
+
+    @property
+    def simulates(self) -> bool:
+        """Whether nothing is asked: a plan, or a study on recorded answers."""
+        return self.plan or self.repeat is not None
+
+    @property
+    def used_method(self) -> Method:
+        """How items are chosen."""
+        if self.method is not None:
+            return self.method
+        return "plus" if self.old_prediction is not None else "proportional"
+
+    @property
+    def files_read(self) -> tuple[str, ...]:
+        """The files that decide what is found, besides the data."""
+        model = None if self.model is None or ":" in self.model else self.model
+        return tuple(filter(None, (self.old_matrix, self.api, model, self.changelist)))
+
+    def resolved(self) -> dict[str, Any]:
+        """Return every option that had an effect, defaults too: what repeats the run."""
+        options = self.model_dump(mode="json", exclude_none=True) | {"method": self.used_method}
+        if self.difficulty is None:
+            options.pop("bins")
+        # 0 equals False, but a price of 0 is one.
+        return {k: value for k, value in options.items() if value is not False and value != []}
+
+
+def shift_config(options: dict[str, Any]) -> ShiftConfig:
+    """Return the validated configuration of a shift.
+
+    Raises
+    ------
+    InputError
+        One line: the first option that is wrong, its value and the remedy.
+    """
+    return validated(ShiftConfig, options)

@@ -1,0 +1,318 @@
+"""All examples of a document's data, as slices are defined and words held against them."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy.special import expit
+
+from slicebeam.metrics.errors import ColumnError, OptionError
+from slicebeam.pipelines.changelist.edits import find_slice
+from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.changelist.rules import rule_of
+from slicebeam.pipelines.config.check import CheckConfig
+from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
+from slicebeam.pipelines.define.measuring import measured
+from slicebeam.pipelines.discovery.known import Known, Wishes
+from slicebeam.pipelines.prepare.preparation import read_source
+from slicebeam.pipelines.prepare.rows import read_rows
+from slicebeam.pipelines.run.engine import start_engine
+from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.transforms.discovery.embed_examples import chunk_name
+from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, write_embeddings
+from slicebeam.transforms.encode.definitions import columns_of, members, similarities
+from slicebeam.transforms.encode.extract_slice_keys import id_hashes
+from slicebeam.transforms.encode.sources import read_split
+from slicebeam.transforms.storage.files import expand_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.changelist.discovered import AnyDefinition
+    from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
+    from slicebeam.transforms.discovery.embeddings import Embedding
+    from slicebeam.transforms.encode.sources import Chunk, Source
+
+    Vectors = NDArray[np.float32]
+
+
+@dataclass
+class Examples:
+    """The examples of a document, read in chunks; see `attribution.population.Population`.
+
+    Attributes
+    ----------
+    known : the document
+    data : files or globs; None for those of the document
+    definition : of the slice whose members are asked for; None where nobody asks
+    """
+
+    known: Known
+    data: tuple[str, ...] | None
+    definition: AnyDefinition | None = None
+    # What CSV files are converted to, and embeddings, live as long as this.
+    _folder: Any = field(default_factory=lambda: tempfile.TemporaryDirectory(prefix="slicebeam-"))
+
+    def __post_init__(self) -> None:
+        # What is wrong with ids is said before anything is asked or paid.
+        _ = self.ids
+
+    @cached_property
+    def source(self) -> Source:
+        """The files."""
+        earlier = self.known.document.provenance.config
+        paths = self.data or self.known.document.dataset.uri
+        read = {
+            name: earlier[name]
+            for name in (
+                "format",
+                "column_names",
+                "skip_rows",
+                "delimiter",
+                "memory_budget",
+                "chunk_rows",
+            )
+            if name in earlier
+        }
+        # Only what concerns the reading of files has a meaning here.
+        config = CheckConfig.model_construct(data=paths, output="", slices="none", label="", **read)
+        work = WorkFolder(Path(self._folder.name) / "work")
+        files = expand_paths(paths)
+        with start_engine("direct", ()) as engine:
+            work.begin(config, files, resume=False)
+            with work:
+                source = read_source(config, files, work, engine)
+        if source.rows == 0:
+            raise OptionError(f"--data {' '.join(paths)}: there are no examples in it")
+        if self.known.document.discovery is not None:
+            self.known.fields.check(source)
+            source = self.known.fields.chunked(config, source)
+        return source
+
+    @property
+    def id_field(self) -> str | None:
+        """Column that identifies examples; None for their positions."""
+        return self.known.document.dataset.id_field
+
+    def _chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
+        for split in self.source.splits:
+            yield from read_split(self.source, split, columns)
+
+    @cached_property
+    def ids(self) -> pa.Array:
+        """What identifies the examples: int64 or string [n], each once."""
+        if self.id_field is None:
+            return pa.array(np.arange(self.source.rows))
+        self.source.column_type(self.id_field, "--example-id")
+        ids = self.column(self.id_field)
+        counts = pc.value_counts(ids)
+        twice = counts.filter(pc.greater(counts.field("counts"), 1))
+        if ids.null_count or len(twice):
+            what = "a row has none" if ids.null_count else f"{twice[0]['values'].as_py()!r} twice"
+            raise ColumnError(
+                f"column {self.id_field!r} does not tell examples apart: {what}; give every example an "
+                "id of its own"
+            )
+        return ids
+
+    @cached_property
+    def hashes(self) -> NDArray[np.uint64]:
+        """Hashes of the ids."""
+        if self.id_field is None:
+            return np.arange(self.source.rows, dtype=np.uint64)
+        hashes = [
+            id_hashes(chunk.table.column(0).combine_chunks(), chunk)
+            for chunk in self._chunks([self.id_field])
+        ]
+        return np.concatenate(hashes)
+
+    @cached_property
+    def member(self) -> NDArray[np.bool_]:
+        """Which examples are in the slice: bool [n]."""
+        if self.definition is None:
+            raise TypeError("examples of no slice have no members")
+        is_discovery = self.known.document.discovery is not None
+        own = frozenset(() if is_discovery else self.source.schema.names)
+        wishes = Wishes({"the slice": self.definition}, frozenset(), own)
+        rule = rule_of(self.definition)
+        if wishes.embeddings:
+            wishes.check_encoders(self.known)
+        queries = wishes.queries(self._embedding) if wishes.embeddings else {}
+        read = sorted(
+            name for name in columns_of(rule, self.id_field) if name not in wishes.components
+        )
+        for name in read:
+            self.source.column_type(name, "")
+        found = []
+        for chunk in self._chunks(read):
+            table, z = chunk.table, None
+            if wishes.embeddings:
+                z = self._embedded(chunk.split, chunk.batch)
+            if wishes.clusters and z is not None:
+                for name, rows in self.known.clusters.assigned(z, chunk.origin_row + 1).items():
+                    mixture = self.known.clusters.mixtures[name]
+                    table = table.append_column(name, rows.column(mixture.components))
+            if not table.num_columns:
+                # A table without columns has lost how many rows it has.
+                table = pa.table({"none": pa.nulls(0 if z is None else len(z))})
+            found.append(members(rule, table, z, queries, self.id_field))
+        return np.concatenate(found)
+
+    @cached_property
+    def _embedding(self) -> Embedding:
+        """Where embeddings come from."""
+        return self.known.embedding(Path(self._folder.name))
+
+    @cached_property
+    def _parts(self) -> list[tuple[int, int, int]]:
+        """Where the embeddings of each chunk are: split, batch, and the first row."""
+        folder, embedding = Path(self._folder.name), self._embedding
+        parts = []
+        for chunk in self._chunks(embedding.columns):
+            z = embedding.of(chunk)
+            write_embeddings(folder / chunk_name(chunk.split, chunk.batch), z, {}, {})
+            parts.append((chunk.split, chunk.batch, chunk.start_row))
+        return parts
+
+    def _embedded(self, split: int, batch: int) -> Vectors:
+        _ = self._parts
+        return EmbeddedChunk(Path(self._folder.name) / chunk_name(split, batch)).z
+
+    def _all_embedded(self) -> Iterator[tuple[int, Vectors]]:
+        for split, batch, start in self._parts:
+            yield start, self._embedded(split, batch)
+
+    def similarity(self, queries: Sequence[str]) -> NDArray[np.float32]:
+        """Return float32 [q, n]: the cosine of each example's embedding with each query's."""
+        wanted = self._embedding.queries(list(queries))
+        found = [
+            np.stack([similarities(z, query) for query in wanted]) for _, z in self._all_embedded()
+        ]
+        return np.concatenate(found, axis=1).astype(np.float32)
+
+    def rows(self, positions: NDArray[np.int64]) -> pa.Table:
+        """Return the fields that show some examples, in this order."""
+        columns = self._shown()
+        rows, place = np.unique(positions, return_inverse=True)
+        if not rows.size:
+            return self.source.schema.empty_table().select(columns)
+        return read_rows(self.source, rows.astype(np.int64), columns).take(pa.array(place))
+
+    def _shown(self) -> list[str]:
+        """Return the columns that show an example: its text and features, or all plain ones."""
+        document = self.known.document
+        text = document.discovery.text_field if document.discovery is not None else None
+        features = [one.name for one in document.dataset.domains]
+        some = [
+            name
+            for name in (text, *features)
+            if name is not None and name in self.source.schema.names and name != self.id_field
+        ]
+        if some:
+            return some
+        # What models say of an example is no part of it.
+        models = {
+            name
+            for model in document.models
+            for name in (model.prediction_field, model.score_field, model.loss_field)
+        }
+        hidden = {*models, document.dataset.label_field, self.id_field}
+        return [
+            one.name
+            for one in self.source.schema
+            if one.name not in hidden and not pa.types.is_nested(one.type)
+        ]
+
+    def embeddings(self, positions: NDArray[np.int64]) -> Vectors:
+        """Return the raw embeddings of some examples: float32 [m, D]."""
+        found: Vectors | None = None
+        for start, z in self._all_embedded():
+            if found is None:
+                found = np.empty((len(positions), z.shape[1]), np.float32)
+            own = (positions >= start) & (positions < start + len(z))
+            found[own] = z[positions[own] - start]
+        return found if found is not None else np.zeros((0, 0), np.float32)
+
+    def scores(self, coefficients: NDArray[np.float64], intercept: float) -> NDArray[np.float64]:
+        """Return float64 [n]: the probabilities of a logistic regression on raw embeddings."""
+        found = [expit(z @ coefficients + intercept) for _, z in self._all_embedded()]
+        return np.concatenate(found)
+
+    def column(self, name: str) -> pa.Array:
+        """Return a recorded column, in the order of the ids."""
+        kind = self.source.column_type(name, "")
+        columns = [
+            chunk.table.column(0).cast(kind).combine_chunks() for chunk in self._chunks([name])
+        ]
+        return pa.chunked_array(columns, kind).combine_chunks()
+
+    def defined(
+        self,
+        name: str,
+        definition: AnyDefinition,
+        member: NDArray[np.bool_],  # noqa: ARG002
+    ) -> Slice:
+        """Return a slice as the document tells it, with its slice_id and its changes."""
+        (one,) = measured(
+            self.known.document,
+            [(name, definition)],
+            data=self.data,
+            changelist_uri=self.known.uri,
+            confirmed=self.known.confirmed,
+        )
+        return one
+
+
+def open_examples(
+    changelist_uri: str,
+    document: SearchChangeList,
+    data: tuple[str, ...] | None,
+    confirmed: Confirmed = NOTHING,
+) -> Examples:
+    """Return the examples of a document.
+
+    Parameters
+    ----------
+    data : other files or globs than the document's
+    confirmed : what of the document the user named again
+
+    Raises
+    ------
+    InputError
+        The data is missing or wrong, or ids do not tell examples apart.
+    """
+    return Examples(Known(changelist_uri, document, confirmed), data)
+
+
+def open_population(
+    changelist_uri: str,
+    slice_name: str,
+    *,
+    data: tuple[str, ...] | None,
+    confirmed: Confirmed = NOTHING,
+) -> tuple[Examples, SearchChangeList, Slice]:
+    """Return the examples, the document and one of its slices, whose members are known.
+
+    Parameters
+    ----------
+    slice_name : slice_id, the beginning of one, or a name
+    confirmed : what of the document the user named again
+
+    Raises
+    ------
+    InputError
+        There is no such slice; the document or the data is wrong.
+    """
+    document = read_search(changelist_uri, "--changelist")
+    one = find_slice(document, slice_name)
+    known = Known(changelist_uri, document, confirmed)
+    return Examples(known, data, one.definition), document, one

@@ -1,0 +1,132 @@
+"""Counts and tests slices that somebody defined, on the data of a document."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.pipelines.changelist.rules import slice_id_of
+from slicebeam.pipelines.check.check import GivenIterations, given_names, prepare_given
+from slicebeam.pipelines.config.check import CheckConfig, taken_over
+from slicebeam.pipelines.config.common import validated
+from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed, refuse_unconfirmed
+from slicebeam.pipelines.discovery.known import Known
+from slicebeam.pipelines.prepare.given_slices import WantedSlices, wanted_slice
+from slicebeam.pipelines.run.engine import start_engine
+from slicebeam.pipelines.search.report_order import given_order
+from slicebeam.pipelines.search.results import collect_given
+from slicebeam.pipelines.search.search import Steps, run_steps
+from slicebeam.pipelines.search.search_observer import SilentObserver
+from slicebeam.transforms.discovery.embed_examples import Split
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slicebeam.pipelines.changelist.discovered import AnyDefinition
+    from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
+    from slicebeam.pipelines.prepare.preparation import Prepared
+
+# How the files are read is no option of a check that takes over an earlier run's.
+_OF_FILES = (
+    "format",
+    "column_names",
+    "skip_rows",
+    "delimiter",
+    "memory_budget",
+    "chunk_rows",
+    "example_id",
+)
+
+
+def measured(
+    document: SearchChangeList,
+    definitions: Sequence[tuple[str, AnyDefinition]],
+    *,
+    data: tuple[str, ...] | None,
+    changelist_uri: str,
+    runner_config: str = "direct",
+    runner_option: tuple[str, ...] = (),
+    confirmed: Confirmed = NOTHING,
+) -> list[Slice]:
+    """Return slices with their sizes and changes, as a check of them would find them.
+
+    Parameters
+    ----------
+    document : whose models, metrics and tests are used
+    definitions : name and definition of each slice
+    data : the examples; None for those of the document, of which those that shaped its components are
+        left out where slices are about components
+    changelist_uri : of the document, beside which the model of a discovery is
+    runner_config, runner_option : the engine
+    confirmed : what of the document the user named again
+
+    Raises
+    ------
+    InputError
+        The data or a definition is wrong, or the user has to confirm a model or an encoder.
+    EngineError
+        The engine, the storage or what embeds texts failed.
+    """
+    known = Known(changelist_uri, document, confirmed)
+    wanted = WantedSlices(
+        "changelist",
+        changelist_uri,
+        tuple(
+            wanted_slice(name, definition, slice_id_of(definition))
+            for name, definition in definitions
+        ),
+        document.changelist_id,
+    )
+    earlier = document.provenance.config
+    options: dict[str, Any] = taken_over(earlier, {})
+    refuse_unconfirmed(changelist_uri, options, asdict(confirmed))
+    options |= {name: earlier[name] for name in _OF_FILES if name in earlier}
+    if options.get("example_id") and options.get("group"):
+        # Of the two that a discovery takes, a check resamples by one.
+        del options["example_id"]
+    options["data"] = data or document.dataset.uri
+    with (
+        tempfile.TemporaryDirectory(prefix="slicebeam-") as folder,
+        start_engine(runner_config, runner_option) as engine,
+    ):
+        options |= {
+            "output": str(Path(folder) / "out"),
+            "changelist": changelist_uri,
+            "runner_config": runner_config,
+            "runner_option": runner_option,
+        }
+        config = validated(CheckConfig, options)
+        split = _split(known) if data is None else None
+        prepare = partial(_prepared, wanted=wanted, known=known, split=split)
+        steps = Steps(prepare, GivenIterations, collect_given, given_names, given_order)
+        published = run_steps(
+            config, steps, engine, SilentObserver(), earlier=None, resume=False, asked=None
+        )
+    found = {one.slice_id: one for one in published.changelist.slices}
+    return [
+        found[slice_id_of(definition)].model_copy(update={"name": name})
+        for name, definition in definitions
+    ]
+
+
+def _prepared(
+    config: CheckConfig,
+    *rest: Any,
+    wanted: WantedSlices,
+    known: Known,
+    split: Split | None,
+) -> Prepared:
+    files, work, engine, on_stage = rest
+    return prepare_given(config, wanted, known, files, work, engine, on_stage, split)
+
+
+def _split(known: Known) -> Split | None:
+    """Return which examples shaped the components of a discovery; None where all are tested."""
+    told, config = known.document.discovery, known.document.provenance.config
+    if told is None or told.discovery_share is None:
+        return None
+    by = config.get("group") or config.get("example_id")
+    return Split(told.discovery_share, known.document.provenance.seed, by)

@@ -1,0 +1,102 @@
+"""``slicebeam discover``: slices of unstructured data, found by their embeddings."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING
+
+import numpy as np
+
+from slicebeam.metrics.discovery.change import z_score
+from slicebeam.metrics.registry import metric
+from slicebeam.pipelines.discovery.description import with_discovery
+from slicebeam.pipelines.discovery.discovered import PreparedDiscovery
+from slicebeam.pipelines.discovery.membership import MEMBERSHIP_FILE, write_membership
+from slicebeam.pipelines.discovery.model import MODEL_FILE
+from slicebeam.pipelines.discovery.preparation import prepare_discovery
+from slicebeam.pipelines.run.published import Published
+from slicebeam.pipelines.search.iterations import Iterations
+from slicebeam.pipelines.search.report_order import joined, said_by
+from slicebeam.pipelines.search.results import collect
+from slicebeam.pipelines.search.search import Further, Steps, run_steps, searched_names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.config.discover import DiscoverConfig
+    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.search.report_order import Reported
+    from slicebeam.pipelines.search.results import MetricResult, Results
+    from slicebeam.pipelines.search.search_observer import SearchObserver
+
+
+def run_discovery(
+    config: DiscoverConfig,
+    engine: Engine,
+    observer: SearchObserver,
+    *,
+    resume: bool = False,
+    asked: str | None = None,
+) -> Published:
+    """Discover slices and publish what was found.
+
+    Raises
+    ------
+    InputError
+        The options or the data are wrong.
+    EngineError
+        The engine, the storage or what embeds texts failed; what is finished stays in the work folder.
+    """
+    steps = Steps(
+        prepare_discovery,
+        Iterations,
+        collect,
+        searched_names,
+        discovery_order,
+        Further((MODEL_FILE, MEMBERSHIP_FILE), further),
+    )
+    return run_steps(config, steps, engine, observer, earlier=None, resume=resume, asked=asked)
+
+
+def further(
+    config: DiscoverConfig,
+    prepared: Prepared,
+    changelist: SearchChangeList,
+    streams: Sequence[IO[bytes]],
+    work: WorkFolder,
+    engine: Engine,
+) -> SearchChangeList:
+    """Write the model and who is a member of what, and return the document with both."""
+    if not isinstance(prepared, PreparedDiscovery):
+        raise TypeError("a discovery that discovered nothing")
+    discovered = prepared.discovered
+    model, membership = streams
+    discovered.model.write(model)
+    clusters = discovered.model.clusters
+    write_membership(membership, discovered.beside, clusters, is_split=config.loss_weight > 0)
+    return with_discovery(config, prepared, changelist, work, engine)
+
+
+def discovery_order(results: Results, config: DiscoverConfig) -> Reported:  # noqa: ARG001  (as all orders)
+    """Return the slices to report, of each metric those first that surely changed most.
+
+    These are the significant slices that say more than those above them, each set of examples once,
+    by z of DISCOVERY's rule: |mean D|/sqrt((variance of D + .05)/n). For a metric that is no mean over
+    the examples of a slice, the variance is that which the interval tells.
+    """
+    return joined([_most_changed_first(results, measured) for measured in results.metrics])
+
+
+def _most_changed_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
+    chosen = said_by(results, measured)
+    n = results.sizes[chosen]
+    variance = metric(measured.name).change_variance(results.sums[chosen], results.space)
+    if variance is None:
+        # Of an interval of 95 %.
+        variance = np.square((measured.high[chosen] - measured.low[chosen]) / 3.92) * n
+    z = z_score(measured.delta[chosen], np.nan_to_num(variance), n)
+    return chosen[np.lexsort((results.keys[chosen], results.levels[chosen], -z))]

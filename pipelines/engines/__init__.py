@@ -1,1 +1,0 @@
-"""The engines that a run can use: their options, their processes, and how a job is sent to them."""

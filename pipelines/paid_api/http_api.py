@@ -1,0 +1,423 @@
+"""Buys answers from an HTTP API: many calls at once, each noted before it leaves and after it came.
+
+What a failure means for the money decides what follows: a call that cost nothing is made again; of
+one whose outcome is unknown the file says whether it is repeated or counted as paid; an answer
+without a class is paid like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import EngineError, InputError, OptionError
+from slicebeam.pipelines.paid_api.calls import Answer
+from slicebeam.transforms.http.calls import (
+    NoConnectionError,
+    Pace,
+    UnknownOutcomeError,
+    backoff,
+    response_of,
+    rest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import aiohttp
+    from typing_extensions import Self
+
+    from slicebeam.pipelines.paid_api.api_file import ApiFile
+    from slicebeam.pipelines.paid_api.calls import Item
+    from slicebeam.pipelines.paid_api.ledger import Ledger
+    from slicebeam.pipelines.paid_api.request_templates import Request
+    from slicebeam.transforms.http.calls import Response
+
+# Seconds that a run which is told to end gives the calls in flight, which are paid.
+_GRACE = 5.0
+# Servers close connections that nobody uses for a while, and what is sent just then is lost.
+_KEPT_ALIVE = 4.0
+_CONNECTS_WITHIN = 10.0
+_LARGEST_BODY = 16 << 20
+_SHOWN = 200
+_WRONG_REQUEST = frozenset({401, 403, 404, 405})
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class HttpApi:
+    """An API that is asked over HTTP; a context, in which its connections stay open.
+
+    Parameters
+    ----------
+    api : what its file says
+    is_class : whether what `ApiFile.class_of` returns is a class that is known
+    """
+
+    def __init__(self, api: ApiFile, is_class: Callable[[Any], bool] = lambda _: True) -> None:
+        try:
+            import aiohttp  # noqa: F401
+        except ImportError as error:
+            raise OptionError(
+                "--api needs aiohttp: install it with pip install 'slicebeam[api]'"
+            ) from error
+        self.api, self.is_class = api, is_class
+        self.pace = Pace(api.rate_limit)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._session: aiohttp.ClientSession | None = None
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.new_event_loop()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._loop is not None:
+            try:
+                self._loop.run_until_complete(self._close())
+            finally:
+                self._loop.close()
+                self._loop = self._session = None
+
+    async def _close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+        await asyncio.get_running_loop().shutdown_asyncgens()
+
+    async def session(self) -> aiohttp.ClientSession:
+        """Return what holds the connections, made in the loop that uses it."""
+        import aiohttp
+
+        if self._session is None:
+            api = self.api
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=api.concurrency, keepalive_timeout=_KEPT_ALIVE
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(
+                    total=api.timeout, sock_connect=min(_CONNECTS_WITHIN, 0.8 * api.timeout)
+                ),
+                headers={"User-Agent": "slicebeam"},
+            )
+            # Requests of methods that change nothing would be sent again behind the ledger's back.
+            self._session._retry_connection = False  # noqa: SLF001
+        return self._session
+
+    def has_class(self, answer: Answer) -> bool:
+        """Whether an answer gives a class."""
+        if answer.problem is not None:
+            return False
+        value = self.api.class_of(answer.value)
+        return value is not None and self.is_class(value)
+
+    def buy(
+        self,
+        items: Sequence[Item],
+        ledger: Ledger,
+        most_calls: int | None = None,
+        on_answer: Callable[[Answer], None] | None = None,
+    ) -> None:
+        """Buy the answers to items that the ledger has none of, in their order.
+
+        It returns when each has one, or is lost for good, or the budget is spent.
+
+        Parameters
+        ----------
+        items : those of a key that occurred before are left out
+        ledger : what was bought before, and what is bought now
+        most_calls : the budget of the ledger as a whole, earlier runs too; None for any number
+        on_answer : is told each new answer when it is durable
+
+        Raises
+        ------
+        InputError
+            The API refuses the requests, none of the first answers gives a class, or an item lacks
+            a column. What is answered by then is in the ledger.
+        EngineError
+            An item got no answer however often it was asked, or the ledger can't be written.
+        KeyboardInterrupt
+            The run was told to end; calls in flight got some seconds to be answered.
+        """
+        api = self.api
+        if ledger.count_lost != (api.lost_calls == "count"):
+            raise ValueError(f"lost_calls is {api.lost_calls!r}, but the ledger counts otherwise")
+        purchase = _Purchase(self, items, ledger, most_calls, on_answer)
+        if not purchase.is_needed:
+            return
+        if self._loop is None:
+            raise ValueError("calls are made inside of the context")
+        with _signals(self._loop, purchase.end):
+            self._loop.run_until_complete(purchase.make())
+
+
+@contextmanager
+def _signals(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> Iterator[None]:
+    """Let signals that would raise in the midst of the loop end it first, and raise afterwards."""
+    before: dict[int, Any] = {}
+    received: list[int] = []
+
+    def note(number: int) -> None:
+        received.append(number)
+        end()
+
+    if threading.current_thread() is threading.main_thread():
+        # Those that end the process at once, or are ignored, go on doing so.
+        before = {one: now for one in _SIGNALS if callable(now := signal.getsignal(one))}
+    for number in before:
+        loop.add_signal_handler(number, note, number)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+        if received:
+            before[received[0]](received[0], None)
+
+
+class _Purchase:
+    """One purchase: its workers, and what they share.
+
+    Parameters
+    ----------
+    http : the API
+    others : as for `HttpApi.buy`
+    """
+
+    def __init__(
+        self,
+        http: HttpApi,
+        items: Iterable[Item],
+        ledger: Ledger,
+        most_calls: int | None,
+        on_answer: Callable[[Answer], None] | None,
+    ) -> None:
+        api = http.api
+        self.http, self.api, self.ledger, self.on_answer = http, api, ledger, on_answer
+        self._has_class, self._pace = http.has_class, http.pace
+        lost = ledger.lost if ledger.count_lost else {}
+        wanted: dict[str, Item] = {}
+        for item in items:
+            wanted.setdefault(item.key, item)
+        self._wanted = [
+            item for key, item in wanted.items() if key not in ledger.answers and key not in lost
+        ]
+        self._next = 0
+        # What is taken out of the budget before a call stays out, whatever becomes of it.
+        self._left = len(self._wanted) if most_calls is None else most_calls - ledger.calls
+        self._answered = 0
+        self._ended = asyncio.Event()
+        self._failure: Exception | None = None
+        self._workers: list[asyncio.Task[None]] = []
+        self._working = 0
+        first = list(islice(ledger.answers.values(), api.stop_after))
+        # Until an answer gives a class, no more calls are made than may be in vain.
+        self._unproven = not any(self._has_class(answer) for answer in first) and api.stop_after > 0
+        self._in_vain = len(first)
+        self._shown = next((ledger.bodies.get(answer.key, "") for answer in first), "")
+        self._reason = first[-1].problem if first else None
+        self._may_go_on = asyncio.Event()
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is a call to make."""
+        return bool(self._wanted) and self._left > 0
+
+    def end(self) -> None:
+        """Make no further call; a second time, wait for none either."""
+        if self._ended.is_set():
+            for worker in self._workers:
+                worker.cancel()
+        self._ended.set()
+        self._may_go_on.set()
+
+    async def make(self) -> None:
+        """Make the calls."""
+        self._check_first()
+        session = await self.http.session()
+        number = min(self.api.concurrency, len(self._wanted), self._left)
+        self._working = number
+        self._workers += [asyncio.create_task(self._work(session)) for _ in range(number)]
+        await self._all_ended()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _all_ended(self) -> None:
+        """Wait for the workers, which after a failure or a signal end with the call they are at."""
+        await self._ended.wait()
+        grace = _GRACE if self._failure is None else self.api.timeout
+        await asyncio.wait(self._workers, timeout=grace)
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+
+    async def _work(self, session: aiohttp.ClientSession) -> None:
+        try:
+            while (item := await self._taken()) is not None:
+                await self._buy(session, item)
+        except Exception as error:  # noqa: BLE001  (raised when the others have ended)
+            self._failure = self._failure or error
+            self._ended.set()
+            self._may_go_on.set()
+        finally:
+            self._working -= 1
+            if not self._working:
+                self._ended.set()
+
+    async def _taken(self) -> Item | None:
+        """Return the next item, with its call taken out of the budget; None where there is none."""
+        while not self._ended.is_set() and self._next < len(self._wanted) and self._left > 0:
+            if not self._unproven or self._in_vain < self.api.stop_after:
+                self._in_vain += 1
+                self._left -= 1
+                self._next += 1
+                return self._wanted[self._next - 1]
+            self._may_go_on.clear()
+            await self._may_go_on.wait()
+        # Others may wait for what only those could tell that have ended.
+        self._may_go_on.set()
+        return None
+
+    async def _buy(self, session: aiohttp.ClientSession, item: Item) -> None:
+        """Ask until there is an answer, or nothing more to hope for."""
+        api, ledger = self.api, self.ledger
+        request = api.request(item)
+        if api.idempotency_header is not None:
+            request.headers[api.idempotency_header] = ledger.idempotency_key(item.key)
+        failures, progress = 0, self._answered
+        while await self._pace.turn(self._ended):
+            await ledger.sent(item.key)
+            wait = None
+            try:
+                response = await self._call(session, request)
+                if not response.may_pass:
+                    await self._note(item, response)
+                    return
+                reason = f"HTTP {response.status}"
+                await ledger.failed(item.key, reason)
+                wait = self._pace.pause_as_asked(
+                    response,
+                    f"{api.path}: {reason}: the API",
+                    f"the answers so far are in {ledger.folder}",
+                )
+                # An API that is busy with the other calls has nothing against this one.
+                if response.status == 429 and self._answered > progress:
+                    failures, progress = 0, self._answered
+            except NoConnectionError as error:
+                reason = str(error)
+                await ledger.failed(item.key, reason)
+            except UnknownOutcomeError as error:
+                reason = str(error)
+                ledger.lose(item.key)
+                if ledger.count_lost:
+                    self._give_up()
+                    return
+            except asyncio.CancelledError:
+                ledger.lose(item.key)
+                raise
+            failures += 1
+            if failures > api.retries:
+                raise self._exhausted(item, reason, failures)
+            if wait is None:
+                await rest(self._ended, backoff(failures))
+
+    async def _call(self, session: aiohttp.ClientSession, request: Request) -> Response:
+        from yarl import URL
+
+        return await response_of(
+            lambda: session.request(
+                self.api.method,
+                URL(request.address, encoded=True),
+                data=request.body,
+                headers=request.headers,
+                allow_redirects=False,
+            ),
+            where=f"{self.api.path}, url",
+            timeout=self.api.timeout,
+            most_bytes=_LARGEST_BODY,
+            told=self._told,
+        )
+
+    async def _note(self, item: Item, response: Response) -> None:
+        """Note what is answered, where the request as such is not refused."""
+        api, status = self.api, response.status
+        if status in _WRONG_REQUEST or status < 200 or 300 <= status < 400:
+            await self.ledger.failed(item.key, f"HTTP {status}")
+            raise self._refused(response)
+        value, problem = (None, f"HTTP {status}") if status >= 400 else api.answer_in(response.body)
+        answer = Answer(item.key, value, problem)
+        has_class = self._has_class(answer)
+        text = "" if has_class else response.body.decode("utf-8", "replace")
+        await self.ledger.answered(answer, text, mendable=status < 300)
+        self._answered += 1
+        if has_class:
+            self._unproven = False
+            self._may_go_on.set()
+        elif self._unproven:
+            self._shown, self._reason = text, problem
+            self._check_first()
+        if self.on_answer is not None:
+            self.on_answer(self.ledger.answers[item.key])
+
+    def _give_up(self) -> None:
+        """Let another item take the place of one that is lost."""
+        self._in_vain -= 1
+        self._may_go_on.set()
+
+    def _check_first(self) -> None:
+        """Raise where the first answers all give no class."""
+        number = self.api.stop_after
+        # Answers are in the ledger a moment before those who asked for them go on.
+        first = list(islice(self.ledger.answers.values(), number))
+        if any(self._has_class(answer) for answer in first):
+            self._unproven = False
+            self._may_go_on.set()
+        if not self._unproven or len(first) < number:
+            return
+        none = "none is a class of the pool"
+        if self.api.labels is not None and all(
+            self.api.class_of(answer.value) is None for answer in first
+        ):
+            none = "no key of labels is among them"
+        why = self._reason or none
+        keys = "'answer'" if self._reason else "'answer' or 'labels'"
+        if why.startswith("HTTP"):
+            keys = "'json', 'params' or 'url', with another --ledger"
+        raise InputError(
+            f"{self.api.path}: none of the first {number} answers gives a class "
+            f"({self.api.redact(why)}); one is {self._excerpt(self._shown) or 'empty'}\n"
+            f"mend {keys}, or set stop_after: 0; the answers are kept in {self.ledger.folder}, and "
+            "are read again without a call"
+        )
+
+    def _refused(self, response: Response) -> InputError:
+        status = response.status
+        text = self._excerpt(response.body.decode("utf-8", "replace"))
+        if 300 <= status < 400:
+            place = self.api.redact(response.headers.get("Location", "nowhere"))[:_SHOWN]
+            return InputError(
+                f"{self.api.path}, url: HTTP {status}: it redirects to {place}, where no headers are "
+                "sent; if you trust that address, write it into the file"
+            )
+        remedy = {
+            401: "check the secrets in the environment, and 'headers'",
+            403: "check what the secrets in the environment permit",
+            405: "mend 'method'",
+        }.get(status, "mend 'url'")
+        return InputError(f"{self.api.path}: HTTP {status}: {text or 'no text'}\n{remedy}")
+
+    def _exhausted(self, item: Item, reason: str, times: int) -> EngineError:
+        often = "once" if times == 1 else f"{times} times"
+        return EngineError(
+            f"{self.api.path}: {reason} {often} for item {item.key!r}; the answers so far are in "
+            f"{self.ledger.folder}"
+        )
+
+    def _excerpt(self, text: str) -> str:
+        return " ".join(self.api.redact(text).split())[:_SHOWN]
+
+    def _told(self, error: Exception) -> str:
+        return self._excerpt(str(error) or type(error).__name__)

@@ -1,0 +1,1 @@
+"""Files become encoded shards, with the totals of all examples."""

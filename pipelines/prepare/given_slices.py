@@ -1,0 +1,321 @@
+"""Slices that a check is given: from a ChangeList, or predicates from a YAML file."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slicebeam.metrics.errors import ColumnError, FileError, InputError, OptionError, unknown_name
+from slicebeam.pipelines.changelist.discovered import PredicateDefinition
+from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.transforms.discovery.clusters import is_cluster_field
+from slicebeam.transforms.encode.conditions import Membership, check_condition
+from slicebeam.transforms.encode.predicate_text import parse_predicate
+from slicebeam.transforms.encode.predicates import (
+    OPS,
+    Singleton,
+    arrow_values,
+    json_values,
+    shortened,
+    slice_hashes,
+)
+from slicebeam.transforms.formats.strict_text import parse_yaml
+from slicebeam.transforms.storage.storage import storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from slicebeam.pipelines.changelist.discovered import AnyDefinition
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+
+_KEYS = ("name", "predicate")
+_CONDITION_KEYS = ("field", "op", "value")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A slice as it was written.
+
+    Attributes
+    ----------
+    place : where, for the errors
+    predicate : its text, or its conditions; of a slice that no predicate tells, a condition on the
+        column that is derived for it
+    name : what the user calls it; None for its predicate
+    definition, slice_id : of such a slice
+    """
+
+    place: str
+    predicate: str | tuple[Singleton, ...]
+    name: str | None = None
+    definition: AnyDefinition | None = None
+    slice_id: str | None = None
+
+    @property
+    def column(self) -> str:
+        """The column that says who is a member of a slice that no predicate tells."""
+        return f"member of {self.slice_id}"
+
+
+@dataclass(frozen=True)
+class WantedSlices:
+    """What a check was given, before the columns are known.
+
+    Attributes
+    ----------
+    source, uri : where the slices were read
+    changelist_id : of the document; None for a file
+    slices : in the order in which they were written
+    data : of the document, in which its slices were found; empty for a file
+    """
+
+    source: Literal["changelist", "file"]
+    uri: str
+    slices: tuple[Wanted, ...]
+    changelist_id: str | None = None
+    data: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GivenSlices:
+    """The slices of a check.
+
+    Attributes
+    ----------
+    wanted : as they were written
+    membership : their conditions; a slice's position is its code
+    """
+
+    wanted: WantedSlices
+    membership: Membership
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The slices as text: their predicates, or the names of those that no predicate tells."""
+        return tuple(
+            (one.name or one.column)
+            if one.definition is not None
+            else " & ".join(map(str, conditions))
+            for one, conditions in zip(self.wanted.slices, self.membership.predicates, strict=True)
+        )
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """What the user calls the slices."""
+        return tuple(one.name for one in self.wanted.slices)
+
+
+def slices_of_changelist(uri: str, document: SearchChangeList) -> WantedSlices:
+    """Return the slices that a document reports, of a clean run none."""
+    wanted = [wanted_slice(one.name, one.definition, one.slice_id) for one in document.slices]
+    found_in = document.dataset.uri if document.provenance.command != "check" else ()
+    return WantedSlices("changelist", uri, tuple(wanted), document.changelist_id, found_in)
+
+
+def wanted_slice(name: str, definition: AnyDefinition, slice_id: str) -> Wanted:
+    """Return a slice of a document as a check looks for it."""
+    place = f"slice {shortened(name)!r}"
+    if not isinstance(definition, PredicateDefinition):
+        wanted = Wanted(place, (), name, definition, slice_id)
+        return replace(wanted, predicate=(Singleton(wanted.column, "==", True),))
+    conditions = tuple(
+        Singleton(each.field, each.op, each.value) for each in definition.predicate.all
+    )
+    is_text = name == " & ".join(map(str, conditions))
+    return Wanted(place, conditions, None if is_text else name)
+
+
+def read_given(changelist: str | None, slices: str | None) -> WantedSlices:
+    """Return the slices of a ChangeList or of a YAML file, whichever is given."""
+    if changelist is not None:
+        return slices_of_changelist(changelist, read_search(changelist, "--changelist"))
+    if slices is None:
+        raise TypeError("a check without slices")
+    return read_slices(slices)
+
+
+def read_slices(uri: str) -> WantedSlices:
+    """Return the slices of a YAML file: a list of predicates, or of ``name`` and ``predicate``.
+
+    A predicate is a text, or conditions as in a ChangeList: ``{all: [{field, op, value}, …]}``.
+
+    Raises
+    ------
+    InputError
+        It is missing, no YAML, or something in it is no predicate.
+    """
+    path = storage_path(uri, "--slices")
+    try:
+        content, _ = parse_yaml(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise FileError(f"--slices {uri}: no such file") from error
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise OptionError(f"--slices {uri}: no readable YAML ({reason})") from error
+    if isinstance(content, dict) and "schema_version" in content:
+        raise OptionError(f"--slices {uri} is a ChangeList; give it as --changelist")
+    if isinstance(content, dict):
+        for key in content:
+            if key != "slices":
+                raise OptionError(f"--slices {uri}: {unknown_name('key', str(key), ['slices'])}")
+        content = content["slices"] if content else None
+    if not isinstance(content, list) or not content:
+        raise OptionError(f"--slices {uri}: a list of slices is expected, such as '- age < 25'")
+    try:
+        wanted = tuple(_wanted(f"slice {at + 1}", one) for at, one in enumerate(content))
+    except InputError as error:
+        raise OptionError(f"--slices {uri}, {error}") from error
+    return WantedSlices("file", uri, wanted)
+
+
+def _wanted(place: str, written: Any) -> Wanted:
+    if isinstance(written, dict) and "predicate" in written:
+        _check_keys(place, written, _KEYS)
+        name = written.get("name")
+        if name is not None and not (isinstance(name, str) and name.strip()):
+            raise InputError(f"{place}: name {name!r} is no text; put it in quotes")
+        return Wanted(place, _predicate(place, written["predicate"]), name)
+    if isinstance(written, dict) and "name" in written and "all" not in written:
+        raise InputError(f"{place}: key 'predicate' is missing beside 'name'")
+    return Wanted(place, _predicate(place, written))
+
+
+def _predicate(place: str, written: Any) -> str | tuple[Singleton, ...]:
+    if isinstance(written, str) and written.strip():
+        return written
+    if isinstance(written, dict):
+        if "all" in written:
+            _check_keys(place, written, ("all",))
+            conditions = written["all"]
+        else:
+            # A single condition needs no list.
+            _check_keys(place, written, _CONDITION_KEYS)
+            conditions = [written]
+        if isinstance(conditions, list) and conditions:
+            return tuple(_condition(place, one) for one in conditions)
+    raise InputError(
+        f"{place}: {shortened(repr(written))} is no predicate; write a text such as 'age < 25', or "
+        "all: [{field: age, op: '<', value: 25}]"
+    )
+
+
+def _condition(place: str, written: Any) -> Singleton:
+    if not isinstance(written, dict):
+        raise InputError(f"{place}: {shortened(repr(written))} has no field, op and value")
+    _check_keys(place, written, _CONDITION_KEYS)
+    for key in ("field", "op"):
+        if not isinstance(written.get(key), str):
+            raise InputError(f"{place}: {key} {written.get(key)!r} is no text")
+    field, op = written["field"], written["op"]
+    if op not in OPS:
+        raise InputError(f"{place}: {unknown_name('op', op, OPS)}")
+    if op == "is_null":
+        if written.get("value") is not None:
+            raise InputError(f"{place}: op 'is_null' takes no value, not {written['value']!r}")
+        return Singleton(field, op)
+    if "value" not in written:
+        raise InputError(f"{place}: op {op!r} of {field!r} has no value")
+    return Singleton(field, op, _json_value(written["value"]))
+
+
+def _check_keys(place: str, written: Mapping[Any, Any], known: tuple[str, ...]) -> None:
+    for key in written:
+        if key not in known:
+            raise InputError(f"{place}: {unknown_name('key', str(key), known)}")
+
+
+def _json_value(value: Any) -> Any:
+    """Return a value of YAML as JSON has it: dates and times as ISO text, infinities as text."""
+    if isinstance(value, list):
+        return [_json_value(one) for one in value]
+    if isinstance(value, (dt.date, dt.datetime)):
+        return value.isoformat()
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def given_slices(wanted: WantedSlices, schema: pa.Schema) -> GivenSlices:
+    """Return the slices with their conditions, after checking that the columns fit them.
+
+    Raises
+    ------
+    InputError
+        A column is missing or has another type; two slices are the same.
+    """
+    columns = dict(zip(schema.names, schema.types, strict=True))
+    option = "--changelist" if wanted.source == "changelist" else "--slices"
+    found: dict[int, Wanted] = {}
+    predicates = []
+    for one in wanted.slices:
+        try:
+            conditions = tuple(_checked(one, columns, own=wanted.source == "file"))
+        except InputError as error:
+            raise InputError(f"{option} {wanted.uri}, {one.place}: {error}") from error
+        identity = int(slice_hashes([conditions])[0])
+        if identity in found:
+            raise InputError(
+                f"{option} {wanted.uri}, {one.place}: the same predicate as {found[identity].place}; "
+                "leave one out"
+            )
+        found[identity] = one
+        predicates.append(conditions)
+    return GivenSlices(wanted, Membership(tuple(predicates)))
+
+
+def _checked(
+    wanted: Wanted, columns: Mapping[str, pa.DataType], *, own: bool
+) -> Iterator[Singleton]:
+    """Yield each condition once, after holding it against an empty column."""
+    conditions = wanted.predicate
+    if isinstance(conditions, str):
+        conditions = parse_predicate(conditions, columns)
+    seen = set()
+    for condition in conditions:
+        if condition.field not in columns and (
+            wanted.definition is not None or is_cluster_field(condition.field)
+        ):
+            raise InputError(
+                "it is defined by embeddings, ids or other slices, which only slicebeam check "
+                "--changelist looks at"
+            )
+        if condition.field not in columns:
+            raise unknown_name("column", condition.field, columns)
+        kind = columns[condition.field]
+        try:
+            check_condition(condition, kind)
+        except InputError as error:
+            raise ColumnError(f"column {condition.field!r}: {error}") from error
+        # A document's predicates keep their form, and so the ids by which runs are compared.
+        canonical = _canonical(condition, kind) if own else condition
+        if canonical.json_text() not in seen:
+            seen.add(canonical.json_text())
+            yield canonical
+
+
+def _canonical(condition: Singleton, kind: pa.DataType) -> Singleton:
+    """Return a condition as a search would write it: its values of the column's own JSON type."""
+    if condition.op == "is_null":
+        return condition
+    kind = kind.value_type if pa.types.is_list(kind) or pa.types.is_dictionary(kind) else kind
+    if pa.types.is_null(kind):
+        return condition
+    is_list = isinstance(condition.value, list)
+    listed = condition.value if is_list else [condition.value]
+    if pa.types.is_integer(kind):
+        listed = [
+            int(one) if isinstance(one, float) and one.is_integer() else one for one in listed
+        ]
+    try:
+        array = arrow_values(listed, kind)
+    except InputError:
+        # A fraction that a column of integers is compared with.
+        return condition
+    if condition.op in ("in", "not_in"):
+        array = array.unique().take(pc.sort_indices(array.unique()))
+    values = json_values(array)
+    return Singleton(condition.field, condition.op, values if is_list else values[0])

@@ -1,0 +1,287 @@
+"""How encoded examples become integers: what is only known when all of them are written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from math import frexp, ldexp
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slicebeam.metrics.counting.counting import Tables
+from slicebeam.metrics.counting.statistic_space import BUCKETS, Deviations, Range, Term
+from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.significance.auc import bucket_edges
+from slicebeam.metrics.significance.random_subset import (
+    BINS,
+    bin_edges,
+    bin_sums,
+    population,
+)
+from slicebeam.transforms.encode.shards import WEIGHT, Scaling, score_column, value_column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.counting.lattice import Lattice
+    from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.transforms.encode.extract_slice_keys import Encoding
+    from slicebeam.transforms.encode.pass_over_files import Found, Function
+    from slicebeam.transforms.encode.shards import Shard
+
+    # Applies a function to all shards, under a name, and returns what it finds in each group of them.
+    OverShards = Callable[[str, Function], list[Found]]
+
+# Cells of which macro averages may be made.
+_MOST_CELLS = 4096
+# Scores whose quantiles are taken; of more, every k-th.
+_SCORES_AT_MOST = 10_000_000
+# Bits of a sum of places within a bin, each at most 1.
+_BINNED_BITS = 62
+# A unit of a sum that is a larger part of a typical value makes sums of small slices rough.
+_ROUGH = 0.01
+
+
+def scale(
+    encoding: Encoding, over: OverShards, facts: Sequence[dict[str, Any]], rows: int
+) -> Scaling:
+    """Return how the shards' columns become statistics, from what is in all of them.
+
+    Parameters
+    ----------
+    over : applies a function to all shards, a group at a time
+    facts : that each shard's writer said of it
+    rows : examples
+
+    Raises
+    ------
+    InputError
+        There are too many classes to be counted in pairs.
+    """
+    space = encoding.space
+    classes: tuple[Any, ...] = ()
+    other: Any = None
+    if space.classes:
+        pairs = [one for fact in facts for listed in fact["pairs"].values() for one in listed]
+        known = set(pairs) - {None}
+        rest = sorted(known - {encoding.outcome.positive_class})
+        other = rest[0] if None in pairs and rest else None
+        # Where no example has the other class it has no name, but it may be predicted.
+        unnamed = (None,) if None in pairs and not rest else ()
+        classes = (*sorted(known), *unnamed)
+        space = replace(space, classes=len(classes))
+        if space.cells > _MOST_CELLS:
+            most = max(
+                k for k in range(len(classes)) if replace(space, classes=k).cells <= _MOST_CELLS
+            )
+            raise InputError(
+                f"label {encoding.outcome.label!r} and the predictions have {len(classes)} classes; macro "
+                f"averages count a cell for every combination of them, here for at most {most} classes: "
+                "use accuracy, or a metric of one class with --positive-class"
+            )
+    ranges: dict[tuple[str, bool], Range] = {}
+    for fact in facts:
+        for name, old, low, high in fact["ranges"]:
+            earlier = ranges.get((name, old), Range(low, high))
+            ranges[name, old] = Range(min(low, earlier.low), max(high, earlier.high))
+    heaviest, exponent = frexp(max(fact["heaviest"] for fact in facts))
+    if not space.weighted:
+        heaviest, exponent = 1.0, 0
+    space = replace(space.scaled(ranges, heaviest, rows), weight_exponent=exponent)
+    largest = ldexp(heaviest, exponent) if space.weighted else 0.0
+    scaling = Scaling(space, classes, other, heaviest=largest)
+    if space.ranked:
+        scaling = _ranked(scaling, over, rows)
+    return _refined(scaling, over, ranges, heaviest)
+
+
+def _refined(
+    scaling: Scaling,
+    over: OverShards,
+    ranges: dict[tuple[str, bool], Range],
+    heaviest: float,
+) -> Scaling:
+    """Return the scaling with the bits that the data leaves, which its range alone does not tell.
+
+    The sizes are sums of integers, so that they too are the same in any order of the examples.
+    """
+    space = scaling.space
+    if not (space.terms or space.weighted):
+        return scaling
+    found = over("sizes", partial(_sizes, scaling))
+    both = [int(size) for size in np.sum([one["sizes"] for one in found], axis=0)]
+    rows, numbers = both[0], len(both) // 2
+    sizes, sums = both[1 : 1 + numbers], both[1 + numbers :]
+    weight_sizes = sizes[len(space.all_terms) :]
+    # Each example may have lost half a unit.
+    own = [(size + rows) * scale for size, scale in zip(sizes, space.scales, strict=False)]
+    first, second = (
+        (size + rows) * scale for size, scale in zip(weight_sizes, space.weight_scales, strict=True)
+    )
+    refined = space.refined(ranges, heaviest, own, (first, second))
+    rough = set()
+    for term, scale, size in zip(refined.all_terms, refined.scales, own, strict=True):
+        most = refined.largest(term, ranges, heaviest)
+        if scale > _ROUGH * max(size - most, 0.0) / rows:
+            rough.add(term.value)
+    scaling = replace(scaling, space=refined, rough=tuple(sorted(rough)))
+    if space.comparison == "baseline" or not space.terms:
+        return scaling
+    units = (*space.scales, *space.weight_scales)
+    measured = [total * unit for total, unit in zip(sums, units, strict=True)]
+    return _with_deviations(scaling, over, ranges, heaviest, rows, measured)
+
+
+def _sizes(scaling: Scaling, shards: Iterable[Shard]) -> Found:
+    """Return the number of rows, then the sizes of the terms and weights, then their sums."""
+    terms = len(scaling.space.all_terms)
+    rows, sizes = 0, np.zeros((2, terms + 2), np.int64)
+    for shard in shards:
+        for block in shard.blocks(scaling):
+            rows += block.rows
+            sizes[0, :terms] += np.abs(block.terms).sum(axis=1)
+            sizes[1, :terms] += block.terms.sum(axis=1)
+            sizes[:, terms : terms + len(block.weights)] += block.weights.sum(axis=1)
+    return {"sizes": np.append(rows, sizes)}
+
+
+def _with_deviations(
+    scaling: Scaling,
+    over: OverShards,
+    ranges: dict[tuple[str, bool], Range],
+    heaviest: float,
+    rows: int,
+    sums: Sequence[float],
+) -> Scaling:
+    """Return the scaling with the deviations that the slices' means are held against.
+
+    Parameters
+    ----------
+    sums : of all terms, then of the weights and of their squares
+    """
+    space = scaling.space
+    centres: dict[str, float] = {}
+    edges: dict[str, NDArray[np.float64]] = {}
+    known = dict(zip(space.all_terms, sums, strict=False))
+    weight, squares = sums[-2:] if space.weighted else (float(rows), float(rows))
+    # Of weighted deviations the squares are summed with the squared weights.
+    linear, squared = (1, 2) if space.weighted else (0, 0)
+    for name in sorted({term.value for term in space.terms}):
+        centre = known[Term(name, "new", 1, linear)] / weight if weight > 0 else 0.0
+        first, second = (known[Term(name, "new", power, squared)] for power in (1, 2))
+        variance = (second - 2.0 * centre * first + centre**2 * squares) / rows
+        low, high = ((end - space.shift(name) - centre) * heaviest for end in ranges[name, False])
+        if low < 0.0 < high and variance > 0:
+            centres[name] = centre
+            edges[name] = bin_edges(low, high, variance**0.5)
+    if not centres:
+        return scaling
+    unit = ldexp(1.0, rows.bit_length() - _BINNED_BITS)
+    found = over("deviations", partial(_binned, space, centres, edges, unit))
+    of = tuple(
+        (
+            name,
+            Deviations(
+                centre,
+                population(
+                    np.sum([one[name] for one in found], axis=0).reshape(3, BINS), edges[name], unit
+                ),
+            ),
+        )
+        for name, centre in centres.items()
+    )
+    return replace(scaling, space=replace(space, deviations=of))
+
+
+def _binned(
+    space: StatisticSpace,
+    centres: Mapping[str, float],
+    edges: Mapping[str, NDArray[np.float64]],
+    unit: float,
+    shards: Iterable[Shard],
+) -> Found:
+    """Return the sums by bin [3 * BINS] of each value's weighted deviations from its centre."""
+    sums = {name: np.zeros((3, BINS), np.int64) for name in centres}
+    for shard in shards:
+        weight = space.in_weight_units(shard.column(WEIGHT)) if space.weighted else None
+        for name, centre in centres.items():
+            values = shard.column(value_column(name, old=False)) - space.shift(name) - centre
+            sums[name] += bin_sums(values if weight is None else values * weight, edges[name], unit)
+    return {name: own.ravel() for name, own in sums.items()}
+
+
+def _ranked(scaling: Scaling, over: OverShards, rows: int) -> Scaling:
+    """Return the scaling with the buckets of scores."""
+    space = scaling.space
+    step = -(-rows // _SCORES_AT_MOST)
+    names = [score_column(old=side == 1) for side in range(space.sides)]
+    found = over("scores", partial(_scores, names, step))
+    edges, coarse = [], []
+    for name in names:
+        scores = np.concatenate([one[name] for one in found])
+        own = bucket_edges(scores, BUCKETS)
+        held = np.bincount(np.searchsorted(own, np.unique(scores), side="right"), minlength=BUCKETS)
+        edges.append(own)
+        # A score that is in no sample may be in any bucket.
+        coarse.append((held > 1) | (step > 1))
+    histograms = over("buckets", partial(_histograms, scaling.space, names, edges))
+    in_buckets = [np.sum([one[name] for one in histograms], axis=0) for name in names]
+    return replace(
+        scaling,
+        space=replace(space, coarse=tuple(tuple(one.tolist()) for one in coarse)),
+        rows=tuple(one.reshape(2, BUCKETS).sum(axis=0) for one in in_buckets),
+        edges=tuple(edges),
+        coarse=tuple(coarse),
+        places=tuple(_places(one.reshape(2, BUCKETS)) for one in in_buckets),
+    )
+
+
+def _scores(names: Sequence[str], step: int, shards: Iterable[Shard]) -> Found:
+    """Return every k-th score of each model."""
+    parts: dict[str, list[NDArray[np.float64]]] = {name: [np.zeros(0)] for name in names}
+    for shard in shards:
+        for name in names:
+            parts[name].append(shard.column(name)[::step])
+    return {name: np.concatenate(some) for name, some in parts.items()}
+
+
+def _histograms(
+    space: StatisticSpace,
+    names: Sequence[str],
+    edges: Sequence[NDArray[np.float64]],
+    shards: Iterable[Shard],
+) -> Found:
+    """Return the examples of each class in each bucket [2 * buckets] of each model's scores."""
+    positive = space.holds("positive")
+    histograms = {name: np.zeros(2 * BUCKETS, np.int64) for name in names}
+    for shard in shards:
+        # Only the label is asked of the cell: pairs of classes are not in it yet.
+        label = positive[shard.column("cell")].astype(np.int64)
+        for name, own in zip(names, edges, strict=True):
+            bucket = np.searchsorted(own, shard.column(name), side="right")
+            histograms[name] += np.bincount(label * BUCKETS + bucket, minlength=2 * BUCKETS)
+    return dict(histograms)
+
+
+def _places(histogram: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return where a score of each bucket stands among all examples of the other class.
+
+    Parameters
+    ----------
+    histogram : int64 [2, buckets] examples of each class
+    """
+    share = histogram / np.maximum(histogram.sum(axis=1, keepdims=True), 1)
+    below = np.cumsum(share, axis=1) - share / 2
+    return np.stack([1.0 - below[1], below[0]])
+
+
+def totals(scaling: Scaling, lattice: Lattice, shards: Iterable[Shard]) -> Found:
+    """Return the sums of all examples [columns]."""
+    tables = Tables([], lattice, scaling.space, None)
+    for shard in shards:
+        for block in shard.blocks(scaling):
+            tables.add(block)
+    return {"totals": tables.total[0]}

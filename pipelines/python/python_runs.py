@@ -1,0 +1,277 @@
+"""Commands from Python: on tables in memory or on files, with what they found at hand."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from slicebeam.metrics.errors import EngineError, OptionError, SlicebeamError, unknown_name
+from slicebeam.pipelines.changelist.parts import Estimate
+from slicebeam.pipelines.changelist.reading import opened_table
+from slicebeam.pipelines.commands.launch import configuration
+from slicebeam.pipelines.commands.table import COMMANDS, command_spec
+from slicebeam.pipelines.config.coercion import as_flag
+from slicebeam.pipelines.config.common import validated
+from slicebeam.pipelines.config.option_fields import declared, flagged
+from slicebeam.pipelines.config.run_options import RunOptions
+from slicebeam.pipelines.python.memory_tables import files_of
+from slicebeam.pipelines.run.engine import start_engine
+from slicebeam.pipelines.show.terminal import Terminal
+from slicebeam.pipelines.show.terminal_text import harmless
+from slicebeam.transforms.secrets.plain_http import allow
+from slicebeam.transforms.secrets.variables import redacted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from slicebeam.pipelines.changelist.document import SearchChangeList, ShiftChangeList
+    from slicebeam.pipelines.config.common import Command
+    from slicebeam.pipelines.config.option_fields import Options
+    from slicebeam.pipelines.config.shift import ShiftConfig
+    from slicebeam.pipelines.run.engine import Engine
+
+_SHIFTED = pa.schema(
+    [
+        *((name, pa.string()) for name in ("slice_id", "slice")),
+        *((name, pa.int64()) for name in ("n", "calls")),
+        *((name, pa.float64()) for name in ("value", "reference", "delta", "ci_low", "ci_high")),
+        *((name, pa.float64()) for name in ("p_value", "q_value")),
+        ("significant", pa.bool_()),
+        ("direction", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """What a command found.
+
+    Attributes
+    ----------
+    changelist : the document
+    slices : a row for each slice; of a search or a check those of ``slices.parquet``, of a shift how
+        the accuracy of each changed (`shifted_slices`)
+    path : where the document is; None where no output was named
+    explanation : how the slice that was asked for got its p-value, line by line
+    """
+
+    changelist: SearchChangeList | ShiftChangeList
+    slices: pa.Table
+    path: str | None
+    explanation: tuple[str, ...] = ()
+
+    def show(self) -> None:
+        """Print it as the command does, in a notebook as HTML."""
+        from slicebeam.pipelines.changelist.document import ShiftChangeList
+        from slicebeam.pipelines.show.shift import show_shift
+        from slicebeam.pipelines.show.terminal import show_slices
+
+        if isinstance(self.changelist, ShiftChangeList):
+            show_shift(self.changelist)
+        else:
+            show_slices(self.changelist, self.explanation)
+
+    def __repr__(self) -> str:
+        where = "" if self.path is None else f" in {self.path}"
+        return f"<Report of {self.slices.num_rows:,} slices{where}: {self.changelist.summary}>"
+
+
+def run(name: str, data: Any, options: Mapping[str, Any]) -> Report:
+    """Run a command on data.
+
+    Parameters
+    ----------
+    name : of the command
+    data : a table, or the paths or globs of files
+    options : by the names of the flags with ``_`` for ``-``; None for those that are left out;
+        ``progress`` prints on stderr how far it is
+
+    Raises
+    ------
+    InputError
+        The options or the data are wrong.
+    EngineError
+        The engine or the storage failed.
+    """
+    with _redacting():
+        return _run(name, data, _given(options))
+
+
+def run_document(name: str, changelist: Any, options: Mapping[str, Any]) -> Any:
+    """Run a command on a ChangeList, and return what it returns.
+
+    Parameters
+    ----------
+    name : of the command, such as ``edit rename``
+    changelist : path of a document, or of its folder for the last revision
+    options : as for `run`
+
+    Raises
+    ------
+    InputError
+        The options, the document or the data are wrong.
+    EngineError
+        The engine, an API or the storage failed.
+    """
+    with _redacting():
+        given = _given({"changelist": changelist, **options})
+        prints = bool(given.pop("progress", False))
+        spec = command_spec(name)
+        typed = _typed(spec.options[0], given)
+        config = validated(spec.options[0], typed)
+        allow(bool(typed.get("allow_http", False)))
+
+        def note(text: str) -> None:
+            if prints:
+                sys.stderr.write(f"{harmless(text)}\n")
+
+        return spec.run(config, note)
+
+
+@contextmanager
+def _redacting() -> Iterator[None]:
+    """Take secrets out of errors: what an engine or an endpoint says may have one in it."""
+    try:
+        yield
+    except SlicebeamError as error:
+        message = redacted(str(error))
+        if message == str(error):
+            raise
+        raise type(error)(message) from None
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _run(name: str, data: Any, given: dict[str, Any]) -> Report:
+    config, run_options = COMMANDS[name].options
+    prints = bool(given.pop("progress", False))
+    beside = [key for key, one in flagged(run_options).items() if one.option.in_python]
+    asked = RunOptions(**{key: given.pop(key) for key in beside if key in given})
+    allow(asked.allow_http)
+    typed = _typed(config, given)
+    if "output" not in typed:
+        _check_nothing_is_lost(typed, resume=asked.resume)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slicebeam-")))
+        typed["data"] = files_of(data, folder)
+        is_kept = "output" in typed
+        typed.setdefault("output", str(folder / "out"))
+        engine = stack.enter_context(
+            start_engine(typed.get("runner_config", "direct"), typed.get("runner_option", ()))
+        )
+        terminal = Terminal(quiet=not prints)
+        stack.callback(terminal.stop)
+        if name == "shift":
+            report = _shift(typed, engine, terminal, asked)
+        else:
+            report = _find(config.command, typed, engine, terminal, asked)
+    if is_kept:
+        return report
+    return Report(report.changelist, report.slices, None, report.explanation)
+
+
+def _typed(model: type[Options], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as the command line would have them."""
+    fields = declared(model)
+    first = "data" if fields.get("data") and fields["data"].is_required else "changelist"
+    typed = {}
+    for name, value in given.items():
+        if name not in fields:
+            raise unknown_name("option", name, [one for one in fields if one != first])
+        if name == first == "data":
+            raise OptionError("the data is the first argument; leave the option 'data' out")
+        several = isinstance(value, (list, tuple))
+        plain = [_plain(one) for one in value] if several else _plain(value)
+        typed[name] = as_flag(name, fields[name], plain)
+    return typed
+
+
+def _plain(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _check_nothing_is_lost(typed: Mapping[str, Any], *, resume: bool) -> None:
+    """Raise where what has to last would go with a temporary folder."""
+    if resume:
+        raise OptionError("a run goes on in the output that it began with; name it as output=")
+    if "api" in typed and "ledger" not in typed:
+        raise OptionError(
+            "what is bought is kept in the ledger; name an output= or a ledger= for it"
+        )
+
+
+def _shift(
+    options: dict[str, Any], engine: Engine, terminal: Terminal, asked: RunOptions
+) -> Report:
+    command = COMMANDS["shift"]
+    config: ShiftConfig = command.configured(options)
+    if config.simulates:
+        raise OptionError("plan and repeat publish nothing; they are for the command line")
+    assessed = command.run(config, engine, terminal, resume=asked.resume)
+    return Report(
+        assessed.changelist, shifted_slices(assessed.changelist), str(assessed.changelist_path)
+    )
+
+
+def _find(
+    command: Command,
+    options: dict[str, Any],
+    engine: Engine,
+    terminal: Terminal,
+    asked: RunOptions,
+) -> Report:
+    config = configuration(command, options)
+    published = COMMANDS[command].run(
+        config, engine, terminal, resume=asked.resume, asked=asked.explain
+    )
+    path = str(published.changelist_path)
+    with opened_table(path, published.changelist) as stream:
+        if stream is None:
+            raise EngineError(f"{path} was replaced by another run before it could be read")
+        slices = pq.read_table(stream)
+    return Report(published.changelist, slices, path, published.explanation)
+
+
+def shifted_slices(document: ShiftChangeList) -> pa.Table:
+    """Return the slices of a shift.
+
+    Returns
+    -------
+    pa.Table
+        slice_id, slice : text; n, calls : int64; value, reference, delta, ci_low, ci_high : double,
+        the accuracy now and before, and their difference with its interval; p_value, q_value : double;
+        significant : bool; direction : text.
+    """
+    calls = {one.slice_id: one.calls for one in document.shift.slices}
+    rows = []
+    for one in document.slices:
+        change = one.changes[0]
+        delta = change.delta or Estimate()
+        rows.append(
+            {
+                "slice_id": one.slice_id,
+                "slice": one.name,
+                "n": one.size.n,
+                "calls": calls[one.slice_id],
+                "value": change.after.value,
+                "reference": None if change.before is None else change.before.value,
+                "delta": delta.value,
+                "ci_low": delta.lo,
+                "ci_high": delta.hi,
+                "p_value": change.p_value,
+                "q_value": change.p_adjusted,
+                "significant": change.significant,
+                "direction": change.direction,
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=_SHIFTED)

@@ -1,0 +1,1 @@
+"""What every run has: an engine, a work folder, a lock, an observer, and what it published."""

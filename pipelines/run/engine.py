@@ -1,0 +1,279 @@
+"""Runs pipelines on the configured engine, and says what a run cost."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.runner_configs.config_files import RunnerConfig, runner_config, shipped_configs
+from slicebeam.runner_configs.in_process import InProcess
+from slicebeam.runner_configs.job_log import logged_to
+from slicebeam.runner_configs.labels import own_labels
+from slicebeam.runner_configs.options import DirectOptions, FlinkOptions, PrismOptions, SparkOptions
+from slicebeam.runner_configs.reported_errors import for_user, is_interrupt
+from slicebeam.transforms.secrets.variables import redact_file, redacted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from typing_extensions import Self
+
+    from slicebeam.runner_configs.backend import Backend
+
+__all__ = ["Cost", "Engine", "RunnerConfig", "runner_config", "shipped_configs", "start_engine"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a pipeline run cost.
+
+    Attributes
+    ----------
+    cpu_seconds : of this process and of those that it started
+    wall_seconds : elapsed
+    shuffled_bytes : of tables that were sent between workers
+    """
+
+    cpu_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    shuffled_bytes: int = 0
+
+
+class Engine:
+    """Runs pipelines one after another; a context, which ends what was started for them.
+
+    Parameters
+    ----------
+    config : the engine and its options
+    """
+
+    def __init__(self, config: RunnerConfig) -> None:
+        self.config = config
+        self.log = Path(os.devnull)
+        self.run_id = ""
+        self._resumes = False
+        self._backend = _backend(config)
+        self._driver = InProcess(1)
+        self._is_checked = self._is_log_temporary = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._backend.stop()
+        redact_file(self.log)
+        if self._is_log_temporary and kind is None:
+            self.log.unlink(missing_ok=True)
+
+    def log_to(
+        self,
+        log: object,
+        run_id: str = "",
+        *,
+        resumes: bool = False,
+        note: Callable[[str], None] | None = None,
+    ) -> None:
+        """Let processes of the engine write to a file; before the first pipeline.
+
+        Parameters
+        ----------
+        log : path in the work folder; where that is in object storage, a temporary file is used,
+            which stays only where a run fails
+        run_id : what identifies the run in the names of its jobs; else a hash of the log's path and
+            the engine's options
+        resumes : whether an earlier process of this run may have left jobs that still run
+        note : tells the user something; the log has it too
+        """
+        if note is not None:
+            self._backend.note = note
+        self._resumes = resumes
+        if isinstance(log, Path):
+            self.log = log
+        else:
+            descriptor, name = tempfile.mkstemp(prefix="slicebeam-", suffix=".log")
+            os.close(descriptor)
+            self.log, self._is_log_temporary = Path(name), True
+        # Variables stand in it by name: no hash tells whether a guess of a secret is right.
+        options = f"{self.config.runner} {self.config.written}"
+        identity = f"{os.path.abspath(str(log))}\n{options}"  # noqa: PTH100  (a URI stays one)
+        self.run_id = run_id or hashlib.sha256(identity.encode()).hexdigest()[:10]
+        self._backend.log = self._driver.log = self.log
+
+    @property
+    def name(self) -> str:
+        """What the document calls the engine."""
+        return redacted(self._backend.name)
+
+    @property
+    def workers(self) -> int:
+        """How many can work at once."""
+        return self._backend.workers
+
+    def job_name(self, stage: str, run: str | None = None) -> str:
+        """Return the name of a stage's job: the same again for the same run and stage."""
+        parts = (
+            "slicebeam",
+            self.run_id if run is None else run,
+            re.sub(r"[^a-z0-9]+", "-", stage.lower()).strip("-"),
+        )
+        return "-".join(filter(None, parts))
+
+    def sent_options(self, stage: str, run: str) -> list[str]:
+        """Return Beam's options of a stage's job as flags, with variables by name."""
+        return [redacted(one) for one in self._backend.sent_options(self.job_name(stage, run))]
+
+    def sends(self, seconds: float | None) -> bool:
+        """Say whether work of so many seconds goes to the engine, or is too small for a job of it."""
+        return seconds is None or seconds >= self._backend.smallest_job_seconds
+
+    def check_storage(self, paths: Sequence[object]) -> None:
+        """Refuse paths that the engine's workers cannot see.
+
+        Parameters
+        ----------
+        paths : of data, output and work folder
+
+        Raises
+        ------
+        InputError
+            One is on this machine, and the workers are not.
+        """
+        elsewhere = self._backend.runs_on_other_machines()
+        if elsewhere is None:
+            return
+        for path in map(str, paths):
+            if not self._backend.sees(path):
+                where = "elsewhere" if "://" in path else "on this machine"
+                raise InputError(
+                    f"{path} is {where}, and the workers of {elsewhere} do not see it; "
+                    f"{self._backend.storage_hint}"
+                )
+
+    def end_earlier(self, stage: str, but: str = "") -> None:
+        """End the jobs that an earlier process of a resumed run left, for a stage.
+
+        Parameters
+        ----------
+        stage : whose jobs are ended, by whatever plan
+        but : stage and plan whose job may go on
+        """
+        if self._resumes:
+            self._check()
+            self._backend.end_earlier(self.job_name(stage), self.job_name(but) if but else "")
+
+    def run(
+        self,
+        build: Callable[[Any], Any],
+        stage: str,
+        seconds: float | None = None,
+        *,
+        before: Callable[[], object] | None = None,
+    ) -> Cost:
+        """Run the pipeline that ``build`` puts together.
+
+        Parameters
+        ----------
+        build : adds the transforms to an empty pipeline
+        stage : short name of what it does, such as ``iteration-2``
+        seconds : estimated work; where it is less than what a job costs on the engine, it is done
+            in this process. None runs on the engine.
+        before : is called first
+
+        Raises
+        ------
+        SlicebeamError
+            What a worker reported, in its own words; anything else is an `EngineError`.
+        """
+        self._check()
+        backend = self._backend if self.sends(seconds) else self._driver
+        if before is not None:
+            before()
+        cost = self._cost(lambda name: backend.run(build, name), stage, backend)
+        if cost is None:
+            raise TypeError("an engine without a result")
+        return cost
+
+    def attach(self, stage: str, seconds: float | None = None) -> Cost | None:  # noqa: ARG002
+        """Wait for the job that an earlier process of a resumed run sent for a stage.
+
+        Parameters
+        ----------
+        stage : as `run` was told
+        seconds : estimated work
+
+        Returns
+        -------
+        What it cost, or None: this run is not resumed, or the engine has no such job, running or done.
+
+        Raises
+        ------
+        SlicebeamError
+            As of `run`.
+        """
+        if not self._resumes:
+            return None
+        self._check()
+        return self._cost(self._backend.attach, stage, self._backend)
+
+    def _cost(self, work: Callable[[str], Any], stage: str, backend: Backend) -> Cost | None:
+        """Return what it cost to do something that returns Beam's result; None if it returns None."""
+        begun, cpu = time.perf_counter(), self._cpu_seconds()
+        try:
+            with logged_to(self.log), own_labels():
+                result = work(self.job_name(stage))
+                if result is None:
+                    return None
+                shuffled = _counter(result, "shuffled_bytes", backend.counters)
+        except Exception as error:
+            if is_interrupt(error):
+                raise KeyboardInterrupt from error
+            known_log = None if str(self.log) == os.devnull else self.log
+            raise for_user(error, known_log) from error
+        return Cost(self._cpu_seconds() - cpu, time.perf_counter() - begun, shuffled)
+
+    def _check(self) -> None:
+        if not self._is_checked:
+            self._backend.check()
+            self._is_checked = True
+
+    def _cpu_seconds(self) -> float:
+        return time.process_time() + self._backend.cpu_seconds()
+
+
+def start_engine(name: str, options: Any) -> Engine:
+    """Return the engine, whose worker processes start while this one imports what it needs."""
+    return Engine(runner_config(name, options))
+
+
+def _backend(config: RunnerConfig) -> Backend:
+    """Return the engine of its options."""
+    options = config.options
+    if isinstance(options, DirectOptions):
+        return InProcess(options.workers)
+    if isinstance(options, PrismOptions):
+        from slicebeam.runner_configs.prism import Prism
+
+        return Prism(options)
+    if isinstance(options, FlinkOptions):
+        from slicebeam.runner_configs.flink import Flink
+
+        return Flink(options)
+    if isinstance(options, SparkOptions):
+        from slicebeam.runner_configs.spark import Spark
+
+        return Spark(options)
+    from slicebeam.runner_configs.dataflow import Dataflow
+
+    return Dataflow(options)
+
+
+def _counter(result: Any, name: str, kind: str) -> int:
+    found = result.metrics().query()["counters"]
+    return sum(getattr(counter, kind) or 0 for counter in found if counter.key.metric.name == name)

@@ -1,0 +1,27 @@
+"""What a run published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.transforms.storage.storage import StoragePath
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a run published.
+
+    Attributes
+    ----------
+    changelist : the document
+    changelist_path, slices_path : where it and the table are
+    explanation : how the slice that was asked for got its p-value, line by line
+    """
+
+    changelist: SearchChangeList
+    changelist_path: StoragePath
+    slices_path: StoragePath
+    explanation: tuple[str, ...] = ()

@@ -1,0 +1,135 @@
+"""What a document says of the run that published it, by which the same command sees that it is done."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import ValidationError
+
+from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.pipelines.changelist.document import ChangeList, Run
+from slicebeam.transforms.storage.publish import sha256_of
+from slicebeam.transforms.storage.published_files import well_known
+from slicebeam.transforms.storage.storage import storage_errors
+
+if TYPE_CHECKING:
+    from slicebeam.pipelines.run.run_marker import RunMarker
+    from slicebeam.transforms.storage.storage import StoragePath
+
+Document = TypeVar("Document", bound=ChangeList)
+
+_ANEW = "leave --resume out to replace it"
+
+
+def with_run(document: Document, run: RunMarker) -> Document:
+    """Return a document that says by which run it and the files that it names were published.
+
+    Parameters
+    ----------
+    document : complete but for this
+    run : that publishes it
+    """
+    unsealed = Run(config=run.config_hash, data=run.data_hash)
+    document = _with(document, unsealed)
+    content = content_hash(json.loads(document.to_json()))
+    return _with(document, unsealed.model_copy(update={"content": content}))
+
+
+def _with(document: Document, run: Run) -> Document:
+    provenance = document.provenance.model_copy(update={"run": run})
+    return document.model_copy(update={"provenance": provenance})
+
+
+def content_hash(content: Any) -> str:
+    """Return the hash of a document's content as JSON has it, without the hash that stands in it."""
+    run = content["provenance"]["run"]
+    bare = {name: value for name, value in run.items() if name != "content"}
+    bare_provenance = {**content["provenance"], "run": bare}
+    text = json.dumps({**content, "provenance": bare_provenance}, sort_keys=True)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def hash_of_document(path: StoragePath) -> str | None:
+    """Return the hash of the bytes of a document; None where there is none."""
+    text = _text(path)
+    return None if text is None else f"sha256:{hashlib.sha256(text).hexdigest()}"
+
+
+def published_before(
+    kind: type[Document], path: StoragePath, run: RunMarker, begun: RunMarker | None
+) -> Document | None:
+    """Return the document that a run has published already; None where the run has something to do.
+
+    Parameters
+    ----------
+    kind : of the document
+    path : where it is published
+    run : that is asked to go on
+    begun : what the work folder says of a run that was begun; None where there is none
+
+    Raises
+    ------
+    InputError
+        Nothing is begun, and the document is of another run, or it or a file beside it has changed.
+    """
+    text = _text(path)
+    if text is None:
+        return None
+    if begun is not None and begun.replaces == hash_of_document(path):
+        # What the run is to replace.
+        return None
+    try:
+        document = _unchanged(kind, path, text, run)
+    except InputError:
+        if begun is None:
+            raise
+        # Whoever published it meanwhile, the run goes on.
+        return None
+    return document
+
+
+def _unchanged(kind: type[Document], path: StoragePath, text: bytes, run: RunMarker) -> Document:
+    try:
+        content = json.loads(text)
+        document = kind.model_validate_json(text)
+    except (ValueError, ValidationError) as error:
+        raise OptionError(f"--resume: {path} is no document of this command; {_ANEW}") from error
+    told = document.provenance.run
+    if told is None:
+        raise OptionError(
+            f"--resume: {path} does not say which options and data it is of, as an earlier version "
+            f"wrote it; {_ANEW}"
+        )
+    for what, mine, its in (
+        ("options", run.config_hash, told.config),
+        ("data", run.data_hash, told.data),
+    ):
+        if mine != its:
+            raise OptionError(f"--resume: {path} was published with other {what}; {_ANEW}")
+    if content_hash(content) != told.content:
+        raise OptionError(f"--resume: {path} was changed since it was published; {_ANEW}")
+    for named in (document.files or {}).values():
+        for name in (well_known(named.name), named.name):
+            _check_file(path.parent / name, named.sha256)
+    return document
+
+
+def _check_file(file: StoragePath, digest: str) -> None:
+    """Raise an InputError where a file has not the content that was published."""
+    with storage_errors(file, "read"):
+        if not file.is_file():
+            raise OptionError(f"--resume: {file} is gone since it was published; {_ANEW}")
+        with file.open("rb") as stream:
+            found = f"sha256:{sha256_of(stream)}"
+    if found != digest:
+        raise OptionError(f"--resume: {file} was changed since it was published; {_ANEW}")
+
+
+def _text(path: StoragePath) -> bytes | None:
+    with storage_errors(path, "read"):
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None

@@ -1,0 +1,139 @@
+"""Begins a run or goes on with one, and says in errors how to go on."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.run.lock_files import LostLockError
+from slicebeam.pipelines.run.published_run import hash_of_document, published_before
+from slicebeam.pipelines.run.work_folder import described
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from slicebeam.pipelines.config.common import DataConfig
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.observer import Observer
+    from slicebeam.pipelines.run.paths import Places
+    from slicebeam.pipelines.run.published_run import Document
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+
+
+def begin_run(
+    config: DataConfig,
+    kind: type[Document],
+    places: Places,
+    work: WorkFolder,
+    engine: Engine,
+    observer: Observer,
+    *,
+    resume: bool,
+) -> Document | None:
+    """Begin a run in its work folder, or go on with it; return its document if it is published.
+
+    Parameters
+    ----------
+    kind : of the document
+    resume : go on with what there is; a run that is published already has nothing to do
+
+    Raises
+    ------
+    InputError
+        To resume: what there is to go on with has other options or other data.
+    EngineError
+        The work folder cannot be written, or another run is using it.
+    """
+    document = places.document
+    if resume:
+        done = published_before(kind, document, described(config, places.files), work.marker())
+        if done is not None:
+            observer.note(f"already published: {document}; nothing is computed again")
+            remove_work(work, observer, is_ours=False)
+            return done
+    replaces = hash_of_document(document)
+    open_work(config, places, work, engine, observer, resume=resume, replaces=replaces)
+    return None
+
+
+def open_work(
+    config: DataConfig,
+    places: Places,
+    work: WorkFolder,
+    engine: Engine,
+    observer: Observer,
+    *,
+    resume: bool,
+    replaces: str | None = None,
+) -> None:
+    """Make the work folder ready, anew or to go on, and let the engine log to it.
+
+    Parameters
+    ----------
+    replaces : hash of the document that the run is to replace; None where there is none
+    """
+    work.begin(config, places.files, resume=resume, replaces=replaces)
+    if resume and not work.is_resumed:
+        observer.note(f"--resume: nothing was begun in {work.path}; the run begins now")
+    engine.log_to(
+        work.path / "workers.log",
+        work.run.run_id,
+        resumes=work.is_resumed,
+        note=observer.note,
+    )
+
+
+def remove_work(work: WorkFolder, observer: Observer, *, is_ours: bool = True) -> None:
+    """Remove the work folder; where that fails the user is told, but what was found is published.
+
+    Parameters
+    ----------
+    is_ours : whether this process holds the folder; else another one left it
+    """
+    try:
+        if is_ours:
+            work.remove()
+        else:
+            work.remove_rest()
+    except EngineError as error:
+        observer.note(f"{error}; the result is published, the folder may be deleted")
+
+
+# What an error says that going on with the same work folder would only meet again.
+_ANEW = "without --resume"
+
+
+@contextmanager
+def resumable(work: WorkFolder) -> Iterator[None]:
+    """Say in an error of engine or storage where a run goes on from.
+
+    Of a run that ends for wrong input nothing is left to go on from, unless it went on itself.
+    """
+    try:
+        yield
+    except InputError:
+        if not work.is_resumed:
+            # The error that ends the run says more than what can't be removed.
+            with suppress(EngineError):
+                work.remove()
+        raise
+    except EngineError as error:
+        # Where the folder is gone or another run's, nothing else matters, and nothing is finished.
+        try:
+            work.check(at_once=True)
+        except EngineError as trouble:
+            # Storage that is down can't tell whose the folder is, and the first error says why.
+            if isinstance(trouble, LostLockError):
+                raise
+        if _ANEW in str(error):
+            raise
+        message = (
+            f"{error}\nwhat is finished is in {work.path}; go on with the same command and --resume"
+        )
+        raise type(error)(message) from error
+    except MemoryError as error:
+        raise EngineError(
+            f"out of memory; lower --memory-budget, --top-values or --max-cross-size\n"
+            f"what is finished is in {work.path}; go on with the same command and --resume"
+        ) from error

@@ -1,0 +1,100 @@
+"""What marks a folder as a run's, and tells that run from others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.pipelines.config.option_fields import flag
+from slicebeam.transforms.storage.checked_files import DamagedFileError, read_facts, write_facts
+
+if TYPE_CHECKING:
+    from slicebeam.transforms.storage.storage import StoragePath
+
+_LAYOUT = 5
+
+
+@dataclass(frozen=True)
+class RunMarker:
+    """A run as it is noted in its work folder.
+
+    Attributes
+    ----------
+    config : the options that decide what is found, by their names
+    files : size and time or version of each file that is read; None for one that was missing
+    run_id : the same for all processes of a run; empty before it began
+    replaces : hash of the document that was there when the run began; None where there was none
+    is_cleared : whether the stages of the run before are gone
+    layout : of the work folder, which changes with the program
+    """
+
+    config: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, list[int | str] | None] = field(default_factory=dict)
+    run_id: str = ""
+    replaces: str | None = None
+    is_cleared: bool = True
+    layout: int = _LAYOUT
+
+    @classmethod
+    def read(cls, path: StoragePath) -> RunMarker | None:
+        """Return what `write` wrote; None where there is no such file.
+
+        Raises
+        ------
+        InputError
+            The file is damaged.
+        """
+        try:
+            return cls(**read_facts(path))
+        except FileNotFoundError:
+            return None
+        except (DamagedFileError, TypeError) as error:
+            raise InputError(
+                f"{path} is damaged, or another version wrote it, so that nothing tells whose run is "
+                f"in {path.parent}; leave --resume out to begin anew"
+            ) from error
+
+    def write(self, path: StoragePath) -> None:
+        """Write it, all of it or nothing."""
+        write_facts(path, vars(self))
+
+    def check_same(self, earlier: RunMarker, folder: StoragePath) -> None:
+        """Raise an InputError where the run that was begun in a folder is another than this one."""
+        if earlier.layout != self.layout:
+            raise OptionError(
+                f"--resume: {folder} was written by another version; leave --resume out"
+            )
+        for key in {**self.config, **earlier.config}:
+            now, before = self.config.get(key), earlier.config.get(key)
+            if now != before:
+                raise OptionError(
+                    f"--resume: {flag(key)} is {_shown(now)} but was {_shown(before)} in {folder}; "
+                    "use the same options, or leave --resume out"
+                )
+        for path in {**earlier.files, **self.files}:
+            if earlier.files.get(path) != self.files.get(path):
+                raise OptionError(
+                    f"--resume: the data changed since the run began ({path}); leave --resume out"
+                )
+
+    @property
+    def config_hash(self) -> str:
+        """A hash of the options."""
+        return _hash([self.layout, self.config])
+
+    @property
+    def data_hash(self) -> str:
+        """A hash of size and time or version of all files."""
+        return _hash(self.files)
+
+
+def _hash(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _shown(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

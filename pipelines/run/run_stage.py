@@ -1,0 +1,87 @@
+"""Runs a stage once: what an earlier process of the run has finished is not done again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slicebeam.pipelines.run.engine import Cost, Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+
+
+def run_stage(
+    work: WorkFolder,
+    engine: Engine,
+    stage: str,
+    build: Callable[[Any], Any],
+    is_complete: Callable[[], bool],
+    *,
+    job: str = "",
+    seconds: float | None = None,
+    plan: str = "",
+    keeps_parts: bool = False,
+    reads_data: bool = False,
+    facts: Callable[[Cost], dict[str, Any]] = lambda _: {},
+) -> dict[str, Any]:
+    """Fill the folder of a stage, unless it is full, and return what is noted of it.
+
+    Nothing is done where a note says that the stage is finished. A job that an earlier process of this
+    run sent for it is waited for where the engine kept it, whether it runs or is done; its files count
+    where they are complete. Only then the folder is emptied, and the job is run.
+
+    Parameters
+    ----------
+    work : folder of the run, which gets the folder of the stage
+    engine : runs the job
+    stage : name of its folder
+    build : adds the transforms to an empty pipeline
+    is_complete : whether all files are there that the job writes, and no others
+    job : short name of the job; that of the stage unless given
+    seconds : estimated work; None for work that always goes to the engine
+    plan : digest of what a job does, where another process of this run may do otherwise; a note or a
+        job of another plan does not count
+    keeps_parts : whether each file says to which plan it belongs: the folder is not emptied, and
+        complete files count without a note
+    reads_data : whether the user's files are read, which must not have changed meanwhile
+    facts : returns from the cost what is noted, as JSON has it, when the files are complete
+
+    Raises
+    ------
+    InputError
+        The data changed while it was read, or a worker found it wrong.
+    EngineError
+        The engine or the storage failed.
+    """
+    work.folder(stage)
+    noted = work.done(stage)
+    is_valid = noted is not None and noted["plan"] == plan
+    if keeps_parts:
+        if is_complete():
+            return noted["facts"] if noted is not None and is_valid else {}
+    elif noted is not None and is_valid:
+        return dict(noted["facts"])
+    job = job or stage
+    own = f"{job}-{plan[:8]}" if plan else job
+    cost = engine.attach(own, seconds)
+    if cost is None or not _is_complete(is_complete):
+        engine.end_earlier(job, but=own)
+        cost = engine.run(
+            build, own, seconds, before=(lambda: None) if keeps_parts else lambda: work.empty(stage)
+        )
+    if reads_data:
+        work.check_data()
+    found = facts(cost)
+    work.finish(stage, {"plan": plan, "facts": found})
+    return found
+
+
+def _is_complete(is_complete: Callable[[], bool]) -> bool:
+    try:
+        return is_complete()
+    except EngineError:
+        # What is damaged is made again.
+        return False

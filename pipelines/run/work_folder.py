@@ -1,0 +1,356 @@
+"""The work folder: what a run has finished, so that a stopped run goes on where it was.
+
+All that stages write lies in its folder ``stages``, which is removed as a whole when another run begins.
+What has to outlive that, since it was paid for, has a folder of its own beside it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import EngineError, InputError, OptionError
+from slicebeam.pipelines.config.common import PRESENTATION
+from slicebeam.pipelines.run.lock_files import LOCK, lock_file
+from slicebeam.pipelines.run.run_lock import RunLock
+from slicebeam.pipelines.run.run_marker import RunMarker
+from slicebeam.transforms.encode.sources import changed
+from slicebeam.transforms.storage.checked_files import DamagedFileError, read_facts, write_facts
+from slicebeam.transforms.storage.storage import (
+    StoragePath,
+    forget_copies,
+    identity,
+    make_folder,
+    remove_folder,
+    storage_errors,
+    storage_path,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Self
+
+    from slicebeam.pipelines.config.common import DataConfig
+
+_MARKER = "run.json"
+_STAGES = "stages"
+_LOG = "workers.log"
+# What a killed run was writing.
+_TEMPORARY = re.compile(r"\.(lock|workers\.log|[a-z]+\.json)\.[a-z0-9_]{8}")
+# How often, and after how many seconds, one looks at a folder that seems to be no run's.
+_LOOKS, _BETWEEN_LOOKS = 3, 0.3
+# Requests to a store at a time.
+_ASKED_TOGETHER = 16
+
+
+class WorkFolder:
+    """A folder that belongs to one run: its configuration, its data, and what is finished.
+
+    Every file in it appears whole or not at all, and a stage that is done has a JSON file that
+    says so; resuming is skipping these.
+
+    Parameters
+    ----------
+    path : the folder
+
+    A context, which lets others have the folder at its end.
+
+    Attributes
+    ----------
+    run : its configuration and its data, and its id, which stays the same when it is resumed
+    is_resumed : whether the run goes on where an earlier process of it was
+    """
+
+    def __init__(self, path: StoragePath) -> None:
+        self.path = path
+        self.run = RunMarker()
+        self.is_resumed = False
+        self._lock: RunLock | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            self.release()
+        except EngineError:
+            # The error that ends the run says more than that its lock could not be removed either.
+            if error is None:
+                raise
+
+    def begin(
+        self,
+        config: DataConfig,
+        files: Sequence[str],
+        *,
+        resume: bool,
+        replaces: str | None = None,
+    ) -> None:
+        """Make the folder ready for a run, anew or to go on, and keep others out until released.
+
+        Where there is nothing to go on with, a run that is to be resumed begins anew.
+
+        Parameters
+        ----------
+        replaces : hash of the document that the run is to replace; None where there is none
+
+        Raises
+        ------
+        InputError
+            To resume: the run in it has another configuration or other data. To begin: the folder
+            holds something that no run put there.
+        EngineError
+            It cannot be written, or another run is using it.
+        """
+        run = replace(described(config, files), replaces=replaces)
+        if self.path.is_file():
+            raise OptionError(f"--work-dir {self.path} is a file; name a folder")
+        self._check_content(run, resume=resume)
+        self._acquire()
+        try:
+            # The run that had it until now may have ended in between, and removed everything.
+            found = self._check_content(run, resume=resume)
+            self.is_resumed = found is not None
+            self.run = found or replace(run, run_id=uuid.uuid4().hex[:10], is_cleared=False)
+            if not self.run.is_cleared:
+                # Written first, so that stages of another run are not taken for those of this one.
+                self.run.write(self.path / _MARKER)
+                with storage_errors(self.path, "clear"):
+                    self._clear()
+                self.run = replace(self.run, is_cleared=True)
+                self.run.write(self.path / _MARKER)
+        except BaseException:
+            self.release()
+            raise
+
+    def join(self, config: DataConfig, files: Sequence[str]) -> None:
+        """Take part in a run whose parts are done in several processes, any of them more than once.
+
+        The first one marks the folder as this run's. Nobody is kept out: whoever joins does the
+        same, and files appear whole.
+
+        Raises
+        ------
+        InputError
+            The folder belongs to another configuration or other data, or holds something else.
+        """
+        self.run = run = described(config, files)
+        marker = self.path / _MARKER
+        earlier = RunMarker.read(marker)
+        if earlier is not None:
+            try:
+                run.check_same(earlier, self.path)
+            except InputError as error:
+                raise OptionError(
+                    f"--work-dir {self.path} belongs to another run; name an empty folder"
+                ) from error
+            return
+        self._check_content(run, resume=False)
+        with storage_errors(self.path, "make"):
+            make_folder(self.path)
+        self.run = replace(run, run_id=uuid.uuid4().hex[:10])
+        self.run.write(marker)
+
+    def marker(self) -> RunMarker | None:
+        """Return what the run in it says of itself; None where there is no run.
+
+        Raises
+        ------
+        InputError
+            It is damaged.
+        """
+        return RunMarker.read(self.path / _MARKER)
+
+    def _check_content(self, run: RunMarker, *, resume: bool) -> RunMarker | None:
+        """Return the run to go on with, after refusing one that is another, or a folder of others.
+
+        Raises
+        ------
+        InputError
+            The run in it is another one, or no run put there what is in it.
+        """
+        if resume and (earlier := self.marker()) is not None:
+            run.check_same(earlier, self.path)
+            return earlier
+        if self.path.exists():
+            marker = self.path / _MARKER
+            # Another run that is just removing its files leaves some without their mark.
+            for _ in range(_LOOKS):
+                if not self._is_foreign(marker):
+                    return None
+                time.sleep(_BETWEEN_LOOKS)
+            raise OptionError(
+                f"--work-dir {self.path} holds files that no run put there, for it has no {_MARKER}; "
+                "choose an empty folder, or empty this one"
+            )
+        return None
+
+    def _is_foreign(self, marker: StoragePath) -> bool:
+        left = [entry.name for entry in self.path.iterdir()]
+        strange = any(name != LOCK and not _TEMPORARY.fullmatch(name) for name in left)
+        # Asked afterwards: a run that begins meanwhile puts its mark there before anything else.
+        return strange and not marker.exists()
+
+    def _acquire(self) -> None:
+        if self._lock is not None:
+            return
+        with storage_errors(self.path, "make"):
+            make_folder(self.path)
+        lock = RunLock(self.path, lock_file(self.path))
+        lock.acquire()
+        self._lock = lock
+
+    def check(self, *, at_once: bool = False) -> None:
+        """Raise an EngineError where the folder is no longer this run's.
+
+        Parameters
+        ----------
+        at_once : look now, not only from time to time: before a result is published
+        """
+        if self._lock is not None:
+            self._lock.check(at_once=at_once)
+
+    def check_data(self) -> None:
+        """Raise an InputError where a file that the run reads changed since it began."""
+        files = self.run.files
+        now = identities(list(files))
+        for path, before in files.items():
+            if now[path] != before:
+                raise changed(path, before, now[path])
+
+    def identity_of(self, path: str) -> tuple[int | str, ...]:
+        """Return what a file that the run reads was when it began, empty where it was missing."""
+        return tuple(self.run.files.get(path) or ())
+
+    def release(self) -> None:
+        """Let others have the folder."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _clear(self) -> None:
+        """Remove the stages of a run, and nothing that somebody else put there."""
+        stages = self.path / _STAGES
+        if stages.exists():
+            # What says that a stage is finished goes first.
+            for note in stages.glob("*.json"):
+                note.unlink(missing_ok=True)
+            remove_folder(stages)
+        if self.path.exists():
+            for entry in self.path.iterdir():
+                if entry.name == _LOG or _TEMPORARY.fullmatch(entry.name):
+                    entry.unlink(missing_ok=True)
+
+    def path_of(self, stage: str) -> StoragePath:
+        """Return the folder of a stage, which may not exist."""
+        return self.path / _STAGES / stage
+
+    def folder(self, stage: str) -> StoragePath:
+        """Return the folder of a stage, which exists."""
+        return self._made(self.path_of(stage))
+
+    def kept_folder(self, name: str) -> StoragePath:
+        """Return a folder in it, which exists and outlives the run: for what was paid."""
+        return self._made(self.path / name)
+
+    def _made(self, path: StoragePath) -> StoragePath:
+        with storage_errors(path, "make"):
+            # A work folder that was deleted under the run stays deleted.
+            make_folder(path, within=self.path)
+        return path
+
+    def empty(self, stage: str) -> None:
+        """Remove what is in the folder of a stage, and the note that it is finished.
+
+        A stopped run may have left parts there, of which another number of workers makes others.
+        """
+        path = self.path_of(stage)
+        with storage_errors(path, "empty"):
+            self._note(stage).unlink(missing_ok=True)
+            remove_folder(path)
+        self.folder(stage)
+
+    def done(self, stage: str) -> dict[str, Any] | None:
+        """Return what a finished stage left behind, None if it is not finished."""
+        try:
+            told = read_facts(self._note(stage))
+        except (FileNotFoundError, DamagedFileError):
+            # What can't be read back is done again.
+            return None
+        if not set(told["files"]) <= set(self._files_of(stage)):
+            return None
+        facts: dict[str, Any] = told["facts"]
+        return facts
+
+    def finish(self, stage: str, facts: dict[str, Any]) -> None:
+        """Note that a stage is finished, and which files it wrote."""
+        self.check()
+        write_facts(self._note(stage), {"facts": facts, "files": self._files_of(stage)})
+
+    def _note(self, stage: str) -> StoragePath:
+        return self.path / _STAGES / f"{stage}.json"
+
+    def _files_of(self, stage: str) -> list[str]:
+        """Return the names of what is in the folder of a stage, which is all needed later on."""
+        folder = self.path_of(stage)
+        if not folder.exists():
+            return []
+        names = (entry.name for entry in folder.iterdir())
+        return sorted(name for name in names if not name.startswith("."))
+
+    def remove(self) -> None:
+        """Remove what the run put there; the folder too unless something else is in it."""
+        with storage_errors(self.path, "clear"):
+            self._clear()
+            (self.path / _MARKER).unlink(missing_ok=True)
+        forget_copies()
+        self.release()
+        if isinstance(self.path, Path):
+            # Something else is in it, or another run has it already.
+            with suppress(OSError):
+                self.path.rmdir()
+
+    def remove_rest(self) -> None:
+        """Remove what a finished run that was killed left of itself.
+
+        Raises
+        ------
+        EngineError
+            It cannot be removed, or another run is using it.
+        """
+        if self.path.is_dir() and not self._is_foreign(self.path / _MARKER):
+            self._acquire()
+            self.remove()
+
+
+def described(config: DataConfig, files: Sequence[str]) -> RunMarker:
+    """Return what tells a run from others: its configuration, and what it reads."""
+    # What is missing among these is said where it is read.
+    others = config.files_read
+    read = [*files, *(path for path in others if path and storage_path(path).exists())]
+    options = config.model_dump(mode="json", exclude=set(PRESENTATION))
+    return RunMarker(config=options, files=identities(read))
+
+
+def identities(paths: Sequence[str]) -> dict[str, list[int | str] | None]:
+    """Return what changes with the content of each file; None for one that is missing."""
+    if all(isinstance(storage_path(path), Path) for path in paths):
+        return {path: _identity(path) for path in paths}
+    # A store takes its time for each answer.
+    with ThreadPoolExecutor(_ASKED_TOGETHER) as pool:
+        return dict(zip(paths, pool.map(_identity, paths), strict=True))
+
+
+def _identity(path: str) -> list[int | str] | None:
+    with storage_errors(path, "read"):
+        try:
+            return identity(storage_path(path))
+        except FileNotFoundError:
+            return None

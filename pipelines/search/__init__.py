@@ -1,0 +1,1 @@
+"""The search: its driver loop, and what it reports."""

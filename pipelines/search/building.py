@@ -1,0 +1,481 @@
+"""Puts the ChangeList of a search together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slicebeam.metrics.registry import metric
+from slicebeam.metrics.significance.outcome_codes import METHODS, NO_EXAMPLES, REASONS, SMALL_SLICE
+from slicebeam.pipelines.changelist import document as doc
+from slicebeam.pipelines.changelist.discovered import AnyDefinition, PredicateDefinition
+from slicebeam.pipelines.changelist.parts import Estimate, Predicate
+from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
+from slicebeam.pipelines.search.results import CONFIDENCE, stretched_interval
+from slicebeam.pipelines.search.testing_section import testing
+from slicebeam.transforms.encode.learn_domains import domain_to_json
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.measures.base import Metric
+    from slicebeam.metrics.measures.cover import Cover
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.search.iterations import Searched
+    from slicebeam.pipelines.search.report_order import Reported
+    from slicebeam.pipelines.search.results import MetricResult, Results
+    from slicebeam.pipelines.search.slices_table import SliceNames
+    from slicebeam.transforms.encode.extract_predictions import Predictor
+
+# The document lists this many slices at the most; all of them are in slices.parquet.
+MOST_REPORTED = 1000
+
+
+def build(
+    config: RunConfig,
+    prepared: Prepared,
+    searched: Searched,
+    results: Results,
+    names: SliceNames,
+    order: Reported,
+    cover: Cover,
+    runner: str,
+    slices_fingerprint: str,
+) -> doc.SearchChangeList:
+    """Return the document of a search, whose reported slices are in the given order."""
+    slices = _slices(prepared, results, names, order, cover)
+    is_check = prepared.given is not None
+    fingerprint = _fingerprint(prepared)
+    options = config.resolved(searched.strategy)
+    if "top_values" in options and prepared.top_values is not None:
+        # Beside --domains it is the earlier run's.
+        options["top_values"] = prepared.top_values
+    identity = json.dumps([fingerprint, _what_is_found(options)], sort_keys=True).encode()
+    tests = testing(config, prepared, searched, results, order)
+    changes = tuple(_global(name, prepared, grouped=bool(config.group)) for name in config.metric)
+    return doc.SearchChangeList(
+        changelist_id=hashlib.sha256(identity).hexdigest()[:16],
+        title=_title(config),
+        summary=summary(config, prepared, changes, tests),
+        created_at=datetime.now(timezone.utc),
+        dataset=_dataset(config, prepared, fingerprint),
+        models=tuple(_models(config, prepared)),
+        comparison=doc.Comparison(
+            kind=config.comparison,
+            before="before" if config.comparison == "baseline" else None,
+            after="after",
+        ),
+        metrics=tuple(
+            doc.Metric(
+                key=name,
+                name=metric(name).title,
+                kind=metric(name).kind,
+                range=_limits(metric(name)),
+                higher_is_better=metric(name).higher_is_better,
+                primary=name == config.metric[0],
+            )
+            for name in config.metric
+        ),
+        global_=changes,
+        testing=tests,
+        search=doc.Search(
+            strategy=_literal(searched.strategy),
+            max_cross_size=int(results.levels.max(initial=1))
+            if is_check
+            else prepared.lattice.max_cross_size,
+            stopped=_literal(searched.stopped),
+            iterations=tuple(doc.Iteration(**vars(record)) for record in searched.records),
+            reported=order.positions.size,
+            inherited=0
+            if is_check
+            else int(np.count_nonzero(results.significant & ~results.says_more)),
+            duplicates=int(np.count_nonzero(results.says_more & (results.same_as != results.keys))),
+            saved_slices=_literal(results.saved),
+            slices_fingerprint=slices_fingerprint,
+        ),
+        check=_check(prepared, results),
+        slices=slices,
+        provenance=doc.Provenance(
+            tool_version=version("slicebeam"),
+            command=config.command,
+            runner=runner,
+            seed=config.seed,
+            config=options,
+        ),
+    )
+
+
+def _limits(own: Metric) -> tuple[float | None, float | None]:
+    low, high = (limit if math.isfinite(limit) else None for limit in own.range)
+    return low, high
+
+
+def _literal(value: str | None) -> Any:
+    # pydantic checks that the text is one of the known ones.
+    return value
+
+
+def _what_is_found(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that decide what is found: not where, nor by which machine."""
+    presentation = {"data", "output", "work_dir", "runner_config", "runner_option", "chunk_rows"}
+    return {k: v for k, v in options.items() if k not in presentation | {"memory_budget"}}
+
+
+def _fingerprint(prepared: Prepared) -> str:
+    # What the codes mean, and not where a domain came from.
+    coded = [domain.singletons for domain in prepared.domains]
+    if prepared.given is not None:
+        coded = list(prepared.given.membership.predicates)
+    shapes: list[Any] = [[one.to_json() for one in conditions] for conditions in coded]
+    if prepared.given is not None:
+        shapes += [
+            one.definition.model_dump(mode="json")
+            for one in prepared.given.wanted.slices
+            if one.definition is not None
+        ]
+    content = json.dumps([prepared.rows, prepared.content, shapes], sort_keys=True)
+    return "sha256:" + hashlib.sha256(content.encode()).hexdigest()
+
+
+def _check(prepared: Prepared, results: Results) -> doc.Check | None:
+    if prepared.given is None:
+        return None
+    wanted = prepared.given.wanted
+    reasons = np.stack([measured.reason for measured in results.metrics])
+    return doc.Check(
+        source=wanted.source,
+        uri=wanted.uri,
+        changelist_id=wanted.changelist_id,
+        slices=len(wanted.slices),
+        too_small=int(np.count_nonzero((reasons == SMALL_SLICE).all(axis=0))),
+        empty=int(np.count_nonzero((reasons == NO_EXAMPLES).all(axis=0))),
+    )
+
+
+def _title(config: RunConfig) -> str:
+    titles = [metric(name).title for name in config.metric]
+    if len(titles) > 1:
+        where = {"worse": "are worse than", "better": "are better than", "both": "differ from"}
+        named = f"{', '.join(titles[:-1])} and {titles[-1]}: where they"
+    else:
+        where = {"worse": "is worse than", "better": "is better than", "both": "differs from"}
+        named = f"{titles[0]}: where it"
+    reference = "before" if config.comparison == "baseline" else "over all examples"
+    return f"{named} {where[config.alternative]} {reference}"
+
+
+def summary(
+    config: RunConfig,
+    prepared: Prepared,
+    overall: tuple[doc.Change, ...],
+    tests: doc.Testing,
+) -> str:
+    """Return the result in plain words, metric by metric."""
+    examples = f" over {prepared.rows:,} examples"
+    sentences: list[str] = []
+    for change, tested in zip(overall, tests.metrics, strict=True):
+        sentences.append(f"{_overall(change)}{'' if sentences else examples}.")
+        sentences.append(_found(config, prepared, tested))
+    return " ".join(sentences)
+
+
+def _overall(change: doc.Change) -> str:
+    own = metric(change.metric)
+    text = f"{own.title} is {shown(own, change.after.value)}"
+    return text if change.before is None else f"{text}, was {shown(own, change.before.value)}"
+
+
+def _found(config: RunConfig, prepared: Prepared, tests: doc.MetricTests) -> str:
+    """Return how many slices are significant in a metric, in a sentence."""
+    if config.comparison == "baseline":
+        what = {"worse": "degraded", "better": "improved", "both": "changed"}[config.alternative]
+    else:
+        what = {"worse": "worse", "better": "better", "both": "different"}[config.alternative]
+    found, reported = tests.significant, tests.reported
+    if tests.blind is not None:
+        return "No slice could be tested."
+    if prepared.given is not None:
+        if not reported:
+            return "There was no slice to check."
+        number = f"{found:,}" if found else "None"
+        are = "are" if found > 1 else "is"
+        return f"{number} of the {reported:,} checked slices {are} significantly {what}."
+    if not found:
+        return f"No slice is significantly {what}."
+    text = f"{found:,} slice{'s are' if found > 1 else ' is'} significantly {what}"
+    if config.command == "discover" and prepared.lattice.max_cross_size == 1:
+        # Nothing is above a component.
+        return text + "."
+    return text + f"; {reported:,} of them {_say(reported)} more than the slices above."
+
+
+def shown(own: Metric, value: float | None) -> str:
+    """Return a value of a metric as a reader sees it."""
+    if value is None:
+        return "undefined"
+    return f"{value:.1%}" if own.range == (0.0, 1.0) and own.name != "brier" else f"{value:.4g}"
+
+
+def _say(slices: int) -> str:
+    return "says" if slices == 1 else "say"
+
+
+def _dataset(config: RunConfig, prepared: Prepared, fingerprint: str) -> doc.Dataset:
+    return doc.Dataset(
+        name=Path(config.data[0]).name,
+        uri=config.data,
+        fingerprint=fingerprint,
+        n=prepared.rows,
+        id_field=config.example_id,
+        label_field=config.label or None,
+        weight_field=config.weight,
+        group_field=config.group,
+        classes=prepared.labels,
+        domains=tuple(doc.Domain(**domain_to_json(domain)) for domain in prepared.domains),
+        left_out=tuple(doc.LeftOut(**domain_to_json(column)) for column in prepared.left_out),
+        drift=prepared.drift,
+    )
+
+
+def _models(config: RunConfig, prepared: Prepared) -> list[doc.Model]:
+    models = [_model("after", prepared.outcome.new)]
+    if config.comparison == "baseline" and prepared.outcome.old is not None:
+        models.insert(0, _model("before", prepared.outcome.old))
+    return models
+
+
+def _model(role: Any, predictor: Predictor) -> doc.Model:
+    return doc.Model(
+        key=role,
+        role=role,
+        # A metric of the examples alone, such as the mean of a column, asks no model.
+        name=predictor.column
+        or predictor.score
+        or predictor.loss
+        or Path(predictor.model or "no model").name,
+        prediction_field=predictor.column,
+        score_field=predictor.score,
+        model_uri=predictor.model,
+        loss_field=predictor.loss,
+    )
+
+
+def _global(name: str, prepared: Prepared, *, grouped: bool) -> doc.Change:
+    """Return the metric on all examples, and its change where there are two models.
+
+    Without intervals where examples go together: only slices are resampled by their groups.
+    """
+    own, space, of_all = metric(name), prepared.space, prepared.of_all
+    sums = of_all[None, : space.columns]
+    stretch = np.array([math.nan if grouped else 1.0])
+    (after,) = _values(own, sums, prepared, stretch)
+    if space.comparison == "overall":
+        return doc.Change(metric=name, n=prepared.rows, after=after, direction="none")
+    (before,) = _values(own, sums, prepared, stretch, old=True)
+    delta = float(own.delta(sums, of_all, space)[0])
+    delta_low, delta_high = own.delta_interval(sums, of_all, space, CONFIDENCE)
+    direction = _direction(delta, higher_is_better=own.higher_is_better)
+    if grouped:
+        return doc.Change(
+            metric=name,
+            n=prepared.rows,
+            after=after,
+            before=before,
+            delta=Estimate(value=_finite(delta)),
+            direction=direction,
+        )
+    tested = own.test(sums, of_all, space, "both")
+    p = float(tested.p[0])
+    return doc.Change(
+        metric=name,
+        n=prepared.rows,
+        after=after,
+        before=before,
+        delta=_estimate(delta, delta_low[0], delta_high[0]),
+        p_value=p,
+        test=f"{METHODS[tested.methods[0]]}, two-sided" if tested.methods[0] else None,
+        reason=REASONS[tested.reasons[0]] or None,
+        significant=p <= 1 - CONFIDENCE,
+        direction=direction,
+    )
+
+
+def _values(
+    own: Metric,
+    sums: NDArray[np.int64],
+    prepared: Prepared,
+    stretch: NDArray[np.float64],
+    *,
+    old: bool = False,
+) -> list[Estimate]:
+    """Return a model's metric on each slice (sums [slices, columns])."""
+    space = prepared.space
+    value = own.value(sums, space, old=old)
+    low, high = stretched_interval(own, sums, prepared.of_all, space, stretch, old=old)
+    return [_estimate(*one) for one in np.stack([value, low, high], axis=1).tolist()]
+
+
+def _direction(delta: float, *, higher_is_better: bool) -> Any:
+    if not delta or math.isnan(delta):
+        return "none"
+    return "improved" if (delta > 0) == higher_is_better else "degraded"
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _estimate(value: float, low: float, high: float) -> Estimate:
+    if math.isnan(value):
+        # A formula may give an interval where the metric has no value.
+        low = high = math.nan
+    return Estimate(value=_finite(value), lo=_finite(low), hi=_finite(high), confidence=CONFIDENCE)
+
+
+def _slices(
+    prepared: Prepared,
+    results: Results,
+    names: SliceNames,
+    reported: Reported,
+    cover: Cover,
+) -> tuple[doc.Slice, ...]:
+    listed = reported.listed(MOST_REPORTED, int(cover.chosen.max(initial=-1)) + 1)
+    order = reported.positions[listed]
+    keys = results.keys[order]
+    ids, texts = names.ids(keys).to_pylist(), names.texts(keys).to_pylist()
+    origin = doc.Origin()
+    if prepared.given is not None:
+        wanted = prepared.given.wanted
+        method: Any = "manual" if wanted.source == "file" else "imported"
+        origin = doc.Origin(method=method, derived_from=wanted.changelist_id)
+        # Slices are numbered from 1 in the order in which they were given.
+        called = [prepared.given.names[key - 1] for key in keys.tolist()]
+        texts = [name or text for name, text in zip(called, texts, strict=True)]
+    predicates = names.predicates(keys).to_pylist()
+    first = results.metrics[0]
+    refinements = _refinements(results, order, names)
+    copies = _copies(results, names)
+    sizes = results.sizes
+    by_metric = [
+        _changes(prepared, results, measured, order, by_it)
+        for measured, by_it in zip(results.metrics, reported.by_metric, strict=True)
+    ]
+    ranks = {place: rank for rank, place in enumerate(cover.chosen.tolist())}
+    rank_of = [ranks.get(place) for place in listed.tolist()]
+    return tuple(
+        doc.Slice(
+            slice_id=ids[place],
+            name=texts[place],
+            rank=None if rank is None else rank + 1,
+            explained=None if rank is None else float(cover.explained[rank]),
+            origin=origin,
+            definition=_definition(prepared, int(keys[place]), predicates[place]),
+            cross_size=int(results.levels[at]),
+            size=doc.Size(n=int(sizes[at]), share=float(sizes[at] / prepared.rows)),
+            impact=_finite(sizes[at] * first.delta[at]),
+            refinement=refinements[place],
+            same_examples_as=copies.get(int(keys[place]), ()),
+            changes=tuple(changes[place] for changes in by_metric),
+        )
+        for place, (at, rank) in enumerate(zip(order, rank_of, strict=True))
+    )
+
+
+def _definition(prepared: Prepared, key: int, predicate: str | None) -> AnyDefinition:
+    """Return what a slice is; what no predicate tells is a given slice, numbered from 1."""
+    if predicate is not None:
+        return PredicateDefinition(predicate=Predicate.model_validate_json(predicate))
+    given = prepared.given.wanted.slices[key - 1].definition if prepared.given else None
+    if given is None:
+        raise TypeError("a slice without a definition")
+    return given
+
+
+def _refinements(
+    results: Results, order: NDArray[np.int64], names: SliceNames
+) -> list[doc.Refinement | None]:
+    """Return of each slice how it refines those above it.
+
+    By the first metric in which it says more, or else the first one in which it is significant.
+    """
+    labels = np.stack([measured.label[order] for measured in results.metrics])
+    by = np.argmax(2 * says_more(labels) + (labels != NO_LABEL), axis=0)
+    places = np.arange(order.size)
+    label = labels[by, places]
+    parent = np.stack([measured.parent[order] for measured in results.metrics])[by, places]
+    p = np.stack([measured.p_refine[order] for measured in results.metrics])[by, places]
+    parents = names.ids(np.where(label == NO_LABEL, 0, parent)).to_pylist()
+    return [
+        None
+        if code == NO_LABEL
+        else doc.Refinement(
+            label=_literal(LABELS[code]), parent=parents[place], p_refine=_finite(p[place])
+        )
+        for place, code in enumerate(label.tolist())
+    ]
+
+
+def _copies(results: Results, names: SliceNames) -> dict[int, tuple[str, ...]]:
+    """Return by the key of a slice the ids of the longer ones with the same examples."""
+    copies: dict[int, tuple[str, ...]] = {}
+    at = np.flatnonzero(results.same_as != results.keys)
+    ids = names.ids(results.keys[at]).to_pylist()
+    for key, slice_id in zip(results.same_as[at].tolist(), ids, strict=True):
+        copies[key] = (*copies.get(key, ()), slice_id)
+    return copies
+
+
+def _changes(
+    prepared: Prepared,
+    results: Results,
+    measured: MetricResult,
+    order: NDArray[np.int64],
+    reported: NDArray[np.int64],
+) -> list[doc.Change]:
+    """Return a metric's change on each slice of the report.
+
+    Parameters
+    ----------
+    order : positions of the slices
+    reported : positions of those that are reported for this metric, the worst first
+    """
+    own, space = metric(measured.name), prepared.space
+    place_of = np.zeros(results.keys.size, np.int64)
+    place_of[reported] = np.arange(1, reported.size + 1)
+    sums, stretch = results.sums[order], measured.stretch[order]
+    after = _values(own, sums, prepared, stretch)
+    baseline = space.comparison == "baseline"
+    before = _values(own, sums, prepared, stretch, old=True) if baseline else None
+    changes = []
+    for place, at in enumerate(order.tolist()):
+        delta = float(measured.delta[at])
+        inputs = own.inputs(sums[place], prepared.of_all, space)
+        changes.append(
+            doc.Change(
+                metric=measured.name,
+                n=int(results.sizes[at]),
+                after=after[place],
+                before=before[place] if before else None,
+                reference=None if baseline else _finite(measured.reference[at]),
+                complement=_finite(measured.complement[at]),
+                delta=_estimate(delta, measured.low[at], measured.high[at]),
+                p_value=_finite(measured.p[at]),
+                p_adjusted=_finite(measured.q[at]),
+                test=METHODS[measured.method[at]] or None,
+                inputs={name: number for name, number in inputs.items() if math.isfinite(number)},
+                reason=REASONS[measured.reason[at]] or None,
+                significant=bool(measured.significant[at]),
+                direction=_direction(delta, higher_is_better=own.higher_is_better),
+                label=_literal(LABELS[measured.label[at]]),
+                place=int(place_of[at]) or None,
+            )
+        )
+    return changes

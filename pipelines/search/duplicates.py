@@ -1,0 +1,219 @@
+"""Duplicates: different predicates that hold of the very same examples."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from slicebeam.metrics.counting.lattice import contains
+from slicebeam.metrics.counting.row_hashes import plan_hashes
+from slicebeam.metrics.randomness import splitmix64
+from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.transforms.count.hash_slices import HashSlices, read_sums
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.counting.lattice import Keys, Lattice
+    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.run.engine import Cost, Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+
+
+# Where hashing takes longer, the first shard tells most slices apart before the others are read.
+_SECONDS_WORTH_A_SAMPLE = 4.0
+# Conjunctions of up to so many predicates are looked at for what their parts imply.
+_LONGEST_IMPLICATION = 3
+
+
+def same_examples(
+    keys: Keys,
+    sums: NDArray[np.int64],
+    significant: NDArray[np.bool_],
+    shown_in: NDArray[np.int64],
+    levels: NDArray[np.int64],
+    prepared: Prepared,
+    work: WorkFolder,
+    engine: Engine,
+) -> Keys:
+    """Return for each slice the key of the one to show that has the same examples.
+
+    That is the shortest one of those that say more in the most metrics.
+
+    Only slices with equal sums can be the same. Of two nested predicates the longer one holds of
+    as many examples only if they are the same; the row hashes of the others are compared.
+
+    Parameters
+    ----------
+    keys : int64 [slices] that are known
+    sums : int64 [slices, columns]
+    significant : bool [slices]
+    shown_in : int64 [slices] in how many metrics they say more than the slices above them
+    levels : int64 [slices]
+
+    Returns
+    -------
+    int64 [slices]
+        The slice's own key where it is not significant, or where no slice to show is the same.
+    """
+    same = keys.copy()
+    shown = shown_in > 0
+    mine = np.flatnonzero(significant)
+    if mine.size < 2:
+        return same
+    _, group, members = np.unique(sums[mine], axis=0, return_inverse=True, return_counts=True)
+    group = group.reshape(-1)
+    # What is like nothing that is shown need not be known.
+    asked = np.bincount(group, shown[mine], minlength=members.size) > 0
+    repeated = (members[group] > 1) & asked[group]
+    alike, group = mine[repeated], group[repeated]
+    if alike.size == 0:
+        return same
+    sizes = prepared.space.sizes(sums)
+    nested = nested_classes(keys, sizes, alike, prepared.lattice)
+    # One slice of each class is hashed, where its group has several.
+    _, first = np.unique(nested, return_index=True)
+    classes = np.bincount(group[first], minlength=members.size)
+    hashed = first[classes[group[first]] > 1]
+    singleton_sizes = prepared.lattice.by_singleton(keys, sizes)
+    found = _hashes(keys[alike[hashed]], singleton_sizes, prepared, work, engine)
+    merged = np.arange(nested.max() + 1)
+    _, representative, found_class = np.unique(found, return_index=True, return_inverse=True)
+    merged[nested[hashed]] = nested[hashed][representative][found_class.reshape(-1)]
+    number = merged[nested]
+    order = np.lexsort((keys[alike], levels[alike], -shown_in[alike], number))
+    begins = np.concatenate([[True], np.diff(number[order]) != 0])
+    owner = alike[order][np.flatnonzero(begins)][np.cumsum(begins) - 1]
+    same[alike[order]] = np.where(shown[owner], keys[owner], keys[alike[order]])
+    return same
+
+
+def nested_classes(
+    keys: Keys, sizes: NDArray[np.int64], asked: NDArray[np.int64], lattice: Lattice
+) -> NDArray[np.int64]:
+    """Return numbers [asked] that are equal where nesting shows the examples to be the same.
+
+    Where a conjunction holds of as many examples as a part of it, that part implies the rest. So
+    the two are the same, and so are conjunctions that come to the same with all that they imply.
+
+    Parameters
+    ----------
+    keys, sizes : int64 [slices] of known slices
+    asked : int64 positions of those that are asked about
+    """
+    by_key = np.argsort(keys)
+    ordered = keys[by_key]
+    levels = lattice.cross_sizes(keys)
+    longer, shorter = [asked], [asked]
+    implied: list[tuple[Keys, NDArray[np.int64]]] = []
+    for level in range(2, min(lattice.max_cross_size, _LONGEST_IMPLICATION) + 1):
+        some = np.flatnonzero(levels == level)
+        digits = lattice.digits(keys[some])[:, :level]
+        for left_out in range(level):
+            part = lattice.keys(np.delete(digits, left_out, axis=1))
+            known = np.flatnonzero(contains(ordered, part))
+            at = by_key[np.searchsorted(ordered, part[known])]
+            equal = known[sizes[at] == sizes[some[known]]]
+            implied.append((part[equal], digits[equal, left_out]))
+            longer.append(some[equal])
+            shorter.append(at[sizes[at] == sizes[some[known]]])
+    closed = _closures(keys[asked], implied, lattice)
+    order = np.argsort(closed, kind="stable")
+    alike = np.flatnonzero(np.diff(closed[order]) == 0)
+    longer.append(asked[order[alike]])
+    shorter.append(asked[order[alike + 1]])
+    rows, columns = np.concatenate(longer), np.concatenate(shorter)
+    shape = (keys.size, keys.size)
+    links = coo_array((np.ones(rows.size, bool), (rows, columns)), shape=shape)
+    _, component = connected_components(links, directed=False)
+    _, number = np.unique(component[asked], return_inverse=True)
+    return np.asarray(number, np.int64).reshape(-1)
+
+
+def _closures(
+    asked: Keys, implied: list[tuple[Keys, NDArray[np.int64]]], lattice: Lattice
+) -> NDArray[np.uint64]:
+    """Return a hash [asked] of each conjunction with all that its parts imply.
+
+    Parameters
+    ----------
+    implied : conjunctions, and the digit of a singleton that each implies
+    """
+    causes = np.concatenate([np.zeros(0, np.int64), *(cause for cause, _ in implied)])
+    effects = np.concatenate([np.zeros(0, np.int64), *(effect for _, effect in implied)])
+    order = np.argsort(causes, kind="stable")
+    causes, effects = causes[order], effects[order]
+    levels = lattice.cross_sizes(asked)
+    digits = lattice.digits(asked)
+    row, column = np.nonzero(digits)
+    slices, singles = [row], [digits[row, column]]
+    for level in range(1, lattice.max_cross_size + 1):
+        mine = np.flatnonzero(levels == level)
+        for part in lattice.subsets(asked[mine], range(1, min(level, _LONGEST_IMPLICATION) + 1)):
+            begin = np.searchsorted(causes, part, side="left")
+            count = np.searchsorted(causes, part, side="right") - begin
+            owner = np.repeat(np.arange(part.size), count)
+            within = np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count)
+            slices.append(mine[owner])
+            singles.append(effects[begin[owner] + within])
+    pairs = np.unique(np.concatenate(slices) * lattice.base + np.concatenate(singles))
+    hashed = splitmix64((pairs % lattice.base).astype(np.uint64))
+    closed = np.zeros(asked.size, np.uint64)
+    np.add.at(closed, pairs // lattice.base, hashed)
+    return closed
+
+
+def _hash(transform: HashSlices, pipeline: Any) -> Any:
+    return pipeline | "Hash slices" >> transform
+
+
+def _parts(transform: HashSlices, _: Cost) -> dict[str, int]:
+    return {"parts": transform.parts()}
+
+
+def _hashes(
+    keys: Keys,
+    singleton_sizes: NDArray[np.int64],
+    prepared: Prepared,
+    work: WorkFolder,
+    engine: Engine,
+) -> NDArray[np.uint64]:
+    """Return numbers [slices] that are equal where the slices hold the same examples."""
+    found = np.arange(keys.size, dtype=np.uint64)
+    asked = np.arange(keys.size)
+    lattice, rows, shards = prepared.lattice, prepared.rows, prepared.shards
+    blocks = plan_hashes(keys, lattice, rows, singleton_sizes)
+    stages = [("hashes", shards)]
+    if sum(block.seconds for block in blocks) > _SECONDS_WORTH_A_SAMPLE:
+        # Most slices that are alike by chance differ in any part of the data.
+        stages.insert(0, ("first-hashes", shards[:1]))
+    for stage, some_shards in stages:
+        if asked.size == 0:
+            break
+        if asked.size < keys.size:
+            blocks = plan_hashes(keys[asked], lattice, rows, singleton_sizes)
+        folder = work.folder(stage)
+        wired = HashSlices(blocks, lattice, some_shards, engine.workers, folder, singleton_sizes)
+        seconds = sum(block.seconds for block in blocks) * len(some_shards) / len(shards)
+        noted = run_stage(
+            work,
+            engine,
+            stage,
+            partial(_hash, wired),
+            wired.is_written,
+            seconds=seconds,
+            facts=partial(_parts, wired),
+        )
+        known, sums = read_sums(folder, noted["parts"])
+        sums = sums[np.searchsorted(known, keys[asked])]
+        found[asked] = sums
+        _, inverse, members = np.unique(sums, return_inverse=True, return_counts=True)
+        lone = members[inverse.reshape(-1)] == 1
+        # A slice that is like no other keeps a number that no other has.
+        found[asked[lone]] = asked[lone]
+        asked = asked[~lone]
+    return found

@@ -1,0 +1,177 @@
+"""The run that ``--since`` names: its document, and the metric on its slices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.changelist import document as doc
+from slicebeam.pipelines.changelist.parts import Estimate
+from slicebeam.pipelines.changelist.reading import read_search, read_table
+from slicebeam.pipelines.search.results import CONFIDENCE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.config.slices import RunConfig
+
+# What must be the same for deltas, and for what is significant, to mean the same.
+_SAME = ("label", "compare", "alternative", "positive_class", "threshold", "weight")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A metric on the slices of a run; every array is [slices].
+
+    Attributes
+    ----------
+    ids : slice ids, each once
+    n : examples
+    value, value_low, value_high : of the metric, with its interval; NaN where undefined or not known
+    delta, low, high, q : of the metric; NaN where undefined
+    significant : whether the slice was called
+    """
+
+    ids: NDArray[np.str_]
+    n: NDArray[np.int64]
+    value: NDArray[np.float64]
+    value_low: NDArray[np.float64]
+    value_high: NDArray[np.float64]
+    delta: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    q: NDArray[np.float64]
+    significant: NDArray[np.bool_]
+
+    def moment(self, at: int) -> doc.Moment:
+        """Return what stands in the document of one slice."""
+        has_interval = np.isfinite(self.value_low[at] + self.value_high[at])
+        return doc.Moment(
+            n=int(self.n[at]),
+            value=_finite(self.value[at]),
+            value_interval=_estimate(self.value[at], self.value_low[at], self.value_high[at])
+            if has_interval
+            else None,
+            delta=_estimate(self.delta[at], self.low[at], self.high[at]),
+            p_adjusted=_finite(self.q[at]),
+            significant=bool(self.significant[at]),
+        )
+
+
+def _estimate(value: float, low: float, high: float) -> Estimate:
+    return Estimate(value=_finite(value), lo=_finite(low), hi=_finite(high), confidence=CONFIDENCE)
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """An earlier run.
+
+    Attributes
+    ----------
+    uri : of its document
+    document : the ChangeList
+    measured : by each metric that both runs measure, all its tested slices, or those that it reports
+    has_all : which of the two
+    """
+
+    uri: str
+    document: doc.SearchChangeList
+    measured: dict[str, Measured]
+    has_all: bool
+
+
+def earlier_run(config: RunConfig) -> Earlier | None:
+    """Return the run that ``--since`` names, None without one.
+
+    Raises
+    ------
+    InputError
+        There is no such ChangeList, or the two runs measured different things.
+    """
+    if config.since is None:
+        return None
+    document = read_search(config.since, "--since")
+    measured_then = [one.key for one in document.metrics]
+    both = [name for name in config.metric if name in measured_then]
+    now, then = _measures(config.options_used()), _measures(document.provenance.config)
+    if not both:
+        now = {"metric": ", ".join(config.metric), **now}
+        then = {"metric": ", ".join(measured_then), **then}
+    for key, before in then.items():
+        if now[key] != before:
+            raise OptionError(
+                f"--since {config.since}: {key} was {_shown(before)} there and is {_shown(now[key])} "
+                "here, so that the runs can't be compared"
+            )
+    columns = ("slice_id", "n", "value", "value_low", "value_high", "delta", "ci_low", "ci_high")
+    tables = read_table(config.since, document, both, (*columns, "q_value", "significant"))
+    if tables is None:
+        measured = {name: _of_document(document, name) for name in both}
+    else:
+        measured = {name: _of_table(table) for name, table in tables.items()}
+    return Earlier(config.since, document, measured, tables is not None)
+
+
+def _measures(options: dict[str, Any]) -> dict[str, Any]:
+    return {key: options.get(key) for key in _SAME}
+
+
+def _shown(value: Any) -> str:
+    return "not given" if value is None else repr(value)
+
+
+def _of_table(table: pa.Table) -> Measured:
+    def numbers(name: str) -> NDArray[Any]:
+        if name not in table.column_names:
+            # Of a version that did not write it.
+            return np.full(table.num_rows, np.nan)
+        # A null is an undefined number.
+        return table.column(name).to_numpy(zero_copy_only=False)
+
+    return Measured(
+        numbers("slice_id").astype(str),
+        numbers("n"),
+        numbers("value"),
+        numbers("value_low"),
+        numbers("value_high"),
+        numbers("delta"),
+        numbers("ci_low"),
+        numbers("ci_high"),
+        numbers("q_value"),
+        numbers("significant").astype(bool),
+    )
+
+
+def _of_document(document: doc.SearchChangeList, metric: str) -> Measured:
+    measured = [
+        (one, change)
+        for one in document.slices
+        for change in one.changes
+        if change.metric == metric
+    ]
+    changes = [change for _, change in measured]
+    deltas = [change.delta or Estimate() for change in changes]
+
+    def numbers(values: list[float | None]) -> NDArray[np.float64]:
+        return np.array([np.nan if value is None else value for value in values], np.float64)
+
+    return Measured(
+        np.array([one.slice_id for one, _ in measured], str),
+        np.array([one.size.n for one, _ in measured], np.int64),
+        numbers([change.after.value for change in changes]),
+        numbers([change.after.lo for change in changes]),
+        numbers([change.after.hi for change in changes]),
+        numbers([delta.value for delta in deltas]),
+        numbers([delta.lo for delta in deltas]),
+        numbers([delta.hi for delta in deltas]),
+        numbers([change.p_adjusted for change in changes]),
+        np.array([change.significant for change in changes], bool),
+    )
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

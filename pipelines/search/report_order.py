@@ -1,0 +1,112 @@
+"""Which slices a run reports, and in which order: of each metric the worst first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slicebeam.metrics.registry import metric
+from slicebeam.pipelines.search.refinement_labels import says_more
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.search.results import MetricResult, Results
+
+
+@dataclass(frozen=True)
+class Reported:
+    """The slices that a run reports, as positions in its `Results`.
+
+    Attributes
+    ----------
+    positions : int64 [reported] each slice once: those of the first metric, then those that only
+        the second one reports, and so on
+    by_metric : of each metric int64 [reported by it], the worst first
+    """
+
+    positions: NDArray[np.int64]
+    by_metric: tuple[NDArray[np.int64], ...]
+
+    def listed(self, most: int, needed: int) -> NDArray[np.int64]:
+        """Return the places in ``positions`` of the slices that a document lists, ascending.
+
+        Parameters
+        ----------
+        most : how many slices the document lists
+        needed : the first so many are listed in any case
+
+        Returns
+        -------
+        int64 [listed]
+            Where there are more slices than ``most``, every metric has as many as any other.
+        """
+        if self.positions.size <= most:
+            return np.arange(self.positions.size)
+        best = np.full(int(self.positions.max()) + 1, self.positions.size)
+        for order in self.by_metric:
+            best[order] = np.minimum(best[order], np.arange(order.size))
+        rank = best[self.positions]
+        rank[:needed] = -1
+        return np.sort(np.argsort(rank, kind="stable")[:most])
+
+
+def joined(orders: Sequence[NDArray[np.int64]]) -> Reported:
+    """Return what is reported from the order of each metric."""
+    every = np.concatenate(orders)
+    _, first = np.unique(every, return_index=True)
+    return Reported(every[np.sort(first)], tuple(orders))
+
+
+def report_order(results: Results, config: RunConfig) -> Reported:  # noqa: ARG001  (as all orders)
+    """Return the slices to report, of each metric the worst first.
+
+    These are the significant slices that are *new* or *refine* in a metric, each set of examples
+    once, by the confidence bound of the delta that is nearer to no difference: slices that are
+    surely bad come before slices that may be very bad.
+    """
+    return joined([_worst_first(results, measured) for measured in results.metrics])
+
+
+def said_by(results: Results, measured: MetricResult) -> NDArray[np.int64]:
+    """Return the positions of the slices that say more in a metric, each set of examples once."""
+    return np.flatnonzero(says_more(measured.label) & (results.same_as == results.keys))
+
+
+def _worst_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
+    own = metric(measured.name)
+    chosen = said_by(results, measured)
+    delta = measured.delta[chosen]
+    upward = np.where(delta > 0, measured.low[chosen], -measured.high[chosen])
+    worse = (delta > 0) != own.higher_is_better
+    # With --alternative both the worse slices come first.
+    order = np.lexsort((results.keys[chosen], results.levels[chosen], -upward, ~worse))
+    return chosen[order]
+
+
+def given_order(results: Results, config: RunConfig) -> Reported:  # noqa: ARG001  (as all orders)
+    """Return all given slices, the significant ones of each metric first, the worst of each first.
+
+    By the confidence bound of the delta that is nearer to no difference, those without one last.
+    """
+    orders = [_given_first(results, measured) for measured in results.metrics]
+    significant = [
+        order[measured.significant[order]]
+        for order, measured in zip(orders, results.metrics, strict=True)
+    ]
+    return Reported(joined([*significant, orders[0]]).positions, tuple(orders))
+
+
+def _given_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
+    upward = measured.delta > 0
+    worse = (upward != metric(measured.name).higher_is_better) & (measured.delta != 0)
+    harm = np.where(worse, 1, -1) * np.where(upward, measured.low, -measured.high)
+    harm = np.where(np.isnan(harm), -np.inf, harm)
+    # Nothing says of a slice without a delta that it is worse, whichever way is better.
+    is_unknown = np.isnan(measured.delta)
+    return np.lexsort((results.keys, -harm, ~worse, is_unknown, ~measured.significant))

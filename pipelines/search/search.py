@@ -1,0 +1,257 @@
+"""``slicebeam search``: from files to a published ChangeList."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import IO, TYPE_CHECKING, Generic
+
+from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.reading import TABLE, naming_files
+from slicebeam.pipelines.config.slices import Config
+from slicebeam.pipelines.prepare.preparation import prepare
+from slicebeam.pipelines.run.paths import Places, places_of, removing_new_folders, writer
+from slicebeam.pipelines.run.published import Published
+from slicebeam.pipelines.run.published_run import with_run
+from slicebeam.pipelines.run.resuming import begin_run, remove_work, resumable
+from slicebeam.pipelines.run.stage import Stage
+from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.pipelines.search.building import build
+from slicebeam.pipelines.search.covering import cover
+from slicebeam.pipelines.search.earlier_run import Earlier, earlier_run
+from slicebeam.pipelines.search.explain import explain
+from slicebeam.pipelines.search.iterations import Iterations
+from slicebeam.pipelines.search.report_order import Reported, report_order
+from slicebeam.pipelines.search.results import collect
+from slicebeam.pipelines.search.since import compare_runs
+from slicebeam.pipelines.search.slice_lookup import check_slice_text, find_slice_key
+from slicebeam.pipelines.search.slices_table import SliceNames, write_slices
+from slicebeam.transforms.storage.publication import files_to_publish
+from slicebeam.transforms.storage.publish import version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from slicebeam.pipelines.config.search import SearchConfig
+    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.search.iterations import Searched
+    from slicebeam.pipelines.search.results import Results
+    from slicebeam.pipelines.search.search_observer import SearchObserver
+    from slicebeam.transforms.storage.publish import Version
+
+
+@dataclass(frozen=True)
+class Further(Generic[Config]):
+    """What a command publishes besides the document and its table.
+
+    Attributes
+    ----------
+    names : of the files
+    write : writes them, and returns the document with what it has to say of them
+    """
+
+    names: tuple[str, ...]
+    write: Callable[
+        [Config, Prepared, SearchChangeList, Sequence[IO[bytes]], WorkFolder, Engine],
+        SearchChangeList,
+    ]
+
+
+@dataclass(frozen=True)
+class Steps(Generic[Config]):
+    """What a command does its own way between reading the data and publishing what was found.
+
+    Attributes
+    ----------
+    prepare : reads the data and writes the encoded shards
+    iterations : counts and tests the slices
+    collect : returns what was found
+    names : tells how the slices are called
+    order : returns the slices to report, of each metric the significant ones first
+    further : what is published besides; None for nothing
+    """
+
+    prepare: Callable[
+        [Config, Sequence[str], WorkFolder, Engine, Callable[[Stage], None]], Prepared
+    ]
+    iterations: type[Iterations]
+    collect: Callable[[Config, Prepared, Searched, Iterations, WorkFolder, Engine], Results]
+    names: Callable[[Prepared], SliceNames]
+    order: Callable[[Results, Config], Reported]
+    further: Further[Config] | None = None
+
+
+def run_search(
+    config: SearchConfig,
+    engine: Engine,
+    observer: SearchObserver,
+    *,
+    resume: bool = False,
+    asked: str | None = None,
+) -> Published:
+    """Search the slices and publish what was found.
+
+    Raises
+    ------
+    InputError
+        The options or the data are wrong.
+    EngineError
+        The engine or the storage failed; what is finished stays in the work folder.
+    """
+    config, earlier = compared(config)
+    return run_steps(
+        config, search_steps(), engine, observer, earlier=earlier, resume=resume, asked=asked
+    )
+
+
+def search_steps() -> Steps[SearchConfig]:
+    """Return what a search does."""
+    return Steps(prepare, Iterations, collect, searched_names, report_order)
+
+
+def compared(config: SearchConfig) -> tuple[SearchConfig, Earlier | None]:
+    """Return a search as it is run, and the earlier run that it is compared with."""
+    earlier = earlier_run(config)
+    if earlier is not None and earlier.document.discovery is not None:
+        raise OptionError(
+            f"--since {config.since} is of a discovery, whose slices are no columns of the data; follow "
+            "them by slicebeam check --changelist, or name the document of a search"
+        )
+    if earlier is not None and earlier.document.dataset.domains:
+        config = config.with_domains_of_since()
+    return config, earlier
+
+
+def searched_names(prepared: Prepared) -> SliceNames:
+    """Return the names of the slices of a search."""
+    return SliceNames(prepared.lattice, prepared.domains)
+
+
+def run_steps(
+    config: Config,
+    steps: Steps[Config],
+    engine: Engine,
+    observer: SearchObserver,
+    *,
+    earlier: Earlier | None,
+    resume: bool,
+    asked: str | None,
+) -> Published:
+    """Do what all commands do, each with its own steps, and publish what was found."""
+    if asked is not None:
+        check_slice_text(asked, config)
+    with removing_new_folders(config):
+        return _run_steps(
+            config, steps, engine, observer, earlier=earlier, resume=resume, asked=asked
+        )
+
+
+def _run_steps(
+    config: Config,
+    steps: Steps[Config],
+    engine: Engine,
+    observer: SearchObserver,
+    *,
+    earlier: Earlier | None,
+    resume: bool,
+    asked: str | None,
+) -> Published:
+    places = places_of(config)
+    if steps.further is not None:
+        places = replace(places, further=steps.further.names)
+    # What is there now is what this run may replace.
+    before = version_of(places.document)
+    engine.check_storage([*places.files, places.output, places.work])
+    observer.begin(config, places.files, engine.name)
+    work = WorkFolder(places.work)
+    done = begin_run(config, SearchChangeList, places, work, engine, observer, resume=resume)
+    if done is not None:
+        if asked is not None:
+            raise OptionError(
+                f"--explain {asked!r}: the run is published, and what it computed is gone; leave "
+                "--resume out to run it again"
+            )
+        return Published(done, places.document, places.table)
+    with work, resumable(work):
+        found = find_and_publish(
+            config, steps, places, before, work, engine, observer, earlier, asked
+        )
+        remove_work(work, observer)
+    return Published(found.changelist, places.document, places.table, found.explanation)
+
+
+@dataclass(frozen=True)
+class Described:
+    """What was found, as it was published, and how a slice of it was tested."""
+
+    changelist: SearchChangeList
+    explanation: tuple[str, ...] = ()
+
+
+def find_and_publish(
+    config: Config,
+    steps: Steps[Config],
+    places: Places,
+    before: Version | None,
+    work: WorkFolder,
+    engine: Engine,
+    observer: SearchObserver,
+    earlier: Earlier | None,
+    asked: str | None = None,
+) -> Described:
+    """Do all steps, of which those that the work folder holds are done, and publish the result.
+
+    Parameters
+    ----------
+    before : version of the document that is replaced
+    asked : id or text of the slice whose test is explained
+    """
+    prepared = steps.prepare(config, places.files, work, engine, observer.stage)
+    observer.prepared(prepared)
+    names = steps.names(prepared)
+    asked_key = None if asked is None else find_slice_key(asked, prepared, names)
+    iterations = steps.iterations(
+        config, prepared, work, engine, observer.progress, observer.recorded
+    )
+    searched = iterations.search()
+    observer.stage(Stage("describing what was found"))
+    results = steps.collect(config, prepared, searched, iterations, work, engine)
+    order = steps.order(results, config)
+    called = order.by_metric[0]
+    called = called[results.metrics[0].significant[called]]
+    further = places.further
+    with files_to_publish(places.document, (*further, TABLE), before, writer()) as files:
+        with ThreadPoolExecutor(1) as aside:
+            # The engine has examples to count, the table none to wait for.
+            writing = aside.submit(
+                write_slices, files.streams[TABLE], results, names, prepared.rows
+            )
+            chosen = cover(config, prepared, results, called, work, engine)
+            writing.result()
+        changelist = build(
+            config,
+            prepared,
+            searched,
+            results,
+            names,
+            order,
+            chosen,
+            engine.name,
+            f"sha256:{files.sha256(TABLE)}",
+        )
+        if earlier is not None:
+            since = compare_runs(config, earlier, changelist, results, names)
+            changelist = changelist.model_copy(update={"since": since})
+        if steps.further is not None:
+            others = [files.streams[name] for name in further]
+            changelist = steps.further.write(config, prepared, changelist, others, work, engine)
+        changelist = with_run(naming_files(changelist, files), work.run)
+        work.check(at_once=True)
+        for line in files.publish(changelist.to_json().encode("utf-8")):
+            observer.note(line)
+    if asked is None:
+        return Described(changelist)
+    explained = explain(asked, asked_key, config, prepared, searched, results, names)
+    return Described(changelist, explained)

@@ -1,0 +1,50 @@
+"""What a search shows while it goes, and the observer that shows nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from slicebeam.pipelines.run.observer import Observer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slicebeam.pipelines.config.common import DataConfig
+    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.run.stage import Stage
+    from slicebeam.pipelines.search.iterations import IterationRecord, Progress
+
+
+class SearchObserver(Observer, Protocol):
+    """Follows a search, a check or a discovery."""
+
+    def prepared(self, prepared: Prepared) -> None:
+        """Show what was read."""
+
+    def progress(self, progress: Progress) -> None:
+        """Show that an iteration begins, and how far it is until the next."""
+
+    def recorded(self, record: IterationRecord) -> None:
+        """Take note of what an iteration did and cost."""
+
+
+class SilentObserver:
+    """Shows nothing, for a run within another one."""
+
+    def begin(self, config: DataConfig, files: Sequence[str], engine: str) -> None:
+        """Show nothing."""
+
+    def note(self, text: str) -> None:
+        """Show nothing."""
+
+    def stage(self, stage: Stage) -> None:
+        """Show nothing."""
+
+    def prepared(self, prepared: Prepared) -> None:
+        """Show nothing."""
+
+    def progress(self, progress: Progress) -> None:
+        """Show nothing."""
+
+    def recorded(self, record: IterationRecord) -> None:
+        """Show nothing."""

@@ -1,0 +1,165 @@
+"""``slices.parquet``: one row for every kept slice and metric, made column by column."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from slicebeam.metrics.randomness import splitmix64
+from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS
+from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL
+
+if TYPE_CHECKING:
+    from typing import IO
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.counting.lattice import Keys, Lattice
+    from slicebeam.pipelines.search.results import MetricResult, Results
+    from slicebeam.transforms.encode.domains import Domain
+
+_ROWS_AT_A_TIME = 1 << 15
+
+SCHEMA = pa.schema(
+    [
+        ("slice_id", pa.string()),
+        ("slice", pa.string()),
+        ("predicate", pa.string()),
+        ("cross_size", pa.int8()),
+        ("n", pa.int64()),
+        ("share", pa.float64()),
+        ("metric", pa.string()),
+        ("value", pa.float64()),
+        ("value_low", pa.float64()),
+        ("value_high", pa.float64()),
+        ("value_error", pa.float64()),
+        ("reference", pa.float64()),
+        ("complement", pa.float64()),
+        ("complement_error", pa.float64()),
+        ("delta", pa.float64()),
+        ("ci_low", pa.float64()),
+        ("ci_high", pa.float64()),
+        ("p_value", pa.float64()),
+        ("q_value", pa.float64()),
+        ("significant", pa.bool_()),
+        ("impact", pa.float64()),
+        ("label", pa.string()),
+        ("parent", pa.string()),
+        ("test", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+
+
+class SliceNames:
+    """The identity, the text and the predicate of slices.
+
+    Parameters
+    ----------
+    lattice : that numbers the singletons
+    domains : of the features, in the lattice's order
+    """
+
+    def __init__(self, lattice: Lattice, domains: tuple[Domain, ...]) -> None:
+        self.lattice = lattice
+        self.singletons = [single for domain in domains for single in domain.singletons]
+        self._hashes = np.array([0, *(s.identity() for s in self.singletons)], np.uint64)
+        self._texts = pa.array([None, *(str(s) for s in self.singletons)], pa.string())
+        self._json = pa.array([None, *(s.json_text() for s in self.singletons)], pa.string())
+
+    def ids(self, keys: Keys) -> pa.Array:
+        """Return the ids [slices]: 16 hexadecimal digits from the singletons, whatever their order.
+
+        Key 0, no slice, has none.
+        """
+        digits = self._numbers(keys).astype(">u8").tobytes().hex().encode("ascii")
+        texts = np.frombuffer(digits, dtype="S16").astype(str)
+        return pa.array(texts, pa.string(), mask=keys == 0)
+
+    def has_id(self, keys: Keys, slice_id: str) -> NDArray[np.bool_]:
+        """Return which slices [slices] have an id, given as its 16 hexadecimal digits."""
+        found: NDArray[np.bool_] = self._numbers(keys) == np.uint64(int(slice_id, 16))
+        return found
+
+    def _numbers(self, keys: Keys) -> NDArray[np.uint64]:
+        sums = self._hashes[self.lattice.digits(keys)].sum(axis=1, dtype=np.uint64)
+        return splitmix64(sums)
+
+    def texts(self, keys: Keys) -> pa.Array:
+        """Return the predicates [slices] as a reader would say them."""
+        return self._joined(keys, self._texts, " & ")
+
+    def predicates(self, keys: Keys) -> pa.Array:
+        """Return the predicates [slices] as JSON texts."""
+        joined = self._joined(keys, self._json, ", ")
+        return pc.binary_join_element_wise('{"all": [', joined, "]}", "")
+
+    def _joined(self, keys: Keys, texts: pa.Array, separator: str) -> pa.Array:
+        digits = self.lattice.digits(keys)
+        columns = [texts.take(pa.array(digits[:, i])) for i in range(digits.shape[1])]
+        return pc.binary_join_element_wise(*columns, separator, null_handling="skip")
+
+
+def write_slices(stream: IO[bytes], results: Results, names: SliceNames, rows: int) -> None:
+    """Write the table of all kept slices, metric by metric, by level and predicate."""
+    # One row group at a time: the texts of a million slices would take a gigabyte.
+    with pq.ParquetWriter(stream, SCHEMA, compression="zstd") as writer:
+        for measured in results.metrics:
+            for begin in range(0, results.keys.size, _ROWS_AT_A_TIME):
+                part = slice(begin, begin + _ROWS_AT_A_TIME)
+                writer.write_table(_table(results, measured, part, names, rows))
+
+
+def _table(
+    results: Results, measured: MetricResult, part: slice, names: SliceNames, rows: int
+) -> pa.Table:
+    keys, sizes = results.keys[part], results.sizes[part]
+    delta = measured.delta[part]
+    label = measured.label[part]
+    columns = {
+        "slice_id": names.ids(keys),
+        "slice": names.texts(keys),
+        "predicate": names.predicates(keys),
+        "cross_size": pa.array(results.levels[part].astype(np.int8)),
+        "n": pa.array(sizes),
+        "share": pa.array(sizes / rows),
+        "metric": pa.array([measured.name] * keys.size, pa.string()),
+        "value": _floats(measured.value[part]),
+        "value_low": _floats(measured.value_low[part]),
+        "value_high": _floats(measured.value_high[part]),
+        "value_error": _where(measured.value_error[part], measured.value[part]),
+        "reference": _floats(measured.reference[part]),
+        "complement": _floats(measured.complement[part]),
+        "complement_error": _where(measured.complement_error[part], measured.complement[part]),
+        "delta": _floats(delta),
+        "ci_low": _floats(measured.low[part]),
+        "ci_high": _floats(measured.high[part]),
+        "p_value": _floats(measured.p[part]),
+        "q_value": _floats(measured.q[part]),
+        "significant": pa.array(measured.significant[part]),
+        "impact": _floats(sizes * delta),
+        "label": pa.array(LABELS, pa.string()).take(pa.array(label)),
+        "parent": names.ids(np.where(label == NO_LABEL, 0, measured.parent[part])),
+        "test": _texts(METHODS, measured.method[part]),
+        "reason": _texts(REASONS, measured.reason[part]),
+    }
+    return pa.table(list(columns.values()), schema=SCHEMA)
+
+
+def _floats(values: NDArray[np.float64]) -> pa.Array:
+    """Return floats with null where a number is undefined."""
+    return pa.array(values, pa.float64(), mask=np.isnan(values))
+
+
+def _where(values: NDArray[np.float64], owner: NDArray[np.float64]) -> pa.Array:
+    """Return floats with null where the number that they are about is undefined."""
+    return _floats(np.where(np.isnan(owner), np.nan, values))
+
+
+def _texts(texts: tuple[str, ...], codes: NDArray[np.int8]) -> pa.Array:
+    """Return what the codes mean, null for 0."""
+    return pa.array([None, *texts[1:]], pa.string()).take(pa.array(codes))

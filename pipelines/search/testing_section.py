@@ -1,0 +1,351 @@
+"""The part of the ChangeList that says what was tested and how."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from slicebeam.metrics.counting.distinct_groups import ENOUGH_GROUPS
+from slicebeam.metrics.counting.statistic_space import BUCKETS
+from slicebeam.metrics.kinds import OF_CELLS
+from slicebeam.metrics.registry import metric
+from slicebeam.metrics.significance.outcome_codes import (
+    CONSTANT,
+    FEW_GROUPS,
+    METHODS,
+    NO_EXAMPLES,
+    NO_VARIANCE,
+    NOT_RESAMPLED,
+    REASONS,
+    SMALL_SLICE,
+    UNCHANGED,
+    UNVARYING,
+)
+from slicebeam.pipelines.changelist import document as doc
+from slicebeam.pipelines.config.search import SearchConfig
+from slicebeam.pipelines.search.results import CONFIDENCE
+from slicebeam.pipelines.search.retested import LEAST_GROUPS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.given_slices import GivenSlices
+    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.search.iterations import Searched
+    from slicebeam.pipelines.search.report_order import Reported
+    from slicebeam.pipelines.search.results import MetricResult, Results
+
+
+# So many slices that could not be tested are named.
+_MOST_LINES = 10
+
+
+def testing(
+    config: RunConfig,
+    prepared: Prepared,
+    searched: Searched,
+    results: Results,
+    reported: Reported,
+) -> doc.Testing:
+    """Return what was tested and how."""
+    metrics = tuple(
+        _metric_tests(config, searched, results, number, reported.by_metric[number])
+        for number in range(len(config.metric))
+    )
+    degraded = [measured.significant & _worse(measured) for measured in results.metrics]
+    expected = None
+    if config.used_correction == "none":
+        expected = config.used_alpha * sum(searched.tested_per_level) * len(config.metric)
+    replicates = None
+    if config.draws_replicates:
+        unit: Literal["rows", "groups", "cells"] = "groups" if config.group else "rows"
+        if config.used_test in OF_CELLS:
+            unit = "cells"
+        replicates = doc.Bootstrap(
+            replicates=config.used_replicates,
+            unit=unit,
+            seed=config.seed,
+        )
+    return doc.Testing(
+        test=metrics[0].test,
+        alternative=config.alternative,
+        alpha=config.used_alpha,
+        correction=config.used_correction,
+        corrected_for=_corrected_for(config, prepared, searched),
+        confidence=CONFIDENCE,
+        bootstrap=replicates,
+        min_slice_size=config.used_min_slice_size,
+        family_size=sum(searched.tests_per_level),
+        family_per_level=searched.tests_per_level,
+        tested_per_level=searched.tested_per_level,
+        significant=int(np.count_nonzero(results.significant)),
+        degraded=int(np.count_nonzero(np.any(degraded, axis=0))),
+        metrics=metrics,
+        expected_false=expected,
+        warnings=tuple(_warnings(config, prepared, searched, results, metrics)),
+        unseen=(*_lost(config, prepared), *_unseen(config, results)),
+    )
+
+
+def _corrected_for(config: RunConfig, prepared: Prepared, searched: Searched) -> str:
+    """Return what the correction promises in a plain sentence, and for how many metrics."""
+    alpha, family = config.used_alpha, sum(searched.tests_per_level)
+    levels = len(searched.tests_per_level)
+    sentences = {
+        "fdr-level": f"Among the significant slices of all levels together at most {alpha:.0%} are "
+        f"expected to be false (Benjamini-Hochberg at {alpha:g}/{levels} within each level).",
+        "fwer-level": f"With probability {1 - alpha:.0%} no significant slice is false "
+        f"(Bonferroni at {alpha:g}/{levels} within each level).",
+        "fwer-tarone": f"With probability {1 - alpha:.0%} no significant slice is false (Tarone: "
+        f"Bonferroni at {alpha:g}/{levels} within each level, without the slices that are too small "
+        "ever to be significant).",
+        "bh": f"Among the significant slices at most {alpha:.0%} are expected to be false "
+        "(Benjamini-Hochberg over all levels).",
+        "by": f"Among the significant slices at most {alpha:.0%} are expected to be false, however "
+        "the tests depend on each other (Benjamini-Yekutieli over all levels).",
+        "none": "Exploratory: nothing was corrected for having tested many slices.",
+    }
+    if prepared.given is not None:
+        sentences = _sentences_of_check(alpha, family)
+    text = sentences[config.used_correction]
+    if config.used_correction != "none" and prepared.given is None:
+        text += _unvisited(searched)
+    if len(config.metric) > 1 and config.used_correction != "none":
+        text += (
+            f" Each of the {len(config.metric)} metrics has its own correction, over its own tests; "
+            "nothing is corrected across metrics."
+        )
+    return text
+
+
+def _unvisited(searched: Searched) -> str:
+    """Return what the correction counts besides the slices that were tested, as a sentence."""
+    family, tested = sum(searched.tests_per_level), sum(searched.tested_per_level)
+    if family == tested:
+        return ""
+    return (
+        f" The correction counts {family:,} slices: {tested:,} that were tested and, with p = 1, at "
+        f"most {family - tested:,} that were not visited (an upper bound)."
+    )
+
+
+def _metric_tests(
+    config: RunConfig,
+    searched: Searched,
+    results: Results,
+    number: int,
+    reported: NDArray[np.int64],
+) -> doc.MetricTests:
+    """Return how far the slices could be tested by a metric."""
+    measured, reasons = results.metrics[number], results.tally.reasons[number]
+    untested = {
+        REASONS[code]: int(reasons[code])
+        for code in range(1, len(REASONS))
+        if reasons[code] and code not in _ANSWERS
+    }
+    blind = _blind(config, searched, measured, reasons, untested)
+    return doc.MetricTests(
+        metric=measured.name,
+        test=_tests_used(config, results.tally.methods[number]),
+        tested=0 if blind is not None else int(reasons.sum()) - sum(untested.values()),
+        untested=untested,
+        blind=blind,
+        significant=int(np.count_nonzero(measured.significant)),
+        degraded=int(np.count_nonzero(measured.significant & _worse(measured))),
+        reported=reported.size,
+    )
+
+
+# Reasons against a test that answer its question: the metric surely is not worse on the slice.
+_ANSWERS = (CONSTANT, UNCHANGED, NOT_RESAMPLED)
+
+
+def _blind(
+    config: RunConfig,
+    searched: Searched,
+    measured: MetricResult,
+    reasons: NDArray[np.int64],
+    untested: dict[str, int],
+) -> str | None:
+    """Return why no slice at all could be tested; None where some could, or none was given."""
+    most = searched.most_groups
+    if most is not None and most < LEAST_GROUPS:
+        groups = f"{most:,} group{'' if most == 1 else 's'}"
+        return f"no slice has more than {groups}, and {LEAST_GROUPS} are needed"
+    if reasons.sum() == 0:
+        if searched.strategy != "given":
+            return f"no slice has at least {config.smallest_slice_of(measured.name):,} examples"
+        return None
+    # The quick test takes examples of a group for independent: it may tell that a slice is far from
+    # significant, and does not tell which one is significant.
+    if reasons[0] or (reasons[NOT_RESAMPLED] and not reasons[FEW_GROUPS]):
+        return None
+    certain = np.isin(measured.reason, (CONSTANT, UNCHANGED, NO_VARIANCE)) & (measured.delta == 0)
+    if certain.any():
+        return None
+    # An answer that is none: the value differs from the reference.
+    answers = {REASONS[code]: int(reasons[code]) for code in _ANSWERS if reasons[code]}
+    every = {**untested, **answers}
+    return "; ".join(f"{_slices(count)}: {reason}" for reason, count in every.items())
+
+
+def _not_tested(given: GivenSlices, results: Results) -> Iterator[str]:
+    """Yield which given slices could not be tested, and why."""
+    lines: list[str] = []
+    for at, text in enumerate(given.texts):
+        name = given.names[at]
+        title = text if name in (None, text) else f"{name} ({text})"
+        by_reason: dict[int, list[str]] = {}
+        for measured in results.metrics:
+            code = int(measured.reason[at])
+            if code and code not in _ANSWERS:
+                by_reason.setdefault(code, []).append(measured.name)
+        for code, metrics in by_reason.items():
+            why, of = REASONS[code], f" for {', '.join(metrics)}"
+            if code == NO_EXAMPLES:
+                why, of = "no examples now", ""
+            elif code == SMALL_SLICE:
+                why = f"{int(results.sizes[at]):,} examples are too few"
+                of = of if len(metrics) < len(results.metrics) else ""
+            lines.append(f"Slice {title} was not tested{of}: {why}.")
+    yield from lines[:_MOST_LINES]
+    if len(lines) > _MOST_LINES:
+        yield f"… {len(lines) - _MOST_LINES:,} more: column reason of slices.parquet."
+
+
+def _lost(config: RunConfig, prepared: Prepared) -> Iterator[str]:
+    """Yield the features of the earlier run of which no slice can be tested."""
+    if prepared.lost and isinstance(config, SearchConfig):
+        names = ", ".join(map(repr, prepared.lost))
+        columns = "feature" if len(prepared.lost) == 1 else "features"
+        yield (
+            f"slices of {columns} {names}, which {config.domains_option} {config.domains} has and "
+            "this data has not"
+        )
+
+
+def _unseen(config: RunConfig, results: Results) -> Iterator[str]:
+    """Yield where a metric may be worse though nothing could be tested."""
+    if config.alternative == "better":
+        return
+    for measured, reasons in zip(results.metrics, results.tally.reasons, strict=True):
+        surely_better = (measured.reason == UNVARYING) & ~_worse(measured)
+        count = int(reasons[UNVARYING]) - int(np.count_nonzero(surely_better))
+        if count:
+            yield f"{measured.name} on {_slices(count)}: {REASONS[UNVARYING]}"
+
+
+def _slices(count: int) -> str:
+    return f"{count:,} slice{'' if count == 1 else 's'}"
+
+
+def _sentences_of_check(alpha: float, family: int) -> dict[str, str]:
+    """Return what the corrections promise where all slices are one family."""
+    false_ones = f"Among the significant slices at most {alpha:.0%} are expected to be false"
+    none_false = f"With probability {1 - alpha:.0%} no significant slice is false"
+    return {
+        "fdr-level": f"{false_ones} (Benjamini-Hochberg over the {family:,} checked slices).",
+        "fwer-level": f"{none_false} (Bonferroni over the {family:,} checked slices).",
+        "fwer-tarone": f"{none_false} (Tarone: Bonferroni over those of the {family:,} checked slices "
+        "that are large enough ever to be significant).",
+        "bh": f"{false_ones} (Benjamini-Hochberg over the {family:,} checked slices).",
+        "by": f"{false_ones}, however the tests depend on each other (Benjamini-Yekutieli over the "
+        f"{family:,} checked slices).",
+        "none": "Exploratory: nothing was corrected for having tested many slices.",
+    }
+
+
+def _tests_used(config: RunConfig, counts: NDArray[np.int64]) -> str:
+    """Return the tests of the slices, the most frequent one first, by how often each was used."""
+    if config.is_paper:
+        return f"AutoSlicer's t over {config.used_replicates} Poisson replicates, uncalibrated"
+    order = np.argsort(-counts[1:], kind="stable")
+    used = [METHODS[1 + code] for code in order.tolist() if counts[1 + code]]
+    return "; ".join(used) or "none: there was nothing to test"
+
+
+def _warnings(
+    config: RunConfig,
+    prepared: Prepared,
+    searched: Searched,
+    results: Results,
+    metrics: tuple[doc.MetricTests, ...],
+) -> Iterator[str]:
+    for tests in metrics:
+        if tests.blind is not None:
+            yield f"No slice could be tested for {tests.metric}: {tests.blind}."
+    if prepared.given is not None:
+        yield from _not_tested(prepared.given, results)
+    for unseen in _unseen(config, results):
+        yield f"Perhaps worse, but it cannot be judged: {unseen}."
+    if prepared.given is not None and not prepared.given.wanted.slices:
+        yield f"{prepared.given.wanted.uri} reports no slice: there was nothing to check."
+    if prepared.given is not None and config.data == prepared.given.wanted.data:
+        yield (
+            "This is the data in which the slices were found: what was chosen for its p-value has a "
+            "small one here too. Check on new data."
+        )
+    if prepared.models_agree:
+        yield "The two models agree on every example, so nothing can have changed."
+    if prepared.repeated_ids is not None:
+        number, example = prepared.repeated_ids.number, prepared.repeated_ids.one
+        values = "1 value occurs" if number == 1 else f"{number:,} values occur"
+        yield f"--example-id {config.example_id}: {values} more than once, such as {example!r}" + (
+            "; such examples are resampled together. If they belong together, name the column as "
+            "--group, which also asks for enough groups in a slice."
+            if config.resamples_examples
+            else "."
+        )
+    called = results.keys[results.significant]
+    few = int(np.count_nonzero(np.isin(searched.few_groups, called)))
+    if few:
+        yield (
+            f"{few:,} significant slices have fewer than {ENOUGH_GROUPS} groups: their intervals and "
+            "p-values are rough."
+        )
+    for tests in metrics:
+        untested = tests.untested.get(REASONS[FEW_GROUPS], 0)
+        if untested and tests.blind is None:
+            yield (
+                f"{_slices(untested)} that may be significant in {tests.metric} could not be tested, "
+                f"having fewer than {LEAST_GROUPS} groups."
+            )
+    for name in prepared.scaling.rough:
+        yield (
+            f"{name}: the largest value or weight dwarfs the others, so that sums without it are rough; "
+            "bound it."
+        )
+    if prepared.space.ranked:
+        error = np.max([one.value_error for one in results.metrics], axis=0)
+        rough = int(np.count_nonzero(error))
+        if rough:
+            slices = "slice" if rough == 1 else "slices"
+            which = "that can't be significant whatever it is"
+            if config.resamples_examples:
+                which = "that are far from significant by a first, quick test"
+            if config.is_paper:
+                which = "that are not reported"
+            yield (
+                f"AUC is exact but for {rough:,} listed {slices} {which}: there scores are counted in "
+                f"{BUCKETS} buckets, and it is off by at most {_upward(float(error.max()))} (each "
+                "slice's own bound: value_error in slices.parquet)."
+            )
+
+
+def _worse(measured: MetricResult) -> NDArray[np.bool_]:
+    """Return on which slices the metric is worse than its reference."""
+    worse: NDArray[np.bool_] = (measured.delta > 0) != metric(measured.name).higher_is_better
+    return worse & (measured.delta != 0)
+
+
+def _upward(bound: float) -> str:
+    """Return a bound with two digits, not below what it is."""
+    text = f"{bound:.1e}"
+    if float(text) < bound:
+        digit = 10.0 ** (int(text.partition("e")[2]) - 1)
+        text = f"{float(text) + digit:.1e}"
+    return f"{float(text):g}"

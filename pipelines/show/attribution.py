@@ -1,0 +1,194 @@
+"""What a user sees of an attribution: the intervals, the decision, and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import printable
+from slicebeam.pipelines.show.terminal import console_of_stdout
+from slicebeam.pipelines.show.terminal_text import json_line
+
+if TYPE_CHECKING:
+    from slicebeam.pipelines.attribution.estimating import Assessed
+    from slicebeam.pipelines.attribution.rounds import Finished
+    from slicebeam.pipelines.attribution.session import Sampled
+    from slicebeam.pipelines.changelist.discovered import Attribution
+    from slicebeam.pipelines.changelist.document import Slice
+    from slicebeam.pipelines.changelist.parts import Estimate
+
+_PHASES = {"precision": "in the slice", "recall": "outside it", "train": "to train by"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user named, for the commands that are told.
+
+    Attributes
+    ----------
+    changelist, slice, text : the options of these names
+    more : further ones, as they are written
+    """
+
+    changelist: str
+    slice: str
+    text: str
+    more: tuple[str, ...] = ()
+
+    def command(self, name: str, *more: str) -> str:
+        """Return a command line of this slice and text."""
+        named = ("--changelist", self.changelist, "--slice", self.slice, "--text", self.text)
+        return shlex.join(("slicebeam", "attribute", name, *named, *self.more, *more))
+
+
+def show_sampled(sampled: Sampled, asked: Asked, *, as_json: bool) -> None:
+    """Print where the items to label are."""
+    drawn = sampled.drawn
+    if as_json:
+        told = {
+            "round": drawn.number,
+            "new": sampled.is_new,
+            "items": len(drawn.asked),
+            "left": sampled.left,
+            "csv": str(sampled.sheet),
+            "jsonl": str(sampled.lines),
+        }
+        _print_json(told)
+        return
+    console = console_of_stdout()
+    if not sampled.left:
+        console.print(
+            f"Round {drawn.number} has no item to ask: the labels of all that was drawn are known.",
+            markup=False,
+        )
+        console.print("Next:", markup=False)
+        sys.stdout.write(f"  {asked.command('estimate')}\n")
+        return
+    known = len(drawn.items) - len(drawn.asked)
+    told_before = f" ({known:,} more were drawn, of which the label is known)" if known else ""
+    what = "to label" if sampled.is_new else f"of {len(drawn.asked):,} still to label"
+    console.print(
+        f"Round {drawn.number}: {sampled.left:,} items {what}{told_before}.", markup=False
+    )
+    console.print("Write yes, no or unsure into the column label of one of:", markup=False)
+    # Paths and commands are printed raw, so that no terminal width breaks them.
+    sys.stdout.write(f"  {sampled.sheet}\n  {sampled.lines}\n")
+    console.print("Then:", markup=False)
+    sys.stdout.write(f"  {asked.command('estimate')}\n")
+
+
+def show_finished(finished: Finished, asked: Asked, *, as_json: bool) -> None:
+    """Print the estimates, the decision and what to do next."""
+    attribution = finished.assessed.attribution
+    if as_json:
+        _print_json(attribution.model_dump(mode="json", exclude_none=True))
+        return
+    console = console_of_stdout()
+    console.print()
+    console.print(printable(f"{attribution.text!r} of slice {finished.slice.name}"), markup=False)
+    console.print(_table(attribution))
+    for line in (*_labels(attribution), *finished.assessed.notes):
+        console.print(line, markup=False, style="dim")
+    console.print(decided(finished.assessed), markup=False)
+    for line in _next(finished, asked):
+        console.out(line, highlight=False)
+    if finished.document is not None:
+        sys.stdout.write(f"{finished.document}\n")
+
+
+def _table(attribution: Attribution) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    confidence = attribution.precision.confidence or 0
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for header in (f"{100 * confidence:.4g}% interval", "estimate", "wanted"):
+        table.add_column(header, justify="right", no_wrap=True)
+    rows = (
+        ("precision", attribution.precision, f"{attribution.least_precision:g}"),
+        # Few labels make it too high: the interval counts.
+        ("recall", attribution.recall, f"{attribution.least_recall:g}"),
+        ("missed outside", attribution.missed, ""),
+    )
+    for name, estimate, wanted in rows:
+        table.add_row(
+            name, _interval(estimate), _value(estimate, in_brackets=name != "precision"), wanted
+        )
+    return table
+
+
+def _interval(estimate: Estimate) -> str:
+    return f"{estimate.lo:.4f} … {estimate.hi:.4f}"
+
+
+def _value(estimate: Estimate, *, in_brackets: bool) -> str:
+    if estimate.value is None:
+        return ""
+    return f"({estimate.value:.4f})" if in_brackets else f"{estimate.value:.4f}"
+
+
+def _labels(attribution: Attribution) -> list[str]:
+    """Return how many labels there are of each phase."""
+    parts = []
+    for phase, where in _PHASES.items():
+        rounds = [one for one in attribution.rounds if one.phase == phase]
+        if not rounds:
+            continue
+        labelled, positive, unsure = (
+            sum(getattr(one, name) for one in rounds) for name in ("labelled", "positive", "unsure")
+        )
+        among = f"{positive:,} yes" + (f", {unsure:,} unsure" if unsure else "")
+        parts.append(f"{labelled:,} {where} ({among})")
+    number = max((one.round for one in attribution.rounds), default=0)
+    return [f"Labels of {number} round{'' if number == 1 else 's'}: {'; '.join(parts)}."]
+
+
+def decided(assessed: Assessed) -> str:
+    """Return the decision in a sentence."""
+    attribution, found = assessed.attribution, assessed.found
+    wanted = f"{attribution.least_precision:g} and {attribution.least_recall:g}"
+    if assessed.decision == "accept":
+        return (
+            f"Accept: precision is at least {found.precision.low:.2f} and recall at least "
+            f"{found.recall.low:.2f} ({wanted} were wanted)."
+        )
+    if assessed.decision == "update":
+        low = [
+            f"{name} is at most {interval.high:.2f} ({least:g} was wanted)"
+            for name, interval, least in (
+                ("precision", found.precision, attribution.least_precision),
+                ("recall", found.recall, attribution.least_recall),
+            )
+            if interval.high < least
+        ]
+        return f"Update the slice or its words: {' and '.join(low)}; more labels would not help."
+    return f"Label more: it is not yet known whether precision and recall reach {wanted}."
+
+
+def _next(finished: Finished, asked: Asked) -> list[str]:
+    decision = finished.assessed.decision
+    if finished.proposed is not None:
+        return _of_proposed(finished, finished.proposed, asked)
+    if decision == "label more":
+        return ["Next:", f"  {asked.command('sample', '--budget', '100')}"]
+    if decision == "update":
+        return [
+            "Try other words, or label items that a classifier learns from:",
+            f"  {asked.command('sample', '--train', '--budget', '100')}",
+        ]
+    return []
+
+
+def _of_proposed(finished: Finished, one: Slice, asked: Asked) -> list[str]:
+    there = replace(asked, changelist=str(finished.document), slice=one.slice_id)
+    made = f"Proposed: slice {one.slice_id} of {one.size.n:,} examples, by a trained classifier."
+    # A sample of the old slice is none of the new one.
+    what = "It is another slice, to be estimated by draws of its own; known labels are used again:"
+    return [made, what, f"  {there.command('sample', '--budget', '100')}"]
+
+
+def _print_json(content: Any) -> None:
+    sys.stdout.write(json_line(content) + "\n")

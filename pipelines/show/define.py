@@ -1,0 +1,64 @@
+"""What a user sees of a slice that was described."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import printable
+from slicebeam.pipelines.show.terminal_text import json_line
+
+if TYPE_CHECKING:
+    from slicebeam.pipelines.changelist.document import Slice
+    from slicebeam.pipelines.config.document import DocumentConfig
+    from slicebeam.pipelines.define.new_slices import Revision
+
+
+def show_revision(revision: Revision, config: DocumentConfig) -> None:
+    """Print what was done in a sentence, and where the revision is."""
+    edit = revision.document.edits[-1]
+    if config.as_json:
+        told = {
+            "summary": revision.summary,
+            "changelist": str(revision.path),
+            "revision": revision.document.revision,
+            "op": edit.op,
+            "target": edit.target,
+            "slices": [_told(one) for one in revision.changed],
+            "notes": list(revision.notes),
+        }
+        sys.stdout.write(json_line(told) + "\n")
+    elif not config.quiet:
+        for note in revision.notes:
+            sys.stderr.write(f"note: {printable(note)}\n")
+        for line in (revision.summary, *map(_line, revision.changed)):
+            sys.stdout.write(f"{printable(line)}\n")
+        sys.stdout.write(f"{revision.path}\n")
+
+
+def _told(one: Slice) -> dict[str, Any]:
+    """Return what ``--json`` prints of a slice, by the primary metric."""
+    change = one.changes[0]
+    delta = change.delta
+    return {
+        "slice_id": one.slice_id,
+        "slice": one.name,
+        "n": one.size.n,
+        "metric": change.metric,
+        "value": change.after.value,
+        "delta": None if delta is None else delta.value,
+        "lo": None if delta is None else delta.lo,
+        "hi": None if delta is None else delta.hi,
+    }
+
+
+def _line(one: Slice) -> str:
+    told = _told(one)
+    text = f"  {one.slice_id}  {one.name}: {one.size.n:,} examples ({one.size.share:.1%})"
+    if told["value"] is not None:
+        text += f", {told['metric']} {told['value']:.4g}"
+    if told["delta"] is not None:
+        text += f", {told['delta']:+.4g}"
+    if told["lo"] is not None and told["hi"] is not None:
+        text += f" [{told['lo']:+.4g}, {told['hi']:+.4g}]"
+    return text

@@ -1,0 +1,79 @@
+"""What a user is shown of discovered slices: their words, and an example of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from slicebeam.metrics.errors import printable
+from slicebeam.transforms.encode.predicates import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from slicebeam.pipelines.changelist.discovered import Discovery, Found, ShownExample
+    from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
+
+_MOST = 10
+
+
+def found_lines(document: SearchChangeList) -> list[str]:
+    """Return the lines that tell what the first slices are like, and how they were found."""
+    if document.discovery is None:
+        return []
+    lines = []
+    for one in document.slices[:_MOST]:
+        if one.found is not None and (one.found.phrases or one.found.examples):
+            lines += [*_lines(one, one.found)]
+    if lines:
+        words = " (words, and their correlation with membership)" if _has_words(document) else ""
+        lines = [f"What they are like{words}:", *lines, ""]
+    return [*lines, *_fitted(document.discovery)]
+
+
+def _has_words(document: SearchChangeList) -> bool:
+    return any(one.found is not None and one.found.phrases for one in document.slices[:_MOST])
+
+
+def _lines(one: Slice, found: Found) -> Iterator[str]:
+    words = ", ".join(
+        phrase.text if phrase.correlation is None else f"{phrase.text} ({phrase.correlation:.2f})"
+        for phrase in found.phrases
+    )
+    yield printable(f"  {one.name}" + (f": {words}" if words else ""))
+    told = []
+    if found.improved is not None and found.degraded is not None:
+        told.append(f"{found.improved:,} improved, {found.degraded:,} degraded")
+    if found.opposite_to_global:
+        told.append("opposite to all examples")
+    shown = [_shown(example) for example in found.examples if example.role == "representative"]
+    if shown and shown[0] and one.origin.method == "mixture":
+        told.append(f"such as {shown[0]}")
+    if told:
+        yield printable("    " + "; ".join(told))
+
+
+def _shown(example: ShownExample) -> str:
+    """Return a text of an example, or its id."""
+    texts = [value for value in example.display.values() if isinstance(value, str)]
+    if texts:
+        return f"“{shortened(' '.join(texts[0].split()))}”"
+    return f"example {example.row if example.id is None else example.id}"
+
+
+def _fitted(discovery: Discovery) -> Iterator[str]:
+    kept = ""
+    if discovery.kept_dimensions < discovery.dimensions:
+        kept = f", of which {discovery.kept_variance:.0%} of the variance in {discovery.kept_dimensions}"
+    encoder = "" if discovery.encoder == "none" else f" ({discovery.encoder})"
+    yield f"Embeddings{encoder} of {discovery.dimensions} dimensions{kept}."
+    if discovery.discovery_share is not None:
+        yield (
+            f"{discovery.discovery_examples:,} examples shaped the mixtures; "
+            f"{discovery.evaluation_examples:,} others were tested."
+        )
+    for one in discovery.resolutions:
+        line = f"{one.field}: EM of {one.iterations} iterations"
+        line += "" if one.converged else ", not converged"
+        if one.r2 is not None and one.r2_expected is not None:
+            line += f"; membership explains {one.r2:.1%} of the change ({one.r2_expected:.1%} by chance)"
+        yield line + "."

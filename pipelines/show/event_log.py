@@ -1,0 +1,174 @@
+"""``--log-format json``: what a run does as JSON lines on stderr, for schedulers and log stores."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import uuid
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.pipelines.show.terminal_text import json_line
+from slicebeam.transforms.secrets.variables import redacted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slicebeam.pipelines.config.common import DataConfig
+    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.run.published import Published
+    from slicebeam.pipelines.run.stage import Stage
+    from slicebeam.pipelines.search.gate import Verdict
+    from slicebeam.pipelines.search.iterations import IterationRecord, Progress
+    from slicebeam.pipelines.shift.run import PublishedShift
+
+_MOST_FILES = 100
+# What may repeat the words of an engine or an endpoint.
+_TEXTS = frozenset({"text", "message", "runner"})
+
+
+class EventLog:
+    """Writes events, each a JSON object in a line of its own.
+
+    Every event has ``time`` (UTC, ISO 8601), ``event`` (its kind) and ``run`` (the same in all events
+    of a run, and in no other). New kinds and new keys may come; those that are here stay.
+
+    Parameters
+    ----------
+    quiet : write errors only
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.run = uuid.uuid4().hex[:12]
+
+    def _write(self, event: str, **facts: Any) -> None:
+        if self.quiet and event != "error":
+            return
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        # Paths, of which others open the files, stay as they are.
+        for name in _TEXTS & facts.keys():
+            facts[name] = redacted(facts[name])
+        line = {"time": now.replace("+00:00", "Z"), "event": event, "run": self.run, **facts}
+        sys.stderr.write(json_line(line) + "\n")
+        # What follows the log sees a line when it is written, not when a buffer is full.
+        sys.stderr.flush()
+
+    def begin(self, config: DataConfig, files: Sequence[str], engine: str) -> None:
+        """Tell what runs: the command, a hash of its configuration, and the data."""
+        options = json.dumps(config.model_dump(mode="json"), sort_keys=True)
+        self._write(
+            "begin",
+            command=config.command,
+            config_hash=f"sha256:{hashlib.sha256(options.encode()).hexdigest()}",
+            files=len(files),
+            data=list(files[:_MOST_FILES]),
+            output=config.output,
+            runner=engine,
+        )
+
+    def stage(self, text: str) -> None:
+        """Tell what begins."""
+        self._write("stage", text=text)
+
+    def counted(self, stage: Stage, done: int) -> None:
+        """Tell how far a stage is."""
+        self._write("progress", text=stage.text, done=done, total=stage.total, unit=stage.unit)
+
+    def prepared(self, prepared: Prepared) -> None:
+        """Tell what was read, and which columns are no features."""
+        self._write(
+            "domains",
+            examples=prepared.rows,
+            features=len(prepared.domains),
+            predicates=prepared.lattice.singletons,
+            conjunctions=prepared.lattice.space(),
+            left_out={column.name: column.reason for column in prepared.left_out},
+        )
+
+    def progress(self, progress: Progress) -> None:
+        """Tell that an iteration begins."""
+        self._write(
+            "iteration_begin",
+            iteration=progress.iteration,
+            candidates=progress.candidates,
+            significant=progress.significant,
+        )
+
+    def recorded(self, record: IterationRecord) -> None:
+        """Tell what an iteration did and cost, as it stands in the ChangeList."""
+        self._write("iteration", **vars(record))
+
+    def note(self, text: str) -> None:
+        """Tell something that the user should know."""
+        self._write("note", text=text)
+
+    def published(self, published: Published, found: Verdict) -> None:
+        """Tell what to be careful about, and what was published where."""
+        from slicebeam.pipelines.search.since_overall import overall_json
+
+        document = published.changelist
+        since = document.since
+        noted = (*document.dataset.drift, *document.testing.warnings)
+        for warning in (*noted, *(since.warnings if since else ())):
+            self._write("warning", text=warning)
+        facts: dict[str, Any] = {}
+        if since is not None:
+            names = ("changelist_id", "compared", "new", "gone", "worse", "better")
+            facts["since"] = {name: getattr(since, name) for name in names}
+            facts["since"]["overall"] = [overall_json(one) for one in since.overall]
+        content = hashlib.sha256(document.to_json().encode()).hexdigest()
+        self._write(
+            "published",
+            changelist=str(published.changelist_path),
+            changelist_id=document.changelist_id,
+            changelist_hash=f"sha256:{content}",
+            slices=str(published.slices_path),
+            slices_hash=document.search.slices_fingerprint,
+            summary=document.summary,
+            tested=sum(document.testing.tested_per_level),
+            significant=document.testing.significant,
+            degraded=document.testing.degraded,
+            reported=document.search.reported,
+            metrics={
+                one.metric: {
+                    "tested": one.tested,
+                    "significant": one.significant,
+                    "degraded": one.degraded,
+                    "reported": one.reported,
+                }
+                for one in document.testing.metrics
+            },
+            reasons=list(found.reasons),
+            exit_code=found.code,
+            **facts,
+        )
+
+    def published_shift(self, published: PublishedShift, exit_code: int) -> None:
+        """Tell what to be careful about, and what a shift published where."""
+        document = published.changelist
+        shift, change = document.shift, document.global_[0]
+        for warning in shift.warnings:
+            self._write("warning", text=warning)
+        content = hashlib.sha256(document.to_json().encode()).hexdigest()
+        self._write(
+            "published",
+            changelist=str(published.changelist_path),
+            changelist_id=document.changelist_id,
+            changelist_hash=f"sha256:{content}",
+            summary=document.summary,
+            calls=shift.cost.calls,
+            replayed=shift.cost.replayed,
+            unaccounted=shift.cost.unaccounted,
+            spent=shift.cost.spent,
+            stopped=shift.stopped,
+            accuracy_shift=None if change.delta is None else change.delta.value,
+            significant=change.significant,
+            changed_cells=len(shift.changed),
+            exit_code=exit_code,
+        )
+
+    def error(self, message: str, code: int) -> None:
+        """Tell why the run ended without a result."""
+        self._write("error", message=message, exit_code=code)

@@ -1,0 +1,303 @@
+"""What a user sees of a shift: the heat map of what changed, plans, and measurements."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.pipelines.changelist.parts import Estimate
+from slicebeam.pipelines.shift.document import money
+from slicebeam.pipelines.show.terminal import WIDE, console_of_stdout
+from slicebeam.pipelines.show.terminal_text import json_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from slicebeam.pipelines.changelist.document import ShiftChangeList
+    from slicebeam.pipelines.changelist.shifted import Shift
+    from slicebeam.pipelines.shift.run import PublishedShift
+    from slicebeam.pipelines.shift.simulated import BetterMethod, Measured, Planned
+
+# A matrix of more classes than this is told by its cells that changed.
+_MOST_CLASSES = 12
+_MOST_CELLS = 12
+_MOST_SLICES = 12
+_NO_RESULT = "no result"
+
+
+def summary_json(published: PublishedShift) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
+    document = published.changelist
+    change, shift = document.global_[0], document.shift
+    delta = change.delta
+    return {
+        "summary": document.summary,
+        "changelist": str(published.changelist_path),
+        "examples": document.dataset.n,
+        "method": shift.method,
+        "calls": shift.cost.calls,
+        "replayed": shift.cost.replayed,
+        "no_result": shift.cost.no_result,
+        "unaccounted": shift.cost.unaccounted,
+        "spent": shift.cost.spent,
+        "currency": shift.cost.currency,
+        "stopped": shift.stopped,
+        "frobenius_bound": shift.frobenius_bound,
+        "accuracy": change.after.value,
+        "accuracy_was": None if change.before is None else change.before.value,
+        "accuracy_shift": None if delta is None else [delta.value, delta.lo, delta.hi],
+        "significant": change.significant,
+        "labels": list(shift.labels),
+        "predictions": list(shift.predictions),
+        "shift": [list(row) for row in shift.shift],
+        "changed": [
+            {
+                "label": cell.label,
+                "prediction": cell.prediction,
+                "shift": cell.shift.value,
+                "lo": cell.shift.lo,
+                "hi": cell.shift.hi,
+                "q_value": cell.p_adjusted,
+            }
+            for cell in shift.changed
+        ],
+        "slices": [
+            {
+                "slice_id": one.slice_id,
+                "slice": one.name,
+                "n": one.size.n,
+                "accuracy": one.changes[0].after.value,
+                "shift": None if one.changes[0].delta is None else one.changes[0].delta.value,
+                "q_value": one.changes[0].p_adjusted,
+                "significant": one.changes[0].significant,
+            }
+            for one in document.slices[:_MOST_SLICES]
+        ],
+        "warnings": list(shift.warnings),
+    }
+
+
+def print_json(content: Any) -> None:
+    """Write a JSON line to stdout."""
+    sys.stdout.write(json_line(content) + "\n")
+
+
+def show(published: PublishedShift) -> None:
+    """Print what changed, and where the document is."""
+    show_shift(published.changelist)
+    # Paths are printed raw, so that no terminal width breaks them.
+    sys.stdout.write(f"{published.changelist_path}\n")
+
+
+def show_shift(document: ShiftChangeList) -> None:
+    """Print what changed."""
+    console = console_of_stdout()
+    shift = document.shift
+    console.print()
+    console.print(document.summary, markup=False)
+    console.print()
+    heat_map = _fitting_heat_map(shift, console)
+    if heat_map is not None:
+        console.print("New minus old share of all examples, in points (* changed):", markup=False)
+        console.print(heat_map)
+    elif shift.changed:
+        console.print(_cells(shift))
+    if document.slices:
+        console.print(_slices(document, wide=console.width >= WIDE))
+        if len(document.slices) > _MOST_SLICES:
+            console.print(f"and {len(document.slices) - _MOST_SLICES:,} more", markup=False)
+    for line in shift.warnings:
+        console.print(f"warning: {line}", markup=False, style="yellow")
+    for line in _notes(document):
+        console.print(line, markup=False, style="dim")
+    console.print()
+
+
+def _name(value: Any) -> str:
+    return _NO_RESULT if value is None else str(value)
+
+
+def _fitting_heat_map(shift: Shift, console: Console) -> Any:
+    """Return the heat map, None where it is too large to be read."""
+    if max(len(shift.labels), len(shift.predictions)) > _MOST_CLASSES:
+        return None
+    heat_map = _heat_map(shift)
+    unbounded = console.options.update(max_width=1000)
+    width = console.measure(heat_map, options=unbounded).maximum
+    return heat_map if width <= console.width else None
+
+
+def _heat_map(shift: Shift) -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("label", justify="right")
+    for prediction in shift.predictions:
+        table.add_column(Text(_name(prediction)), justify="right", no_wrap=True)
+    changed = {(cell.label, cell.prediction) for cell in shift.changed}
+    largest = max((abs(value) for row in shift.shift for value in row), default=0.0) or 1.0
+    for label, row in zip(shift.labels, shift.shift, strict=True):
+        cells = []
+        for prediction, value in zip(shift.predictions, row, strict=True):
+            star = "*" if (label, prediction) in changed else " "
+            cells.append(Text(f"{100 * value:+.2f}{star}", style=_color(value / largest)))
+        table.add_row(Text(_name(label)), *cells)
+    return table
+
+
+def _color(strength: float) -> str:
+    """Return red for what was predicted less and blue for what was predicted more."""
+    level = round(200 * min(1.0, abs(strength)))
+    if level < 20:
+        return "dim"
+    hue = (255, 255 - level, 255 - level) if strength < 0 else (255 - level, 255 - level, 255)
+    return "black on #{:02x}{:02x}{:02x}".format(*hue)
+
+
+def _cells(shift: Shift) -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for header in ("label", "prediction", "shift (points)", "interval", "q"):
+        table.add_column(header, justify="right")
+    for cell in shift.changed[:_MOST_CELLS]:
+        value = cell.shift
+        table.add_row(
+            Text(_name(cell.label)),
+            Text(_name(cell.prediction)),
+            f"{100 * (value.value or 0):+.2f}",
+            f"{100 * (value.lo or 0):+.2f} … {100 * (value.hi or 0):+.2f}",
+            f"{cell.p_adjusted:.1e}",
+        )
+    return table
+
+
+def _slices(document: ShiftChangeList, *, wide: bool) -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    calls = {one.slice_id: one.calls for one in document.shift.slices}
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    headers = ["n", "calls", "accuracy", "was", "shift", *(["interval", "q"] if wide else [])]
+    for header in headers:
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("slice", overflow="fold")
+    for one in document.slices[:_MOST_SLICES]:
+        change = one.changes[0]
+        before, delta = change.before, change.delta or Estimate()
+        cells = [
+            f"{one.size.n:,}",
+            f"{calls[one.slice_id]:,}",
+            f"{change.after.value or 0:.3f}",
+            "" if before is None else f"{before.value or 0:.3f}",
+            f"{delta.value or 0:+.3f}{'*' if change.significant else ' '}",
+        ]
+        if wide:
+            cells.append(f"{delta.lo or 0:+.3f} … {delta.hi or 0:+.3f}")
+            cells.append(f"{change.p_adjusted or 0:.1e}")
+        table.add_row(*cells, Text(one.name), style=None if change.significant else "dim")
+    return table
+
+
+def _notes(document: ShiftChangeList) -> list[str]:
+    shift = document.shift
+    why = {
+        "budget": "the budget was spent",
+        "target_error": "the target error was reached",
+        "pool": "every item was asked",
+    }[shift.stopped]
+    asked = f"{shift.cost.calls:,} of {document.dataset.n:,} items were asked"
+    bound = f"{shift.frobenius_bound:.4f} with {shift.confidence:.0%} confidence"
+    paid = ""
+    if document.models[1].model_uri is not None:
+        new = shift.cost.calls - shift.cost.replayed
+        paid = f" {shift.cost.replayed:,} answers were in the ledger, {new:,} are new."
+    weight = []
+    if shift.reliance is not None:
+        weight.append(
+            f"The old predictions count with a weight of {shift.reliance:.2f}: 1 where few changed, 0 "
+            "where they tell nothing of the new ones."
+        )
+    return [
+        f"{asked} (--method {shift.method}), until {why}.{paid}",
+        f"The error of the matrix (Frobenius) is below {bound}.",
+        *weight,
+        shift.corrected_for,
+    ]
+
+
+def show_measured(found: Measured) -> None:
+    """Print how good a method was."""
+    console = console_of_stdout()
+    console.print()
+    console.print(
+        f"--method {found.method}, {found.repeat:,} runs of {found.budget:,} calls", markup=False
+    )
+    target = "not within the budget"
+    if found.calls_for_target is not None:
+        target = f"{found.calls_for_target:,}"
+    for text, value in (
+        ("Frobenius error, root of the mean square", f"{found.mse_frobenius**0.5:.5f}"),
+        ("Frobenius error of 95 % of the runs, below", f"{found.q95_frobenius:.5f}"),
+        ("bias of the accuracy", f"{found.accuracy_bias:+.5f}"),
+        ("coverage of the accuracy's interval", f"{found.accuracy_coverage:.3f}"),
+        ("mean coverage of the cells' intervals", f"{found.cell_coverage:.3f}"),
+        (f"calls for an error of {found.target_error:g} in 95 % of the runs", target),
+    ):
+        console.print(f"  {text:<48}{value:>22}", markup=False)
+
+
+def show_plan(
+    planned: Sequence[Planned], currency: str | None, better: Sequence[BetterMethod] = ()
+) -> None:
+    """Print what each budget would give, and where another method than ``plus`` gives more."""
+    from rich import box
+    from rich.table import Table
+
+    console = console_of_stdout()
+    for churn in dict.fromkeys(one.churn for one in planned):
+        what = "a whole new API" if churn is None else f"{churn:.0%} of the predictions change"
+        console.print()
+        console.print(f"If {what}:" if churn is not None else f"With {what}:", markup=False)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        headers = ["method", "calls", "error (95 %)", "accuracy ±", "cells ±"]
+        if currency is not None:
+            headers.insert(2, currency)
+        for header in headers:
+            table.add_column(header, justify="right")
+        for one in planned:
+            if one.churn != churn:
+                continue
+            cells = [
+                one.method,
+                f"{one.budget:,}",
+                f"{one.q95_frobenius:.4f}",
+                f"{one.accuracy_width / 2:.4f}",
+                f"{one.cell_width / 2:.4f}",
+            ]
+            if currency is not None:
+                cells.insert(2, money(one.cost or 0))
+            table.add_row(*cells)
+        console.print(table)
+    console.print(
+        "error: Frobenius error of the new matrix that 95 % of the runs stay below; ±: half the mean "
+        "width of the intervals.",
+        markup=False,
+        style="dim",
+    )
+    for other in better:
+        where = (
+            "With a whole new API" if other.churn is None else f"At a churn of {other.churn:.0%}"
+        )
+        console.print(
+            f"{where}, --method {other.method} errs {1 - other.ratio:.0%} less than plus for the same calls.",
+            markup=False,
+            style="yellow",
+        )

@@ -1,0 +1,1 @@
+"""A search as one job of an engine, without a driver."""

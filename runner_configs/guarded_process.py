@@ -1,0 +1,135 @@
+"""Programs that a run starts, and that end with it, however it ends.
+
+A small process of its own guards each: it starts the program, ends it when this process says so or
+is gone, and removes the program's temporary folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slicebeam.metrics.errors import EngineError
+from slicebeam.runner_configs import guardian, private_network, process_stat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+# Longer than the guardian waits for the program's own end.
+_PATIENCE = guardian.PATIENCE + 10.0
+
+
+class GuardedProcess:
+    """A program that ends with this process.
+
+    Parameters
+    ----------
+    command : of the program, and its arguments
+    log : file that its output is added to
+    folder : its temporary folder, which is removed after it
+    environment : variables besides those of this process
+    sockets : folder for the sockets of a network of its own; it is removed too. None for no such
+        network.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+        sockets: Path | None = None,
+    ) -> None:
+        self.name, self.log, self.pid = Path(command[0]).name, log, 0
+        self._folders = [folder] if sockets is None else [folder, sockets]
+        # Isolated and by its path: it imports nothing of ours, and starts in hundredths of a second.
+        guarded = [sys.executable, "-I", "-S"]
+        if sockets is not None:
+            guarded += [private_network.__file__, str(sockets)]
+        guarded += [guardian.__file__, str(folder), *command]
+        with log.open("ab") as output:
+            # A session of its own: Ctrl-C is for the run to handle.
+            self._guardian = subprocess.Popen(  # noqa: S603
+                guarded,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                start_new_session=True,
+                env={**os.environ, **(environment or {})},
+            )
+        said = self._guardian.stdout
+        if said is None:
+            raise TypeError("a process without pipes")
+        first = said.readline().decode("utf-8").strip()
+        if not first.isdigit():
+            self.stop()
+            raise EngineError(f"cannot start {command[0]}: {first or 'no reason given'}")
+        self.pid = int(first)
+
+    @property
+    def has_ended(self) -> bool:
+        """Say whether the program has ended."""
+        return self._guardian.poll() is not None
+
+    def check(self) -> None:
+        """Raise an EngineError where the program has ended."""
+        if self.has_ended:
+            raise EngineError(
+                f"{self.name} ended with code {self._guardian.returncode}; what it said is in "
+                f"{self.log}"
+            )
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU seconds of the program so far, where the system tells them by /proc."""
+        return process_stat.cpu_seconds(self.pid)
+
+    def stop(self) -> None:
+        """End the program, and wait until it and its folder are gone."""
+        for pipe in (self._guardian.stdin, self._guardian.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+        try:
+            code = self._guardian.wait(_PATIENCE)
+            if code < 0:
+                # Killed, with nobody left to end what the program started.
+                self._kill()
+                for folder in self._folders:
+                    shutil.rmtree(folder, ignore_errors=True)
+        except subprocess.TimeoutExpired:
+            self._kill()
+            self._guardian.kill()
+            self._guardian.wait()
+
+    def _kill(self) -> None:
+        if not self.pid:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+def wait_for(
+    is_ready: Callable[[], bool], what: str, seconds: float, process: GuardedProcess | None = None
+) -> None:
+    """Wait until a function returns true.
+
+    Raises
+    ------
+    EngineError
+        The program ended meanwhile, or the time is over.
+    """
+    end = time.monotonic() + seconds
+    while not is_ready():
+        if process is not None:
+            process.check()
+        if time.monotonic() > end:
+            log = f"; what it said is in {process.log}" if process is not None else ""
+            raise EngineError(f"{what} did not answer within {seconds:g} seconds{log}")
+        time.sleep(0.05)

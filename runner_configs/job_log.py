@@ -1,0 +1,77 @@
+"""Where Beam's log goes while a job runs: to a file, never to the user's terminal."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from slicebeam.transforms.secrets.variables import redacted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class _LogFile(logging.FileHandler):
+    """A log that cannot be written, where the disk is full, is not what a user has to hear of."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Drop the record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line with the names of variables in place of their values."""
+        return redacted(super().format(record))
+
+    def close(self) -> None:
+        """Close the file, and drop what is still to be written where it can't be.
+
+        Else a job that is done would fail, or one that failed would not say why.
+        """
+        with suppress(OSError):
+            super().close()
+
+
+@contextmanager
+def logged_to(path: Path) -> Iterator[None]:
+    """Send what is logged, in other threads too, to a file.
+
+    A worker's traceback is logged before its exception arrives, which tells the same in a line.
+    """
+    root, own, hook = logging.getLogger(), logging.getLogger("slicebeam"), threading.excepthook
+    handlers, level = root.handlers[:], own.level
+    handler = _LogFile(path, delay=True, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root.handlers[:] = [handler]
+    # Warnings of libraries are left out where the command says so; what this package says is not.
+    own.setLevel(logging.INFO)
+    threading.excepthook = _log_exception
+    try:
+        yield
+    except KeyboardInterrupt:
+        # Threads that wait for what was ended will still complain, and stay quiet.
+        raise
+    except BaseException:
+        _restore(root, handlers, handler)
+        threading.excepthook = hook
+        raise
+    finally:
+        own.setLevel(level)
+    _restore(root, handlers, handler)
+    threading.excepthook = hook
+
+
+def _restore(
+    root: logging.Logger, handlers: list[logging.Handler], handler: logging.Handler
+) -> None:
+    root.handlers[:] = handlers
+    handler.close()
+
+
+def _log_exception(details: threading.ExceptHookArgs) -> None:
+    if details.exc_value is not None:
+        logging.getLogger("apache_beam").error(
+            "a thread failed",
+            exc_info=(details.exc_type, details.exc_value, details.exc_traceback),
+        )

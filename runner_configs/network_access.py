@@ -1,0 +1,75 @@
+"""A run's side of the private network of the program that it starts."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from typing import TYPE_CHECKING
+
+from slicebeam.metrics.errors import EngineError
+from slicebeam.runner_configs import private_network
+from slicebeam.runner_configs.private_sockets import socket_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# The program's port for jobs, and that for artifacts where it has another one.
+JOBS, ARTIFACTS = private_network.JOBS, private_network.ARTIFACTS
+
+
+class NetworkAccess:
+    """Sockets that lead into a private network and out of it.
+
+    Attributes
+    ----------
+    sockets : their folder, which only this user can enter
+    pool : where the run's worker pool listens
+    pool_inside : its address in the network
+    """
+
+    def __init__(self) -> None:
+        self.sockets: Path = socket_folder()
+        self.pool = f"unix:{self.sockets / private_network.POOL_SOCKET}"
+        self.pool_inside = f"127.0.0.1:{private_network.POOL}"
+        self._master: socket.socket | None = None
+
+    def address(self, port: int) -> str:
+        """Return the address of a port in the network, once the program is started."""
+        return private_network.private_address(self.sockets, f"localhost:{port}")
+
+    def lead_to(self, host: str, port: int) -> str:
+        """Return an address in the network that leads to one outside, until all is removed."""
+        self._master = private_network.listening(self.sockets / private_network.MASTER_SOCKET)
+        private_network.serve(
+            self._master, private_network.piped(lambda: socket.create_connection((host, port)))
+        )
+        return f"127.0.0.1:{private_network.MASTER}"
+
+    def remove(self) -> None:
+        """Remove the sockets."""
+        if self._master is not None:
+            # Which wakes the thread that waits for connections.
+            self._master.shutdown(socket.SHUT_RDWR)
+            self._master = None
+        shutil.rmtree(self.sockets, ignore_errors=True)
+
+
+def reason_against(outside: str | None, *, wanted: bool) -> str:
+    """Return why a program gets no private network, '' where it does.
+
+    Parameters
+    ----------
+    outside : what it must reach outside
+    wanted : the engine's option
+    """
+    if not wanted:
+        return "private_network is false"
+    return f"it must reach {outside}" if outside else private_network.refusal()
+
+
+def no_network(name: str, why: str) -> EngineError:
+    """Return the error of a program that is not run without a private network."""
+    return EngineError(
+        f"{name} listens on every address of this machine, runs what it is sent as you, and cannot "
+        f"have a network of its own: {why}; --runner-option private_network=false runs it all the same"
+    )

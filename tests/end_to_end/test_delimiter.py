@@ -1,0 +1,160 @@
+"""CSV with other signs between the values: the same results, with every command that reads data."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.config.common import delimiter_character
+from tests.running import read, refused
+from tests.shift_runs import REPLAYED, made
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FLAGS = ("--label=label", "--prediction=pred", "--max-cross-size=2", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same examples in three files; among them values that hold each of the signs."""
+    rng = np.random.default_rng(2)
+    rows = 800
+    label = rng.integers(0, 2, rows)
+    place = rng.choice(["Bonn; Rhein", "Kiel, Ost", "a\tb"], rows)
+    wrong = rng.random(rows) < np.where(place == "Kiel, Ost", 0.5, 0.1)
+    frame = pd.DataFrame(
+        {
+            "place": place,
+            "size": rng.normal(size=rows).round(2),
+            "day": rng.choice(["2026-01-02", "2026-01-03"], rows),
+            "label": label,
+            "pred": np.where(wrong, 1 - label, label),
+        }
+    )
+    path = tmp_path_factory.mktemp("signs")
+    for name, sign in (("comma", ","), ("semicolon", ";"), ("tab", "\t")):
+        frame.to_csv(path / f"{name}.csv", index=False, sep=sign)
+    return path
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> Any:
+    out = folder / "plain"
+    assert run(["search", f"--data={folder}/comma.csv", f"--output={out}", *FLAGS]) == 0
+    return read(out)
+
+
+@pytest.mark.parametrize(
+    ("name", "sign"),
+    [("semicolon", ";"), pytest.param("tab", "tab", marks=pytest.mark.slow), ("tab", "\\t")],
+)
+def test_search_finds_the_same(
+    folder: Path, plain: Any, tmp_path: Path, name: str, sign: str
+) -> None:
+    data = f"--data={folder}/{name}.csv"
+    assert run(["search", data, f"--output={tmp_path}", *FLAGS, "--delimiter", sign]) == 0
+    found = read(tmp_path)
+    assert found.slices_bytes == plain.slices_bytes
+    assert found.document["testing"]["significant"] > 0
+    used = found.document["provenance"]["config"]["delimiter"]
+    assert used == {";": ";"}.get(sign, "\t")
+    # The document repeats the run.
+    again = tmp_path / "again"
+    assert run(["run", f"{tmp_path}/changelist.json", f"--output={again}", "--quiet"]) == 0
+    assert read(again).slices_bytes == plain.slices_bytes
+
+
+def test_check_shift_and_a_file_of_options(folder: Path, plain: Any, tmp_path: Path) -> None:
+    slices = json.dumps([{"predicate": 'place = "Kiel, Ost"'}])
+    (tmp_path / "slices.yaml").write_text(slices)
+    options = {"command": "check", "data": f"{folder}/tab.csv", "delimiter": "\t", "label": "label"}
+    options |= {"prediction": "pred", "slices": f"{tmp_path}/slices.yaml", "quiet": True}
+    (tmp_path / "run.yaml").write_text(json.dumps(options | {"output": f"{tmp_path}/check"}))
+    assert run(["run", str(tmp_path / "run.yaml")]) == 0
+    checked = read(tmp_path / "check").table
+    whole = plain.table[plain.table["slice"] == 'place = "Kiel, Ost"']
+    assert checked["n"].tolist() == whole["n"].tolist()
+    assert checked["value"].tolist() == whole["value"].tolist()
+    made().to_csv(tmp_path / "pool.csv", index=False, sep=";")
+    flags = ["shift", f"--data={tmp_path}/pool.csv", "--delimiter=;", *REPLAYED, "--budget=100"]
+    assert run([*flags, f"--output={tmp_path}/shift", "--quiet"]) == 0
+    assert (tmp_path / "shift" / "changelist.json").exists()
+
+
+def test_slices_are_defined_on_such_data(folder: Path, tmp_path: Path) -> None:
+    flags = [*FLAGS, f"--output={tmp_path}", "--delimiter=;"]
+    assert run(["search", f"--data={folder}/semicolon.csv", *flags]) == 0
+    define = ["define", f"--changelist={tmp_path}", "--name=small", "--where=size < 0"]
+    assert run(define) == 0
+    document = json.loads((tmp_path / "changelist.r1.json").read_text("utf-8"))
+    named = {one["name"]: one for one in document["slices"]}
+    sizes = pd.read_csv(folder / "comma.csv")["size"]
+    assert named["small"]["size"]["n"] == int((sizes < 0).sum())
+
+
+def test_dry_run_reads_such_data(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--delimiter=;", f"--output={tmp_path}/no", "--dry-run", "--json"]
+    assert run(["search", f"--data={folder}/semicolon.csv", *FLAGS[:-1], *flags]) == 0
+    assert json.loads(capsys.readouterr().out)["features"] == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "--delimiter is empty; give one character, such as ';' or tab"),
+        (";;", "--delimiter ';;' has 2 characters; give a single one, such as ';', or tab"),
+        ("semicolon", "--delimiter 'semicolon' has 9 characters"),
+        ('"', "--delimiter '\"' can't stand between values"),
+        ("\n", "--delimiter '\\n' can't stand between values"),
+        ("x", "--delimiter 'x' can't stand between values"),
+        ("§", "--delimiter '§' can't stand between values"),
+    ],
+)
+def test_what_is_no_delimiter(text: str, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        delimiter_character(text)
+    assert str(error.value).startswith(said)
+
+
+def test_errors_name_the_remedy(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(data: str, *flags: str) -> str:
+        arguments = ["search", f"--data={data}", *FLAGS, f"--output={tmp_path}/out", *flags]
+        return refused(arguments, capsys, folder=folder)
+
+    for name, shown in (("semicolon", "';'"), ("tab", "tab")):
+        frame = pd.read_csv(folder / "comma.csv", usecols=["size", "label", "pred"])
+        frame.to_csv(tmp_path / "plain.csv", index=False, sep={"tab": "\t"}.get(name, ";"))
+        message = said(f"{tmp_path}/plain.csv")
+        assert "unknown column 'label'" in message
+        assert f"are values separated by {shown}? give --delimiter {shown}" in message
+    empty = "--delimiter is empty; give one character, such as ';' or tab"
+    assert said(f"{folder}/comma.csv", "--delimiter=") == empty
+    assert "--delimiter ';;' has 2 characters" in said(f"{folder}/comma.csv", "--delimiter=;;")
+    frame.to_parquet(tmp_path / "data.parquet")
+    message = said(f"{tmp_path}/data.parquet", "--delimiter=;")
+    assert message == "--delimiter is for CSV, but the data is parquet"
+
+
+def test_names_that_are_the_header(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The header was read as an example of classes ``label`` and ``pred``."""
+    names = "--column-names=place,size,day,label,pred"
+    arguments = ["search", f"--data={folder}/comma.csv", *FLAGS, f"--output={tmp_path}/out", names]
+    assert refused(arguments, capsys, folder=folder) == (
+        "DIR/comma.csv, line 1: the file begins with the names that --column-names gives; leave "
+        "--column-names out, or give --skip-rows 1"
+    )
+    assert run([*arguments, "--skip-rows=1"]) == 0
+    assert read(tmp_path / "out").document["dataset"]["n"] == 800

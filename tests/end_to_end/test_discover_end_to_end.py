@@ -1,0 +1,507 @@
+"""What ``slicebeam discover`` publishes, against the formulas of discovery on all examples at once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy.special import expit, logsumexp
+
+from tests.discover_runs import discover, embeddings, examples, written
+from tests.oracles import discover_oracle as oracle
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+
+    from tests.discover_runs import Discovered
+
+CLASSES = {"label": "label", "prediction": "new", "baseline_prediction": "old"}
+LOSSES = {"loss": "loss_new", "baseline_loss": "loss_old"}
+ZERO_ONE = {"loss": "wrong_new", "baseline_loss": "wrong_old"}
+SEED = 5
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run: what it is told, and how its data is stored."""
+
+    options: dict[str, Any]
+    stored: str = "list<double>"
+    components: tuple[int, ...] = (6,)
+    data: int = 3
+
+
+CASES = {
+    "accuracy, two resolutions": Case(CLASSES, components=(4, 9)),
+    "accuracy of one model": Case(
+        {"label": "label", "prediction": "new"}, "fixed_size_list<float>"
+    ),
+    "losses, principal components": Case({**LOSSES, "dimensions": 3}, "JSON Lines"),
+    "losses of one model": Case({"loss": "loss_new"}, "several files"),
+    "losses of 0 and 1": Case(ZERO_ONE, "float16"),
+    "features crossed": Case(
+        {**CLASSES, "features": ("source", "length"), "max_cross_size": 2}, "small row groups"
+    ),
+    "groups": Case({**CLASSES, "group": "author"}, "float16"),
+    "told of classes": Case(
+        {**CLASSES, "loss_weight": 1.0, "discovery_share": 0.5}, components=(5, 8)
+    ),
+    "told of losses": Case({**LOSSES, "loss_weight": 10.0, "dimensions": 4}, "several files"),
+    "told of one model's losses": Case(
+        {"loss": "loss_new", "loss_weight": 1.0, "discovery_share": 0.4}
+    ),
+    "told of losses of 0 and 1": Case({**ZERO_ONE, "loss_weight": 2.0}),
+}
+
+
+def stored(folder: Path, table: pa.Table, kind: str) -> tuple[str, ...]:
+    """Store a table and return its files."""
+    at = table.schema.get_field_index("z")
+    z = embeddings(table)
+    if kind == "JSON Lines":
+        path = folder / "data.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()), "utf-8")
+        return (str(path),)
+    if kind == "several files":
+        edges = [0, 1, 300, 450, len(z)]
+        return tuple(
+            written(folder / f"{number}.parquet", table.slice(begin, end - begin))
+            for number, (begin, end) in enumerate(pairwise(edges))
+        )
+    if kind == "float16":
+        halves = [one.astype(np.float16) for one in z]
+        table = table.set_column(at, "z", pa.array(halves, pa.list_(pa.float16())))
+    elif kind == "fixed_size_list<float>":
+        flat = pa.array(z.ravel(), pa.float32())
+        table = table.set_column(at, "z", pa.FixedSizeListArray.from_arrays(flat, z.shape[1]))
+    how = {"row_group_size": 77} if kind == "small row groups" else {}
+    return (written(folder / "data.parquet", table, **how),)
+
+
+@dataclass
+class World:
+    """A run, and what the formulas make of the same examples."""
+
+    case: Case
+    table: pa.Table
+    found: Discovered
+
+    @property
+    def loss_weight(self) -> float:
+        return float(self.case.options.get("loss_weight", 0.0))
+
+    @property
+    def has_old(self) -> bool:
+        return "baseline_loss" in self.case.options or "baseline_prediction" in self.case.options
+
+    @property
+    def is_accuracy(self) -> bool:
+        return "label" in self.case.options
+
+    @property
+    def is_zero_one(self) -> bool:
+        return self.is_accuracy or self.case.options["loss"].startswith("wrong")
+
+    @cached_property
+    def losses(self) -> list[np.ndarray]:
+        """Of the new model, and of the old one if there is one."""
+        frame, options = self.table.to_pandas(), self.case.options
+        if self.is_accuracy:
+            names = [options["prediction"], options.get("baseline_prediction")][: 1 + self.has_old]
+            return [(frame[name] != frame[options["label"]]).to_numpy(float) for name in names]
+        names = [options["loss"], options.get("baseline_loss")][: 1 + self.has_old]
+        return [frame[name].to_numpy(float) for name in names]
+
+    @cached_property
+    def D(self) -> np.ndarray:
+        """Change of the tested examples; of one model minus its loss."""
+        change = self.losses[1] - self.losses[0] if self.has_old else -self.losses[0]
+        return change[self.tested]
+
+    @cached_property
+    def z(self) -> np.ndarray:
+        return embeddings(self.table)
+
+    @cached_property
+    def x(self) -> np.ndarray:
+        """What the mixtures are of."""
+        return oracle.coordinates(self.z, self.found.mixture)
+
+    @cached_property
+    def tested(self) -> np.ndarray:
+        """Which examples are tested; the hash that decides is tested in test_discover_split."""
+        told = self.found.membership.drop_duplicates("id").set_index("id")["split"]
+        split = told[self.table.column("id").to_pylist()]
+        return np.isin(split.astype(str), ["all", "evaluation"])
+
+    @cached_property
+    def shaping(self) -> np.ndarray:
+        return ~self.tested if self.loss_weight else np.ones(len(self.z), bool)
+
+    @cached_property
+    def fits(self) -> dict[str, tuple[oracle.Mixture, list[float]]]:
+        told = [loss[self.shaping] for loss in self.losses] if self.loss_weight else []
+        return {
+            f"cluster@{K}": oracle.fitted(
+                self.x[self.shaping],
+                told,
+                K,
+                SEED,
+                zero_one=self.is_zero_one,
+                loss_weight=self.loss_weight,
+            )
+            for K in self.case.components
+        }
+
+    @cached_property
+    def joints(self) -> dict[str, np.ndarray]:
+        """Of every example, from its embedding alone."""
+        return {name: oracle.log_joint(fit, self.x) for name, (fit, _) in self.fits.items()}
+
+    @cached_property
+    def components(self) -> dict[str, np.ndarray]:
+        return {name: joint.argmax(axis=1) for name, joint in self.joints.items()}
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The tested examples with their components."""
+        frame = self.table.to_pandas()
+        for name, component in self.components.items():
+            frame[name] = component.astype(str)
+        return frame[self.tested].reset_index(drop=True)
+
+    def held(self, predicate: str | dict[str, Any]) -> np.ndarray:
+        """Which of the tested examples satisfy a predicate."""
+        return oracle.held_by(self.frame, predicate)
+
+    def odds(self, predicate: dict[str, Any]) -> np.ndarray:
+        """How typical tested examples are of a slice: the least of its components' log odds."""
+        each = [
+            oracle.log_odds(self.joints[one["field"]])[self.tested, int(one["value"])]
+            for one in predicate["all"]
+            if one["field"] in self.joints
+        ]
+        return np.min([*each, np.full(len(self.D), np.finfo(np.float64).max)], axis=0)
+
+    def changes(self, held: np.ndarray) -> oracle.Changes:
+        return oracle.changes(self.D[held], of=0.0 if self.has_old else float(self.D.mean()))
+
+    def p(self, held: np.ndarray) -> float | None:
+        """Return the p-value of a slice; None for a test that other tests know."""
+        if "group" in self.case.options:
+            return None
+        new, *old = (loss[self.tested] for loss in self.losses)
+        if self.is_accuracy and old:
+            return oracle.p_accuracy(new > 0, old[0] > 0, held)
+        if self.is_accuracy:
+            return oracle.p_error(new > 0, held)
+        return oracle.p_paired(self.D, held) if old else None
+
+
+_WORLDS: dict[str, World] = {}
+
+
+LONGER = {name for name in CASES if name.startswith("losses of") or name.endswith("0 and 1")}
+LONGER |= {"told of one model's losses"}
+
+
+@pytest.fixture(
+    params=[pytest.param(name, marks=pytest.mark.slow if name in LONGER else []) for name in CASES]
+)
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Each run once, for all tests."""
+    name = request.param
+    if name not in _WORLDS:
+        case = CASES[name]
+        folder = tmp_path_factory.mktemp("discover")
+        table = examples(case.data, n=700, apart=1.0)
+        found = discover(
+            folder / "out",
+            data=stored(folder, table, case.stored),
+            embedding="z",
+            example_id="id",
+            components=case.components,
+            seed=SEED,
+            chunk_rows=250,
+            **case.options,
+        )
+        _WORLDS[name] = World(case, table, found)
+    return _WORLDS[name]
+
+
+@pytest.mark.slow
+def test_axes_are_those_of_a_singular_value_decomposition(world: World) -> None:
+    told, arrays = world.found.document["discovery"], world.found.mixture
+    kept = world.case.options.get("dimensions", world.z.shape[1])
+    assert (told["dimensions"], told["kept_dimensions"]) == (world.z.shape[1], kept)
+    if kept == world.z.shape[1]:
+        assert told["kept_variance"] == 1.0
+        assert not [name for name in arrays if name.startswith("axes/")]
+        return
+    wanted = oracle.axes(world.z[world.shaping], kept)
+    for name in ("mean", "axes", "variances", "total_variance"):
+        np.testing.assert_allclose(
+            arrays[f"axes/{name}"], getattr(wanted, name), rtol=1e-9, atol=1e-10
+        )
+    share = wanted.variances.sum() / wanted.total_variance
+    assert told["kept_variance"] == pytest.approx(share, rel=1e-12)
+
+
+def test_mixtures_are_those_of_em(world: World) -> None:
+    arrays, told = world.found.mixture, world.found.document["discovery"]
+    assert told["loss_weight"] == world.loss_weight
+    assert [name for name in arrays if name.startswith("encoder/")] == []
+    assert list(world.fits) == list(world.found.resolutions)
+    for name, (fit, history) in world.fits.items():
+        own = world.found.resolutions[name]
+        assert own["iterations"] == len(history) > 2
+        assert own["converged"]
+        assert own["mean_log_likelihood"] == pytest.approx(history[-1], rel=1e-11)
+        wanted = fit.arrays(world.loss_weight)
+        assert {one for one in arrays if one.startswith(f"{name}/")} == {
+            f"{name}/{one}" for one in wanted
+        }
+        for part, values in wanted.items():
+            assert arrays[f"{name}/{part}"].dtype == np.float64
+            np.testing.assert_allclose(
+                arrays[f"{name}/{part}"], values, rtol=1e-8, atol=1e-10, err_msg=f"{name} {part}"
+            )
+
+
+def test_every_example_is_of_the_component_that_its_embedding_makes_most_likely(
+    world: World,
+) -> None:
+    rows, K = world.found.membership, len(world.case.components)
+    table = world.found.table
+    components = table[table["slice"].str.fullmatch(r"cluster@\d+ = \d+")]
+    named = dict(zip(components["slice_id"], components["slice"], strict=True))
+    assert len(rows) == K * len(world.z)
+    told = world.found.document["discovery"]
+    assert told["evaluation_examples"] == world.tested.sum() == world.found.document["dataset"]["n"]
+    assert told["discovery_examples"] == world.shaping.sum()
+    assert world.tested.all() == (world.loss_weight == 0)
+    for field_name, joint in world.joints.items():
+        r = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+        own = rows[
+            rows["slice_id"].isin(
+                [one for one, text in named.items() if text.startswith(f"{field_name} =")]
+            )
+        ]
+        at = dict(zip(world.table.column("id").to_pylist(), range(len(r)), strict=True))
+        places = own["id"].map(at).to_numpy()
+        component = world.components[field_name]
+        assert (
+            len(own)
+            == np.isin(
+                component,
+                [
+                    int(text.split(" = ")[1])
+                    for text in named.values()
+                    if text.startswith(f"{field_name} =")
+                ],
+            ).sum()
+        )
+        assert [named[one] for one in own["slice_id"]] == [
+            f"{field_name} = {one}" for one in component[places]
+        ]
+        np.testing.assert_allclose(
+            own["responsibility"], r[places, component[places]], rtol=1e-6, atol=1e-9
+        )
+        assert own["log_odds"].dtype == np.float64
+        np.testing.assert_allclose(
+            own["log_odds"],
+            oracle.log_odds(joint)[places, component[places]],
+            rtol=1e-7,
+            atol=1e-7,
+        )
+        # Else any responsibility near 1 would do.
+        assert (r.max(axis=1) < 0.99).any()
+    split = rows.groupby("id", sort=False)["split"].nunique()
+    assert (split == 1).all()
+    assert split.index.tolist() == world.table.column("id").to_pylist()
+    kinds = {"discovery", "evaluation"} if world.loss_weight else {"all"}
+    assert set(rows["split"]) == kinds
+
+
+def test_table_of_slices_is_counted_and_tested_right(world: World) -> None:
+    table, testing = world.found.table, world.found.document["testing"]
+    sign = -1 if world.is_accuracy else 1
+    levels = world.case.options.get("max_cross_size", 1)
+    for row in table.itertuples():
+        held = world.held(row.predicate)
+        assert row.n == held.sum() >= 20
+        assert row.share == pytest.approx(held.mean(), rel=1e-12)
+        of_new = world.losses[0][world.tested]
+        value, whole = of_new[held].mean(), of_new.mean()
+        reference = world.losses[1][world.tested][held].mean() if world.has_old else whole
+        assert row.delta == pytest.approx(sign * (value - reference), abs=1e-9)
+        assert row.value == pytest.approx(1 - value if world.is_accuracy else value, rel=1e-9)
+        if not world.has_old:
+            rest = of_new[~held].mean()
+            assert row.complement == pytest.approx(
+                1 - rest if world.is_accuracy else rest, rel=1e-9
+            )
+        p = world.p(held)
+        if p is not None:
+            assert row.p_value == pytest.approx(p, rel=1e-6, abs=1e-300), row.slice
+    for level in range(1, levels + 1):
+        own = table[table["cross_size"] == level]
+        assert len(own) == testing["tested_per_level"][level - 1] >= 3
+        tests = testing["family_per_level"][level - 1]
+        q = oracle.benjamini_hochberg(own["p_value"].to_numpy(), tests, levels)
+        np.testing.assert_allclose(own["q_value"], q, rtol=1e-12)
+    np.testing.assert_array_equal(table["significant"], table["q_value"] <= 0.05)
+    assert testing["significant"] == table["significant"].sum()
+    singles = table[table["cross_size"] == 1]
+    for name, component in world.components.items():
+        sizes = np.bincount(component[world.tested])
+        of_field = singles[singles["slice"].str.startswith(f"{name} =")]
+        assert len(of_field) == (sizes >= 20).sum()
+        assert world.found.resolutions[name]["nonempty"] == np.count_nonzero(sizes)
+
+
+@pytest.mark.slow
+def test_coverage_is_that_of_a_regression(world: World) -> None:
+    for name, component in world.components.items():
+        r2, expected = oracle.coverage(world.D, component[world.tested])
+        own = world.found.resolutions[name]
+        assert own["r2"] == pytest.approx(r2, rel=1e-9)
+        assert own["r2_expected"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_significant_slices_are_reported_once_in_the_order_of_z(world: World) -> None:
+    slices, table = world.found.document["slices"], world.found.table
+    called = table[table["significant"]].set_index("slice_id")
+    assert len(slices) == world.found.document["search"]["reported"] > 0
+    assert {one["slice_id"] for one in slices} <= set(called.index)
+    own = [world.held(one["definition"]["predicate"]) for one in slices]
+    kinds = {held.tobytes() for held in own}
+    assert len(kinds) == len(slices)
+    if world.case.options.get("max_cross_size", 1) == 1:
+        assert kinds == {world.held(text).tobytes() for text in called["predicate"]}
+    z = [world.changes(held).z for held in own]
+    assert z == pytest.approx(sorted(z, reverse=True), rel=1e-9)
+
+
+def test_reported_slices_tell_how_they_changed(world: World) -> None:
+    slices = world.found.document["slices"]
+    sign = -1 if world.is_accuracy else 1
+    overall = world.D.mean()
+    for one in slices:
+        predicate, told = one["definition"]["predicate"], one["found"]
+        held = world.held(predicate)
+        wanted = world.changes(held)
+        assert one["size"]["n"] == wanted.n
+        assert told["z"] == pytest.approx(wanted.z, rel=1e-9)
+        (change,) = one["changes"]
+        assert change["n"] == wanted.n
+        assert change["delta"]["value"] == pytest.approx(-sign * wanted.mean, abs=1e-9)
+        assert change["delta"]["lo"] < change["delta"]["value"] < change["delta"]["hi"]
+        assert change["direction"] == ("improved" if wanted.mean > 0 else "degraded")
+        of_new = world.losses[0][world.tested][held].mean()
+        assert change["after"]["value"] == pytest.approx(
+            1 - of_new if world.is_accuracy else of_new, rel=1e-9
+        )
+        p = world.p(held)
+        if p is not None:
+            assert change["p_value"] == pytest.approx(p, rel=1e-6)
+        if world.has_old:
+            counts = (told["improved"], told["degraded"], told["tied"])
+            assert counts == (wanted.improved, wanted.degraded, wanted.tied)
+            assert told["opposite_to_global"] == (wanted.mean * overall < 0)
+            of_old = world.losses[1][world.tested][held].mean()
+            assert change["before"]["value"] == pytest.approx(
+                1 - of_old if world.is_accuracy else of_old, rel=1e-9
+            )
+        else:
+            assert not {"improved", "degraded", "tied"} & set(told)
+            assert not told["opposite_to_global"]
+        names = {condition["field"] for condition in predicate["all"]}
+        assert one["origin"]["method"] == (
+            "mixture" if names & set(world.joints) else "metadata_search"
+        )
+
+
+def test_described_slices_tell_what_they_share(world: World) -> None:
+    described = world.found.document["slices"][:10]
+    own = [world.held(one["definition"]["predicate"]) for one in described]
+    for one, held in zip(described, own, strict=True):
+        wanted = {
+            other["slice_id"]: oracle.jaccard(held, its)
+            for other, its in zip(described, own, strict=True)
+            if other is not one and (held & its).any()
+        }
+        told = {each["slice_id"]: each["jaccard"] for each in one["found"]["overlaps"]}
+        assert told == pytest.approx(wanted, rel=1e-12)
+
+
+def test_shown_examples_are_the_most_typical_and_the_most_changed(world: World) -> None:
+    positions = np.flatnonzero(world.tested)
+    ids = world.table.column("id").to_pylist()
+    shift = 0.0 if world.has_old else -world.D.mean()
+    shown = 0
+    for one in world.found.document["slices"][:10]:
+        predicate = one["definition"]["predicate"]
+        held, odds = world.held(predicate), world.odds(predicate)
+        change = world.D + shift
+        wanted = {
+            "representative": np.lexsort((positions, -odds)),
+            "boundary": np.lexsort((positions, odds)),
+            "improved": np.lexsort((positions, -odds, -change)),
+            "degraded": np.lexsort((positions, -odds, change)),
+        }
+        for role, order in wanted.items():
+            among = held.copy()
+            if role in ("improved", "degraded"):
+                among &= change > 0 if role == "improved" else change < 0
+            best = order[among[order]][:10]
+            told = [each for each in one["found"]["examples"] if each["role"] == role]
+            assert len(told) == len(best)
+            at = np.searchsorted(positions, [each["row"] for each in told])
+            assert held[at].all()
+            # The same but for what rounding makes of equals.
+            np.testing.assert_allclose(odds[at], odds[best], rtol=1e-7, atol=1e-7)
+            np.testing.assert_allclose(change[at], change[best], rtol=1e-9, atol=1e-12)
+            for each, place in zip(told, at, strict=True):
+                shown += 1
+                assert each["id"] == ids[each["row"]]
+                assert each["change"] == pytest.approx(change[place], abs=1e-9)
+                assert each["membership"] == pytest.approx(expit(odds[place]), rel=1e-7)
+                row = world.frame.iloc[place]
+                assert each["display"] == {
+                    name: row[name] for name in world.case.options.get("features", ())
+                }
+    assert shown > 20
+
+
+@pytest.mark.slow
+def test_weights_count_in_metrics_and_not_in_mixtures(tmp_path: Path) -> None:
+    table = examples(3, n=500, apart=1.0)
+    told = {**LOSSES, "embedding": "z", "example_id": "id", "components": (5,), "seed": SEED}
+    data = (written(tmp_path / "data.parquet", table),)
+    weighted = discover(tmp_path / "weighted", data=data, weight="weight", **told)
+    plain = discover(tmp_path / "plain", data=data, **told)
+    assert {*weighted.mixture} == {*plain.mixture}
+    for name, values in plain.mixture.items():
+        np.testing.assert_array_equal(values, weighted.mixture[name])
+    assert weighted.membership.equals(plain.membership)
+    frame = table.to_pandas()
+    component = plain.membership.set_index("id")["slice_id"].loc[frame["id"]].to_numpy()
+    for row in weighted.table.itertuples():
+        own = frame[component == row.slice_id]
+        new, old = (
+            np.average(own[name], weights=own["weight"]) for name in ("loss_new", "loss_old")
+        )
+        assert row.n == len(own)
+        assert (row.value, row.reference) == pytest.approx((new, old), rel=1e-6)
+        assert row.delta == pytest.approx(new - old, abs=1e-6)
+    assert len(weighted.table) == 5
+    assert not np.allclose(weighted.table["delta"], plain.table["delta"], atol=1e-3)

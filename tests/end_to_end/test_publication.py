@@ -1,0 +1,247 @@
+"""What is published is whole: the document, its schema, its table, and nothing on a full disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+import slicebeam.pipelines.search.search
+from slicebeam.metrics.errors import EngineError
+from slicebeam.pipelines.changelist.document import ChangeList, json_schema
+from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.search.covering import cover
+from slicebeam.pipelines.search.slices_table import SCHEMA
+from slicebeam.transforms.storage.publication import files_to_publish
+from slicebeam.transforms.storage.publish import version_of
+from slicebeam.transforms.storage.storage import written_whole
+from tests.publications import Written, assert_published, publish_set
+from tests.running import Found, names_of, read, search
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+OPTIONS = {
+    "label": "income",
+    "prediction": "prediction",
+    "features": ("age", "education", "occupation", "sex"),
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory, adult_path: Path) -> Found:
+    return search(tmp_path_factory.mktemp("out"), data=(str(adult_path),), **OPTIONS)
+
+
+def test_the_document_follows_its_schema(found: Found) -> None:
+    jsonschema.Draft202012Validator.check_schema(json_schema())
+    jsonschema.validate(found.document, json_schema())
+    again = ChangeList.model_validate(found.document)
+    assert json.loads(again.to_json()) == found.document
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**found.document, "slices": [{}]}, json_schema())
+
+
+def test_schema_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == json_schema()
+
+
+def test_the_document_names_its_table(found: Found) -> None:
+    digest = hashlib.sha256(found.slices_bytes).hexdigest()
+    assert found.document["search"]["slices_fingerprint"] == f"sha256:{digest}"
+    table = pq.read_table(found.folder / "slices.parquet")
+    assert table.schema == SCHEMA
+    file = found.document["files"]["slices"]
+    assert file["sha256"] == f"sha256:{digest}"
+    assert file["size"] == len(found.slices_bytes)
+    assert (found.folder / file["name"]).read_bytes() == found.slices_bytes
+    assert sorted(path.name for path in found.folder.iterdir()) == [
+        "changelist.json",
+        file["name"],
+        "slices.parquet",
+    ]
+
+
+def test_slice_ids_do_not_depend_on_the_order_of_columns(
+    found: Found, tmp_path: Path, adult_path: Path
+) -> None:
+    turned = tmp_path / "turned.parquet"
+    table = pq.read_table(adult_path)
+    pq.write_table(table.select(table.column_names[::-1]), turned)
+    other = search(tmp_path / "out", data=(str(turned),), **OPTIONS)
+    one, two = (f.table.set_index("slice_id")["n"].sort_index() for f in (found, other))
+    assert one.index.is_unique
+    assert one.equals(two)
+
+
+def test_configuration_in_the_document_repeats_the_run(found: Found, tmp_path: Path) -> None:
+    config = {**found.document["provenance"]["config"], "output": str(tmp_path)}
+    again = search(tmp_path, **{key: value for key, value in config.items() if key != "output"})
+    assert again.slices_bytes == found.slices_bytes
+
+
+def test_save_significant_keeps_these_and_the_singletons(
+    found: Found, tmp_path: Path, adult_path: Path
+) -> None:
+    other = search(tmp_path, data=(str(adult_path),), save_slices="significant", **OPTIONS)
+    kept = found.table[found.table["significant"] | (found.table["cross_size"] == 1)]
+    assert other.table.equals(kept.reset_index(drop=True))
+    assert 0 < len(kept) < len(found.table)
+
+
+def test_many_slices_are_cut_down_without_changing_what_is_kept(
+    found: Found, tmp_path: Path, adult_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from slicebeam.pipelines.search import results
+
+    monkeypatch.setattr(results, "SAVE_ALL_UP_TO", 100)
+    other = search(tmp_path, data=(str(adult_path),), **OPTIONS)
+    kept = found.table[found.table["significant"] | (found.table["cross_size"] == 1)]
+    assert other.table.equals(kept.reset_index(drop=True))
+    assert other.document["search"]["saved_slices"] == "significant"
+    assert other.document["slices"] == found.document["slices"]
+
+
+def test_files_appear_together_or_not_at_all(tmp_path: Path) -> None:
+    one = tmp_path / "one"
+    one.write_bytes(b"old")
+
+    def write_and_fail() -> None:
+        with files_to_publish(one, ["two.npz"], version_of(one), "a test") as files:
+            files.streams["two.npz"].write(b"new")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        write_and_fail()
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+    assert one.read_bytes() == b"old"
+    with written_whole(one) as stream:
+        stream.write(b"new")
+        assert one.read_bytes() == b"old"
+    assert one.read_bytes() == b"new"
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+def test_a_folder_that_is_not_there_is_an_error_of_storage(tmp_path: Path) -> None:
+    absent = written_whole(tmp_path / "missing" / "file")
+    with pytest.raises(EngineError, match=r"cannot write .*missing/file"), absent:
+        pass
+
+
+def test_a_run_that_another_one_overtook(
+    tmp_path: Path,
+    adult_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """It says so, replaces nothing, and publishes over the other when it is told to go on."""
+    output, work = tmp_path / "out", tmp_path / "work"
+    publish_set(_made(output), Written("earlier"))
+    command = ["search", f"--data={adult_path}", f"--output={output}", "--label=income"]
+    command += ["--prediction=prediction", "--features=sex", f"--work-dir={work}", "--quiet"]
+
+    def meanwhile(*arguments: Any) -> Any:
+        publish_set(output, Written("another"))
+        return cover(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(slicebeam.pipelines.search.search, "cover", meanwhile)
+        assert run(command) == 2
+    first, second = capfd.readouterr().err.splitlines()
+    assert first.startswith(
+        f"slicebeam: {output}/changelist.json was published by somebody else at"
+    )
+    assert first.endswith(", during this run; nothing was replaced")
+    assert second == f"what is finished is in {work}; go on with the same command and --resume"
+    assert_published(output, Written("another"))
+    assert run([*command, "--resume"]) == 0
+    document = read(output).document
+    assert sorted(path.name for path in output.iterdir()) == names_of(document)
+    assert document["provenance"]["command"] == "search"
+    assert {one["name"].partition(".")[0] for one in document["replaced_files"]} == {
+        "slices",
+        "mixture",
+    }
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(mount)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk is not permitted here")
+    yield mount
+    subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+def test_a_full_disk_publishes_nothing_and_can_be_resumed(
+    small_disk: Path, adult_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    output = small_disk / "out"
+    command = ["search", f"--data={adult_path}", f"--output={output}", "--label=income"]
+    command += ["--prediction=prediction", "--features=age,education,occupation", "--quiet"]
+    sizes, codes = [150, 250, 350, 3000], []
+    for size in sizes:
+        subprocess.run(["mount", "-o", f"remount,size={size}k", str(small_disk)], check=True)
+        resume = ["--resume"]
+        codes.append(run(command + resume))
+        if codes[-1] == 0:
+            break
+        message = capfd.readouterr().err
+        assert len(message.splitlines()) == 2
+        assert "No space left on device" in message
+        assert "--resume" in message
+        assert not list(output.glob("*.json"))
+        assert not list(output.glob("*.parquet"))
+    assert codes[0] == 3
+    assert codes[-1] == 0
+    assert (output / "changelist.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["direct", "direct_multi"])
+@pytest.mark.parametrize("moment", ["iteration-1/plan", "shards.json"])
+def test_interrupted(tmp_path: Path, adult_path: Path, engine: str, moment: str) -> None:
+    """Ctrl-C ends with 130 and one line, leaves no process, and the run can be resumed."""
+    output = tmp_path / "out"
+    command = [sys.executable, "-m", "slicebeam.pipelines.cli", "search", f"--data={adult_path}"]
+    command += [f"--output={output}", "--label=income", "--prediction=prediction", "--quiet"]
+    command += ["--memory-budget=16MB", f"--runner-config={engine}", "--test=paper"]
+    command += ["--features=age,education,fnlwgt,hours-per-week,marital-status,occupation"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not (output / "_work" / "stages" / moment).exists():
+        assert process.poll() is None
+        time.sleep(0.005)
+    time.sleep(0.3)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    # Two workers, and the process that they are forked from.
+    assert len(workers) == (3 if engine == "direct_multi" else 0)
+    process.send_signal(signal.SIGINT)
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == 130, message
+    assert message.strip() == (
+        "slicebeam: interrupted; a search goes on with the same options and --resume"
+    )
+    assert not (output / "changelist.json").exists()
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive
+    if engine == "direct":
+        subprocess.run([*command, "--resume"], check=True)
+        assert (output / "changelist.json").exists()

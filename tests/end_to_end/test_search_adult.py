@@ -1,0 +1,378 @@
+"""The whole search on real data, held against oracles that share no code with it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from tests.conftest import ADULT_ROLES
+from tests.oracles import lattice, predicates, significance
+from tests.running import Found, search
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+OVERALL = {
+    "label": "income",
+    "prediction": "prediction",
+    "exclude_features": ("row_id", "score", "score_old", "prediction_old"),
+}
+BASELINE = {
+    "label": "income",
+    "prediction": "prediction",
+    "baseline_prediction": "prediction_old",
+    "exclude_features": ("row_id", "score", "score_old"),
+}
+
+
+@pytest.fixture(scope="module")
+def overall(tmp_path_factory: pytest.TempPathFactory, adult_path: Path) -> Found:
+    folder = tmp_path_factory.mktemp("overall")
+    return search(folder, data=(str(adult_path),), metric=("accuracy", "error_rate"), **OVERALL)
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory: pytest.TempPathFactory, adult_path: Path) -> Found:
+    folder = tmp_path_factory.mktemp("baseline")
+    return search(folder, data=(str(adult_path),), alternative="both", **BASELINE)
+
+
+@pytest.fixture(scope="module")
+def masks(overall: Found, adult: pd.DataFrame) -> dict[lattice.Id, np.ndarray]:
+    named = lattice.singletons(overall.domains())
+    return {name: predicates.mask(adult, predicate) for name, predicate in named.items()}
+
+
+def _mask(masks: dict[lattice.Id, np.ndarray], conjunction: lattice.Slice) -> np.ndarray:
+    return np.logical_and.reduce([masks[name] for name in conjunction])
+
+
+def test_every_row_says_what_pandas_says(
+    overall: Found, adult: pd.DataFrame, masks: dict[lattice.Id, np.ndarray]
+) -> None:
+    right = (adult["income"] == adult["prediction"]).to_numpy()
+    every = np.count_nonzero(right)
+    rows, other = (overall.table[overall.table["metric"] == m] for m in ("accuracy", "error_rate"))
+    for row, conjunction in zip(rows.itertuples(), overall.conjunctions(rows), strict=True):
+        held = _mask(masks, conjunction)
+        inside = np.count_nonzero(right & held)
+        assert row.n == np.count_nonzero(held)
+        assert row.share == row.n / len(adult)
+        assert abs(row.value - inside / row.n) <= 1e-15
+        assert abs(row.reference - every / len(adult)) <= 1e-15
+        assert abs(row.complement - (every - inside) / (len(adult) - row.n)) <= 1e-15
+        assert row.delta == row.value - row.reference
+        assert row.ci_low <= row.delta <= row.ci_high
+        assert abs(row.impact - row.n * row.delta) <= 1e-9
+        assert row.cross_size == len(conjunction)
+    for column in ("slice_id", "predicate", "n", "p_value", "q_value", "label", "parent"):
+        assert rows[column].reset_index(drop=True).equals(other[column].reset_index(drop=True))
+    for column in ("value", "reference", "complement"):
+        np.testing.assert_allclose(rows[column], 1 - other[column].to_numpy(), atol=1e-15)
+    np.testing.assert_allclose(rows["ci_low"], -other["ci_high"].to_numpy(), atol=1e-12)
+
+
+@pytest.mark.slow
+def test_predicates_as_published_give_n(overall: Found, adult: pd.DataFrame) -> None:
+    """The predicate as it stands, on the raw table, for a sample of rows."""
+    for row in overall.table.sample(60, random_state=1).itertuples():
+        assert predicates.mask(adult, json.loads(row.predicate)).sum() == row.n
+
+
+def test_p_values_are_the_hypergeometric_mid_p(overall: Found, adult: pd.DataFrame) -> None:
+    wrong = int((adult["income"] != adult["prediction"]).sum())
+    rows = overall.table[overall.table["metric"] == "error_rate"]
+    law = stats.hypergeom(len(adult), wrong, rows["n"].to_numpy())
+    x = np.rint(rows["n"] * rows["value"])
+    np.testing.assert_allclose(rows["p_value"], law.sf(x) + law.pmf(x) / 2, rtol=1e-8, atol=1e-14)
+
+
+@pytest.mark.slow
+def test_p_values_of_two_models_are_mcnemars_mid_p(baseline: Found, adult: pd.DataFrame) -> None:
+    new = (adult["income"] == adult["prediction"]).to_numpy()
+    old = (adult["income"] == adult["prediction_old"]).to_numpy()
+    named = lattice.singletons(baseline.domains())
+    held = {name: predicates.mask(adult, predicate) for name, predicate in named.items()}
+    only_new, only_old = new & ~old, old & ~new
+    gained, lost = [], []
+    for row, conjunction in zip(baseline.table.itertuples(), baseline.conjunctions(), strict=True):
+        mask = _mask(held, conjunction)
+        gained.append(np.count_nonzero(only_new & mask))
+        lost.append(np.count_nonzero(only_old & mask))
+        assert row.n == np.count_nonzero(mask)
+        assert abs(row.value - np.count_nonzero(new & mask) / row.n) <= 1e-15
+        assert abs(row.reference - np.count_nonzero(old & mask) / row.n) <= 1e-15
+        assert np.isnan(row.complement)
+        assert abs(row.delta - (gained[-1] - lost[-1]) / row.n) <= 1e-15
+        assert row.ci_low - 1e-12 <= row.delta <= row.ci_high + 1e-12
+    b, c = np.array(gained), np.array(lost)
+    law = stats.binom(b + c, 0.5)
+    upper, lower = law.sf(b) + law.pmf(b) / 2, law.cdf(b) - law.pmf(b) / 2
+    expected = np.where(b + c > 0, np.minimum(1, 2 * np.minimum(upper, lower)), 1.0)
+    np.testing.assert_allclose(baseline.table["p_value"], expected, rtol=1e-8, atol=1e-14)
+    reasons = baseline.table["reason"].notna().to_numpy()
+    np.testing.assert_array_equal(reasons, b + c == 0)
+
+
+@pytest.mark.slow
+def test_batch_tests_every_large_conjunction(
+    overall: Found, masks: dict[lattice.Id, np.ndarray]
+) -> None:
+    expected = lattice.all_slices(masks, 3, 20)
+    rows = overall.table[overall.table["metric"] == "accuracy"]
+    assert dict(zip(overall.conjunctions(rows), rows["n"], strict=True)) == expected
+    per_level = np.bincount([len(conjunction) for conjunction in expected])[1:].tolist()
+    assert overall.document["testing"]["tested_per_level"] == per_level
+    assert overall.document["testing"]["family_per_level"] == per_level
+
+
+def test_q_values_are_benjamini_hochberg_in_each_level(overall: Found) -> None:
+    rows = overall.table[overall.table["metric"] == "accuracy"]
+    for _, level in rows.groupby("cross_size"):
+        expected = np.minimum(1, 3 * stats.false_discovery_control(level["p_value"]))
+        np.testing.assert_allclose(level["q_value"], expected, rtol=1e-12)
+    np.testing.assert_array_equal(rows["significant"], rows["q_value"] <= 0.05)
+
+
+def _corrected(
+    found: Found,
+    adult: pd.DataFrame,
+    masks: dict[lattice.Id, np.ndarray],
+    correction: significance.Correction,
+):
+    """The p-value of a slice, and which of the visited are significant, by the oracle."""
+    wrong = (adult["income"] != adult["prediction"]).to_numpy()
+    n_all, k_all = len(adult), int(wrong.sum())
+    sizes = {name: int(mask.sum()) for name, mask in masks.items()}
+    known: dict[lattice.Slice, float] = {}
+
+    def p_value(conjunction: lattice.Slice) -> float:
+        if conjunction not in known:
+            held = _mask(masks, conjunction)
+            known[conjunction] = significance.hypergeometric_mid_p(
+                int(held.sum()), int((held & wrong).sum()), n_all, k_all, "upper"
+            )
+        return known[conjunction]
+
+    visited: dict[lattice.Slice, int] = {}
+    count = lattice.counter(masks)
+
+    def evaluate(conjunction: lattice.Slice) -> int:
+        visited[conjunction] = count(conjunction)
+        return visited[conjunction]
+
+    def significant(large: dict[lattice.Slice, int]) -> set[lattice.Slice]:
+        levels = range(1, 4)
+        bounds = {
+            level: significance.level_bound(level, sizes, visited, n_all, 20) for level in levels
+        }
+        q = significance.q_values({one: p_value(one) for one in large}, bounds, correction, 3)
+        return {one for one, value in q.items() if value <= 0.05}
+
+    return p_value, evaluate, significant
+
+
+@pytest.mark.parametrize("correction", ["fdr-level", "fwer-level"])
+def test_iterative_is_algorithm_1(
+    tmp_path: Path,
+    adult_path: Path,
+    adult: pd.DataFrame,
+    correction: significance.Correction,
+) -> None:
+    # Few coarse features, so that a plain transcription takes seconds.
+    features = ("age", "education", "occupation", "hours-per-week", "sex", "marital-status")
+    options = {
+        "data": (str(adult_path),),
+        "features": features,
+        "bins": 4,
+        "correction": correction,
+    }
+    roles = {name: OVERALL[name] for name in ("label", "prediction")}
+    found = search(tmp_path, strategy="iterative", **options, **roles)
+    named = lattice.singletons(found.domains())
+    masks = {name: predicates.mask(adult, predicate) for name, predicate in named.items()}
+    _, evaluate, significant = _corrected(found, adult, masks, correction)
+    expected = lattice.algorithm_1(list(named), evaluate, significant, 3, 20)
+    tested = {one for one, n in expected.visited.items() if n >= 20}
+    assert set(found.conjunctions()) == tested
+    assert set(found.conjunctions(found.table[found.table["significant"]])) == expected.significant
+    records = found.document["search"]["iterations"]
+    assert [record["candidates"] for record in records] == [len(s) for s in expected.generated]
+    nonempty = [sum(expected.visited[one] > 0 for one in s) for s in expected.generated]
+    assert [record["nonempty"] for record in records] == nonempty
+    assert len(expected.significant) > 5
+    assert len(expected.generated) == 3
+
+
+@pytest.mark.parametrize(
+    ("most", "iterations"),
+    [(60, 6), (300, 3), pytest.param(10**9, 5, marks=pytest.mark.slow)],
+)
+@pytest.mark.slow
+def test_priority_is_algorithm_2(
+    tmp_path: Path, adult_path: Path, adult: pd.DataFrame, most: int, iterations: int
+) -> None:
+    features = ("age", "education", "occupation", "hours-per-week", "sex", "native-country")
+    found = search(
+        tmp_path,
+        data=(str(adult_path),),
+        features=features,
+        bins=4,
+        strategy="priority",
+        max_candidates=most,
+        iterations=iterations,
+        label="income",
+        prediction="prediction",
+    )
+    named = lattice.singletons(found.domains())
+    masks = {name: predicates.mask(adult, predicate) for name, predicate in named.items()}
+    p_value, evaluate, significant = _corrected(found, adult, masks, "fdr-level")
+    place = {name: number for number, name in enumerate(named)}
+    expected = lattice.algorithm_2(
+        list(named),
+        evaluate,
+        p_value,
+        significant,
+        3,
+        20,
+        iterations,
+        most,
+        lambda conjunction: sorted(place[name] for name in conjunction),
+    )
+    records = found.document["search"]["iterations"]
+    assert [record["candidates"] for record in records] == [len(s) for s in expected.generated]
+    estimates = [record["nonempty_estimated"] for record in records]
+    np.testing.assert_allclose(estimates, expected.estimates, rtol=1e-12)
+    tested = {one for one, n in expected.visited.items() if n >= 20}
+    assert set(found.conjunctions()) == tested
+    assert set(found.conjunctions(found.table[found.table["significant"]])) == expected.significant
+
+
+@pytest.mark.slow
+def test_priority_without_a_limit_is_iterative(tmp_path: Path, adult_path: Path) -> None:
+    options = {"data": (str(adult_path),), **OVERALL}
+    one = search(tmp_path / "iterative", strategy="iterative", **options)
+    other = search(tmp_path / "priority", strategy="priority", max_candidates=10**9, **options)
+    assert one.slices_bytes == other.slices_bytes
+
+
+def test_labels_follow_their_definition(overall: Found, adult: pd.DataFrame) -> None:
+    rows = overall.table[overall.table["metric"] == "error_rate"]
+    conjunctions = overall.conjunctions(rows)
+    by_slice = dict(zip(conjunctions, rows.itertuples(), strict=True))
+    called = {one for one, row in by_slice.items() if row.significant}
+    seen = set()
+    sample = [one for one in conjunctions if one in called][::5]
+    for one in sample:
+        row = by_slice[one]
+        parents = [one - {name} for name in one if len(one) > 1]
+        above = {
+            frozenset(some)
+            for size in range(1, len(one))
+            for some in itertools.combinations(sorted(one), size)
+        }
+        p, margins = [], []
+        for parent in parents:
+            of = by_slice[parent]
+            x, x_parent = round(row.n * row.value), round(of.n * of.value)
+            law = stats.hypergeom(of.n, x_parent, row.n)
+            # A parent with the same examples explains all of it.
+            p.append(1.0 if of.n == row.n else law.sf(x) + law.pmf(x) / 2)
+            margins.append(row.value - of.value)
+        if not above & called:
+            expected = "new"
+        elif max(p) < 0.01 and min(margins) >= 0.02:
+            expected = "refines"
+        else:
+            expected = "inherited"
+        assert row.label == expected
+        seen.add(expected)
+        if parents:
+            explained = [by_slice[parent].slice_id for parent in parents]
+            assert p[explained.index(row.parent)] == pytest.approx(max(p), rel=1e-6, abs=1e-300)
+    assert seen == {"new", "refines", "inherited"}
+    assert rows.loc[~rows["significant"], "label"].isna().all()
+
+
+def test_duplicates_are_reported_once(overall: Found, masks: dict[lattice.Id, np.ndarray]) -> None:
+    """education and education-num say the same: only the shortest predicate is reported."""
+    rows = overall.table[(overall.table["metric"] == "accuracy") & overall.table["significant"]]
+    sets: dict[bytes, list] = {}
+    for row, conjunction in zip(rows.itertuples(), overall.conjunctions(rows), strict=True):
+        held = np.packbits(_mask(masks, conjunction)).tobytes()
+        size = row.cross_size if row.label != "inherited" else 99
+        sets.setdefault(held, []).append((size, row.slice_id))
+    shown = [sum(size != 99 for size, _ in ids) for ids in sets.values()]
+    copies = sum(max(one - 1, 0) for one in shown)
+    assert overall.document["search"]["duplicates"] == copies > 0
+    assert overall.document["search"]["reported"] == sum(one > 0 for one in shown)
+    shortest = {slice_id: min(ids)[0] for ids in sets.values() for _, slice_id in ids}
+    group = {slice_id: {i for _, i in ids} for ids in sets.values() for _, slice_id in ids}
+    for one in overall.document["slices"]:
+        assert one["cross_size"] == shortest[one["slice_id"]]
+        same = set(one.get("same_examples_as", ()))
+        assert same == group[one["slice_id"]] - {one["slice_id"]}
+
+
+def test_the_document_ranks_by_the_lower_confidence_bound(overall: Found) -> None:
+    bounds = [one["changes"][0]["delta"]["hi"] for one in overall.document["slices"]]
+    assert bounds == sorted(bounds)
+    rows = overall.table[overall.table["metric"] == "accuracy"].set_index("slice_id")
+    for one in overall.document["slices"][:50]:
+        row = rows.loc[one["slice_id"]]
+        assert (one["size"]["n"], one["name"]) == (row["n"], row["slice"])
+        assert one["changes"][0]["p_value"] == row["p_value"]
+        assert {"all": one["definition"]["predicate"]["all"]} == json.loads(row["predicate"])
+
+
+def test_no_role_is_a_feature(overall: Found) -> None:
+    assert not {domain["name"] for domain in overall.document["dataset"]["domains"]} & set(
+        ADULT_ROLES
+    )
+
+
+def test_a_degraded_slice_below_an_improved_one_is_reported(tmp_path: Path) -> None:
+    """What improved cannot explain what degraded: with both directions each has its own parents."""
+    random = np.random.default_rng(3)
+    a, b = (random.choice(list("uvwx"), 160_000) for _ in range(2))
+    frame = pd.DataFrame({"a": a, "b": b, "label": 1})
+    right = np.where(a == "u", 0.999, np.where(b == "u", 0.9945, 0.985))
+    right[(a == "u") & (b == "u")] = 0.970
+    frame["prediction"] = (random.random(len(frame)) < right).astype(int)
+    path = tmp_path / "signs.parquet"
+    frame.to_parquet(path)
+    found = search(
+        tmp_path / "out",
+        data=(str(path),),
+        label="label",
+        prediction="prediction",
+        alternative="both",
+    )
+    rows = found.table.set_index("slice")
+    assert rows.loc["a = u", "significant"]
+    assert rows.loc["a = u", "delta"] > 0
+    assert not rows.loc["b = u", "significant"]
+    assert rows.loc["a = u & b = u", "label"] == "new"
+    assert found.document["slices"][0]["name"] == "a = u & b = u"
+    assert found.document["testing"]["degraded"] >= 1
+
+
+def test_a_repeated_example_id_does_not_make_slices_the_same(tmp_path: Path) -> None:
+    """Two disjoint slices whose examples share ids in pairs hold different examples."""
+    rows = 8000
+    number = np.arange(rows)
+    frame = pd.DataFrame({"id": number // 2, "a": np.where(number % 2, "odd", "even")})
+    frame["g"] = np.where(number // 2 % 10 == 0, "bad", "good")
+    frame["label"], frame["prediction"] = 1, (frame["g"] == "good").astype(int)
+    path = tmp_path / "ids.parquet"
+    frame.to_parquet(path)
+    options = {"label": "label", "prediction": "prediction", "example_id": "id"}
+    found = search(tmp_path / "out", data=(str(path),), **options)
+    assert found.document["search"]["duplicates"] == 0

@@ -1,0 +1,535 @@
+"""``slicebeam shift``: every number against a direct computation, and what it is told and tells."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from scipy import stats
+
+from slicebeam.pipelines.changelist.document import json_schema
+from slicebeam.pipelines.cli import run
+from tests.oracles import shift_oracle
+from tests.running import refused
+from tests.shift_runs import (
+    REPLAYED,
+    ROLES,
+    asked_items,
+    document,
+    made,
+    matrix,
+    oracle_pool,
+    saved,
+    shift,
+    stratified,
+    timeless,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+METHODS = ("plus", "masa", "proportional", "uniform")
+Z = stats.norm.isf(0.025)
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    return made()
+
+
+@pytest.fixture(scope="module")
+def pool(frame: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return saved(frame, tmp_path_factory.mktemp("pool"))
+
+
+def bound_of(direct: shift_oracle.Direct) -> float:
+    """The stopping rule's bound, as it is documented."""
+    z = stats.norm.ppf(0.95)
+    spread = 2 * (direct.variance**2).sum()
+    degrees = max(0.5, direct.loss**2 / spread) if spread else 0.5
+    scale = direct.loss + z * direct.loss_error + z**2 * direct.loss_unseen
+    return float(np.sqrt(scale * stats.chi2.ppf(0.95, degrees) / degrees))
+
+
+def uniform_estimate(whole: shift_oracle.Pool, asked: list[int]) -> shift_oracle.Direct:
+    """The pool as one stratum, whose classes are the cells."""
+    labels, predictions = whole.shape
+    cells = [whole.label(item) * predictions + whole.new[item] for item in whole.items]
+    one = shift_oracle.Pool([0] * len(cells), cells, cells, [0], (1, labels * predictions), [0])
+    found = shift_oracle.estimate(one, asked, 0.0)
+    right = [float(whole.is_right(item, whole.new[item])) for item in asked]
+    found.accuracy = float(np.mean(right))
+    share = len(asked) / len(cells)
+    found.accuracy_variance = float(np.var(right, ddof=1)) * (1 - share) / len(asked)
+    found.matrix = found.matrix.reshape(whole.shape)
+    found.variance = found.variance.reshape(whole.shape)
+    found.unseen = np.repeat(found.unseen, labels)
+    return found
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_number_against_a_direct_computation(
+    method: str, frame: pd.DataFrame, pool: str, tmp_path: Path
+) -> None:
+    flags = ["--data", pool, *REPLAYED, "--difficulty", "confidence", "--method", method]
+    found = shift(tmp_path, *flags, "--budget", 90, "--price", 0.25, "--seed", 5)
+    told, change = found["shift"], found["global"][0]
+    stratum, rows = stratified(frame, "confidence", 3, signed=method == "plus")
+    calls = [one["calls"] for one in told["strata"]]
+    assert [one["label"] for one in told["strata"]] == rows
+    assert [one["size"] for one in told["strata"]] == stratum.value_counts(
+        sort=False
+    ).sort_index().tolist()
+    assert sum(calls) == told["cost"]["calls"] == 90
+    if method == "uniform":
+        hashed = asked_items(pd.Series(np.zeros(len(frame), int)), [90], 5)
+        assert calls == np.bincount(stratum[hashed], minlength=len(rows)).tolist()
+        asked = hashed
+    else:
+        asked = asked_items(stratum, calls, 5)
+    if method in ("plus", "proportional"):
+        assert calls == direct_calls(frame, stratum, method, 90)
+    whole = oracle_pool(frame, stratum, rows)
+    reliance = shift_oracle.reliance(whole, asked) if method == "plus" else 0.0
+    assert told.get("reliance") == (pytest.approx(reliance) if method == "plus" else None)
+    if method == "uniform":
+        direct = uniform_estimate(whole, asked)
+    else:
+        direct = shift_oracle.estimate(whole, asked, reliance)
+    if method == "masa":
+        direct.accuracy_variance = shift_oracle.starved_variance(whole, asked)
+    old = matrix(frame, "old", told)
+    share = old.sum(axis=1, keepdims=True)
+    # No answer was none, so that the last column is not told.
+    new = np.clip(direct.matrix[:, :-1], 0, share)
+    errors = np.sqrt(direct.variance + 3 * direct.unseen[:, None] ** 2)[:, :-1]
+    change_of = new - old
+    near = {"rel": 1e-9, "abs": 1e-12}
+    assert told["old_matrix"] == [pytest.approx(row, **near) for row in old.tolist()]
+    assert told["new_matrix"] == [pytest.approx(row, **near) for row in new.tolist()]
+    assert told["new_errors"] == [pytest.approx(row, **near) for row in errors.tolist()]
+    assert told["shift"] == [pytest.approx(row, **near) for row in change_of.tolist()]
+    low = np.maximum(change_of - Z * errors, -old)
+    high = np.minimum(change_of + Z * errors, share - old)
+    assert told["shift_lo"] == [pytest.approx(row, **near) for row in low.tolist()]
+    assert told["shift_hi"] == [pytest.approx(row, **near) for row in high.tolist()]
+    # The cells of "no result" did not change, and are among those that are corrected for.
+    p = np.ones((3, 4))
+    p[:, :-1] = 2 * stats.norm.sf(np.abs(change_of) / errors)
+    q = stats.false_discovery_control(p.ravel()).reshape(p.shape)
+    changed = {(one["label"], one["prediction"]): one for one in told["changed"]}
+    assert set(changed) == {(int(i), int(j)) for i, j in np.argwhere(q <= 0.05)}
+    for (i, j), one in changed.items():
+        assert (one["p_value"], one["p_adjusted"]) == pytest.approx((p[i, j], q[i, j]), rel=1e-6)
+        assert one["shift"]["value"] == pytest.approx(change_of[i, j])
+    was = (frame["label"] == frame["old"]).mean()
+    error = np.sqrt(direct.accuracy_variance)
+    moved = direct.accuracy - was
+    assert change["before"]["value"] == pytest.approx(was)
+    after, delta = change["after"], change["delta"]
+    assert (after["value"], after["lo"], after["hi"]) == pytest.approx(
+        (direct.accuracy, direct.accuracy - Z * error, min(1, direct.accuracy + Z * error))
+    )
+    assert (delta["value"], delta["lo"], delta["hi"]) == pytest.approx(
+        (moved, moved - Z * error, min(moved + Z * error, 1 - was))
+    )
+    assert change["p_value"] == pytest.approx(2 * stats.norm.sf(abs(moved) / error))
+    assert change["significant"] == (change["p_value"] <= 0.05)
+    assert told["frobenius_bound"] == pytest.approx(bound_of(direct))
+    assert (told["cost"]["price"], told["cost"]["spent"]) == (0.25, 22.5)
+
+
+def direct_calls(frame: pd.DataFrame, stratum: pd.Series, method: str, budget: int) -> list[int]:
+    """Argmax g/N one call after another, two of each stratum first."""
+    sizes = stratum.value_counts().sort_index().to_numpy()
+    share = sizes / sizes.sum()
+    weights = share
+    if method == "plus":
+        spread = 1 - np.array(
+            [
+                (frame["old"][stratum == s].value_counts(normalize=True) ** 2).sum()
+                for s in range(len(sizes))
+            ]
+        )
+        weights = share * np.sqrt(spread / 2 + share @ spread / 2)
+    counts = np.zeros(len(sizes), int)
+    for _ in range(budget):
+        score = np.where(counts < sizes, weights / np.maximum(counts, 1), -np.inf)
+        score[counts < np.minimum(2, sizes)] = np.inf
+        counts[np.argmax(score)] += 1
+    return counts.tolist()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_whole_pool_tells_the_exact_matrices(
+    method: str, frame: pd.DataFrame, pool: str, tmp_path: Path
+) -> None:
+    found = shift(tmp_path, "--data", pool, *REPLAYED, "--method", method, "--budget", 10_000)
+    told, change = found["shift"], found["global"][0]
+    old, new = matrix(frame, "old", told), matrix(frame, "new", told)
+    np.testing.assert_allclose(told["old_matrix"], old, atol=1e-12)
+    np.testing.assert_allclose(told["new_matrix"], new, atol=1e-12)
+    assert (told["stopped"], told["cost"]["calls"]) == ("pool", len(frame))
+    assert told["frobenius_bound"] == pytest.approx(0, abs=1e-9)
+    after = change["after"]
+    assert after["lo"] == pytest.approx(after["hi"], abs=1e-9)
+    assert after["value"] == pytest.approx((frame["label"] == frame["new"]).mean())
+    assert change["significant"]
+    really = {(int(i), int(j)) for i, j in np.argwhere(np.abs(new - old) > 1e-12)}
+    assert {(one["label"], one["prediction"]) for one in told["changed"]} == really
+    assert len(really) >= 6
+
+
+def test_a_pool_that_did_not_change_is_told_so(pool: str, tmp_path: Path) -> None:
+    flags = ["--data", pool, *ROLES, "--replay-prediction", "old"]
+    for budget in (60, 10_000):
+        found = shift(tmp_path, *flags, "--budget", budget)
+        assert found["shift"]["changed"] == []
+        change = found["global"][0]
+        assert (change["p_value"], change["significant"], change["direction"]) == (1, False, "none")
+        assert found["shift"]["reliance"] == pytest.approx(1)
+        np.testing.assert_allclose(found["shift"]["shift"], 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.slow
+def test_a_run_is_the_first_of_a_study_with_its_seed(
+    method: str,
+    frame: pd.DataFrame,
+    pool: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = ["--data", pool, *REPLAYED, "--difficulty", "confidence", "--method", method]
+    flags += ["--budget", "331", "--seed", "11"]
+    found = shift(tmp_path / "one", *flags)
+    capsys.readouterr()
+    study = ["shift", "--output", str(tmp_path / "two"), "--json", "--repeat", "1", *flags]
+    assert run(study) == 0
+    told = json.loads(capsys.readouterr().out)
+    error = ((found["shift"]["new_matrix"] - matrix(frame, "new", found["shift"])) ** 2).sum()
+    assert told["mse_frobenius"] == pytest.approx(error, rel=1e-9)
+    bias = found["global"][0]["after"]["value"] - (frame["label"] == frame["new"]).mean()
+    assert told["accuracy_bias"] == pytest.approx(bias, abs=1e-12)
+    assert set(told) == {
+        *("method", "budget", "repeat", "mse_frobenius", "q95_frobenius", "accuracy_bias"),
+        *("accuracy_coverage", "cell_coverage", "target_error", "calls_for_target"),
+    }
+    assert not (tmp_path / "two").exists() or not list((tmp_path / "two").iterdir())
+
+
+def test_an_earlier_document_tells_the_old_matrix(frame: pd.DataFrame, tmp_path: Path) -> None:
+    first = ["--data", saved(frame, tmp_path, "one.parquet"), *REPLAYED]
+    earlier = shift(tmp_path / "one", *first, "--budget", 150)
+    later = made(seed=2, churn=0)
+    # Other shares of the labels, and label 2 is gone; class 2 is known from the document only.
+    later = later[(later["label"] == 0) | (later.index % 3 > 0)]
+    later = later.assign(label=later["label"].replace(2, 1), new=later["old"].replace(2, 1))
+    second = ["--data", saved(later, tmp_path, "two.parquet"), "--label", "label"]
+    second += ["--replay-prediction", "new", "--old-matrix", tmp_path / "one" / "changelist.json"]
+    found = shift(tmp_path / "two", *second, "--budget", 120)
+    told = found["shift"]
+    assert (told["labels"], told["predictions"]) == ([0, 1], [0, 1, 2])
+    assert (told["method"], told["old_from"]) == ("proportional", "document")
+    before = np.array(earlier["shift"]["new_matrix"])[:2]
+    shares = later["label"].value_counts(normalize=True).sort_index().to_numpy()
+    scale = (shares / before.sum(axis=1))[:, None]
+    np.testing.assert_allclose(told["old_matrix"], before * scale, rtol=1e-9)
+    assert any("--old-matrix" in line for line in told["warnings"])
+    errors = np.array(earlier["shift"]["new_errors"])[:2] * scale
+    together = np.hypot(errors, told["new_errors"])
+    moved = np.array(told["shift"])
+    np.testing.assert_allclose(told["shift_lo"], np.maximum(moved - Z * together, -shares[:, None]))
+    np.testing.assert_allclose(told["shift_hi"], np.minimum(moved + Z * together, shares[:, None]))
+    was, now = earlier["global"][0]["after"], found["global"][0]["after"]
+    delta = found["global"][0]["delta"]
+    width = np.hypot(was["hi"] - was["lo"], now["hi"] - now["lo"])
+    assert delta["hi"] - delta["lo"] == pytest.approx(width)
+    assert found["global"][0]["before"]["value"] == pytest.approx(np.trace(before * scale))
+
+
+@pytest.mark.slow
+def test_answers_that_were_none_stay_in_the_old_matrix(frame: pd.DataFrame, tmp_path: Path) -> None:
+    silent = frame.assign(new=frame["new"].where(frame.index % 5 > 0))
+    first = ["--data", saved(silent, tmp_path, "one.parquet"), *REPLAYED]
+    earlier = shift(tmp_path / "one", *first, "--budget", 600)["shift"]
+    assert earlier["predictions"] == [0, 1, 2, None]
+    second = ["--data", saved(frame, tmp_path), "--label", "label", "--replay-prediction", "new"]
+    second += ["--old-matrix", tmp_path / "one" / "changelist.json"]
+    told = shift(tmp_path / "two", *second, "--budget", 600)["shift"]
+    assert told["predictions"] == [0, 1, 2, None]
+    np.testing.assert_allclose(told["old_matrix"], earlier["new_matrix"])
+    np.testing.assert_allclose(told["new_matrix"], matrix(frame, "new", told), atol=1e-12)
+    assert {(one["label"], one.get("prediction")) for one in told["changed"]} >= {(0, None)}
+
+
+def test_a_target_error_stops_early_or_warns(tmp_path: Path) -> None:
+    data = saved(made(3000, churn=0.03), tmp_path)
+    flags = ["--data", data, *REPLAYED, "--target-error", "0.03"]
+    reached = shift(tmp_path / "one", *flags)["shift"]
+    assert reached["stopped"] == "target_error"
+    assert 100 <= reached["cost"]["calls"] < 3000
+    assert reached["frobenius_bound"] <= 0.03
+    assert reached["warnings"] == []
+    short = shift(tmp_path / "two", *flags, "--budget", 110)["shift"]
+    assert (short["stopped"], short["cost"]["calls"]) == ("budget", 110)
+    assert short["frobenius_bound"] > 0.03
+    (warning,) = short["warnings"]
+    assert "ended before the target error" in warning
+
+
+@pytest.mark.parametrize(
+    ("budget", "price", "calls", "spent"),
+    [("$1.5", 0.025, 60, 1.5), ("1.51 eur", 0.03, 50, 1.5), ("1GBP", 0, 600, 0.0)],
+)
+def test_a_budget_in_money(
+    budget: str, price: float, calls: int, spent: float, pool: str, tmp_path: Path
+) -> None:
+    flags = ["--data", pool, *REPLAYED, "--budget", budget, "--price", price]
+    cost = shift(tmp_path, *flags)["shift"]["cost"]
+    currency = {"$1.5": "USD", "1.51 eur": "EUR", "1GBP": "GBP"}[budget]
+    assert (cost["calls"], cost["spent"], cost["currency"]) == (calls, spent, currency)
+    assert run(["run", str(tmp_path / "changelist.json"), "--quiet"]) == 0
+    assert document(tmp_path)["shift"]["cost"] == cost
+
+
+def described(folder: Path, **options: Any) -> str:
+    (folder / "run.yaml").write_text(yaml.safe_dump({"command": "shift", **options}))
+    return str(folder / "run.yaml")
+
+
+def test_a_file_describes_a_shift(
+    pool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHERE", str(tmp_path / "there"))
+    options = {"data": pool, "label": "label", "old_prediction": "old", "replay_prediction": "new"}
+    file = described(tmp_path, **options, budget=150, output="${WHERE}/{date}", quiet=True)
+    assert run(["run", file, "--date", "2026-03-01"]) == 0
+    found = tmp_path / "there" / "2026-03-01"
+    flags = ["--data", pool, *REPLAYED, "--budget", 150]
+    shift(tmp_path / "flags", *flags)
+    assert timeless(found) == timeless(tmp_path / "flags")
+    again = tmp_path / "again"
+    repeated = ["run", str(found / "changelist.json"), "--output", str(again), "--quiet"]
+    assert run(repeated) == 0
+    assert timeless(again) == timeless(found)
+
+
+def test_the_old_document_of_a_file_may_be_yesterdays(frame: pd.DataFrame, tmp_path: Path) -> None:
+    pool = saved(frame, tmp_path)
+    shift(tmp_path / "2026-02-28", "--data", pool, *REPLAYED, "--budget", 150)
+    file = described(
+        tmp_path,
+        data=pool,
+        label="label",
+        replay_prediction="new",
+        old_matrix="{here}/{date-1}/changelist.json",
+        budget=100,
+        output="{here}/{date}",
+        quiet=True,
+    )
+    assert run(["run", file, "--date", "2026-03-01"]) == 0
+    assert document(tmp_path / "2026-03-01")["shift"]["old_from"] == "document"
+
+
+def test_the_document_of_a_shift_is_refused_where_slices_are_wanted(
+    pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shift(tmp_path / "out", "--data", pool, *REPLAYED, "--budget", 100)
+    made_by = str(tmp_path / "out" / "changelist.json")
+    outcome = ["--data", pool, "--label", "label", "--prediction", "new"]
+    output = ["--output", str(tmp_path / "other")]
+    for arguments in (
+        ["search", *outcome, "--domains", made_by],
+        ["search", *outcome, "--since", made_by],
+        ["check", *outcome, "--changelist", made_by],
+        ["shift", "--data", pool, *REPLAYED, "--budget", "100", "--changelist", made_by],
+    ):
+        told = refused([*arguments, *output], capsys, folder=tmp_path)
+        assert "is the document of a shift; name that of a search or a check" in told
+    assert not (tmp_path / "other" / "changelist.json").exists()
+    assert run(["search", *outcome, "--features", "part", "--quiet", *output]) == 0
+    other = ["shift", "--data", pool, "--label", "label", "--replay-prediction", "new"]
+    other += ["--budget", "100", "--old-matrix", str(tmp_path / "other" / "changelist.json")]
+    told = refused([*other, "--output", str(tmp_path / "third")], capsys, folder=tmp_path)
+    assert told.startswith("--old-matrix DIR/other/changelist.json is not the document of a shift")
+
+
+@pytest.mark.slow
+def test_fail_on_worse(frame: pd.DataFrame, tmp_path: Path) -> None:
+    pool = saved(frame, tmp_path)
+    flags = ["--data", pool, *ROLES, "--budget", 300, "--fail-on", "worse"]
+    shift(tmp_path / "worse", *flags, "--replay-prediction", "new", code=1)
+    shift(tmp_path / "same", *flags, "--replay-prediction", "old")
+    better = saved(frame.assign(new=frame["label"]), tmp_path, "better.parquet")
+    shift(tmp_path / "better", "--data", better, *flags[2:], "--replay-prediction", "new")
+    # Worse on one slice, better by far elsewhere.
+    bad = frame["part"] == "a"
+    mixed = frame.assign(old=frame["label"].where(bad, (frame["label"] + 1) % 3))
+    mixed = mixed.assign(
+        new=frame["label"].mask(bad & (frame.index % 3 == 0), (frame["label"] + 1) % 3)
+    )
+    data = saved(mixed, tmp_path, "mixed.parquet")
+    arguments = ["--data", data, *flags[2:], "--replay-prediction", "new"]
+    found = shift(tmp_path / "mixed", *arguments, "--by", "part", code=1)
+    assert found["global"][0]["direction"] == "improved"
+    shift(tmp_path / "mixed", *arguments)
+
+
+def test_what_a_machine_reads(
+    pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["shift", "--data", pool, *REPLAYED, "--budget", "100", "--price", "0.01"]
+    flags += ["--by", "part", "--output", str(tmp_path)]
+    assert run([*flags, "--log-format", "json"]) == 0
+    printed = capsys.readouterr()
+    events = [json.loads(line) for line in printed.err.splitlines()]
+    (published,) = (event for event in events if event["event"] == "published")
+    assert (published["calls"], published["spent"], published["exit_code"]) == (100, 1.0, 0)
+    assert published["changelist"] == str(tmp_path / "changelist.json")
+    assert {"stage", "published"} <= {event["event"] for event in events}
+    assert run([*flags, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    found = document(tmp_path)
+    assert (told["calls"], told["spent"], told["currency"]) == (100, 1.0, "USD")
+    assert told["accuracy"] == found["global"][0]["after"]["value"]
+    assert told["shift"] == found["shift"]["shift"]
+    assert len(told["changed"]) == len(found["shift"]["changed"])
+    assert len(told["slices"]) == 3
+    assert set(told) == {
+        *("summary", "changelist", "examples", "method", "calls", "replayed", "no_result"),
+        *("unaccounted", "spent", "currency", "stopped", "frobenius_bound", "accuracy"),
+        *("accuracy_was", "accuracy_shift", "significant", "labels", "predictions", "shift"),
+        *("changed", "slices", "warnings"),
+    }
+    assert (
+        run([*flags[:-4], "--output", str(tmp_path / "none"), "--log-format=json", "--seed=x"]) == 2
+    )
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["event"], line["exit_code"]) for line in lines] == [("error", 2)]
+
+
+def test_plans_and_studies_need_no_output(
+    pool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    flags = ["shift", "--data", pool, "--json", "--budget", "60", "--repeat", "3"]
+    assert run([*flags, *ROLES, "--plan", "--method", "plus"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert [one["churn"] for one in planned] == [0.02, 0.05, 0.1, None]
+    assert run([*flags, *REPLAYED]) == 0
+    without = json.loads(capsys.readouterr().out)
+    assert not list((tmp_path / "here").iterdir())
+    assert not list((tmp_path / "temporary").iterdir())
+    assert run([*flags, *REPLAYED, "--output", str(tmp_path / "out")]) == 0
+    assert json.loads(capsys.readouterr().out) == without
+    # From a file too.
+    file = described(tmp_path, data=pool, label="label", old_prediction="old", plan=True, budget=60)
+    assert run(["run", file, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 4 * 4
+
+
+def test_a_plan_says_what_budgets_would_give(
+    pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [
+        "shift",
+        "--data",
+        pool,
+        *ROLES,
+        "--difficulty",
+        "confidence",
+        "--plan",
+        "--repeat",
+        "8",
+    ]
+    flags += ["--price", "0.5", "--output", str(tmp_path / "out")]
+    assert run([*flags, "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert {one["method"] for one in planned} == set(METHODS)
+    assert {one["churn"] for one in planned} == {0.02, 0.05, 0.1, None}
+    assert {(one["budget"], one["cost"]) for one in planned} == {(250, 125.0), (500, 250.0)}
+    assert not (tmp_path / "out" / "changelist.json").exists()
+    assert not (tmp_path / "out" / "_work").exists()
+    assert run([*flags, "--budget", "50USD", "--method", "plus"]) == 0
+    shown = capsys.readouterr().out
+    assert "a whole new API" in shown
+    assert "2% of the predictions change" in shown
+    assert "50.00" in shown
+
+
+def test_the_schema_holds_for_every_command(pool: str, tmp_path: Path) -> None:
+    outcome = ["--data", pool, "--label", "label", "--prediction", "old", "--quiet"]
+    assert run(["search", *outcome, "--features=part,size", "--output", str(tmp_path / "a")]) == 0
+    (tmp_path / "slices.yaml").write_text("- part = b\n")
+    slices = ["--slices", str(tmp_path / "slices.yaml"), "--output", str(tmp_path / "b")]
+    assert run(["check", *outcome, *slices]) == 0
+    flags = ["--data", pool, *REPLAYED, "--budget", 100, "--by", "part", "--price", "0.1"]
+    shift(tmp_path / "c", *flags, "--difficulty", "confidence")
+    validator = jsonschema.Draft202012Validator(json_schema())
+    for name in "abc":
+        validator.validate(document(tmp_path / name))
+    wrong = document(tmp_path / "c")
+    wrong["shift"]["method"] = "guess"
+    with pytest.raises(jsonschema.ValidationError):
+        validator.validate(wrong)
+
+
+@pytest.mark.slow
+def test_the_same_document_however_it_is_read(frame: pd.DataFrame, tmp_path: Path) -> None:
+    flags = [*REPLAYED, "--difficulty", "confidence", "--budget", 200, "--by", "part"]
+    flags += ["--example-id", "key"]
+    pool = saved(frame, tmp_path)
+    (tmp_path / "csv").mkdir()
+    table = tmp_path / "csv" / "pool.parquet"
+    frame.to_csv(table, index=False)
+    ways: dict[str, list[Any]] = {
+        "plain": ["--data", pool],
+        "chunks": ["--data", pool, "--chunk-rows", 100],
+        "csv": ["--data", table, "--format", "csv"],
+        "multi": [
+            *("--data", pool, "--chunk-rows", 150),
+            *("--runner-config", "direct_multi", "--runner-option", "workers=2"),
+        ],
+    }
+    documents = {}
+    for name, way in ways.items():
+        shift(tmp_path / name, *way, *flags)
+        text = timeless(tmp_path / name, "chunk_rows", "runner_config", "runner_option", "format")
+        content = json.loads(text)
+        del content["provenance"]["runner"], content["provenance"]["config"]["data"]
+        del content["dataset"]["uri"], content["changelist_id"]
+        documents[name] = json.dumps(content)
+    assert {name for name, text in documents.items() if text != documents["plain"]} == set()
+
+
+@pytest.mark.slow
+def test_the_same_document_after_being_killed(tmp_path: Path) -> None:
+    pool = saved(made(3000), tmp_path)
+    flags = ["--data", pool, *REPLAYED, "--difficulty", "confidence", "--budget", 500]
+    flags += ["--chunk-rows", 100]
+    shift(tmp_path / "undisturbed", *flags)
+    arguments = ["shift", "--quiet", "--output", str(tmp_path / "out"), *map(str, flags)]
+    program = "from slicebeam.pipelines.cli import main; main()"
+    running = subprocess.Popen([sys.executable, "-c", program, *arguments])
+    learned = tmp_path / "out" / "_work" / "stages" / "pool-values.json"
+    while not learned.exists():
+        assert running.poll() is None
+        time.sleep(0.001)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    assert not (tmp_path / "out" / "changelist.json").exists()
+    assert run([*arguments, "--resume"]) == 0
+    assert timeless(tmp_path / "out") == timeless(tmp_path / "undisturbed")

@@ -1,0 +1,297 @@
+"""Input that is most likely a mistake: the run says so, or refuses it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.api import search as api_search
+from slicebeam.pipelines.cli import run
+from slicebeam.transforms.encode.domains import Domain, LeftOut, ValueCounts, learn_domain
+from tests.running import names_of, read, refused, search
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+ROWS = 600
+ROLES: dict[str, Any] = {"label": "label", "prediction": "pred", "max_cross_size": 1}
+
+
+def examples() -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    label = rng.integers(0, 2, ROWS)
+    frame = pd.DataFrame({"place": rng.choice(["a", "b", "c"], ROWS), "label": label})
+    for name, wrong in (("pred", 0.2), ("old", 0.3)):
+        frame[name] = np.where(rng.random(ROWS) < wrong, 1 - label, label)
+    frame["score"] = np.clip(0.8 * frame["pred"] + rng.random(ROWS) / 5, 0, 1)
+    return frame
+
+
+def saved(folder: Path, frame: pd.DataFrame) -> str:
+    frame.to_parquet(folder / "data.parquet")
+    return str(folder / "data.parquet")
+
+
+def warnings(found: Any) -> list[str]:
+    return found.document["testing"]["warnings"]
+
+
+# ------------------------------------------------------------------------------ ids
+
+
+@pytest.mark.parametrize("ids", ["numbers", "texts"])
+@pytest.mark.parametrize("test", ["auto", "bootstrap-rows"])
+def test_repeated_ids_are_noted(tmp_path: Path, ids: str, test: str) -> None:
+    frame = examples()
+    number = np.arange(ROWS)
+    number[[5, 90, 91]] = 400
+    number[[7, 8]] = [70, 71]
+    frame["id"] = number if ids == "numbers" else [f"é{one}" for one in number]
+    data, options = saved(tmp_path, frame), ROLES | {"test": test, "chunk_rows": 60}
+    found = search(tmp_path / "out", data=(data,), example_id="id", **options)
+    (said,) = (one for one in warnings(found) if "--example-id" in one)
+    # An oracle of its own: which ids occur more than once.
+    times = frame["id"].value_counts()
+    several = times[times > 1].index.tolist()
+    assert said.startswith(f"--example-id id: {len(several)} values occur more than once, such as ")
+    assert any(f"such as {one!r}" in said for one in several)
+    assert ("resampled together" in said) == (test == "bootstrap-rows")
+
+
+def test_distinct_ids_and_groups_are_not(tmp_path: Path) -> None:
+    frame = examples().assign(id=np.arange(ROWS), user=np.arange(ROWS) // 5)
+    data = saved(tmp_path, frame)
+    for number, options in enumerate(({"example_id": "id"}, {"group": "user", "replicates": 10})):
+        found = search(tmp_path / f"{number}", data=(data,), **ROLES, **options)
+        assert not any("more than once" in one for one in warnings(found))
+
+
+def counted(values: Sequence[Any]) -> ValueCounts:
+    unique, counts = np.unique(np.array(values), return_counts=True)
+    return ValueCounts(pa.array(unique.tolist()), counts, 0, len(values))
+
+
+def learned(values: Sequence[Any], *, named: bool = False) -> Domain | LeftOut:
+    return learn_domain("x", counted(values), bins=10, top_values=100, named=named)
+
+
+def test_ids_of_pairs_are_left_out() -> None:
+    pairs = np.repeat(np.arange(1000), 2)
+    for values in (pairs.tolist(), [f"user {one}" for one in pairs]):
+        left = learned(values)
+        assert isinstance(left, LeftOut)
+        assert left.reason.startswith(
+            "1,000 distinct values in 2,000, about twice each: an id of pairs"
+        )
+        assert "--features" in left.reason
+        assert isinstance(learned(values, named=True), Domain)
+    # Some lost their partner, some have a third.
+    some = np.concatenate([pairs[60:], np.arange(500, 530)])
+    assert isinstance(learned(some.tolist()), LeftOut)
+    assert isinstance(learned([f"user {one}" for one in some]), LeftOut)
+
+
+def test_measurements_that_repeat_as_seldom_stay() -> None:
+    rng = np.random.default_rng(3)
+    for most in (500, 1000, 2000, 10_000, 10**6):
+        values = rng.integers(0, most, 2000).tolist()
+        assert isinstance(learned(values), Domain), most
+    # Some names are frequent, though most occur about twice.
+    names = [f"name {one}" for one in np.repeat(np.arange(900), 2)] + ["Miller"] * 200
+    assert isinstance(learned(names), Domain)
+
+
+# ------------------------------------------------------------------------------ two models
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"prediction": "pred", "baseline_prediction": "pred"},
+            "--prediction and --baseline-prediction are both 'pred'",
+        ),
+        ({"score": "score", "baseline_score": "score"}, "--score and --baseline-score are both"),
+        (
+            {"prediction": "pred", "baseline_prediction": "old", "metric": "auc"}
+            | {"score": "score", "baseline_score": "score"},
+            "--score and --baseline-score are both 'score'",
+        ),
+        (
+            {"loss": "score", "baseline_loss": "score"},
+            "--loss and --baseline-loss are both 'score'",
+        ),
+    ],
+)
+def test_a_model_is_not_compared_with_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: dict[str, str], said: str
+) -> None:
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+    label = [] if "loss" in given else ["--label=label"]
+    arguments = ["search", f"--data={saved(tmp_path, examples())}", *label, *flags]
+    message = refused([*arguments, f"--output={tmp_path}/out"], capsys, folder=tmp_path)
+    assert message.startswith(said)
+    assert message.endswith("a model does not differ from itself; name the old model's")
+
+
+def test_one_score_with_two_decisions_is_a_comparison(tmp_path: Path) -> None:
+    both = {"score": "score", "baseline_score": "score", "baseline_prediction": "old"}
+    found = search(tmp_path / "out", data=(saved(tmp_path, examples()),), **ROLES, **both)
+    assert not any("agree" in one for one in warnings(found))
+
+
+@pytest.mark.parametrize("metric", [("accuracy",), ("auc", "log_loss"), ("f1_macro",), ("mae",)])
+def test_models_that_agree_everywhere_are_noted(tmp_path: Path, metric: tuple[str, ...]) -> None:
+    frame = examples().assign(copy=lambda one: one["pred"], score2=lambda one: one["score"])
+    options = ROLES | {"metric": metric, "baseline_prediction": "copy", "chunk_rows": 100}
+    options |= {"features": ("place",)}
+    if metric[0] == "auc":
+        options |= {"score": "score", "baseline_score": "score2", "replicates": 10}
+    said = "The two models agree on every example, so nothing can have changed."
+    found = search(tmp_path / "out", data=(saved(tmp_path, frame),), **options)
+    assert said in warnings(found)
+    # One example is enough.
+    frame.loc[ROWS - 1, "copy"] = 1 - frame.loc[ROWS - 1, "copy"]
+    frame.loc[ROWS - 1, "score2"] = 0.5
+    found = search(tmp_path / "other", data=(saved(tmp_path, frame),), **options)
+    assert said not in warnings(found)
+
+
+# ------------------------------------------------------------------------------ what is left behind
+
+
+WRONG = {
+    "column": ["--label=labell"],
+    "value": ["--label=label", "--positive-class=7", "--metric=f1"],
+    "late": ["--label=label", "--weight=zero"],
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("work", ["", "elsewhere/work"])
+def test_bad_input_leaves_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: str, work: str
+) -> None:
+    (tmp_path / "data").mkdir()
+    data = saved(tmp_path / "data", examples().assign(zero=0))
+    arguments = ["search", f"--data={data}", "--prediction=pred", *WRONG[wrong], "--quiet"]
+    arguments += [f"--work-dir={tmp_path}/{work}"] if work else []
+    refused([*arguments, f"--output={tmp_path}/a/b"], capsys, folder=tmp_path)
+    assert [one.name for one in tmp_path.iterdir()] == ["data"]
+    # What was there before stays.
+    (tmp_path / "out").mkdir()
+    refused([*arguments, f"--output={tmp_path}/out"], capsys, folder=tmp_path)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["data", "out"]
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["check", "shift", "single job"])
+def test_nor_do_other_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    (tmp_path / "data").mkdir()
+    data = saved(tmp_path / "data", examples())
+    (tmp_path / "data" / "slices.yaml").write_text("- nothing = 1\n")
+    arguments = {
+        "check": ["check", f"--slices={tmp_path}/data/slices.yaml", "--prediction=pred"],
+        "shift": ["shift", "--old-prediction=nothing", "--replay-prediction=pred", "--budget=50"],
+        "single job": ["search", "--prediction=nothing", "--single-job"],
+    }[command]
+    arguments += [f"--data={data}", "--label=label", f"--output={tmp_path}/out", "--quiet"]
+    refused(arguments, capsys, folder=tmp_path)
+    assert [one.name for one in tmp_path.iterdir()] == ["data"]
+
+
+def test_an_earlier_result_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = saved(tmp_path, examples())
+    arguments = ["search", f"--data={data}", "--label=label", f"--output={tmp_path}/out", "--quiet"]
+    assert run([*arguments, "--prediction=pred"]) == 0
+    before = read(tmp_path / "out").slices_bytes
+    refused([*arguments, "--prediction=nothing"], capsys, folder=tmp_path)
+    assert read(tmp_path / "out").slices_bytes == before
+    names = sorted(one.name for one in (tmp_path / "out").iterdir())
+    assert names == names_of(read(tmp_path / "out").document)
+
+
+# ------------------------------------------------------------------------------ pandas
+
+
+def slices_of(frame: pd.DataFrame, **options: Any) -> list[str]:
+    return api_search(frame, **ROLES, **options).slices["slice"].to_pylist()
+
+
+def test_intervals_are_text() -> None:
+    number = np.random.default_rng(4).normal(size=ROWS)
+    number[:30] = np.nan
+    cut = pd.cut(number, [-9, -1, 0.5, 9])
+    frame = examples().assign(cut=cut, plain=pd.Series(cut).astype(object))
+    frame["plain"] = pd.arrays.IntervalArray(pd.Series(cut).astype("interval"))
+    found = slices_of(frame, features=["cut", "plain"])
+    for name in ("cut", "plain"):
+        for text in ('"(-9.0, -1.0]"', '"(-1.0, 0.5]"', '"(0.5, 9.0]"'):
+            assert f"{name} = {text}" in found
+        assert f"{name} is missing" in found
+    assert isinstance(frame["cut"].cat.categories, pd.IntervalIndex)
+
+
+def test_an_index_with_a_name_is_a_column() -> None:
+    frame = examples()
+    side = np.random.default_rng(5).choice(["left", "right"], ROWS)
+    indexed = frame.assign(side=side).set_index("side")
+    assert {"side = left", "side = right"} <= set(slices_of(indexed))
+    assert slices_of(indexed, features=["side"]) == ["side = left", "side = right"]
+    two = pd.MultiIndex.from_arrays([side, np.arange(ROWS)], names=["side", None])
+    assert {"side = left", "place = a"} <= set(slices_of(frame.set_axis(two, axis=0)))
+    shuffled = frame.sample(frac=1, random_state=1)
+    assert slices_of(shuffled) == slices_of(frame)
+    assert "side" not in indexed.columns
+
+
+def test_an_index_named_as_a_column_is_refused() -> None:
+    frame = examples()
+    frame.index.name = "place"
+    with pytest.raises(InputError, match="the index is named 'place', as a column is"):
+        slices_of(frame)
+
+
+def test_a_column_that_no_file_holds_is_named() -> None:
+    kind = pa.dictionary(pa.int8(), pa.struct([("a", pa.int64())]))
+    table = pa.Table.from_pandas(examples()).append_column("odd", pa.nulls(ROWS, kind))
+    with pytest.raises(InputError, match=r"column 'odd' is dictionary<.*astype"):
+        api_search(table, **ROLES)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "recall", "f1_macro", "auc,precision"])
+@pytest.mark.parametrize("side", ["--score", "--baseline-score"])
+def test_scores_that_are_cut_are_probabilities(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], metric: str, side: str
+) -> None:
+    """Logits cut at .5 would be other predictions, without a word."""
+    rng = np.random.default_rng(3)
+    label = rng.integers(0, 2, 300)
+    logit = rng.normal(2.0 * label - 1, 0.2)
+    logit[:4] = 0.25
+    sure = 1 / (1 + np.exp(-logit))
+    frame = pd.DataFrame({"y": label, "f": rng.choice(list("ab"), 300), "logit": logit, "p": sure})
+    frame.to_parquet(tmp_path / "data.parquet")
+    other = "--baseline-score=p" if side == "--score" else "--score=p"
+    arguments = ["search", f"--data={tmp_path}/data.parquet", "--label=y", f"{side}=logit"]
+    arguments += [f"--output={tmp_path}/out", "--features=f", f"--metric={metric}"]
+    assert run([*arguments, other]) == 2
+    (said,) = capsys.readouterr().err.strip().splitlines()[-1:]
+    assert f"score column 'logit' holds {logit[4]:g} in row 5 of" in said
+    assert "--threshold 0.5 cuts probabilities, 0 to 1" in said
+
+
+def test_auc_alone_takes_any_scores(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({"y": rng.integers(0, 2, 300), "f": rng.choice(list("ab"), 300)})
+    frame.assign(logit=rng.normal(size=300)).to_parquet(tmp_path / "data.parquet")
+    arguments = ["search", f"--data={tmp_path}/data.parquet", "--label=y", "--score=logit"]
+    assert run([*arguments, f"--output={tmp_path}/out", "--features=f", "--metric=auc"]) == 0

@@ -1,0 +1,403 @@
+"""Values of environment variables are used, and what is written down shows their names."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.api import search
+from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.run_file import read_run
+from slicebeam.pipelines.run.engine import Engine
+from slicebeam.runner_configs.config_files import runner_config
+from slicebeam.runner_configs.in_process import InProcess
+from slicebeam.runner_configs.reported_errors import for_user
+from slicebeam.transforms.secrets import variables
+from tests.running import refused
+
+SECRET = "s3cr/et+of mine"
+BY_NAME = "beam_options.s3_secret_access_key=${SLICEBEAM_TEST_KEY}"
+DATAFLOW = ("project=tests-project", "region=europe-west1", "temp_location=gs://b/temp")
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("SLICEBEAM_TEST_KEY", SECRET)
+    monkeypatch.setenv("SLICEBEAM_TEST_WORKERS", "1")
+    monkeypatch.delenv("SLICEBEAM_NO_SUCH", raising=False)
+    yield
+    variables.forget()
+
+
+@pytest.fixture
+def data(tmp_path: Path, adult_path: Path) -> Path:
+    return Path(shutil.copy(adult_path, tmp_path / "adult.parquet"))
+
+
+def run_file(folder: Path, data: Path, **more: Any) -> str:
+    content = {
+        "command": "search",
+        "data": str(data),
+        "label": "income",
+        "prediction": "prediction",
+        "features": "sex,race",
+        "max_cross_size": 1,
+        "output": str(folder / "out"),
+    }
+    (folder / "run.yaml").write_text(yaml.safe_dump({**content, **more}))
+    return str(folder / "run.yaml")
+
+
+def everything_in(*folders: Path) -> str:
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return "\n".join(path.read_bytes().decode("utf-8", "replace") for path in files)
+
+
+def assert_hidden(text: str) -> None:
+    for form in (SECRET, json.dumps(SECRET), base64.b64encode(SECRET.encode()).decode()):
+        assert form not in text
+
+
+def test_a_document_has_the_name_and_a_run_the_value(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(
+        "slicebeam.pipelines.run.engine.InProcess", lambda n: made.append(n) or InProcess(1)
+    )
+    option = "workers=${SLICEBEAM_TEST_WORKERS}"
+    file = run_file(tmp_path, data, runner_option={"workers": "${SLICEBEAM_TEST_WORKERS}"})
+    assert run(["run", file, "--quiet"]) == 0
+    document = tmp_path / "out" / "changelist.json"
+    assert json.loads(document.read_text())["provenance"]["config"]["runner_option"] == [option]
+    # The name is resolved again, by what it stands for then.
+    monkeypatch.setenv("SLICEBEAM_TEST_WORKERS", "2")
+    made.clear()
+    again = ["run", str(document), "--output", str(tmp_path / "again"), "--quiet"]
+    assert run([*again, "--runner-option", option]) == 0
+    assert made[0] == 2
+    config = json.loads((tmp_path / "again" / "changelist.json").read_text())["provenance"][
+        "config"
+    ]
+    assert config["runner_option"] == [option]
+
+
+def test_a_missing_variable_is_named_with_its_place(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    option = "workers=${SLICEBEAM_NO_SUCH}"
+    arguments = ["search", f"--data={data}", "--label=income", f"--output={tmp_path / 'o'}"]
+    said = refused([*arguments, f"--runner-option={option}"], capsys, folder=tmp_path)
+    assert f"--runner-option {option}" in said
+    assert "the environment variable SLICEBEAM_NO_SUCH is not set" in said
+    engine = tmp_path / "engine.yaml"
+    engine.write_text("runner: direct\noptions:\n  workers: ${SLICEBEAM_NO_SUCH}\n")
+    said = refused([*arguments, f"--runner-config={engine}"], capsys, folder=tmp_path)
+    assert (
+        "DIR/engine.yaml, line 3: options.workers: the environment variable SLICEBEAM_NO_SUCH"
+        in said
+    )
+    file = run_file(tmp_path, data, runner_option={"workers": "${SLICEBEAM_NO_SUCH}"})
+    assert "run.yaml, runner_option: the environment variable SLICEBEAM_NO_SUCH" in refused(
+        ["run", file], capsys, folder=tmp_path
+    )
+
+
+def test_an_engines_file_has_variables_and_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "engine.yaml"
+    path.write_text(
+        "runner: spark\n"
+        "options:\n"
+        "  parallelism: ${SLICEBEAM_NO_SUCH:-3}\n"
+        '  java_options: ["-Dpassword=${SLICEBEAM_TEST_KEY}"]\n'
+        "  spark_conf: {spark.hadoop.fs.s3a.secret.key: '${SLICEBEAM_TEST_KEY}', spark.x: '${env:A}'}\n"
+    )
+    config = runner_config(str(path), ["spark_conf.spark.y=${SLICEBEAM_TEST_KEY}"])
+    options: Any = config.options
+    assert options.parallelism == 3
+    assert options.java_options == (f"-Dpassword={SECRET}",)
+    # What is not of the form ${NAME} is Spark's own.
+    assert options.spark_conf == {
+        "spark.hadoop.fs.s3a.secret.key": SECRET,
+        "spark.x": "${env:A}",
+        "spark.y": SECRET,
+    }
+    assert_hidden(repr(config))
+    assert "${SLICEBEAM_TEST_KEY}" in config.written
+
+
+def test_a_dry_run_shows_names(
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from slicebeam.runner_configs.dataflow import Dataflow
+
+    monkeypatch.setattr(Dataflow, "runs_on_other_machines", lambda _: None)
+    options = dict(one.split("=") for one in DATAFLOW) | {"sdk_container_image": "image"}
+    options |= dict([BY_NAME.split("=")])
+    file = run_file(tmp_path, data, runner_config="dataflow", runner_option=options)
+    for more in (["--json"], []):
+        assert run(["run", file, "--dry-run", *more]) == 0
+        said = capsys.readouterr()
+        assert "--s3_secret_access_key=${SLICEBEAM_TEST_KEY}" in said.out
+        assert_hidden(said.out + said.err)
+    # What the service gets is the value.
+    engine = Engine(runner_config("dataflow", [*DATAFLOW, BY_NAME]))
+    assert f"--s3_secret_access_key={SECRET}" in engine._backend.sent_options("x")
+
+
+def test_a_template_with_a_secret_is_refused(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [f"--runner-option={one}" for one in (*DATAFLOW, "sdk_container_image=i", BY_NAME)]
+    roles = ["--label=income", "--prediction=prediction", "--strategy=batch"]
+    output = [f"--output={tmp_path / 'o'}", f"--template={tmp_path / 't'}"]
+    said = refused(
+        ["search", f"--data={data}", *roles, *output, "--runner-config=dataflow", *given],
+        capsys,
+        folder=tmp_path,
+    )
+    assert "beam_options.s3_secret_access_key holds ${SLICEBEAM_TEST_KEY}" in said
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_what_an_engine_says_of_a_secret_is_redacted(
+    log_format: str,
+    data: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An engine that repeats the key fails; neither terminal, log nor work folder shows it."""
+    import logging
+
+    def fail(*_: object) -> Any:
+        logging.getLogger("apache_beam").error("options: %s", SECRET)
+        # As a program of the engine would.
+        with (tmp_path / "out" / "_work" / "workers.log").open("a") as log:
+            log.write(f"java says {SECRET}\n")
+        raise RuntimeError(f"AccessDenied: no such key: {SECRET}")
+
+    monkeypatch.setattr(InProcess, "run", fail)
+    engine = tmp_path / "engine.yaml"
+    engine.write_text(
+        "runner: prism\noptions:\n  smallest_job_seconds: 1000000\n"
+        "  beam_options: {s3_secret_access_key: '${SLICEBEAM_TEST_KEY}'}\n"
+    )
+    monkeypatch.setattr("slicebeam.runner_configs.prism.Prism.check", lambda _: None)
+    file = run_file(tmp_path, data, runner_config=str(engine), log_format=log_format)
+    assert run(["run", file]) == 3
+    said = capfd.readouterr()
+    engine.unlink()
+    assert "no such key: ${SLICEBEAM_TEST_KEY}" in said.err
+    assert_hidden(said.out + said.err)
+    kept = everything_in(tmp_path)
+    assert "options: ${SLICEBEAM_TEST_KEY}" in kept
+    assert "java says ${SLICEBEAM_TEST_KEY}" in kept
+    assert_hidden(kept)
+
+
+def test_the_name_of_a_job_is_no_hash_of_a_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = []
+    for secret in (SECRET, "another secret"):
+        monkeypatch.setenv("SLICEBEAM_TEST_KEY", secret)
+        with Engine(runner_config("spark", ["spark_conf.spark.y=${SLICEBEAM_TEST_KEY}"])) as engine:
+            engine.log_to(tmp_path / "workers.log")
+            names.append(engine.job_name("count"))
+    for secret in (SECRET, "another secret"):
+        options = [f"spark_conf.spark.hadoop.fs.s3a.secret.key={secret}"]
+        with Engine(runner_config("spark", options)) as engine:
+            engine.log_to(tmp_path / "workers.log")
+            names.append(engine.job_name("count"))
+    assert names[0] == names[1]
+    assert names[2] == names[3]
+    assert names[0] != names[2]
+
+
+@pytest.mark.slow
+def test_resume_goes_on_with_another_value(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = tmp_path / "engine.yaml"
+    engine.write_text(
+        "runner: prism\noptions:\n  smallest_job_seconds: 1000000\n"
+        "  beam_options: {s3_secret_access_key: '${SLICEBEAM_TEST_KEY}'}\n"
+    )
+    monkeypatch.setattr("slicebeam.runner_configs.prism.Prism.check", lambda _: None)
+    file = run_file(tmp_path, data, runner_config=str(engine), work_dir=str(tmp_path / "work"))
+    first = InProcess.run
+
+    def stop(self: InProcess, build: Any, name: str) -> Any:
+        if "iteration" in name:
+            raise RuntimeError("the disk is full")
+        return first(self, build, name)
+
+    monkeypatch.setattr(InProcess, "run", stop)
+    assert run(["run", file, "--quiet"]) == 3
+    assert_hidden(everything_in(tmp_path / "work"))
+    monkeypatch.setattr(InProcess, "run", first)
+    monkeypatch.setenv("SLICEBEAM_TEST_KEY", "renewed since then")
+    assert run(["run", file, "--quiet", "--resume"]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "shown"),
+    [
+        (
+            "beam_options.s3_secret_access_key=LITERALsecret",
+            "beam_options.s3_secret_access_key=***",
+        ),
+        ("beam_options={s3_secret_access_key: LITERALsecret, x: 1}", None),
+        ('spark_conf={"spark.hadoop.fs.s3a.secret.key": "LITERALsecret"}', None),
+        ("java_options=[-Djavax.net.ssl.keyStorePassword=LITERALsecret]", None),
+        ("beam_options.azure_connection_string=a=b;LITERALsecret c", None),
+        (BY_NAME, BY_NAME),
+        ("workers=2", "workers=2"),
+        ("labels={team: quality}", "labels={team: quality}"),
+    ],
+)
+def test_secrets_that_are_spelt_out_are_not_written_down(
+    option: str, shown: str | None, tmp_path: Path
+) -> None:
+    from slicebeam.pipelines.config.search import search_config
+
+    options = {"data": ("x",), "output": str(tmp_path), "label": "y", "prediction": "p"}
+    (kept,) = search_config({**options, "runner_option": (option,)}).runner_option
+    assert "LITERALsecret" not in kept
+    assert kept == shown or (shown is None and "***" in kept)
+    if kept != option:
+        # And an error that repeats it does not show it either.
+        value = "a=b;LITERALsecret c" if "azure" in option else "LITERALsecret"
+        assert value not in variables.redacted(f"refused: {value}")
+
+
+def test_a_document_with_a_hidden_secret_is_not_run_with_stars(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(
+        [
+            *("search", f"--data={data}", "--label=income", f"--output={tmp_path / 'o'}"),
+            *("--runner-config=spark", "--runner-option=beam_options.s3_secret_access_key=***"),
+        ],
+        capsys,
+        folder=tmp_path,
+    )
+    assert "give it again, best as ${NAME} of an environment variable" in said
+
+
+def test_errors_of_options_do_not_show_values(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SLICEBEAM_TEST_KEY", "hidden-value")
+    with pytest.raises(InputError) as error:
+        runner_config("spark", ["master=${SLICEBEAM_TEST_KEY}"])
+    assert "hidden-value" not in str(error.value)
+    assert error.value.__cause__ is None
+    assert "--runner-option master=${SLICEBEAM_TEST_KEY}" in str(error.value)
+    # Whatever signs are in a secret, it is no YAML.
+    config: Any = runner_config("spark", ["spark_conf.spark.my.password=a: 'b"])
+    assert config.options.spark_conf == {"spark.my.password": "a: 'b"}
+    assert "a: 'b" not in repr(config) + config.written
+
+
+def test_python_has_errors_without_values(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: Path
+) -> None:
+    def fail(*_: object) -> Any:
+        raise RuntimeError(f"no such key: {SECRET}")
+
+    monkeypatch.setattr(InProcess, "run", fail)
+    monkeypatch.setattr("slicebeam.runner_configs.prism.Prism.check", lambda _: None)
+    with pytest.raises(EngineError) as error:
+        search(
+            str(data),
+            label="income",
+            prediction="prediction",
+            runner_config="prism",
+            runner_option=["smallest_job_seconds=1000000", BY_NAME],
+            output=tmp_path / "out",
+        )
+    assert "${SLICEBEAM_TEST_KEY}" in str(error.value)
+    assert_hidden(str(error.value))
+
+
+def test_forms_and_short_values() -> None:
+    variables.remember(SECRET, "${A}")
+    variables.remember("abc", "${SHORT}")
+    variables.remember("name", "${B}")
+    encoded = base64.b64encode(SECRET.encode()).decode()
+    assert variables.redacted(f"x {SECRET} y") == "x ${A} y"
+    assert encoded not in variables.redacted(f"Basic {encoded}")
+    assert variables.redacted("s3cr%2Fet%2Bof%20mine") == "${A}"
+    assert variables.redacted("abc name names") == "abc ${B} names"
+    message = str(for_user(RuntimeError(f"ValueError: {SECRET}")))
+    assert "${A}" in message
+    assert_hidden(message)
+
+
+def test_a_path_with_a_secret_is_refused(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Paths are written into the result, since it has to say what was read."""
+    for name in ("API_TOKEN", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY"):
+        file = run_file(tmp_path, data, output=f"out/${{{name}}}")
+        with pytest.raises(InputError) as error:
+            read_run(file, None, {name: "hidden-value"})
+        assert f"run.yaml, output: ${{{name}}} is named like a secret" in str(error.value)
+        assert "hidden-value" not in str(error.value)
+
+
+@pytest.mark.slow
+def test_a_document_reads_no_variable(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A path with a secret in it, asked for in somebody's bucket, would tell them the secret."""
+    assert run(["run", run_file(tmp_path, data), "--quiet"]) == 0
+    document = tmp_path / "out" / "changelist.json"
+    content = json.loads(document.read_text())
+    config = content["provenance"]["config"]
+    capsys.readouterr()
+    for option in ("data", "since", "work_dir", "runner_option"):
+        value: Any = f"{tmp_path}/${{SLICEBEAM_TEST_KEY}}"
+        value = [value] if option == "data" else value
+        value = [BY_NAME] if option == "runner_option" else value
+        theirs = tmp_path / "theirs.json"
+        content["provenance"]["config"] = config | {option: value}
+        theirs.write_text(json.dumps(content))
+        code = run(["run", str(theirs), "--output", str(tmp_path / "next"), "--quiet"])
+        said = capsys.readouterr()
+        assert code == (0 if option == "work_dir" else 2)
+        if option == "runner_option":
+            assert f"if you trust it, confirm it by --runner-option {BY_NAME}" in said.err
+        assert_hidden(said.out + said.err + everything_in(tmp_path))
+
+
+def test_the_trace_of_a_fault_is_the_users_own_and_has_no_value(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> Any:
+        raise KeyError(SECRET)
+
+    monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fail)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    engine = ["--runner-config=prism", f"--runner-option={BY_NAME}"]
+    roles = [f"--data={data}", "--label=income", "--prediction=prediction", "--output=o"]
+    assert run(["search", *roles, *engine]) == 3
+    assert_hidden(capsys.readouterr().err)
+    (trace,) = (tmp_path / "temporary").glob("slicebeam-*.log")
+    assert trace.stat().st_mode & 0o077 == 0
+    assert "Traceback" in trace.read_text()
+    assert_hidden(trace.read_text())

@@ -1,0 +1,510 @@
+"""What an engine refuses before a job is sent, how its processes end, and what its errors say."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.run.engine import Engine, runner_config
+from slicebeam.runner_configs import process_stat
+from slicebeam.runner_configs.artifacts import jar_version
+from slicebeam.runner_configs.backend import run_aside
+from slicebeam.runner_configs.beam_options import check_beam_options, flags
+from slicebeam.runner_configs.guarded_process import GuardedProcess
+from slicebeam.runner_configs.portable import free_port
+from slicebeam.runner_configs.reported_errors import for_user
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ENDED = 20.0
+
+
+def nothing(pipeline: Any) -> Any:
+    import apache_beam as beam
+
+    return pipeline | beam.Create([1])
+
+
+def failure(name: str, *options: str) -> str:
+    """What an engine says where a job cannot be sent; in a line."""
+    with (
+        Engine(runner_config(name, options)) as engine,
+        pytest.raises((EngineError, InputError)) as error,
+    ):
+        engine.run(nothing, "test")
+    message = str(error.value)
+    assert len(message.splitlines()) == 1
+    return message
+
+
+@pytest.fixture(autouse=True)
+def no_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of the programs of engines that this machine may have, and a folder for what they leave."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("SLICEBEAM_CACHE", str(tmp_path / "cache"))
+    for engine in ("FLINK_JOB_SERVER_JAR", "SPARK_JOB_SERVER_JAR", "PRISM"):
+        monkeypatch.delenv(f"SLICEBEAM_{engine}", raising=False)
+
+
+def jar(path: Path, *names: str, text: str = "") -> Path:
+    with zipfile.ZipFile(path, "w") as written:
+        for name in names:
+            written.writestr(name, text)
+    return path
+
+
+@pytest.fixture
+def flink_jar(tmp_path: Path) -> Path:
+    name = "META-INF/maven/org.apache.beam/beam-runners-flink-1.19/pom.properties"
+    return jar(tmp_path / "flink.jar", name)
+
+
+@contextmanager
+def served(answers: dict[str, Any]) -> Iterator[str]:
+    """A server that answers paths with JSON or text; its host:port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = answers.get(self.path)
+            self.send_response(200 if answer is not None else 404)
+            self.end_headers()
+            text = answer if isinstance(answer, str) else json.dumps(answer)
+            self.wfile.write(text.encode())
+
+        def do_PATCH(self) -> None:
+            answers.setdefault("patched", []).append(self.path)
+            job = self.path.split("/")[2].partition("?")[0]
+            for known in answers["/jobs/overview"]["jobs"]:
+                if known["jid"] == job:
+                    known["state"] = "CANCELED"
+            self.send_response(202)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_master_that_does_not_answer_is_named_at_once() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    begun = time.monotonic()
+    assert f"Flink master {address} does not answer (Connection refused)" in failure(
+        "flink", f"master={address}"
+    )
+    assert f"Spark master {address} does not answer" in failure(
+        "spark", f"master=spark://{address}"
+    )
+    assert f"job server {address} does not answer" in failure("flink", f"job_endpoint={address}")
+    pool = ("environment=external", f"environment_config={address}")
+    assert f"worker pool {address} does not answer" in failure("flink", *pool)
+    # Beam would take a minute for each.
+    assert time.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize(
+    ("version", "slots", "message"),
+    [
+        ("1.20.1", (2, 2), "is version 1.20.1, and the option version is 1.19; set .*version=1.20"),
+        ("1.19.3", (1, 1), "has 1 slots, and parallelism is 2; lower it"),
+        ("1.19.3", (2, 1), "has 1 of 2 slots free, and parallelism is 2"),
+    ],
+)
+def test_a_flink_that_does_not_fit(
+    version: str, slots: tuple[int, int], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from slicebeam.runner_configs import flink
+
+    monkeypatch.setattr(flink, "_RELEASE", 0.2)
+    overview = {"slots-total": slots[0], "slots-available": slots[1], "taskmanagers": 1}
+    with served({"/config": {"flink-version": version}, "/overview": overview}) as address:
+        import re
+
+        assert re.search(message, failure("flink", f"master={address}"))
+
+
+def test_jobs_that_an_earlier_process_left_on_flink_are_ended(
+    tmp_path: Path, flink_jar: Path
+) -> None:
+    def job(jid: str, stage: str, state: str = "RUNNING") -> dict[str, str]:
+        return {"jid": jid, "name": f"slicebeam-run-{stage}", "state": state}
+
+    jobs = [
+        job("a", "iteration-1-0123abcd"),
+        job("b", "iteration-1"),
+        job("c", "iteration-10"),
+        job("d", "iteration-1-old", "FAILED"),
+        {"jid": "e", "name": "somebody-elses", "state": "RUNNING"},
+    ]
+    answers: dict[str, Any] = {
+        "/config": {"flink-version": "1.19.3"},
+        "/overview": {"slots-total": 2, "slots-available": 2, "taskmanagers": 2},
+        "/jobs/overview": {"jobs": jobs},
+    }
+    with served(answers) as address:
+        config = runner_config("flink", [f"master={address}", f"job_server_jar={flink_jar}"])
+        for resumes in (False, True):
+            with Engine(config) as engine:
+                engine.log_to(tmp_path / "log", "run", resumes=resumes)
+                engine.end_earlier("iteration-1", but="iteration-1-0123abcd")
+            assert ("patched" in answers) == resumes
+    assert sorted(answers["patched"]) == ["/jobs/a?mode=cancel", "/jobs/b?mode=cancel"]
+
+
+def test_a_spark_of_another_version(tmp_path: Path) -> None:
+    name = "META-INF/maven/org.apache.spark/spark-core_2.12/pom.properties"
+    server = jar(tmp_path / "spark.jar", name, text="version=3.5.0\n")
+    with served({}) as master:
+        state = {"url": f"spark://{master}", "workers": [{"state": "ALIVE", "coresfree": 1}]}
+        page = '<span class="version" style="x">3.5.4</span>'
+        options = (f"master=spark://{master}", f"job_server_jar={server}")
+        with served({"/json/": state, "/": page}) as pages:
+            message = failure("spark", *options, f"web_ui={pages}")
+            assert "is version 3.5.4, and the job server is built for 3.5.0" in message
+            state["workers"] = [{"state": "DEAD", "coresfree": 1}]
+            assert "has no free core on its 0 workers" in failure(
+                "spark", *options, f"web_ui={pages}"
+            )
+        assert "3.4.0" in failure("spark", *options, "version=3.4.0")
+
+
+def test_a_job_server_that_is_not_there(tmp_path: Path, flink_jar: Path) -> None:
+    message = failure("flink")
+    assert "no job server for flink 1.19" in message
+    assert "local_cluster flink jar" in message
+    assert "no job server for spark: " in failure("spark")
+    assert f"{tmp_path / 'x.jar'}: no such file" in failure(
+        "flink", f"job_server_jar={tmp_path / 'x.jar'}"
+    )
+    (tmp_path / "broken.jar").write_text("no zip")
+    assert "is no readable jar" in failure("flink", f"job_server_jar={tmp_path / 'broken.jar'}")
+    other = failure("flink", f"job_server_jar={flink_jar}", "version=1.20")
+    assert "is a job server for flink 1.19, and the option version is 1.20" in other
+    assert "'jva' is not there" in failure("flink", f"job_server_jar={flink_jar}", "java=jva")
+
+
+def test_a_job_server_is_found_where_it_is_named(
+    tmp_path: Path, flink_jar: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from slicebeam.runner_configs.artifacts import job_server_jar
+
+    def found(given: str | None = None) -> Path:
+        return job_server_jar(given, "flink", "1.19", "SLICEBEAM_FLINK_JOB_SERVER_JAR", "")
+
+    cached = tmp_path / "cache" / "flink-job-server-1.19.jar"
+    cached.parent.mkdir()
+    cached.touch()
+    assert found() == cached
+    monkeypatch.setenv("SLICEBEAM_FLINK_JOB_SERVER_JAR", str(flink_jar))
+    assert found() == flink_jar
+    assert found(str(cached)) == cached
+    assert jar_version(flink_jar, "flink") == "1.19"
+    assert jar_version(flink_jar, "spark") is None
+
+
+def test_a_prism_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "go install github.com/apache/beam" in failure("prism")
+    (tmp_path / "p").touch(mode=0o644)
+    assert "cannot be run" in failure("prism", f"binary={tmp_path / 'p'}")
+
+
+def program(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_program_that_ends_at_once_is_a_line_and_leaves_nothing(tmp_path: Path) -> None:
+    binary = program(tmp_path / "p", "echo its last words >&2; exit 3")
+    log = tmp_path / "log"
+    with Engine(runner_config("prism", [f"binary={binary}"])) as engine:
+        engine.log_to(log)
+        with pytest.raises(EngineError, match=f"p ended with code 3; what it said is in {log}"):
+            engine.run(nothing, "test")
+    assert "its last words" in log.read_text()
+    assert not list(tmp_path.glob("slicebeam-engine-*"))
+
+
+def test_a_program_that_never_answers_is_given_up(tmp_path: Path) -> None:
+    binary = program(tmp_path / "p", "exec sleep 1000")
+    with Engine(runner_config("prism", [f"binary={binary}", "start_timeout=0.5"])) as engine:
+        engine.log_to(tmp_path / "log")
+        with pytest.raises(EngineError, match=r"did not answer within 0.5 seconds"):
+            engine.run(nothing, "test")
+    assert not list(tmp_path.glob("slicebeam-engine-*"))
+
+
+def test_small_work_stays_in_this_process(tmp_path: Path) -> None:
+    binary = program(tmp_path / "p", "exit 3")
+    config = runner_config("prism", [f"binary={binary}", "smallest_job_seconds=5"])
+    with Engine(config) as engine:
+        engine.log_to(tmp_path / "log")
+        engine.run(nothing, "small", 4.9)
+        assert engine.name == "prism, 2 threads"
+        for seconds in (5.0, None):
+            with pytest.raises(EngineError, match="ended with code 3"):
+                engine.run(nothing, "large", seconds)
+
+
+def test_jobs_are_called_after_run_and_stage(tmp_path: Path) -> None:
+    names = []
+    for folder in ("one", "one", "other"):
+        with Engine(runner_config("direct", ())) as engine:
+            engine.log_to(tmp_path / folder / "log")
+            names.append(engine.job_name("iteration-2 (Resampled)"))
+    assert names[0] == names[1] != names[2]
+    assert names[0].startswith("slicebeam-")
+    assert names[0].endswith("-iteration-2-resampled")
+    engine.log_to(tmp_path / "log", "abc")
+    assert engine.job_name("encode") == "slicebeam-abc-encode"
+
+
+@pytest.mark.parametrize(
+    ("options", "seen"),
+    [
+        (("master=127.0.0.1:8081",), True),
+        (("master=[local]",), True),
+        (("master=localhost:8081", "environment=docker", "environment_config=image"), False),
+        (("master=10.0.0.5:8081", "environment=process", "environment_config=w"), False),
+        (
+            (
+                "master=10.0.0.5:8081",
+                "environment=process",
+                "environment_config=w",
+                "shared_folder=true",
+            ),
+            True,
+        ),
+    ],
+)
+def test_paths_of_this_machine_are_for_workers_on_it(options: tuple[str, ...], seen: bool) -> None:
+    with Engine(runner_config("flink", options)) as engine:
+        engine.check_storage(["gs://bucket/data", "s3://bucket/work"])
+        for path in ("/data/x.parquet", "data.csv", "file:///data/x", Path("/data")):
+            if seen:
+                engine.check_storage([path])
+                continue
+            with pytest.raises(InputError, match=r"gs:// or s3:// paths, or .*shared_folder=true"):
+                engine.check_storage(["gs://bucket/data", path])
+
+
+def test_beam_options_are_checked() -> None:
+    check_beam_options({"max_cache_memory_usage_mb": 3, "experiments": ["a", "b"]})
+    check_beam_options(
+        {"number_of_execution_retries": 3}, engine_options=["number_of_execution_retries"]
+    )
+    for options, message in {
+        ("max_cache_memory_usge_mb", 3): "did you mean 'max_cache_memory_usage_mb'",
+        ("max_cache_memory_usage_mb", "much"): "invalid int value: 'much'",
+        ("no_auth", False): "Beam does not take this value",
+        ("job_name", "x"): "the engine's own options set it",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            check_beam_options(dict([options]), own=["job_name"])
+    given = {"a": True, "b": None, "c": [1, 2], "d": {"x": 1}, "e": "f"}
+    assert flags(given) == ["--a", "--c=1", "--c=2", '--d={"x": 1}', "--e=f"]
+
+
+def test_an_engine_refuses_unknown_beam_options(tmp_path: Path) -> None:
+    binary = program(tmp_path / "p", "exit 0")
+    message = failure("prism", f"binary={binary}", "beam_options.max_cache_memory_usge_mb=3")
+    assert "did you mean 'max_cache_memory_usage_mb'" in message
+
+
+TRACEBACK = """java.util.concurrent.ExecutionException: java.lang.RuntimeException: Error received from
+SDK harness for instruction 4: Traceback (most recent call last):
+  File "apache_beam/runners/common.py", line 1512, in process
+{first}
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "apache_beam/runners/common.py", line 1512, in process
+{first} [while running 'Extract slice keys/Encode']
+
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+Caused by: java.lang.IllegalStateException: the pipe broke
+\tat org.apache.beam.Something
+"""
+
+
+def test_the_error_of_a_worker_is_told_in_its_own_words() -> None:
+    ours = "slicebeam.metrics.errors.InputError: --example-id has no value in row 3 of x.csv"
+    told = for_user(RuntimeError(TRACEBACK.format(first=ours)))
+    assert type(told) is InputError
+    assert str(told) == "--example-id has no value in row 3 of x.csv"
+    other = for_user(RuntimeError(TRACEBACK.format(first="BufferError: no room")), Path("a.log"))
+    assert type(other) is EngineError
+    assert str(other) == "the engine failed: BufferError: no room; more in a.log"
+    memory = for_user(RuntimeError(TRACEBACK.format(first="MemoryError: no room")))
+    assert str(memory).startswith("a worker is out of memory; lower --memory-budget")
+    java = for_user(RuntimeError(TRACEBACK.format(first="")))
+    assert str(java) == "the engine failed: IllegalStateException: the pipe broke"
+    call = '<_InactiveRpcError of RPC\n\tstatus = StatusCode.UNAVAILABLE\n\tdetails = "Socket closed"\n>'
+    assert str(for_user(RuntimeError(call))) == "the engine failed: UNAVAILABLE: Socket closed"
+    assert len(str(for_user(RuntimeError("x" * 5000)))) < 400
+    quoted = f'{{"error":"Traceback\\n  File\\n{ours} [while running \\"x\\"]\\n"}}'
+    assert str(for_user(RuntimeError(quoted))) == "--example-id has no value in row 3 of x.csv"
+    conflict = (
+        "slicebeam.metrics.errors.ConflictError: out/changelist.json was published by another"
+    )
+    assert for_user(RuntimeError(TRACEBACK.format(first=conflict))).exit_code == 2
+
+
+def test_waiting_for_a_job_ends(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    with pytest.raises(EngineError, match=r"given up after 0.1 seconds; raise job_timeout"):
+        run_aside(lambda: time.sleep(30), lambda: None, 0.1)
+
+    def lost() -> None:
+        raise EngineError("a worker is gone")
+
+    with pytest.raises(EngineError, match="a worker is gone"):
+        run_aside(lambda: time.sleep(30), lost)
+    assert time.monotonic() - begun < 20
+    assert run_aside(lambda: 7, lost) == 7
+
+
+def _gone(*pids: int) -> bool:
+    processes = [process for process in psutil.process_iter() if process.pid in pids]
+    _, alive = psutil.wait_procs(processes, timeout=ENDED)
+    return not alive
+
+
+@pytest.mark.slow
+def test_a_guarded_program_ends_with_its_children_and_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    log = tmp_path / "log"
+    stubborn = "trap '' TERM; sleep 1000 & echo $!; wait; sleep 1000"
+    process = GuardedProcess(["sh", "-c", stubborn], log, folder)
+    while not log.read_text().strip():
+        time.sleep(0.01)
+    child = int(log.read_text())
+    process.check()
+    assert process.cpu_seconds() >= 0.0
+    process.stop()
+    assert _gone(process.pid, child)
+    assert not folder.exists()
+    assert process_stat.cpu_seconds(child) == 0.0
+    with pytest.raises(EngineError, match="sh ended"):
+        process.check()
+
+
+def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="cannot start /nowhere/p: No such file or directory"):
+        GuardedProcess(["/nowhere/p"], tmp_path / "log", tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
+@pytest.mark.slow
+def test_a_guarded_program_ends_when_the_run_is_killed(tmp_path: Path, number: int) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    text = (
+        "import sys, time, pathlib\n"
+        "from slicebeam.runner_configs.guarded_process import GuardedProcess\n"
+        f"p = GuardedProcess(['sleep', '1000'], pathlib.Path({str(tmp_path / 'log')!r}), {str(folder)!r})\n"
+        "print(p.pid, p._guardian.pid, flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    run = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    pids = [int(pid) for pid in run.stdout.readline().split()]
+    assert all(psutil.pid_exists(pid) for pid in pids)
+    run.send_signal(number)
+    run.wait(timeout=30)
+    run.stdout.close()
+    assert _gone(*pids)
+    assert not folder.exists()
+
+
+@pytest.fixture
+def cluster_folder(tmp_path: Path) -> Iterator[Callable[[], Any]]:
+    from slicebeam.runner_configs.cluster_processes import ClusterFolder, Running
+
+    folder = ClusterFolder(tmp_path / "cluster")
+
+    def up() -> Any:
+        folder.begin()
+        programs = [
+            folder.start(f"n{i}", ["sh", "-c", "echo hello; sleep 1000"], {}) for i in (1, 2)
+        ]
+        folder.remember(Running("1", "127.0.0.1:1", "127.0.0.1:2", tuple(programs)))
+        return folder
+
+    yield up
+    running = folder.running()
+    if running is not None:
+        folder.stop(running)
+
+
+def test_a_cluster_is_ended_by_its_own_numbers(cluster_folder: Callable[[], Any]) -> None:
+    folder = cluster_folder()
+    running = folder.running()
+    assert [program.is_running for program in running.programs] == [True, True]
+    with pytest.raises(InputError, match=r"a cluster runs in .* already, at 127.0.0.1:1"):
+        folder.begin()
+    # Another hundredth of a second, in which the system tells when a process was started.
+    time.sleep(0.05)
+    bystander = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    try:
+        # A number that now belongs to somebody else.
+        from dataclasses import replace
+
+        other = replace(running.programs[0], pid=bystander.pid)
+        folder.stop(replace(running, programs=(*running.programs, other)))
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+    assert _gone(*(program.pid for program in running.programs))
+    assert folder.running() is None
+    assert "hello" in (folder.path / "log" / "n1.log").read_text()
+
+
+def test_a_cluster_that_does_not_start_is_an_error_and_leaves_nothing(
+    cluster_folder: Callable[[], Any],
+) -> None:
+    folder = cluster_folder()
+    running = folder.running()
+    os.killpg(running.programs[1].pid, signal.SIGKILL)
+    with pytest.raises(EngineError, match=r"n2 ended; see .*log"):
+        folder.await_ready(lambda: False, running, 30)
+    assert _gone(*(program.pid for program in running.programs))
+    assert folder.running() is None
+
+
+def test_the_local_cluster_command(capsys: pytest.CaptureFixture[str]) -> None:
+    from slicebeam.runner_configs.local_cluster import main
+
+    assert main(["flink", "down"]) == 2
+    assert "no flink cluster was started in" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["flink", "--slots=0", "up"])
+    assert "invalid" in capsys.readouterr().err

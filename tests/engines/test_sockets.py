@@ -1,0 +1,335 @@
+"""What listens during a run, and that no other user of the machine can use it."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from slicebeam.metrics.errors import EngineError
+from slicebeam.pipelines.run.engine import Engine, runner_config
+from slicebeam.runner_configs import guardian, private_network, private_sockets
+from slicebeam.runner_configs.guarded_process import GuardedProcess
+from slicebeam.runner_configs.private_sockets import in_process_runner, socket_folder
+from slicebeam.runner_configs.worker_processes import serve_pool, start_thread
+from tests.open_sockets import at_work, attacked, listening, needs_root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+is_private_possible = pytest.mark.skipif(
+    bool(private_network.refusal()), reason="this system allows no private network"
+)
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary folder of a short path, in which nothing is left."""
+    with tempfile.TemporaryDirectory(prefix="sb-") as name:
+        # Other users can enter it, so that it is not what keeps them out.
+        Path(name).chmod(0o755)
+        monkeypatch.setattr(tempfile, "tempdir", name)
+        monkeypatch.setenv("TMPDIR", name)
+        yield Path(name)
+        end = time.monotonic() + 20
+        while list(Path(name).iterdir()) and time.monotonic() < end:
+            time.sleep(0.02)
+        assert not list(Path(name).iterdir())
+
+
+def test_alone_a_run_listens_at_nothing(tmp_path: Path) -> None:
+    with at_work(tmp_path, "direct") as (_, sockets):
+        assert sockets == set()
+
+
+def test_worker_processes_listen_where_only_their_user_can_connect(
+    tmp_path: Path, temporary: Path
+) -> None:
+    with at_work(tmp_path, "direct_multi") as (_, sockets):
+        # The pool, one of each worker, and control, data and state of the job.
+        assert len(sockets) == 6
+        assert all(one.is_unix for one in sockets)
+        folders = {Path(one.address.removeprefix("unix:")).parent for one in sockets}
+        assert [folder.parent for folder in folders] == [temporary]
+        assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in folders)
+
+
+@needs_root
+@pytest.mark.slow
+def test_another_user_can_use_no_socket_of_worker_processes(tmp_path: Path) -> None:
+    with at_work(tmp_path, "direct_multi") as (_, sockets):
+        told = attacked(sockets, tmp_path)
+    assert told == {one.address: {"connects": False} for one in sockets}
+
+
+@needs_root
+@pytest.mark.slow
+def test_the_attack_succeeds_where_sockets_are_open(tmp_path: Path) -> None:
+    """What Beam's own server lets others do, and a pool whose secret they know."""
+    from apache_beam.runners.portability.fn_api_runner import worker_handlers
+
+    state = worker_handlers.StateServicer()
+    manager = worker_handlers.WorkerHandlerManager({}, None)
+    provision = SimpleNamespace(provision_info=None)
+    before = listening()
+    server = worker_handlers.GrpcServer(state, provision, manager)
+    known, known_pool = serve_pool(start_thread, "127.0.0.1:0", "guessed")
+    safe, safe_pool = serve_pool(start_thread, "127.0.0.1:0", "another")
+    try:
+        sockets = listening() - before
+        told = attacked(sockets, tmp_path)
+    finally:
+        server.close()
+        known_pool.stop(0)
+        safe_pool.stop(0)
+    assert f"[::]:{server.control_port}" in told
+    assert told[f"[::]:{server.control_port}"]["reads"] == "of the owner alone"
+    assert told[known] == {"connects": True, "reads": "", "starts": True, "takes_jobs": False}
+    assert told[safe] == {"connects": True, "reads": "", "starts": False, "takes_jobs": False}
+
+
+def test_a_pool_at_a_port_needs_a_secret() -> None:
+    with pytest.raises(ValueError, match=r"a worker pool at 127.0.0.1:0 needs a secret"):
+        serve_pool(start_thread, "127.0.0.1:0")
+
+
+def test_the_folder_of_sockets_has_a_short_path(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = socket_folder()
+    assert folder.parent == temporary
+    folder.rmdir()
+    long = temporary / ("x" * 90)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    folder = socket_folder()
+    assert folder.parent == Path("/tmp")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.rmdir()
+    monkeypatch.setattr(private_sockets, "_LAST", str(long))
+    with pytest.raises(
+        EngineError, match=r"too long for sockets, or not .*; set TMPDIR to another"
+    ):
+        socket_folder()
+    long.rmdir()
+
+
+@pytest.mark.parametrize("name", ["a b", "50%41", "q?x=1", "ü"])
+def test_sockets_are_not_where_their_path_would_mean_something_else(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    odd = temporary / name
+    odd.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(odd))
+    folder = socket_folder()
+    assert folder.parent == Path("/tmp")
+    folder.rmdir()
+    odd.rmdir()
+
+
+def test_a_beam_that_builds_its_servers_in_another_way_is_refused(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+    monkeypatch.setattr(FnApiRunner, "run_stages", lambda self, context, stages: None)
+    with pytest.raises(EngineError, match="cannot keep the worker processes of Beam"):
+        in_process_runner("unix:pool", temporary)
+
+
+def program(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def sent(name: str, options: list[str], log: Path) -> tuple[str, list[str]]:
+    """The error of a job that cannot be sent, and what the user was told before."""
+    notes: list[str] = []
+    with Engine(runner_config(name, options)) as engine:
+        engine.log_to(log, note=notes.append)
+        with pytest.raises(EngineError) as error:
+            engine.run(lambda pipeline: None, "test")
+    return str(error.value), notes
+
+
+def test_without_private_networks_programs_are_refused_and_clusters_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from slicebeam.runner_configs.flink import Flink
+
+    monkeypatch.setattr(private_network, "refusal", lambda: "Operation not permitted")
+    monkeypatch.setattr(Flink, "check", lambda self: None)
+    binary = program(tmp_path / "p", "exit 3")
+    monkeypatch.setattr(Flink, "server_command", lambda *_: [str(binary)])
+    log = tmp_path / "log"
+    # As the command does, which leaves the warnings of libraries out.
+    monkeypatch.setattr(logging.getLogger(), "level", logging.ERROR)
+    prism, open_to_all = [f"binary={binary}"], "private_network=false"
+    for name, options in {"prism": prism, "flink": []}.items():
+        message, notes = sent(name, options, log)
+        assert "cannot have a network of its own: Operation not permitted; --runner-opt" in message
+        assert "private_network=false runs it all the same" in message
+        assert not notes
+        message, notes = sent(name, [*options, open_to_all], log)
+        assert message.startswith("p ended with code 3")
+        assert len(notes) == 1
+        assert notes[0].startswith("warning: whoever reaches this machine can run code as you by ")
+        assert "private_network is false; see docs/how-to/engines.md" in notes[0]
+        assert notes[0] in log.read_text()
+    cluster = ["master=10.0.0.5:8081", *PROCESS]
+    _, notes = sent("flink", cluster, log)
+    assert notes[0].startswith(
+        "warning: whoever reaches 10.0.0.5 can run code there, and so can who"
+    )
+    # It would be of no use to workers that are not in it.
+    monkeypatch.setattr(private_network, "refusal", lambda: "")
+    message, _ = sent("flink", ["environment=process"], log)
+    assert "it must reach workers by environment process" in message
+    monkeypatch.setattr(Flink, "await_service", lambda *_: None)
+    _, notes = sent("flink", ["job_endpoint=10.0.0.5:8099", *cluster], log)
+    assert notes[0].startswith("warning: whoever reaches 10.0.0.5:8099 can run code there; see")
+
+
+PROCESS = ["environment=process", "environment_config=w"]
+# Says where it is, takes one connection, and sends back what comes.
+ECHO = f"""
+import os, socket, sys
+listening = socket.create_server(("127.0.0.1", {private_network.JOBS}))
+connected = listening.accept()[0]
+while data := connected.recv(100):
+    connected.sendall(data)
+connected.close()
+out = socket.create_connection(("127.0.0.1", {private_network.POOL}))
+out.sendall(b"from inside")
+out.close()
+while True:
+    listening.accept()
+"""
+
+
+@pytest.fixture
+def echo(tmp_path: Path, temporary: Path) -> Iterator[tuple[GuardedProcess, Path]]:
+    """A program in a private network, and the folder of its sockets."""
+    sockets, folder = socket_folder(), temporary / "folder"
+    folder.mkdir()
+    command = [sys.executable, "-c", ECHO]
+    process = GuardedProcess(command, tmp_path / "log", folder, sockets=sockets)
+    yield process, sockets
+    process.stop()
+    assert not folder.exists()
+    assert not sockets.exists()
+
+
+@is_private_possible
+def test_sockets_lead_into_a_private_network_and_out_of_it(
+    echo: tuple[GuardedProcess, Path],
+) -> None:
+    process, sockets = echo
+    namespaces = [Path(f"/proc/{pid}/ns/net") for pid in (process.pid, "self")]
+    assert len({namespace.stat().st_ino for namespace in namespaces}) == 2
+    pool = socket.socket(socket.AF_UNIX)
+    pool.bind(str(sockets / private_network.POOL_SOCKET))
+    pool.listen()
+    address = private_network.private_address(sockets, f"localhost:{private_network.JOBS}")
+    payload = os.urandom(3_000_000)
+    with connected_to(address) as into:
+        # Both directions at once, and more than buffers hold.
+        sender = threading.Thread(target=lambda: (into.sendall(payload), into.shutdown(1)))
+        sender.start()
+        returned = b"".join(iter(lambda: into.recv(1 << 16), b""))
+        sender.join()
+    assert returned == payload
+    outside, _ = pool.accept()
+    assert outside.recv(100) == b"from inside"
+    outside.close()
+    pool.close()
+    with pytest.raises(OSError, match=r".*"):
+        socket.create_connection(("127.0.0.1", private_network.JOBS), 1).close()
+
+
+def connected_to(address: str) -> socket.socket:
+    """A connection to a program that may only be starting."""
+    while True:
+        one = socket.socket(socket.AF_UNIX)
+        one.connect(address.removeprefix("unix:"))
+        with suppress(ConnectionError):
+            one.sendall(b"x")
+            if one.recv(1):
+                return one
+        one.close()
+        time.sleep(0.02)
+
+
+@needs_root
+@is_private_possible
+def test_without_root_the_network_is_that_of_a_user_namespace(temporary: Path) -> None:
+    folder, sockets = temporary / "folder", socket_folder()
+    folder.mkdir()
+    program = "cat /proc/self/uid_map /proc/net/dev >&2"
+    given = [guardian.__file__, str(folder), "sh", "-c", program]
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", private_network.__file__, str(sockets), *given],
+        # Which ends the program when it is closed.
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_without_rights_over_the_system,  # noqa: PLW1509
+    ) as process:
+        assert process.stderr is not None
+        users, *devices = process.stderr.read().splitlines()
+    assert users.split() == ["0", "0", "1"]
+    assert [line.split(":")[0].strip() for line in devices[2:]] == ["lo"]
+    assert not folder.exists()
+    assert not sockets.exists()
+
+
+def test_a_system_without_them_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, why in {
+        "print('No space left on device')": "No space left on device",
+        "import sys; sys.exit('no unshare')": "no unshare",
+        "": "",
+    }.items():
+        tried = tmp_path / "tried.py"
+        tried.write_text(text)
+        monkeypatch.setattr(private_network, "__file__", str(tried))
+        assert private_network.refusal() == why
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert private_network.refusal() == "only Linux has network namespaces"
+
+
+def _without_rights_over_the_system() -> None:
+    """Give up CAP_SYS_ADMIN for good."""
+    drop_from_bounds, system = 24, 21
+    if ctypes.CDLL(None).prctl(drop_from_bounds, system, 0, 0, 0) != 0:
+        raise OSError("cannot give up a right")
+
+
+@is_private_possible
+def test_what_leads_into_the_network_ends_with_the_program(
+    echo: tuple[GuardedProcess, Path],
+) -> None:
+    process, sockets = echo
+    program = psutil.Process(process.pid)
+    os.kill(process._guardian.pid, signal.SIGKILL)
+    psutil.wait_procs([program], timeout=10)
+    assert not program.is_running()
+    with pytest.raises(EngineError, match="ended with code -9"):
+        process.check()
+    with pytest.raises(OSError, match=r".*"):
+        private_network.private_address(sockets, "localhost:1")

@@ -1,0 +1,435 @@
+"""What the tests of faults share: commands that can be struck, and the verdict afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slicebeam.transforms.storage.published_files import is_own_name
+from tests.running import Found, names_of, own_file, read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from typing_extensions import Self
+
+ROOT = Path(__file__).parents[2]
+ADULT = ROOT / "pipelines" / "demo_data" / "adult_scored.parquet"
+EQUAL, CLEAR = "equal result", "clear error"
+# By a library or by Python itself, which may also wait for ever: the run can only be killed where
+# it is not dead, and resumed.
+ABORTED = "aborted"
+# A run takes about a second.
+_MOST_SECONDS = 90.0
+NOBODY = 65534
+
+FEATURES = "age,workclass,education,marital-status,occupation,hours-per-week,native-country"
+# Small chunks and blocks, so that there is much to be struck.
+COMMON = (
+    "--label=income",
+    "--prediction=prediction",
+    f"--features={FEATURES}",
+    "--chunk-rows=3000",
+    "--memory-budget=16MB",
+    "--quiet",
+)
+WAYS: dict[str, tuple[str, ...]] = {
+    "batch": ("--strategy=batch",),
+    "iterative": ("--strategy=iterative",),
+    "priority": ("--strategy=priority", "--max-candidates=400"),
+    "bootstrap-rows": ("--test=bootstrap-rows", "--replicates=20", "--max-cross-size=2"),
+    "check": ("check",),
+}
+
+
+def quick(way: str) -> tuple[int, ...]:
+    """The numbers of the tries of the short tests: one way stands for all."""
+    return (1,) if way == "batch" else ()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended.
+
+    Attributes
+    ----------
+    code : its exit code, below 0 the signal that killed it, None where it did not end
+    said : what it wrote to stderr
+    """
+
+    code: int | None
+    said: str
+
+
+class Command:
+    """A command that runs.
+
+    Attributes
+    ----------
+    pid : its process number
+    """
+
+    def __init__(self, commands: Commands, pid: int, errors: Path) -> None:
+        self._commands, self.pid, self._errors = commands, pid, errors
+        self._ended: Ended | None = None
+
+    def send(self, number: int) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    def runs(self) -> bool:
+        """Whether it has not ended yet."""
+        try:
+            state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return False
+        return state != "Z"
+
+    def stopped_when(self, condition: Callable[[], bool]) -> bool:
+        """Stop it, so that it goes on later, once a condition holds; False if it ended before."""
+        while self.runs():
+            if condition():
+                self.send(signal.SIGSTOP)
+                return True
+            time.sleep(0.001)
+        return False
+
+    def ended(self, seconds: float = _MOST_SECONDS) -> Ended:
+        """Wait for its end."""
+        if self._ended is None:
+            code = self._commands.ask({"wait": self.pid, "seconds": seconds})
+            self._ended = Ended(code, self._errors.read_text("utf-8", "replace"))
+        return self._ended
+
+
+class Commands:
+    """Starts commands as forks of a process that has imported what they need; a context.
+
+    Parameters
+    ----------
+    environment : of that process, besides the one of this
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        path = os.pathsep.join([str(ROOT / ".typing"), str(ROOT)])
+        self._process = subprocess.Popen(
+            [sys.executable, str(ROOT / "tests" / "forked_commands.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            # As the command sets it for itself, before it imports what reads it.
+            env={**os.environ, "PYTHONPATH": path, "GRPC_VERBOSITY": "NONE", **(environment or {})},
+        )
+        self._folder = Path(tempfile.mkdtemp(prefix="slicebeam-faults-"))
+        # Also a user without rights has to write there.
+        self._folder.chmod(0o777)
+        self._is_ready = False
+        self._count = 0
+
+    @property
+    def pid(self) -> int:
+        """Number of the process that is forked."""
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+        shutil.rmtree(self._folder)
+
+    def await_ready(self) -> None:
+        """Wait until everything is imported."""
+        assert self._process.stdout is not None
+        if not self._is_ready:
+            assert self._process.stdout.readline() == "ready\n"
+            self._is_ready = True
+
+    def ask(self, request: dict[str, Any]) -> Any:
+        self.await_ready()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def start(
+        self,
+        arguments: Sequence[str],
+        *,
+        stdin: str = os.devnull,
+        stdout: str = os.devnull,
+        stderr: str | None = None,
+        folder: Path = Path("/"),
+        environment: Mapping[str, str] | None = None,
+        without: Sequence[str] = (),
+        limits: Mapping[str, int] | None = None,
+        user: int = 0,
+        hook: str = "",
+    ) -> Command:
+        """Start a command.
+
+        Parameters
+        ----------
+        stdin, stdout, stderr : files, closed where they have no name; stderr is a new one if None
+        folder : the current folder
+        environment, without : variables that are set, and removed
+        limits : of the system, by name
+        user : number of the user that it becomes; 0 for the same
+        hook : a function that is called in it before it begins, as ``module:function``
+        """
+        self._count += 1
+        errors = self._folder / f"{self._count}.err"
+        errors.touch()
+        errors.chmod(0o666)
+        request = {
+            "arguments": list(arguments),
+            "stdin": stdin,
+            "stdout": stdout,
+            "stderr": str(errors) if stderr is None else stderr,
+            "folder": str(folder),
+            "environment": dict(environment or {}),
+            "without": list(without),
+            "limits": dict(limits or {}),
+            "user": user,
+            "hook": hook,
+        }
+        return Command(self, self.ask(request), errors)
+
+    def run(self, arguments: Sequence[str], **surroundings: Any) -> Ended:
+        """Run a command to its end."""
+        return self.start(arguments, **surroundings).ended()
+
+
+@dataclass
+class Bench:
+    """Where faults are tried: data, and what undisturbed runs make of it.
+
+    Attributes
+    ----------
+    commands : that are struck
+    folder : for everything
+    random : decides about moments and places
+    """
+
+    commands: Commands
+    folder: Path
+    random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(11))
+    _undisturbed: dict[tuple[str, ...], tuple[Found, float]] = field(default_factory=dict)
+    _count: int = 0
+
+    def place(self) -> Path:
+        """Return a new folder."""
+        self._count += 1
+        place = self.folder / str(self._count)
+        place.mkdir()
+        place.chmod(0o777)
+        return place
+
+    def search(self, output: Path, *flags: str, data: Path | str = ADULT) -> list[str]:
+        """Return the arguments of a search, or of a check of what one finds."""
+        if flags[:1] == ("check",):
+            known = self.undisturbed().folder / "changelist.json"
+            given = ["check", f"--data={data}", f"--output={output}", f"--changelist={known}"]
+            return [*given, "--chunk-rows=3000", "--memory-budget=16MB", "--quiet", *flags[1:]]
+        return ["search", f"--data={data}", f"--output={output}", *COMMON, *flags]
+
+    def undisturbed(self, *flags: str, data: Path | str = ADULT) -> Found:
+        """Return what a search finds when nothing happens to it."""
+        return self._reference(flags, data)[0]
+
+    def seconds(self, *flags: str) -> float:
+        """Return how long a search takes when nothing happens to it."""
+        return self._reference(flags, ADULT)[1]
+
+    def _reference(self, flags: tuple[str, ...], data: Path | str) -> tuple[Found, float]:
+        key = (str(data), *flags)
+        if key not in self._undisturbed:
+            output = self.place() / "out"
+            self.commands.await_ready()
+            begun = time.monotonic()
+            ended = self.commands.run(self.search(output, *flags, data=data))
+            assert ended.code == 0, ended
+            self._undisturbed[key] = read(output), time.monotonic() - begun
+        return self._undisturbed[key]
+
+    def moment(self, *flags: str) -> float:
+        """Return a random moment of a search, as seconds after its start."""
+        return float(self.random.uniform(0.0, self.seconds(*flags)))
+
+
+@contextmanager
+def bench(environment: Mapping[str, str] | None = None) -> Iterator[Bench]:
+    """Yield a bench with nothing on it."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slicebeam-faults-")))
+        folder.chmod(0o777)
+        yield Bench(stack.enter_context(Commands(environment)), folder)
+
+
+def verdict(
+    ended: Ended, output: Path, undisturbed: Found, *, codes: Sequence[int] = (2, 3)
+) -> str:
+    """Return what came of a run that was struck: `EQUAL`, `CLEAR`, or what is wrong with it.
+
+    Parameters
+    ----------
+    ended : the command
+    output : where it was to publish
+    undisturbed : what it should have found
+    codes : exit codes that a clear error may have
+    """
+    if ended.code == 0:
+        return same(output, undisturbed)
+    if ended.code is None:
+        return f"did not end; {ended.said!r}"
+    if ended.code not in codes:
+        return f"exit code {ended.code}; {ended.said!r}"
+    lines = ended.said.splitlines()
+    if not 1 <= len(lines) <= 2 or not lines[0].startswith("slicebeam: "):
+        return f"no clear error; {ended.said!r}"
+    if "unforeseen" in ended.said or "Traceback" in ended.said:
+        return f"unforeseen; {ended.said!r}"
+    return CLEAR
+
+
+def same(output: Path, undisturbed: Found) -> str:
+    """Return `EQUAL`, or how what was published differs."""
+    try:
+        found = read(output)
+    except (OSError, ValueError) as error:
+        return f"nothing published ({error})"
+    if found.slices_bytes != undisturbed.slices_bytes:
+        return "other slices.parquet"
+    if _told(found) != _told(undisturbed):
+        return "other changelist.json"
+    strange = sorted({path.name for path in output.iterdir()} - set(names_of(found.document)))
+    return f"left behind: {strange}" if strange else EQUAL
+
+
+def whole(output: Path, undisturbed: Found) -> str:
+    """Return `EQUAL` where a killed run published all that its document names, or how that differs.
+
+    The well-known names may not be there yet, and what it was writing may be left.
+    """
+    document = json.loads((output / "changelist.json").read_text("utf-8"))
+    table = own_file(output, "slices.parquet")
+    if not table.exists() or table.read_bytes() != undisturbed.slices_bytes:
+        return f"other {table.name}"
+    if _told(Found(document, undisturbed.table, output)) != _told(undisturbed):
+        return "other changelist.json"
+    may = {"_work", *names_of(document)}
+    strange = sorted(
+        path.name
+        for path in output.iterdir()
+        if path.name not in may and not path.name.startswith(".") and not is_own_name(path.name)
+    )
+    return f"left behind: {strange}" if strange else EQUAL
+
+
+def _told(found: Found) -> dict[str, Any]:
+    """Return the document without times, and without the engine."""
+    document = found.timeless()
+    document["provenance"]["config"].pop("runner_option", None)
+    return document
+
+
+def resumed(
+    bench: Bench, command: Sequence[str], output: Path, undisturbed: Found, **surroundings: Any
+) -> str:
+    """Return what came of resuming a run, wherever it was ended.
+
+    Where it had not begun, and what stands there is of another run, the line says to begin anew.
+    """
+    ended = bench.commands.run([*command, "--resume"], **surroundings)
+    if ended.code == 2 and ended.said.endswith("; leave --resume out to replace it\n"):
+        ended = bench.commands.run(command, **surroundings)
+    if ended.code != 0:
+        return f"resuming: exit code {ended.code}; {ended.said!r}"
+    return same(output, undisturbed)
+
+
+def half_published(output: Path) -> str:
+    """Return `EQUAL` where a run that was killed left nothing that counts, or what it left.
+
+    What was being written has another name, and is removed by the next run. The document is what
+    tells of the table, whose well-known name is the last to appear.
+    """
+    names = {
+        name for name in published(output) if not name.startswith(".") and not is_own_name(name)
+    }
+    return f"half published: {sorted(names)}" if names else EQUAL
+
+
+def published(output: Path) -> dict[str, bytes]:
+    """Return what is published, by name; what is beside the work folder."""
+    if not output.is_dir():
+        return {}
+    return {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong.
+
+    Attributes
+    ----------
+    name : a row of the table
+    times : how often it is tried for the table; each number of a try is another place or moment
+    strike : does it once, is told the number of the try, and yields verdicts
+    may : which verdicts may come; anything else is a fault of ours
+    quick : the numbers of the tries of the short tests
+    """
+
+    name: str
+    times: int
+    strike: Callable[[Bench, int], Iterable[str]]
+    may: frozenset[str] | set[str]
+    quick: tuple[int, ...] = ()
+
+    def tried(self, bench: Bench, numbers: Iterable[int]) -> Tally:
+        """Try it, as the tries of these numbers, and count what comes of it."""
+        tally = Tally()
+        for number in numbers:
+            tally.add(*self.strike(bench, number))
+        return tally
+
+
+@dataclass
+class Tally:
+    """What came of the tries of a fault.
+
+    Attributes
+    ----------
+    tried : how many there were
+    found : verdicts, and how often
+    """
+
+    tried: int = 0
+    found: Counter[str] = field(default_factory=Counter)
+
+    def add(self, *verdicts: str) -> None:
+        """Count a try by its worst verdict."""
+        self.tried += 1
+        bad = [one for one in verdicts if one not in (EQUAL, CLEAR, ABORTED)]
+        better = [one for one in (ABORTED, CLEAR, EQUAL) if one in verdicts]
+        self.found[[*bad, *better, EQUAL][0]] += 1
+
+    def other(self, may: Collection[str]) -> dict[str, int]:
+        """Return what must not come."""
+        return {name: count for name, count in self.found.items() if name not in may}

@@ -1,0 +1,111 @@
+"""Faults of clusters: a task manager, an executor, a worker or the run itself killed in mid-job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import psutil
+
+from slicebeam.runner_configs import flink_cluster
+from tests.engines.started import Engines
+from tests.faults.faults import CLEAR, EQUAL, WAYS, Fault, resumed, verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.faults.faults import Bench, Command
+
+    Kill = Callable[[Engines, Command], bool]
+
+# A run on a cluster takes a minute, and one that is begun again more than that.
+_MOST_SECONDS = 600.0
+_MOMENTS = ("shards/*.arrow", "iteration-1/0*.arrow", "iteration-1/plan")
+
+
+def task_manager(engines: Engines, running: Command) -> bool:
+    """Kill a task manager, and start another, as whoever looks after a cluster does."""
+    cluster = engines.flink
+    dead = cluster.running.programs[-1]
+    os.killpg(dead.pid, signal.SIGKILL)
+    now = flink_cluster.replace_task_manager(cluster.folder, cluster.running, dead.name)
+    engines.flink = replace(cluster, running=now)
+    return True
+
+
+def executor(engines: Engines, running: Command) -> bool:
+    """Kill an executor; Spark starts another."""
+    for program in engines.spark.running.programs:
+        for process in psutil.Process(program.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if any("CoarseGrainedExecutorBackend" in part for part in process.cmdline()):
+                    process.kill()
+                    return True
+    return False
+
+
+def worker(engines: Engines, running: Command) -> bool:
+    """Kill a process that runs the Python, which the run started itself."""
+    family = psutil.Process(running.pid).children(recursive=True)
+    workers = [
+        process
+        for process in family
+        if process.ppid() != running.pid and process.name().startswith("python")
+    ]
+    for process in workers[-1:]:
+        process.kill()
+    return bool(workers)
+
+
+def run_itself(engines: Engines, running: Command) -> bool:
+    """Kill the run."""
+    running.send(signal.SIGKILL)
+    return True
+
+
+KILLS: dict[str, tuple[str, Kill]] = {
+    "Flink: a task manager killed": ("flink-cluster-external", task_manager),
+    "Flink: a worker process killed": ("flink-cluster-external", worker),
+    "Flink: the run killed": ("flink-cluster-external", run_itself),
+    "Spark: an executor killed": ("spark-cluster-external", executor),
+    "Spark: a worker process killed": ("spark-cluster-external", worker),
+    "Spark: the run killed": ("spark-cluster-external", run_itself),
+}
+
+
+def struck(engines: Engines, name: str, kill: Kill, bench: Bench, number: int) -> Iterator[str]:
+    """Kill something in the middle of a job on a cluster."""
+    flags = WAYS["batch"]
+    output = bench.place() / "out"
+    command = bench.search(output, *flags)
+    given = [*command, *engines.arguments(name)]
+    running = bench.commands.start(given)
+    pattern = _MOMENTS[number % len(_MOMENTS)]
+    while running.runs() and not any((output / "_work" / "stages").glob(pattern)):
+        time.sleep(0.02)
+    is_struck = running.runs() and kill(engines, running)
+    ended = running.ended(_MOST_SECONDS)
+    if ended.code == -signal.SIGKILL and kill is run_itself:
+        yield EQUAL
+    else:
+        yield verdict(ended, output, bench.undisturbed(*flags), codes=(3,))
+    yield EQUAL if is_struck else "nothing was killed"
+    if ended.code != 0:
+        # What was finished on a cluster is gone on with in this process.
+        yield resumed(bench, command, output, bench.undisturbed(*flags))
+
+
+@contextmanager
+def faults(folder: Path) -> Iterator[list[Fault]]:
+    """Return what can happen to clusters, which are started when they are first needed."""
+    with Engines(folder / "engines") as engines:
+        yield [
+            Fault(f"{what}, then resumed", 3, partial(struck, engines, name, kill), {EQUAL, CLEAR})
+            for what, (name, kill) in KILLS.items()
+        ]

@@ -1,0 +1,379 @@
+"""A discovery that was killed, resumed, repeated, or whose files were exchanged."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.discovery import fitting
+from slicebeam.pipelines.discovery.model import DiscoveryModel
+from tests.discover_runs import discover, examples, read_discovery, written
+from tests.faults.faults import Commands, half_published, published, whole
+from tests.running import names_of, own_file, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.discover_runs import Discovered
+
+NAMES = {"changelist.json", "slices.parquet", "membership.parquet", "mixture.npz"}
+FLAGS = (
+    *("--embedding=z", "--example-id=id", "--loss=loss_new", "--baseline-loss=loss_old"),
+    *("--components=4,7", "--dimensions=4", "--loss-weight=1", "--features=source"),
+    *("--chunk-rows=60", "--quiet"),
+)
+OPTIONS: dict[str, Any] = {
+    "embedding": "z",
+    "example_id": "id",
+    "loss": "loss_new",
+    "baseline_loss": "loss_old",
+    "components": (4, 7),
+    "dimensions": 4,
+    "loss_weight": 1.0,
+    "features": ("source",),
+    "chunk_rows": 60,
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    table = examples(3, n=600, apart=1.2)
+    return written(tmp_path_factory.mktemp("data") / "data.parquet", table)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data: str, tmp_path_factory: pytest.TempPathFactory) -> Discovered:
+    return discover(tmp_path_factory.mktemp("undisturbed") / "out", data=(data,), **OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def commands() -> Iterator[Commands]:
+    with Commands() as started:
+        yield started
+
+
+def arguments(data: str, output: Path, *more: str) -> list[str]:
+    return ["discover", f"--data={data}", f"--output={output}", *FLAGS, *more]
+
+
+def assert_same(output: Path, wanted: Discovered) -> None:
+    """Check that a run published the same as another, and left nothing else."""
+    found = read_discovery(output)
+    assert found.timeless() == wanted.timeless()
+    own, other = published(output), published(wanted.folder)
+    assert sorted(own) == sorted(path.name for path in output.iterdir()) == names_of(found.document)
+    for name in NAMES - {"changelist.json"}:
+        assert own[name] == other[name], name
+
+
+def assert_nothing_counts(output: Path, wanted: Discovered) -> None:
+    """Check that a killed run published nothing that its document speaks of, or all."""
+    if (output / "changelist.json").exists():
+        assert whole(output, wanted) == "equal result"
+        for name in ("membership.parquet", "mixture.npz"):
+            assert own_file(output, name).read_bytes() == published(wanted.folder)[name], name
+        return
+    assert half_published(output) == "equal result"
+
+
+def killed_and_resumed(
+    commands: Commands,
+    data: str,
+    output: Path,
+    wanted: Discovered,
+    strike: Callable[[Any], None],
+) -> None:
+    running = commands.start(arguments(data, output))
+    strike(running)
+    if running.runs():
+        running.send(signal.SIGKILL)
+    ended = running.ended()
+    assert ended.code in (0, -signal.SIGKILL), ended
+    if ended.code != 0:
+        assert_nothing_counts(output, wanted)
+        ended = commands.run(arguments(data, output, "--resume"))
+        assert ended.code == 0, ended
+    assert_same(output, wanted)
+
+
+def seconds_of(commands: Commands, data: str, output: Path) -> float:
+    begun = time.monotonic()
+    ended = commands.run(arguments(data, output))
+    assert ended.code == 0, ended
+    return time.monotonic() - begun
+
+
+@pytest.fixture(scope="module")
+def seconds(commands: Commands, data: str, tmp_path_factory: pytest.TempPathFactory) -> float:
+    """How long a run takes."""
+    commands.await_ready()
+    return seconds_of(commands, data, tmp_path_factory.mktemp("timed") / "out")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", range(10))
+def test_killed_at_any_moment_it_is_resumed(
+    commands: Commands,
+    seconds: float,
+    data: str,
+    undisturbed: Discovered,
+    tmp_path: Path,
+    moment: int,
+) -> None:
+    share = (moment + np.random.default_rng(moment).random()) / 10
+    killed_and_resumed(
+        commands, data, tmp_path / "out", undisturbed, lambda _: time.sleep(share * seconds)
+    )
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        *(
+            pytest.param(mark, marks=pytest.mark.slow)
+            for mark in (
+                "_work/run.json",
+                "_work/stages/embeddings/000000-000004.arrow",
+                "_work/stages/embeddings.json",
+                "_work/stages/projected/000000-000004.arrow",
+                "_work/stages/mixtures/state.arrow",
+                "_work/stages/derived.json",
+                "_work/stages/shards.json",
+            )
+        ),
+        ".mixture.npz.*",
+    ],
+)
+@pytest.mark.slow
+def test_killed_at_a_mark_it_is_resumed(
+    commands: Commands, data: str, undisturbed: Discovered, tmp_path: Path, mark: str
+) -> None:
+    output = tmp_path / "out"
+
+    def strike(running: Any) -> None:
+        assert running.stopped_when(lambda: any(output.glob(mark))), mark
+
+    killed_and_resumed(commands, data, output, undisturbed, strike)
+
+
+class Interruption(BaseException):
+    """Nothing that the product knows of."""
+
+
+@pytest.mark.parametrize(
+    "saves",
+    [
+        pytest.param(True, id="saved each time"),
+        pytest.param(False, id="not saved", marks=pytest.mark.slow),
+    ],
+)
+def test_iterations_go_on_where_they_were_saved(
+    data: str,
+    undisturbed: Discovered,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    saves: bool,
+) -> None:
+    updated, left = fitting.updated, [5]
+    total = sum(one["iterations"] for one in undisturbed.resolutions.values())
+
+    def interrupted(sums: Any) -> Any:
+        if not left[0]:
+            raise Interruption
+        left[0] -= 1
+        return updated(sums)
+
+    monkeypatch.setattr(fitting, "_SAVED_EVERY", -1.0 if saves else 1e9)
+    monkeypatch.setattr(fitting, "updated", interrupted)
+    output = tmp_path / "out"
+    with pytest.raises(Interruption):
+        discover(output, data=(data,), **OPTIONS)
+    assert not (output / "changelist.json").exists()
+    left[0] = 1000
+    discover(output, resume=True, data=(data,), **OPTIONS)
+    # Two mixtures a pass: four updates were saved, and the fifth was not.
+    assert 1000 - left[0] == total - (4 if saves else 0)
+    assert_same(output, undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ({"components": (4, 8)}, "--components"),
+        ({"discovery_share": 0.6}, "--discovery-share"),
+    ],
+)
+def test_it_is_not_resumed_with_other_options(
+    data: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    other: dict[str, Any],
+    says: str,
+) -> None:
+    output = tmp_path / "out"
+
+    def interrupted(_: Any) -> Any:
+        raise Interruption
+
+    monkeypatch.setattr(fitting, "updated", interrupted)
+    with pytest.raises(Interruption):
+        discover(output, data=(data,), **OPTIONS)
+    before = {path.name for path in output.rglob("*")}
+    (name, value), *_ = other.items()
+    text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+    command = arguments(data, output, f"--{name.replace('_', '-')}={text}", "--resume")
+    said = refused(command, capsys, folder=tmp_path)
+    assert said.startswith(f"--resume: {says} is ")
+    assert "use the same options, or leave --resume out" in said
+    assert {path.name for path in output.rglob("*")} >= before
+
+
+@pytest.mark.slow
+def test_a_second_run_replaces_the_first(
+    data: str, undisturbed: Discovered, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    other = discover(output, data=(data,), **{**OPTIONS, "components": (3,), "seed": 1})
+    document = other.document
+    discover(output, data=(data,), **OPTIONS)
+    assert_same(output, undisturbed)
+    # Another seed, another result.
+    assert document["changelist_id"] != undisturbed.document["changelist_id"]
+    assert run(arguments(data, output, "--resume")) == 0
+    assert_same(output, undisturbed)
+
+
+@pytest.mark.slow
+def test_the_seed_decides_and_nothing_else(
+    data: str, undisturbed: Discovered, tmp_path: Path
+) -> None:
+    seeded = discover(tmp_path / "seeded", data=(data,), **OPTIONS, seed=1)
+    assert not np.array_equal(
+        seeded.mixture["cluster@4/means"], undisturbed.mixture["cluster@4/means"]
+    )
+    assert seeded.document["provenance"]["seed"] == 1
+    assert (
+        published(seeded.folder)["membership.parquet"]
+        != (published(undisturbed.folder)["membership.parquet"])
+    )
+
+
+@pytest.mark.slow
+def test_other_data_between_kill_and_resume_is_told(
+    data: str,
+    undisturbed: Discovered,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = tmp_path / "own.parquet"
+    shutil.copy(data, own)
+    output = tmp_path / "out"
+
+    def interrupted(_: Any) -> Any:
+        raise Interruption
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "updated", interrupted)
+        with pytest.raises(Interruption):
+            discover(output, data=(str(own),), **OPTIONS)
+    os.utime(own, ns=(1, 1))
+    said = refused(arguments(str(own), output, "--resume"), capsys, folder=tmp_path)
+    assert "the data changed since the run began" in said
+    discover(output, data=(str(own),), **OPTIONS)
+    assert_same(output, undisturbed)
+
+
+def checked(output: Path, data: str, folder: Path) -> list[str]:
+    document = output / "changelist.json"
+    return ["check", f"--changelist={document}", f"--data={data}", f"--output={folder}", "--quiet"]
+
+
+def _damaged(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    # Single bytes may be of a time, which nobody asks for.
+    for at in range(len(content) // 2, len(content) // 2 + 64):
+        content[at] ^= 0xFF
+    path.write_bytes(content)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _another_mixture(path: Path) -> None:
+    with np.load(path) as loaded:
+        arrays = {name: loaded[name].copy() for name in loaded.files}
+    arrays["cluster@4/means"][0, 0] += 1e-9
+    np.savez_compressed(path, **arrays)
+
+
+def _not_a_mixture(path: Path) -> None:
+    np.savez_compressed(path, numbers=np.arange(3))
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (_damaged, "is damaged"),
+        (_cut, "is damaged"),
+        (_emptied, "is damaged"),
+        (_not_a_mixture, "is damaged"),
+        (_another_mixture, "is of another run"),
+        (lambda path: path.unlink(), "no such file"),
+    ],
+    ids=["bytes", "cut", "empty", "no mixture", "another", "missing"],
+)
+def test_a_wrong_mixture_is_told_by_check(
+    data: str,
+    undisturbed: Discovered,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    harm: Callable[[Path], None],
+    says: str,
+) -> None:
+    output = tmp_path / "out"
+    shutil.copytree(undisturbed.folder, output)
+    (output / "mixture.npz").unlink()
+    harm(own_file(output, "mixture.npz"))
+    said = refused(checked(output, data, tmp_path / "checked"), capsys, folder=tmp_path)
+    assert said.startswith("DIR/out/mixture.")
+    assert says in said
+    assert not (tmp_path / "checked" / "changelist.json").exists()
+
+
+@pytest.mark.slow
+def test_any_harm_to_a_mixture_is_found_or_harmless(
+    undisturbed: Discovered, tmp_path: Path
+) -> None:
+    fingerprint = undisturbed.document["discovery"]["mixture_fingerprint"]
+    content = (undisturbed.folder / "mixture.npz").read_bytes()
+    path, told = tmp_path / "mixture.npz", 0
+    whole = range(0, len(content), 37)
+    for at in whole:
+        for harmed in (
+            content[:at],
+            content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :],
+        ):
+            path.write_bytes(harmed)
+            try:
+                own = DiscoveryModel.read(path, fingerprint).fingerprint
+            except InputError:
+                own, told = fingerprint, told + 1
+            assert own == fingerprint
+    assert told > 1.5 * len(whole)

@@ -1,0 +1,142 @@
+"""After every fault the result is right to the byte, or an error says in a line what to do.
+
+The short tests try each fault once or twice; ``python benchmarks/faults.py`` tries them at
+many moments and prints what came of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.faults import (
+    faults_of_engines,
+    faults_of_object_storage,
+    faults_of_processes,
+    faults_of_storage,
+    faults_of_surroundings,
+)
+from tests.faults.faults import CLEAR, EQUAL, Bench, Ended, bench, published, same, verdict, whole
+from tests.running import own_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.faults.faults import Fault
+
+FAULTS = [
+    *faults_of_processes.FAULTS,
+    *faults_of_storage.FAULTS,
+    *faults_of_surroundings.FAULTS,
+]
+FIRST = ("killed", "the disk full", "the data changed")
+OF_RUNS = ["killed, then resumed", "two runs in one"]
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Bench]:
+    with bench() as made:
+        yield made
+
+
+def named(fault: Fault) -> str:
+    return fault.name
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        # The others once in the longer run, too, where they are tried at many moments.
+        pytest.param(one, marks=[] if one.name.startswith(FIRST) else pytest.mark.slow)
+        for one in FAULTS
+        if one.quick
+    ],
+    ids=lambda fault: fault.name,
+)
+def test_fault(place: Bench, fault: Fault) -> None:
+    tally = fault.tried(place, fault.quick)
+    assert tally.other(fault.may) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS, ids=named)
+def test_fault_at_many_moments(place: Bench, fault: Fault) -> None:
+    tally = fault.tried(place, range(fault.times))
+    assert tally.other(fault.may) == {}
+
+
+@pytest.fixture(scope="module")
+def stores() -> Iterator[dict[str, Fault]]:
+    with faults_of_object_storage.faults() as found:
+        yield {fault.name: fault for fault in found}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["gs://", "s3://"])
+@pytest.mark.parametrize(
+    "what", [*faults_of_object_storage.PASSING, *faults_of_object_storage.LASTING, *OF_RUNS]
+)
+def test_fault_of_object_storage(
+    place: Bench, stores: dict[str, Fault], scheme: str, what: str
+) -> None:
+    fault = stores[f"{scheme} {what}"]
+    assert fault.tried(place, range(fault.times)).other(fault.may) == {}
+
+
+@pytest.fixture(scope="module")
+def clusters(place: Bench) -> Iterator[dict[str, Fault]]:
+    with faults_of_engines.faults(place.folder) as found:
+        yield {fault.name: fault for fault in found}
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("what", faults_of_engines.KILLS)
+def test_fault_of_a_cluster(place: Bench, clusters: dict[str, Fault], what: str) -> None:
+    fault = clusters[f"{what}, then resumed"]
+    # Each takes a minute; the benchmark tries more moments.
+    assert fault.tried(place, range(2)).other(fault.may) == {}
+
+
+@pytest.mark.slow
+def test_what_is_wrong_is_told_from_what_is_right(place: Bench) -> None:
+    """The verdict itself: else no fault could be found."""
+    right = place.undisturbed()
+    output = place.place() / "out"
+    output.mkdir()
+    done = Ended(0, "")
+    assert same(output, right).startswith("nothing published")
+    for name, content in published(right.folder).items():
+        (output / name).write_bytes(content)
+    assert verdict(done, output, right) == EQUAL
+    (output / ".slices.parquet.abcdefgh").touch()
+    assert verdict(done, output, right) == "left behind: ['.slices.parquet.abcdefgh']"
+    document = output / "changelist.json"
+    document.write_bytes(document.read_bytes().replace(b'"n": 16281', b'"n": 16282', 1))
+    assert verdict(done, output, right) == "other changelist.json"
+    assert whole(output, right) == "other changelist.json"
+    document.write_bytes(published(right.folder)[document.name])
+    assert whole(output, right) == EQUAL
+    (output / "_work").mkdir()
+    assert whole(output, right) == EQUAL
+    (output / "mine").touch()
+    assert whole(output, right) == "left behind: ['mine']"
+    own_file(output, "slices.parquet").write_bytes(b"")
+    assert whole(output, right).startswith("other slices.")
+    table = output / "slices.parquet"
+    iterative = place.undisturbed("--strategy=iterative").slices_bytes
+    table.write_bytes(iterative)
+    assert verdict(done, output, right) == "other slices.parquet"
+    line = "slicebeam: cannot read x: no such file"
+    assert verdict(Ended(2, f"{line}\n"), output, right) == CLEAR
+    assert verdict(Ended(3, f"{line}\nmore\n"), output, right) == CLEAR
+    for bad in (
+        Ended(1, line),
+        Ended(-11, ""),
+        Ended(None, ""),
+        Ended(3, ""),
+        Ended(3, "\n".join([line] * 3)),
+        Ended(3, "Traceback (most recent call last):"),
+        Ended(3, "slicebeam: unforeseen KeyError: 'x'"),
+    ):
+        assert verdict(bad, output, right) not in (EQUAL, CLEAR)

@@ -1,0 +1,251 @@
+"""Discovery by its formulas, with all examples in memory: what a run has to publish.
+
+Of the product it takes nothing but numbers that it published. EM starts from scikit-learn's k-means
+and scipy's Ward, axes are those of a singular value decomposition, densities are those of the definition, p-values
+those of scipy.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import special, stats
+from scipy.cluster import hierarchy
+from sklearn.cluster import KMeans
+
+from tests.oracles import predicates
+from tests.oracles.significance import hypergeometric_mid_p, mcnemar_mid_p
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+EPS = 2.0**-52
+FLOOR = 0.05
+TOLERANCE, MOST_ITERATIONS = 1e-3, 100
+
+
+@dataclass
+class Mixture:
+    """Parameters of K components; of a head either `shares` [K, C] or (means, variances) [K]."""
+
+    weights: np.ndarray
+    means: np.ndarray
+    variances: np.ndarray
+    heads: list[np.ndarray | tuple[np.ndarray, np.ndarray]]
+
+    def arrays(self, loss_weight: float) -> dict[str, np.ndarray]:
+        """Return the parameters as mixture.npz names them."""
+        found = {
+            "weights": self.weights,
+            "means": self.means,
+            "variances": self.variances,
+            "loss_weight": np.array(loss_weight),
+        }
+        for number, head in enumerate(self.heads):
+            if isinstance(head, tuple):
+                found[f"loss_means{number}"], found[f"loss_variances{number}"] = head
+                found[f"loss_floor{number}"] = np.array(FLOOR)
+            else:
+                found[f"shares{number}"] = head
+        return found
+
+
+def log_joint(
+    mixture: Mixture, z: np.ndarray, losses: Sequence[np.ndarray] = (), loss_weight: float = 0.0
+) -> np.ndarray:
+    """Return log π_j + Σ_d log N(z_d; μ, v) + γ Σ log f(ℓ|j): [n, K]."""
+    deviation = np.sqrt(mixture.variances)
+    densities = stats.norm.logpdf(z[:, None, :], mixture.means, deviation).sum(axis=2)
+    joint = np.log(mixture.weights) + densities
+    for head, loss in zip(mixture.heads, losses, strict=False):
+        if isinstance(head, tuple):
+            density = stats.norm.logpdf(loss[:, None], head[0], np.sqrt(head[1]))
+        else:
+            density = np.log(head[:, loss.astype(int)].T + EPS)
+        joint += loss_weight * density
+    return joint
+
+
+def m_step(
+    r: np.ndarray, z: np.ndarray, losses: Sequence[np.ndarray], *, zero_one: bool
+) -> Mixture:
+    """Return the mixture of responsibilities [n, K]."""
+    N = r.sum(axis=0) + 10 * EPS
+    means = r.T @ z / N[:, None]
+    variances = np.stack([r[:, j] @ (z - means[j]) ** 2 for j in range(len(N))]) / N[:, None]
+    heads: list[Any] = []
+    for loss in losses:
+        if zero_one:
+            heads.append(r.T @ np.stack([loss == 0, loss == 1], axis=1) / N[:, None])
+            continue
+        mean = r.T @ loss / N
+        spread = (r * (loss[:, None] - mean) ** 2).sum(axis=0) / N + 1e-6
+        heads.append((mean, np.maximum(spread, FLOOR)))
+    return Mixture(N / len(z), means, variances + 1e-6, heads)
+
+
+def started(
+    z: np.ndarray, losses: Sequence[np.ndarray], K: int, seed: int, *, zero_one: bool
+) -> Mixture:
+    """Return what EM starts from: an M-step from clusters of k-means that Ward's method merged.
+
+    k-means has 2K centres; Ward's method is that of scipy for points, all at the mean of their
+    cluster. Components are numbered by the first of k-means' clusters in them.
+    """
+    x = z.astype(np.float32)
+    clusters = KMeans(min(2 * K, len(z)), n_init=1, random_state=seed).fit(x).labels_
+    means = np.stack([z[clusters == one].mean(axis=0) for one in clusters])
+    merged = hierarchy.fcluster(hierarchy.linkage(means, "ward"), K, "maxclust")
+    first = np.array([clusters[merged == one].min() for one in np.unique(merged)])
+    component = np.argsort(np.argsort(first))[merged - 1]
+    return m_step(np.eye(K)[component], z, losses, zero_one=zero_one)
+
+
+def fitted(
+    z: np.ndarray,
+    losses: Sequence[np.ndarray],
+    K: int,
+    seed: int,
+    *,
+    zero_one: bool = True,
+    loss_weight: float = 0.0,
+) -> tuple[Mixture, list[float]]:
+    """Return the mixture, and the mean of ln before each of its iterations."""
+    mixture = started(z, losses, K, seed, zero_one=zero_one)
+    history: list[float] = []
+    while len(history) < MOST_ITERATIONS:
+        joint = log_joint(mixture, z, losses, loss_weight)
+        ln = special.logsumexp(joint, axis=1)
+        history.append(float(ln.mean()))
+        mixture = m_step(np.exp(joint - ln[:, None]), z, losses, zero_one=zero_one)
+        if len(history) > 1 and abs(history[-1] - history[-2]) < TOLERANCE:
+            break
+    return mixture, history
+
+
+def published_mixture(arrays: dict[str, np.ndarray], field: str) -> Mixture:
+    """Return the mixture that mixture.npz holds of a column, as far as embeddings go."""
+    return Mixture(*(arrays[f"{field}/{name}"] for name in ("weights", "means", "variances")), [])
+
+
+def coordinates(z: np.ndarray, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """Return what mixtures are fitted to, float32 as it is kept, by the published axes if any."""
+    if "axes/axes" not in arrays:
+        return z.astype(np.float32).astype(np.float64)
+    found = (z.astype(np.float32) - arrays["axes/mean"]) @ arrays["axes/axes"].T
+    return found.astype(np.float32).astype(np.float64)
+
+
+@dataclass
+class Axes:
+    """Principal axes, by rows, and what they hold of the variance (denominator n − 1)."""
+
+    mean: np.ndarray
+    axes: np.ndarray
+    variances: np.ndarray
+    total_variance: float
+
+
+def axes(z: np.ndarray, kept: int) -> Axes:
+    """Return the first principal axes; the largest entry of each is positive."""
+    mean = z.mean(axis=0)
+    _, singular, directions = np.linalg.svd(z - mean, full_matrices=False)
+    largest = directions[np.arange(len(directions)), np.abs(directions).argmax(axis=1)]
+    directions = directions * np.sign(largest)[:, None]
+    variances = singular**2 / (len(z) - 1)
+    return Axes(mean, directions[:kept], variances[:kept], float(variances.sum()))
+
+
+def log_odds(joint: np.ndarray) -> np.ndarray:
+    """Return log(r/(1 − r)) of each component [n, K]."""
+    others = [special.logsumexp(np.delete(joint, j, axis=1), axis=1) for j in range(joint.shape[1])]
+    return joint - np.stack(others, axis=1)
+
+
+@dataclass
+class Changes:
+    """What became of D = loss before − loss after on a slice."""
+
+    n: int
+    mean: float
+    z: float
+    improved: int
+    degraded: int
+    tied: int
+
+
+def changes(D: np.ndarray, of: float = 0.0) -> Changes:
+    """Return what became of a slice.
+
+    Parameters
+    ----------
+    D : [n] its examples' changes
+    of : what their mean is compared with
+    """
+    mean = float(np.mean(D)) - of
+    score = abs(mean) / np.sqrt((np.var(D) + 0.05) / len(D))
+    improved, degraded = int((D > 0).sum()), int((D < 0).sum())
+    return Changes(len(D), mean, float(score), improved, degraded, len(D) - improved - degraded)
+
+
+def coverage(D: np.ndarray, component: np.ndarray) -> tuple[float, float]:
+    """Return r² of a least-squares regression of D on membership, and what it is by chance."""
+    present = np.unique(component)
+    S = (component[:, None] == present).astype(float)
+    predicted = S @ np.linalg.lstsq(S, D, rcond=None)[0]
+    r2 = 1 - ((D - predicted) ** 2).sum() / ((D - D.mean()) ** 2).sum()
+    return float(r2), (len(present) - 1) / (len(D) - 1)
+
+
+def p_accuracy(new_wrong: np.ndarray, old_wrong: np.ndarray, held: np.ndarray) -> float:
+    """Return the two-sided mid-p of McNemar's test."""
+    b = int((new_wrong & ~old_wrong & held).sum())
+    c = int((old_wrong & ~new_wrong & held).sum())
+    return mcnemar_mid_p(b, c, "both")
+
+
+def p_error(wrong: np.ndarray, held: np.ndarray) -> float:
+    """Return the two-sided hypergeometric mid-p of one model's errors on a slice."""
+    counts = int(held.sum()), int((wrong & held).sum()), len(wrong), int(wrong.sum())
+    return hypergeometric_mid_p(*counts, "both")
+
+
+def p_paired(D: np.ndarray, held: np.ndarray) -> float:
+    """Return the two-sided p of Hall's corrected paired t.
+
+    The skewness is that of all examples; a slice's variance is at least what γ²/2 more values with
+    that of all would make it.
+    """
+    own, n = D[held], int(held.sum())
+    skewness, spread = float(stats.skew(D)), D.var(ddof=1)
+    added = skewness**2 / 2
+    joined = ((n - 1) * own.var(ddof=1) + added * spread) / (n - 1 + added)
+    variance = max(own.var(ddof=1), joined)
+    t, G = own.mean() / np.sqrt(variance / n), skewness / np.sqrt(n)
+    T = t + G * t**2 / 3 + G**2 * t**3 / 27 + G / 6
+    return float(2 * stats.t.sf(abs(T), n - 1))
+
+
+def benjamini_hochberg(p: np.ndarray, tests: int, factor: float = 1.0) -> np.ndarray:
+    """Return min over ranks of at least i of p·tests·factor/rank, at most 1."""
+    q = [
+        min(1.0, *(other * tests * factor / (p <= other).sum() for other in p[p >= one]))
+        for one in p
+    ]
+    return np.array(q)
+
+
+def held_by(frame: pd.DataFrame, predicate: str | dict[str, Any]) -> np.ndarray:
+    """Return which examples satisfy a predicate: bool [n]."""
+    told = json.loads(predicate) if isinstance(predicate, str) else predicate
+    return predicates.mask(frame, told)
+
+
+def jaccard(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the size of the intersection over that of the union."""
+    return float((one & other).sum() / max((one | other).sum(), 1))

@@ -1,0 +1,426 @@
+"""The oracle of lattice and significance, against cases worked by hand, exact fractions and scipy."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from tests.oracles import lattice, predicates, significance
+
+# --- lattice: ten examples, three features of two values
+#
+#   sizes   a0 5  a1 5  b0 8  b1 2  c0 5  c1 5
+#   pairs   a0b0 3  a0b1 2  a1b0 5  a1b1 0   a0c0 3  a0c1 2  a1c0 2  a1c1 3
+#           b0c0 4  b0c1 4  b1c0 1  b1c1 1
+#   triples a0b0c0 2  a0b0c1 1  a0b1c0 1  a0b1c1 1  a1b0c0 2  a1b0c1 3  a1b1c0 0  a1b1c1 0
+
+TOY = pd.DataFrame(
+    {
+        "a": [0, 0, 0, 0, 0, 1, 1, 1, 1, 1],
+        "b": [0, 0, 0, 1, 1, 0, 0, 0, 0, 0],
+        "c": [0, 0, 1, 0, 1, 0, 0, 1, 1, 1],
+    }
+)
+DOMAINS = {
+    feature: [{"all": [{"field": feature, "op": "==", "value": value}]} for value in (0, 1)]
+    for feature in TOY.columns
+}
+NAMED = lattice.singletons(DOMAINS)
+MASKS = {name: predicates.mask(TOY, predicate) for name, predicate in NAMED.items()}
+COUNT = lattice.counter(MASKS)
+
+
+def cut(text):
+    """Return the slice that is written ``a0b1``."""
+    return frozenset((text[i], int(text[i + 1])) for i in range(0, len(text), 2))
+
+
+def cuts(text):
+    return {cut(word) for word in text.split()}
+
+
+def by_name(conjunction):
+    """Order the shorter predicates first."""
+    return len(conjunction), sorted(conjunction)
+
+
+def always(text):
+    """Return a significance rule: these slices, as soon as they are visited."""
+    return lambda visited: cuts(text) & set(visited)
+
+
+SINGLES = "a0 a1 b0 b1 c0 c1"
+PAIRS = "a0b0 a0b1 a1b0 a1b1 a0c0 a0c1 a1c0 a1c1 b0c0 b0c1 b1c0 b1c1"
+
+
+def test_singletons_are_named_by_feature_and_index():
+    assert set(NAMED) == {("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c", 0), ("c", 1)}
+    assert NAMED["b", 1] == {"all": [{"field": "b", "op": "==", "value": 1}]}
+    predicate = lattice.predicate_of(cut("c1a0"), NAMED)
+    assert predicate["all"] == NAMED["a", 0]["all"] + NAMED["c", 1]["all"]
+    assert predicates.mask(TOY, predicate).sum() == 2
+
+
+def test_all_slices():
+    found = lattice.all_slices(MASKS, 3, 2)
+    pairs = cuts(PAIRS) - cuts("a1b1 b1c0 b1c1")
+    assert set(found) == cuts(SINGLES) | pairs | cuts("a0b0c0 a1b0c0 a1b0c1")
+    assert found[cut("b0")] == 8
+    assert found[cut("a1b0c1")] == 3
+    assert set(lattice.all_slices(MASKS, 1, 5)) == cuts("a0 a1 b0 c0 c1")
+    assert len(lattice.all_slices(MASKS, 3, 0)) == 6 + 12 + 8
+    assert lattice.all_slices(MASKS, 0, 0) == {}
+
+
+def test_algorithm_1_prunes_the_small():
+    result = lattice.algorithm_1(list(NAMED), COUNT, always(""), 3, 2)
+    assert result.generated == [
+        cuts(SINGLES),
+        cuts(PAIRS),
+        cuts("a0b0c0 a0b0c1 a1b0c0 a1b0c1"),
+    ]
+    assert result.visited[cut("a1b1")] == 0
+    assert result.visited[cut("a0b0c1")] == 1
+    assert result.significant == set()
+
+
+def test_algorithm_1_prunes_subsets_of_the_significant_along_every_path():
+    result = lattice.algorithm_1(list(NAMED), COUNT, always("a1c1"), 3, 2)
+    # a1b0c1 is also a child of a1b0 and of b0c1, which are not significant.
+    assert result.generated[2] == cuts("a0b0c0 a0b0c1 a1b0c0")
+    result = lattice.algorithm_1(list(NAMED), COUNT, always("a0"), 3, 2)
+    assert result.generated[1:] == [
+        cuts("a1b0 a1b1 a1c0 a1c1 b0c0 b0c1 b1c0 b1c1"),
+        cuts("a1b0c0 a1b0c1"),
+    ]
+    assert result.significant == cuts("a0")
+
+
+def test_algorithm_1_asks_about_everything_visited_after_each_iteration():
+    asked = []
+
+    def significant(visited):
+        asked.append(dict(visited))
+        return cuts("b0") if len(asked) >= 2 else set()
+
+    result = lattice.algorithm_1(list(NAMED), COUNT, significant, 3, 2)
+    assert [len(generated) for generated in result.generated] == [6, 12]
+    assert set(asked[0]) == cuts(SINGLES)
+    assert set(asked[1]) == cuts(SINGLES) | (cuts(PAIRS) - cuts("a1b1 b1c0 b1c1"))
+    assert result.significant == cuts("b0")
+
+
+def test_a_significant_slice_must_have_been_visited():
+    with pytest.raises(ValueError, match="not visited"):
+        lattice.algorithm_1(list(NAMED), COUNT, lambda _: cuts("a0b0"), 3, 2)
+
+
+def priority(p, *, significant="", K=3, iterations=5, L=3, order=by_name):
+    values = {cut(name): value for name, value in p.items()}
+    rule = always(significant) if isinstance(significant, str) else significant
+    return lattice.algorithm_2(
+        list(NAMED), COUNT, lambda one: values.get(one, 0.5), rule, L, 2, iterations, K, order
+    )
+
+
+P = {"a1": 0.01, "b0": 0.02, "a1c1": 0.02}
+
+
+def test_algorithm_2_counts_candidates_by_the_rate_of_earlier_iterations():
+    result = priority(P, iterations=4)
+    assert result.generated == [
+        cuts(SINGLES),
+        # a1 alone: 4 candidates at the rate of cross size 1, which is 1.
+        cuts("a1b0 a1b1 a1c0 a1c1"),
+        # 3 of these 4 were not empty. b0 adds three (2.25), a1c1 one; a1b1 is too small.
+        cuts("a0b0 b0c0 b0c1 a1b0c1"),
+        # 6 of 7 pairs were not empty. a0 adds three (18/7), b1 two; the rest was there already.
+        cuts("a0b1 a0c0 a0c1 b1c0 b1c1"),
+    ]
+    assert result.estimates == [6.0, 4.0, 3.0, float(Fraction(30, 7))]
+
+
+def test_algorithm_2_counts_a_small_slice_as_not_empty():
+    result = priority({"b1": 0.01}, iterations=3)
+    # Of these, a1b1 is empty; b1c0 and b1c1 hold one example, less than the minimum.
+    assert result.generated[1] == cuts("a0b1 a1b1 b1c0 b1c1")
+    assert result.generated[2] == cuts("a0b0 a0c0 a0c1 a1b0 a1c0 a1c1")
+    assert result.estimates == [6.0, 4.0, 4.5]
+
+
+def test_algorithm_2_breaks_ties_by_the_order():
+    assert priority(P, K=2, iterations=3).generated[2] == cuts("a0b0 b0c0 b0c1")
+    longest_first = priority(P, K=2, iterations=3, order=lambda one: (-len(one), sorted(one)))
+    assert longest_first.generated[2] == cuts("a0b0 b0c0 b0c1 a1b0c1")
+    assert longest_first.estimates[2] == 3.0
+
+
+def test_algorithm_2_leaves_out_what_became_significant():
+    calls = itertools.count(1)
+    # b0 waits in the queue when the second iteration makes it significant.
+    result = priority(
+        P, significant=lambda _: cuts("b0") if next(calls) >= 2 else set(), iterations=3
+    )
+    assert result.generated[1] == cuts("a1b0 a1b1 a1c0 a1c1")
+    assert result.generated[2] == cuts("a0b1 a0c0 a0c1 b1c0 b1c1")
+    assert result.estimates[2] == 3.75
+    assert result.significant == cuts("b0")
+
+
+def test_algorithm_2_ends_when_nothing_is_left():
+    everything = priority({}, K=math.inf, iterations=9)
+    assert [len(generated) for generated in everything.generated] == [6, 12, 4]
+    assert [len(generated) for generated in priority({}, L=1).generated] == [6]
+    assert len(priority({}, K=math.inf, L=2, iterations=9).generated) == 2
+    assert len(priority({}, iterations=1).generated) == 1
+    assert priority({}, significant=SINGLES).generated == [cuts(SINGLES)]
+
+
+def test_topmost():
+    assert lattice.topmost(cuts("a0 a0b1 b1c0 a0b1c0 a1b0")) == cuts("a0 b1c0 a1b0")
+
+
+@st.composite
+def tables(draw):
+    """Draw masks of a small table whose features hold every example once, and some slices."""
+    N = draw(st.integers(1, 40))
+    masks = {}
+    for feature in "abcd"[: draw(st.integers(1, 4))]:
+        values = draw(st.lists(st.integers(0, 2), min_size=N, max_size=N))
+        masks |= {(feature, value): np.array(values) == value for value in range(3)}
+    everything = sorted(lattice.all_slices(masks, 3, 0), key=by_name)
+    chosen = draw(st.lists(st.sampled_from(everything), max_size=8))
+    return N, masks, set(chosen)
+
+
+@settings(deadline=None, max_examples=60)
+@given(tables(), st.integers(1, 5), st.integers(1, 3))
+def test_strategies_agree_with_enumeration(table, min_size, L):
+    N, masks, chosen = table
+    count = lattice.counter(masks)
+    truth = lattice.all_slices(masks, L, min_size)
+    assert truth == {one: n for one, n in lattice.all_slices(masks, L, 0).items() if n >= min_size}
+
+    exhaustive = lattice.algorithm_1(list(masks), count, lambda _: set(), L, min_size)
+    assert {one: n for one, n in exhaustive.visited.items() if n >= min_size} == truth
+
+    def rule(visited):
+        return chosen & set(visited)
+
+    pruned = lattice.algorithm_1(list(masks), count, rule, L, min_size)
+    unlimited = lattice.algorithm_2(
+        list(masks), count, lambda _: 0.5, rule, L, min_size, 9, math.inf, by_name
+    )
+    assert unlimited.generated == pruned.generated
+    assert unlimited.significant == pruned.significant
+    # Under these rules the top-most significant slices are those of the whole lattice.
+    assert lattice.topmost(pruned.significant) == lattice.topmost(chosen & set(truth))
+
+    sizes = {name: count(frozenset([name])) for name in masks}
+    for level in range(1, L + 1):
+        large = sum(len(one) == level for one in truth)
+        for visited in (pruned.visited, exhaustive.visited):
+            bound = significance.level_bound(level, sizes, visited, N, min_size)
+            assert bound >= large
+        # The exhaustive search visited everything that can be large. At level 3 it left out the
+        # cells of small pairs, which the bound does not know to be small.
+        if level <= 2:
+            assert bound == large
+
+
+# --- significance
+
+
+def exact_tails(weights, x):
+    """Return the mid-p tails of a distribution that is given by whole-number weights."""
+    total = sum(weights.values())
+    half = Fraction(weights[x], 2)
+    upper = (sum(weight for value, weight in weights.items() if value > x) + half) / total
+    lower = (sum(weight for value, weight in weights.items() if value < x) + half) / total
+    return float(upper), float(lower), float(min(1, 2 * min(upper, lower)))
+
+
+def test_hypergeometric_mid_p_by_hand():
+    # Two of five drawn, two errors: P(0) = .3, P(1) = .6, P(2) = .1.
+    assert significance.hypergeometric_mid_p(2, 2, 5, 2, "upper") == pytest.approx(0.05)
+    assert significance.hypergeometric_mid_p(2, 2, 5, 2, "lower") == pytest.approx(0.95)
+    assert significance.hypergeometric_mid_p(2, 2, 5, 2, "both") == pytest.approx(0.1)
+    assert significance.hypergeometric_mid_p(2, 1, 5, 2, "upper") == pytest.approx(0.4)
+    assert significance.hypergeometric_mid_p(2, 1, 5, 2, "both") == pytest.approx(0.8)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_hypergeometric_mid_p_against_fractions(data):
+    N = data.draw(st.integers(2, 1500))
+    n, K = data.draw(st.integers(1, N - 1)), data.draw(st.integers(1, N - 1))
+    low, high = max(0, n + K - N), min(n, K)
+    x = data.draw(st.integers(low, high))
+    weights = {j: math.comb(K, j) * math.comb(N - K, n - j) for j in range(low, high + 1)}
+    for tail, exact in zip(("upper", "lower", "both"), exact_tails(weights, x), strict=True):
+        if exact > 1e-250:
+            found = significance.hypergeometric_mid_p(n, x, N, K, tail)
+            assert found == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("n", "x", "N", "K"), [(5, 2, 5, 2), (3, 0, 5, 0), (3, 3, 5, 5), (0, 0, 5, 2)]
+)
+@pytest.mark.parametrize("tail", ["upper", "lower", "both"])
+def test_degenerate_tables_have_p_1(n, x, N, K, tail):
+    assert significance.hypergeometric_mid_p(n, x, N, K, tail) == 1
+    assert significance.mcnemar_mid_p(0, 0, tail) == 1
+
+
+def test_impossible_counts_are_errors():
+    with pytest.raises(ValueError, match="x=3"):
+        significance.hypergeometric_mid_p(2, 3, 5, 4, "upper")
+    with pytest.raises(ValueError, match="b=-1"):
+        significance.mcnemar_mid_p(-1, 3, "upper")
+    with pytest.raises(ValueError, match="unknown tail 'two'"):
+        significance.mcnemar_mid_p(1, 3, "two")
+
+
+def test_mcnemar_mid_p_by_hand():
+    # Four discordant examples: P(4) = 1/16, P(3) = 4/16, P(2) = 6/16.
+    assert significance.mcnemar_mid_p(4, 0, "upper") == pytest.approx(1 / 32)
+    assert significance.mcnemar_mid_p(0, 4, "lower") == pytest.approx(1 / 32)
+    assert significance.mcnemar_mid_p(3, 1, "both") == pytest.approx(6 / 16)
+    assert significance.mcnemar_mid_p(2, 2, "both") == pytest.approx(1)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(0, 300), st.integers(0, 300))
+def test_mcnemar_mid_p_against_fractions(b, c):
+    weights = {j: math.comb(b + c, j) for j in range(b + c + 1)}
+    if b + c:
+        for tail, exact in zip(("upper", "lower", "both"), exact_tails(weights, b), strict=True):
+            assert significance.mcnemar_mid_p(b, c, tail) == pytest.approx(exact, rel=1e-9)
+
+
+SIZES = {name: COUNT(frozenset([name])) for name in NAMED}
+VISITED = {one: COUNT(one) for one in cuts(SINGLES) | cuts("a1b0 a1b1 a1c0 a1c1")}
+
+
+def test_level_bound_by_hand():
+    # n_min = 2.  ab: a1b0, and 2 more cells with 5 examples left; ac: a1c0, a1c1 and 2 more
+    # cells with 5 examples left; bc: 4 cells.
+    assert significance.level_bound(2, SIZES, VISITED, 10, 2) == 3 + 4 + 4
+    # n_min = 3: b1 (2) is too small.  ab: a1b0 and 1 cell; ac: a1c1, and of 2 cells 5 examples
+    # fill one; bc: 2 cells.
+    assert significance.level_bound(2, SIZES, VISITED, 10, 3) == 2 + 2 + 2
+    assert significance.level_bound(1, SIZES, VISITED, 10, 3) == 5
+    # 8 cells and 10 examples: 5 slices of two; of b0 only, 4 cells, 3 slices of three.
+    assert significance.level_bound(3, SIZES, VISITED, 10, 2) == 5
+    assert significance.level_bound(3, SIZES, VISITED, 10, 3) == 3
+
+
+def test_level_bound_of_list_features_does_not_count_rows():
+    # As above, but in ac both cells can be large, whatever the rows that are left.
+    assert significance.level_bound(2, SIZES, VISITED, 10, 3, {"c"}) == 2 + 3 + 2
+    # Of 8 cells, the two below a1b1, which is too small, cannot be large.
+    assert significance.level_bound(3, SIZES, VISITED, 10, 2, {"c"}) == 6
+
+
+def test_level_bound_refuses_cells_that_overlap():
+    sizes = {("a", 0): 8, ("a", 1): 8}
+    visited = {cut("a0"): 8, cut("a1"): 8}
+    with pytest.raises(ValueError, match="more than 10"):
+        significance.level_bound(1, sizes, visited, 10, 2)
+    assert significance.level_bound(1, sizes, visited, 10, 2, ["a"]) == 2
+
+
+def test_q_values_by_hand():
+    p = {cut("a0"): 0.01, cut("a1"): 0.02, cut("b0"): 0.5, cut("a0b0"): 0.001, cut("a1b0"): 0.001}
+    m = {1: 4, 2: 10}
+    found = significance.q_values(p, m, "fdr-level", 2)
+    # Level 1: 2 * (.01*4/1, .02*4/2, .5*4/3); level 2: 2 * .001*10/2 twice.
+    expected = [0.08, 0.08, 1.0, 0.01, 0.01]
+    assert [found[one] for one in p] == pytest.approx(expected)
+    found = significance.q_values(p, m, "fwer-level", 2)
+    assert [found[one] for one in p] == pytest.approx([0.08, 0.16, 1.0, 0.02, 0.02])
+    found = significance.q_values(p, m, "bh", 2)
+    expected = [0.01 * 14 / 3, 0.02 * 14 / 4, 1.0, 0.007, 0.007]
+    assert [found[one] for one in p] == pytest.approx(expected)
+    assert significance.q_values(p, m, "none", 2) == p
+    assert significance.q_values({}, {}, "by", 3) == {}
+
+
+def test_q_values_refuse_a_denominator_below_the_number_of_tests():
+    with pytest.raises(ValueError, match="2 slices of level 1"):
+        significance.q_values({cut("a0"): 0.1, cut("a1"): 0.1}, {1: 1}, "bh", 1)
+    with pytest.raises(ValueError, match="unknown correction 'holm'"):
+        significance.q_values({cut("a0"): 0.1}, {1: 1}, "holm", 1)
+
+
+@st.composite
+def p_value_sets(draw):
+    """Draw p-values, with ties, on three levels, and denominators."""
+    values = st.one_of(st.floats(0, 1), st.sampled_from([0.0, 1e-300, 0.01, 0.02, 1.0]))
+    p, m = {}, {}
+    for level in (1, 2, 3):
+        drawn = draw(st.lists(values, max_size=12))
+        for index, value in enumerate(drawn):
+            p[frozenset((feature, index) for feature in "abc"[:level])] = value
+        m[level] = len(drawn) + draw(st.integers(0, 20))
+    return p, m
+
+
+@given(p_value_sets(), st.sampled_from(["fdr-level", "fwer-level", "bh", "by", "none"]))
+def test_q_values_keep_the_order_and_never_fall_below_p(case, correction):
+    p, m = case
+    q = significance.q_values(p, m, correction, 3)
+    assert set(q) == set(p)
+    wider = significance.q_values(p, {level: size + 1 for level, size in m.items()}, correction, 3)
+    for one, other in itertools.product(p, p):
+        by_level = correction.endswith("-level")
+        if p[one] <= p[other] and (len(one) == len(other) or not by_level):
+            assert q[one] <= q[other]
+    for one in p:
+        assert p[one] * (1 - 1e-12) <= q[one] <= 1
+        assert q[one] <= wider[one] * (1 + 1e-12)
+
+
+@given(p_value_sets(), st.floats(0.001, 0.2))
+def test_fdr_level_is_the_step_up_rule_at_alpha_over_L(case, alpha):
+    p, m = case
+    q = significance.q_values(p, m, "fdr-level", 3)
+    for level in (1, 2, 3):
+        ordered = sorted(value for one, value in p.items() if len(one) == level)
+        steps = [i * alpha / (3 * m[level]) for i in range(1, len(ordered) + 1)]
+        # Where a p-value lies on the line, rounding decides.
+        if any(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(ordered, steps, strict=True)):
+            continue
+        passed = [value for value, step in zip(ordered, steps, strict=True) if value <= step]
+        threshold = max(passed, default=-1)
+        for one, value in p.items():
+            if len(one) == level:
+                assert (q[one] <= alpha) == (value <= threshold)
+
+
+@given(p_value_sets(), st.sampled_from(["bh", "by"]))
+def test_bh_and_by_against_scipy(case, method):
+    p, m = case
+    q = significance.q_values(p, m, method, 3)
+    # What was not tested counts as p = 1.
+    padded = list(p.values()) + [1.0] * (sum(m.values()) - len(p))
+    if padded:
+        expected = stats.false_discovery_control(padded, method=method)
+        assert [q[one] for one in p] == pytest.approx(list(expected[: len(p)]), rel=1e-12)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_one_level_is_plain_benjamini_hochberg(values):
+    p = {frozenset([("a", index)]): value for index, value in enumerate(values)}
+    q = significance.q_values(p, {1: len(p)}, "fdr-level", 1)
+    assert [q[one] for one in p] == pytest.approx(
+        list(stats.false_discovery_control(values)), rel=1e-12
+    )

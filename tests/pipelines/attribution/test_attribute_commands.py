@@ -1,0 +1,191 @@
+"""The commands as a user gives them, from the items to the revision."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.commands.flags import program
+from slicebeam.pipelines.commands.launch import Invocation
+from tests.attribute_runs import (
+    SLICE,
+    TEXT,
+    InMemory,
+    attribution_in,
+    fill,
+    labels_folder,
+    population,
+    published,
+    truthful,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+POPULATION = "slicebeam.pipelines.define.examples"
+
+
+@dataclass
+class Printed:
+    """What a command printed, and its exit code."""
+
+    stdout: str
+    stderr: str
+    exit_code: int
+
+    @property
+    def output(self) -> str:
+        return self.stdout + self.stderr
+
+
+class Commands:
+    """Gives commands about a population."""
+
+    def __init__(self, folder: Path, people: InMemory) -> None:
+        self.people, self.document = people, published(folder, people)
+        self.folder, self.data = folder, []
+
+    def open_population(
+        self, uri: str, name: str, *, data: tuple[str, ...] | None, confirmed: Any
+    ) -> Any:
+        self.data.append(data)
+        document = read_search(uri, "--changelist")
+        [one] = [each for each in document.slices if each.slice_id.startswith(name)]
+        return self.people, document, one
+
+    def __call__(self, command: str, *more: str, of: str | None = None) -> Printed:
+        which = ("--changelist", of or str(self.folder), "--slice", SLICE[:3], "--text", TEXT)
+        stdout, stderr = io.StringIO(), io.StringIO()
+        with redirect_stdout(stdout), redirect_stderr(stderr):
+            words = ["attribute", command, *which, *more]
+            code = program().main(words, standalone_mode=False, obj=Invocation())
+        return Printed(stdout.getvalue(), stderr.getvalue(), code or 0)
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    found = Commands(tmp_path, population(precision=0.85, recall=0.8))
+    module = ModuleType(POPULATION)
+    module.open_population = found.open_population  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, POPULATION, module)
+    return found
+
+
+def test_items_labels_and_a_revision(commands: Commands) -> None:
+    said = commands("sample", "--budget", "100", "--query", "a film", "--looks", "2").output
+    sheet = labels_folder(commands.folder) / "round-001.csv"
+    assert str(sheet) in said.splitlines()[2]
+    assert "items to label" in said
+    assert f"slicebeam attribute estimate --changelist {commands.folder} --slice 3f2" in said
+    again = commands("sample", "--budget", "100").output
+    assert "still to label" in again
+    fill(sheet, truthful(commands.people))
+    result = commands("estimate")
+    lines = [line.strip() for line in result.output.splitlines()]
+    # The intervals come first; recall's estimate, which is too high, in brackets.
+    precision, recall = (
+        next(line for line in lines if line.startswith(name)) for name in ("precision", "recall")
+    )
+    told = attribution_in(commands.folder / "changelist.r1.json")
+    assert f"{told['precision']['lo']:.4f} … {told['precision']['hi']:.4f}" in precision
+    assert f"({told['recall']['value']:.4f})" in recall
+    assert "97.5% interval" in result.output
+    assert told["queries"] == ["a film"]
+    assert told["looks"] == 2
+    assert lines[-1] == str(commands.folder / "changelist.r1.json")
+    assert "Label more: it is not yet known" in result.output
+    assert "slicebeam attribute sample" in result.output
+    # The folder now stands for that revision, which says it all.
+    assert "changelist.r2.json" not in commands("estimate").output
+    assert not (commands.folder / "changelist.r2.json").exists()
+    assert json.loads(commands("estimate", "--json").stdout) == told
+
+
+def test_a_run_with_recorded_labels(commands: Commands) -> None:
+    options = ("--budget", "400", "--rounds", "2", "--labels", "truth", "--data", "a.parquet")
+    result = commands("run", *options)
+    assert result.exit_code == 0
+    told = attribution_in(commands.folder / "changelist.r1.json")
+    assert told["state"] == "estimated"
+    assert told["looks"] == 2
+    assert commands.data == [("a.parquet",)]
+    assert "column truth" in json.dumps(told)
+    quiet = commands("run", *options, "--quiet")
+    assert quiet.output == ""
+
+
+def test_a_run_that_proposes_another_slice(commands: Commands) -> None:
+    commands.people = population(precision=0.5, recall=0.5)
+    options = ("--budget", "150", "--labels", "truth", "--positive", "true", "--train", "80")
+    said = commands("run", *options).output
+    assert "Update the slice or its words: precision is at most 0." in said
+    assert "Proposed: slice c1a55 of" in said
+    r1 = commands.folder / "changelist.r1.json"
+    assert f"slicebeam attribute sample --changelist {r1} --slice c1a55 --text '{TEXT}'" in said
+
+
+def test_a_sample_to_train_by(commands: Commands) -> None:
+    told = json.loads(commands("sample", "--budget", "30", "--train", "--json").stdout)
+    assert (told["round"], told["new"], told["items"], told["left"]) == (1, True, 30, 30)
+
+
+def test_another_folder_of_labels(commands: Commands, tmp_path: Path) -> None:
+    other = tmp_path / "my labels"
+    said = commands("sample", "--budget", "20", "--labels-dir", str(other)).output
+    [folder] = other.iterdir()
+    assert f"--labels-dir '{other}'" in said
+    fill(folder / "round-001.csv", truthful(commands.people))
+    commands("estimate", "--labels-dir", str(other))
+    told = attribution_in(commands.folder / "changelist.r1.json")
+    # Never the path of a machine.
+    assert told["labels_uri"] == f"my labels/{folder.name}/labels.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--labels", "truth", "--llm", "x.yaml"), "both give labels; choose one"),
+        (("--positive", "1"), "--positive '1' says which values of a column mean yes"),
+        (("--ledger", "x", "--labels", "truth"), "--ledger x is of a language model"),
+        ((), "standard input is no terminal"),
+        (("--labels", "truth", "--looks", "0"), "--looks 0"),
+    ],
+)
+def test_options_that_contradict(options: tuple[str, ...], words: str, commands: Commands) -> None:
+    with pytest.raises(InputError, match=words):
+        commands("run", "--budget", "20", *options)
+
+
+def test_a_folder_without_a_document(commands: Commands, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="empty"):
+        commands("sample", "--budget", "20", of=str(tmp_path / "empty"))
+
+
+def test_what_is_asked_of_a_person_goes_to_stderr(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from slicebeam.pipelines.attribution.asking import TerminalLabeler
+    from slicebeam.pipelines.commands import attribute as module
+
+    keys = iter("y" * 100)
+    labeler = TerminalLabeler(lambda _: next(keys), lambda _: None)
+    monkeypatch.setattr(module, "_labeler", lambda *_, **__: labeler)
+    result = commands(
+        "run", "--budget", "20", "--least-precision", "0.95", "--least-recall", "0.01", "--json"
+    )
+    told = json.loads(result.stdout)
+    assert {one["labeler"] for one in told["rounds"]} == {"terminal"}
+    keys = iter("yq")
+    result = commands("run", "--budget", "60")
+    assert result.stdout == ""
+    assert "items have no label yet; the same command goes on" in result.stderr

@@ -1,0 +1,336 @@
+"""Labels by a column, a language model behind an API that fails, and a person in a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.attribution import asking
+from slicebeam.pipelines.attribution.asking import TerminalLabeler, terminal_labeler
+from slicebeam.pipelines.attribution.labelers import LanguageModel, RecordedLabels
+from slicebeam.pipelines.attribution.rounds import Finished, Stopped, run_rounds
+from slicebeam.transforms.http import calls
+from tests.attribute_runs import TEXT, InMemory, labels_folder, opened, population
+from tests.paid_api import PaidApi, paid_api
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SECRET = "swordfish"
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "_FIRST_WAIT", 0.01)
+    monkeypatch.setenv("API_KEY", SECRET)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaidApi]:
+    with paid_api(tmp_path_factory.mktemp("llm")) as running:
+        yield running
+
+
+@pytest.fixture
+def served(server: PaidApi, tmp_path: Path) -> Any:
+    """A server that answers about a population, and the file that describes it."""
+
+    def serving(people: InMemory, words: tuple[str, str] = ("no", "yes"), **plan: Any) -> PaidApi:
+        texts = people.rows(range(people.truth.size)).column("text").to_pylist()
+        answers = {
+            text: words[is_true] for text, is_true in zip(texts, people.truth.tolist(), strict=True)
+        }
+        return server.anew(tmp_path / "llm", answers=answers, **plan)
+
+    return serving
+
+
+def file(api: PaidApi, **changes: Any) -> str:
+    prompt = {"id": "{item}", "text": "{text}", "about": "Is it true that {attribution_text}?"}
+    return api.file(**{"json": prompt, "price": 0.01, **changes})
+
+
+def model(path: str, folder: Path, told: list[str] | None = None) -> LanguageModel:
+    return LanguageModel(path, None, folder, (told if told is not None else []).append)
+
+
+def test_a_model_labels_what_a_column_would(served: Any, tmp_path: Path) -> None:
+    people = population()
+    api = served(people)
+    told: list[str] = []
+    with opened(tmp_path / "llm", people) as session:
+        by_model = run_rounds(
+            session, model(file(api), tmp_path / "paid", told), budget=80, rounds=2
+        )
+        first, second = (one.asked for one in session.state.rounds)
+        asked = {str(item) for item in first + second}
+    with opened(tmp_path / "column", people) as session:
+        by_column = run_rounds(session, RecordedLabels("truth", ()), budget=80, rounds=2)
+    assert isinstance(by_model, Finished)
+    assert isinstance(by_column, Finished)
+    found, expected = by_model.assessed.attribution, by_column.assessed.attribution
+    assert (found.precision, found.recall) == (expected.precision, expected.recall)
+    assert sorted(api.charged) == sorted(asked)
+    assert {one.labeler for one in found.rounds} == {"llm api.yaml"}
+    assert len(told) == 2
+    number = len(first)
+    assert told[0] == f"asking about {number} of {number} items, for about {number / 100:.2f} USD"
+    assert SECRET not in "".join(path.read_text() for path in tmp_path.rglob("*.jsonl"))
+
+
+def test_a_failure_half_way_keeps_what_was_paid(served: Any, tmp_path: Path) -> None:
+    people = population()
+    with opened(tmp_path / "doc", people) as session:
+        session.draw(60)
+        items = session.open_items
+    late = str(items[40])
+    api = served(people, always={late: "500"})
+    path = file(api, retries=1, concurrency=2)
+    with (
+        pytest.raises(EngineError, match="HTTP 500 2 times for item"),
+        opened(tmp_path / "doc", people) as session,
+    ):
+        run_rounds(session, model(path, tmp_path / "paid"), budget=60, rounds=1)
+    before = list(api.charged)
+    assert 35 <= len(before) < len(items) - 5
+    kept = (labels_folder(tmp_path / "doc") / "labels.jsonl").read_text().splitlines()
+    assert sorted(str(json.loads(line)["item"]) for line in kept) == sorted(before)
+    again = served(people)
+    told: list[str] = []
+    with opened(tmp_path / "doc", people) as session:
+        finished = run_rounds(session, model(path, tmp_path / "paid", told), budget=60, rounds=1)
+    assert isinstance(finished, Finished)
+    charged = [one["item"] for one in again.requests if one["outcome"] == "charged"]
+    assert sorted(charged) == sorted(map(str, items))
+    left = len(items) - len(before)
+    assert told[0].startswith(f"asking about {left} of {left} items")
+
+
+def test_a_label_that_was_lost_after_it_was_paid_is_not_paid_again(
+    served: Any, tmp_path: Path
+) -> None:
+    people = population()
+    api = served(people)
+    with opened(tmp_path / "doc", people) as session:
+        run_rounds(session, model(file(api), tmp_path / "paid"), budget=30, rounds=1)
+    number = len(api.charged)
+    # As after a kill between the answer and the label.
+    (labels_folder(tmp_path / "doc") / "labels.jsonl").unlink()
+    told: list[str] = []
+    with opened(tmp_path / "doc", people) as session:
+        run_rounds(session, model(file(api), tmp_path / "paid", told), budget=30, rounds=1)
+    assert len(api.charged) == number
+    assert told == [
+        f"asking about 0 of {number} items ({number} are paid already), for about 0.00 USD"
+    ]
+
+
+@pytest.mark.parametrize("words", [("No.", "Yes."), ("**no**", " YES! ")])
+def test_models_don_t_write_as_they_are_told(
+    words: tuple[str, str], served: Any, tmp_path: Path
+) -> None:
+    people = population()
+    api = served(people, words)
+    with opened(tmp_path / "doc", people) as session:
+        finished = run_rounds(session, model(file(api), tmp_path / "paid"), budget=30, rounds=1)
+        truth = [YES if people.truth_of(item) else NO for item in session.state.rounds[0].asked]
+        assert session.store.codes(session.state.rounds[0].asked).tolist() == truth
+    assert isinstance(finished, Finished)
+
+
+def test_an_answer_that_can_t_be_read_is_unsure(served: Any, tmp_path: Path) -> None:
+    people = population()
+    with opened(tmp_path / "doc", people) as session:
+        items = [str(one) for one in session.draw(40).asked]
+    bad = {items[3]: "garbage", items[5]: "422", items[8]: "null"}
+    api = served(people, ("negative", "positive answer"), always=bad)
+    path = file(api, labels={"negative": False, "positive answer": "yes"})
+    with opened(tmp_path / "doc", people) as session:
+        finished = run_rounds(session, model(path, tmp_path / "paid"), budget=40, rounds=1)
+        unsure = [str(x) for x, one in session.store.known.items() if one.label == UNSURE]
+    assert sorted(unsure) == sorted(bad)
+    assert isinstance(finished, Finished)
+    assert "Unsure answers (3) count as no" in finished.assessed.notes[0]
+    assert sum(one.unsure for one in finished.assessed.attribution.rounds) == 3
+
+
+def test_a_call_that_is_lost_and_counts_is_unsure(served: Any, tmp_path: Path) -> None:
+    people = population()
+    with opened(tmp_path / "doc", people) as session:
+        items = [str(one) for one in session.draw(20).asked]
+    api = served(people, always={items[4]: "drop-after"})
+    path = file(api, lost_calls="count")
+    with opened(tmp_path / "doc", people) as session:
+        finished = run_rounds(session, model(path, tmp_path / "paid"), budget=20, rounds=1)
+    assert isinstance(finished, Finished)
+    assert sorted(api.charged) == sorted(items)
+    assert "Unsure answers (1)" in finished.assessed.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ({"id": "{item}", "text": "{text}"}, r"no \{attribution_text\} is in url"),
+        ({"text": "{attribution_text}"}, r"no \{column\} that shows an item"),
+        ({"t": "{txt} {attribution_text}"}, "unknown column 'txt'; did you mean 'text'"),
+    ],
+)
+def test_a_prompt_that_asks_nothing(
+    prompt: dict[str, str], words: str, served: Any, tmp_path: Path
+) -> None:
+    people = population(size=30, outside=100)
+    api = served(people)
+    path = file(api, json=prompt)
+    with opened(tmp_path / "doc", people) as session, pytest.raises(InputError, match=words):
+        run_rounds(session, model(path, tmp_path / "paid"), budget=20, rounds=1)
+    assert not api.charged
+
+
+def test_a_file_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"llm\.yaml: no such file"):
+        model("llm.yaml", tmp_path)
+
+
+# A column.
+
+
+@pytest.mark.parametrize(
+    ("values", "positive", "first"),
+    [
+        (pa.array([1, 0, None]), (), [YES, NO, UNSURE]),
+        (pa.array([1.0, 0.0, float("nan")]), (), [YES, NO, UNSURE]),
+        (pa.array([True, False, None]), ("true",), [YES, NO, UNSURE]),
+        (pa.array(["yes", "no", "unsure"]), (), [YES, NO, UNSURE]),
+        (pa.array(["movie", "news", "film"]), ("movie", "film"), [YES, NO, YES]),
+        (pa.array([3, 4, 5]), ("4", "5.0"), [NO, YES, YES]),
+    ],
+)
+def test_a_recorded_column(
+    values: pa.Array, positive: tuple[str, ...], first: list[int], tmp_path: Path
+) -> None:
+    people = population(size=30, outside=90)
+    people.columns["recorded"] = values.take(pa.array([one % 3 for one in range(120)]))
+    with opened(tmp_path, people) as session:
+        items = people.ids[:3].to_pylist()
+        RecordedLabels("recorded", positive).label(items, people, session.store)
+        assert session.store.codes(items).tolist() == first
+
+
+@pytest.mark.parametrize(
+    ("column", "positive", "words"),
+    [
+        ("nothing", (), "--labels 'nothing': there is no such column"),
+        ("source", (), "--labels source: 'movie' is no label; .* by --positive"),
+        (
+            "source",
+            ("Movie",),
+            "--positive 'Movie': column 'source' holds no such value; .*'movie'",
+        ),
+    ],
+)
+def test_a_column_that_holds_no_labels(
+    column: str, positive: tuple[str, ...], words: str, tmp_path: Path
+) -> None:
+    people = population(size=30, outside=90, columns={"source": pa.array(["movie"] * 120)})
+    with pytest.raises(InputError, match=words), opened(tmp_path, people) as session:
+        run_rounds(session, RecordedLabels(column, positive), budget=20, rounds=1)
+
+
+# A person.
+
+
+def person(keys: list[str]) -> tuple[TerminalLabeler, list[str]]:
+    said: list[str] = []
+    pressed = iter(keys)
+
+    def read(prompt: str) -> str:
+        said.append(prompt)
+        key = next(pressed, None)
+        if key is None:
+            raise EOFError
+        if key == "^C":
+            raise KeyboardInterrupt
+        return f"{key}\n"
+
+    return TerminalLabeler(read, said.append), said
+
+
+def test_a_person_answers_and_goes_back(tmp_path: Path) -> None:
+    people = population(size=30, outside=90)
+    labeler, said = person(["b", "y", "what", "N", "b", "u", "", "yes", "q"])
+    with opened(tmp_path, people) as session:
+        stopped = run_rounds(session, labeler, budget=20, rounds=1)
+        items = session.state.rounds[0].asked
+        assert session.store.codes(items[:3]).tolist() == [YES, UNSURE, YES]
+    assert stopped == Stopped(len(items) - 3)
+    assert "this is the first item" in said
+    assert any("'what' is no answer" in one for one in said)
+    assert "yes, no, unsure, back, quit [y/n/u/b/q] (was no): " in said
+    assert any("\\x1b" not in one and f"  item: {items[1]}" in one for one in said)
+    assert TEXT in said[0]
+
+
+@contextmanager
+def interrupted() -> Iterator[None]:
+    with pytest.raises(KeyboardInterrupt):
+        yield
+
+
+def test_an_interrupt_loses_nothing(tmp_path: Path) -> None:
+    people = population(size=30, outside=90)
+    first, _ = person(["y", "y", "n", "^C"])
+    with interrupted(), opened(tmp_path, people) as session:
+        run_rounds(session, first, budget=20, rounds=1)
+    rest, said = person(["y"] * 20)
+    with opened(tmp_path, people) as session:
+        assert len(session.store.known) == 3
+        assert isinstance(run_rounds(session, rest, budget=20, rounds=1), Finished)
+        number = len(session.state.rounds[0].asked)
+    # Draws with replacement may be fewer items than draws.
+    assert sum("quit" in one for one in said) == number - 3
+    assert not (labels_folder(tmp_path) / "round-001.csv").exists()
+
+
+def test_the_end_of_the_input_is_quitting(tmp_path: Path) -> None:
+    people = population(size=30, outside=90)
+    labeler, _ = person([])
+    with opened(tmp_path, people) as session:
+        assert isinstance(run_rounds(session, labeler, budget=20, rounds=1), Stopped)
+
+
+def test_signs_that_a_terminal_obeys_are_not_shown(tmp_path: Path) -> None:
+    assert asking._shown({"text": "a\x1b[2J" + "b" * 3000}).count("\x1b") == 0
+    assert len(asking._shown({"text": "b " * 3000})) < 2100
+
+
+def test_without_a_terminal_nobody_is_asked() -> None:
+    with pytest.raises(InputError, match="standard input is no terminal; give one of the two"):
+        terminal_labeler()
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_is_asked_line_by_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    people = population(size=30, outside=90)
+    monkeypatch.setattr("sys.stdin", Tty("y\nn\n"))
+    with opened(tmp_path, people) as session:
+        stopped = run_rounds(session, terminal_labeler(), budget=20, rounds=1)
+        assert sorted(one.label for one in session.store.known.values()) == [NO, YES]
+    assert isinstance(stopped, Stopped)
+    shown = capsys.readouterr()
+    # What is published goes to stdout, and nothing else.
+    assert shown.out == ""
+    assert shown.err.count("[y/n/u/b/q]: ") == 3

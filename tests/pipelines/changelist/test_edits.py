@@ -1,0 +1,288 @@
+"""Edits: what each does, and that undoing all of them gives the slices of the beginning."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.changelist import edits as ed
+from slicebeam.pipelines.changelist.discovered import (
+    AllOfDefinition,
+    AnyOfDefinition,
+    Attribution,
+    MembershipDefinition,
+    NotDefinition,
+)
+from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.parts import Estimate
+from tests.edited_documents import made, predicate, searched
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from slicebeam.pipelines.changelist.document import Slice
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return searched(tmp_path_factory.mktemp("searched"))
+
+
+@pytest.fixture(scope="module")
+def document(path: Path) -> SearchChangeList:
+    document = SearchChangeList.model_validate_json(path.read_text())
+    assert len(document.slices) == 3
+    return document
+
+
+def by_name(document: SearchChangeList) -> list[str]:
+    return [one.name for one in document.slices]
+
+
+def journal(document: SearchChangeList, *edits: ed.Edited) -> SearchChangeList:
+    """The document of the last edit, with all in its journal, as it is read again."""
+    told = (*document.edits, *(one.edit for one in edits))
+    after = edits[-1].document.model_copy(update={"edits": told})
+    return SearchChangeList.model_validate_json(after.to_json())
+
+
+def test_rename_describe_annotate(document: SearchChangeList) -> None:
+    slice_id = document.slices[1].slice_id
+    before = copy.deepcopy(document)
+    renamed = ed.renamed(document, slice_id, "Young")
+    assert by_name(renamed.document) == ["topic = food", "Young", "age in [24, 31)"]
+    assert (renamed.edit.op, renamed.edit.target) == ("rename", slice_id)
+    assert (renamed.edit.before, renamed.edit.after) == ("age < 24", "Young")
+    described = ed.described(renamed.document, slice_id, " below 24\nyears ")
+    assert described.document.slices[1].description == "below 24\nyears"
+    again = ed.described(described.document, slice_id, "")
+    assert again.document.slices[1].description is None
+    noted = ed.annotated(again.document, slice_id, "look here")
+    noted = ed.annotated(noted.document, slice_id, "and here")
+    assert noted.document.slices[1].notes == ("look here", "and here")
+    assert noted.edit.before == ["look here"]
+    # All else is as it was, in the document that was given too.
+    told = {"name": "age < 24", "notes": ()}
+    slices = list(noted.document.slices)
+    slices[1] = slices[1].model_copy(update=told)
+    assert tuple(slices) == before.slices
+    assert document == before
+
+
+def test_remove_merge_split_add(document: SearchChangeList) -> None:
+    food, young, thirty = document.slices
+    removed = ed.removed(document, young.slice_id)
+    assert by_name(removed.document) == ["topic = food", "age in [24, 31)"]
+    both = made(document, "both", AnyOfDefinition(of=(food.definition, thirty.definition)))
+    merged = ed.merged(document, [thirty.slice_id, food.slice_id], both)
+    assert by_name(merged.document) == ["both", "age < 24"]
+    assert merged.edit.after == [{"slice_id": both.slice_id, "name": "both"}]
+    assert [one["position"] for one in merged.edit.before] == [0, 2]
+    women = predicate("sex", "==", "Female")
+    parts = [
+        made(document, "a", AllOfDefinition(of=(young.definition, women))),
+        made(document, "b", AllOfDefinition(of=(young.definition, NotDefinition(of=women)))),
+    ]
+    split = ed.split(document, young.slice_id, parts)
+    assert by_name(split.document) == ["topic = food", "a", "b", "age in [24, 31)"]
+    added = ed.added(document, made(document, "new", women), "by hand")
+    assert by_name(added.document)[-1] == "new"
+    assert (added.edit.op, added.edit.before, added.edit.note) == ("add_slice", None, "by hand")
+    with pytest.raises(InputError, match="'new', is defined in the same way"):
+        ed.added(added.document, made(document, "other", women))
+
+
+def test_undo_in_order(document: SearchChangeList) -> None:
+    slice_id = document.slices[0].slice_id
+    one = ed.renamed(document, slice_id, "A")
+    two = ed.renamed(one.document, slice_id, "B")
+    now = journal(document, one, two)
+    back = ed.undone(now)
+    assert back.edit.after == {"undone": 2}
+    assert by_name(back.document)[0] == "A"
+    now = journal(now, back)
+    # Something new after an undo is undone before what is older.
+    three = ed.removed(now, slice_id)
+    now = journal(now, three)
+    assert ed.last_not_undone(now.edits) == 4
+    for number, name in ((4, "A"), (1, "topic = food")):
+        back = ed.undone(now)
+        assert back.edit.after == {"undone": number}
+        now = journal(now, back)
+        assert by_name(now)[0] == name
+    assert now.slices == document.slices
+    assert [edit.op for edit in now.edits] == ["rename", "rename", "undo", "remove_slice"] + [
+        "undo"
+    ] * 2
+    with pytest.raises(InputError, match="nothing to undo"):
+        ed.undone(now)
+
+
+def test_attribution_is_undone_too(document: SearchChangeList) -> None:
+    some = Estimate(value=0.5, lo=0.25, hi=0.75, confidence=0.95)
+    told = Attribution(
+        text="about food",
+        state="estimated",
+        precision=some,
+        recall=some,
+        missed=Estimate(value=0.0),
+        least_precision=0.8,
+        least_recall=0.5,
+        looks=2,
+        labels_uri="labels",
+    )
+    slice_id = document.slices[0].slice_id
+    one = ed.attributed(document, slice_id, told)
+    assert one.document.slices[0].attribution == told
+    other = told.model_copy(update={"state": "accepted"})
+    two = ed.attributed(one.document, slice_id, other)
+    now = journal(document, one, two)
+    assert now.slices[0].attribution == other
+    now = journal(now, ed.undone(now))
+    assert now.slices[0].attribution == told
+    now = journal(now, ed.undone(now))
+    assert now.slices == document.slices
+
+
+def test_added_slice_that_the_journal_tells_whole_is_undone_too(
+    document: SearchChangeList,
+) -> None:
+    # As an attribution writes it.
+    new = made(document, "new", predicate("age", "<", 50))
+    edit = ed._edit("add_slice", new.slice_id, None, new.model_dump(mode="json"), "a note")
+    told = {"slices": (*document.slices, new), "edits": (edit,)}
+    now = SearchChangeList.model_validate_json(document.model_copy(update=told).to_json())
+    assert ed.undone(now).document.slices == document.slices
+
+
+class Steps:
+    """Draws edits that are possible."""
+
+    def __init__(self, document: SearchChangeList, draw: Any) -> None:
+        self.document, self.draw, self.made = document, draw, 0
+
+    def one(self) -> Slice:
+        return self.draw(st.sampled_from(self.document.slices))
+
+    def new(self, definition: Any) -> Slice:
+        self.made += 1
+        # None is defined like another one.
+        extra = MembershipDefinition(ids=(self.made,))
+        return made(self.document, f"s{self.made}", AnyOfDefinition(of=(definition, extra)))
+
+    def take(self) -> None:
+        document, slices = self.document, self.document.slices
+        possible = ["add"]
+        if slices:
+            possible += ["rename", "describe", "annotate", "remove", "split"]
+        if len(slices) > 1:
+            possible += ["merge"] * 2
+        if ed.last_not_undone(document.edits):
+            possible += ["undo"] * 2
+        op = self.draw(st.sampled_from(possible))
+        self.made += 1
+        if op == "add":
+            edited = ed.added(document, self.new(predicate("age", "<", 20)))
+        elif op == "rename":
+            edited = ed.renamed(document, self.one().slice_id, f"n{self.made}")
+        elif op == "describe":
+            edited = ed.described(document, self.one().slice_id, f"d{self.made}")
+        elif op == "annotate":
+            edited = ed.annotated(document, self.one().slice_id, self.draw(st.sampled_from("xy")))
+        elif op == "remove":
+            edited = ed.removed(document, self.one().slice_id)
+        elif op == "split":
+            old = self.one()
+            parts = [self.new(old.definition), self.new(NotDefinition(of=old.definition))]
+            edited = ed.split(document, old.slice_id, parts)
+        elif op == "merge":
+            some = self.draw(
+                st.lists(st.sampled_from(slices), min_size=2, max_size=4, unique_by=id)
+            )
+            of = tuple(one.definition for one in some)
+            gone = [one.slice_id for one in some]
+            edited = ed.merged(document, gone, self.new(AnyOfDefinition(of=of)))
+        else:
+            edited = ed.undone(document)
+        self.document = journal(document, edited)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.data())
+def test_undoing_all_gives_the_slices_of_the_beginning(path: Path, data: Any) -> None:
+    start = SearchChangeList.model_validate_json(path.read_text())
+    steps = Steps(start, data.draw)
+    states = [start.slices]
+    for _ in range(data.draw(st.integers(1, 12))):
+        before = len(steps.document.edits)
+        steps.take()
+        # What is undone is what the last edit made, one state back.
+        if steps.document.edits[before].op == "undo":
+            states.pop()
+            assert steps.document.slices == states[-1]
+        else:
+            states.append(steps.document.slices)
+    now = steps.document
+    while ed.last_not_undone(now.edits):
+        states.pop()
+        now = journal(now, ed.undone(now))
+        assert now.slices == states[-1]
+    assert now.slices == start.slices
+    assert now.model_copy(update={"edits": ()}) == start
+
+
+def test_find_slice(document: SearchChangeList) -> None:
+    first, second, _ = document.slices
+    assert ed.find_slice(document, first.slice_id) is first
+    assert ed.find_slice(document, "age < 24") is second
+    assert ed.find_slice(document, second.slice_id[:5]) is second
+    # A name goes before the beginning of an id.
+    called = ed.renamed(document, first.slice_id, second.slice_id[:3]).document
+    assert ed.find_slice(called, second.slice_id[:3]).slice_id == first.slice_id
+    with pytest.raises(InputError, match="unknown slice 'age < 42'; did you mean 'age < 24'"):
+        ed.find_slice(document, "age < 42")
+    with pytest.raises(InputError, match="unknown slice ''"):
+        ed.find_slice(document, "")
+    with pytest.raises(InputError, match=r"--slice 'd' may be .*; give the whole id"):
+        ed.find_slice(document, "d")
+    none = document.model_copy(update={"slices": ()})
+    with pytest.raises(InputError, match="the document has no slices"):
+        ed.find_slice(none, "a")
+
+
+@pytest.mark.parametrize("name", ["", "  ", " a", "a\nb", "a\x1b[2J", "\udcff", "age < 24"])
+def test_no_names(document: SearchChangeList, name: str) -> None:
+    with pytest.raises(InputError, match="--name"):
+        ed.renamed(document, document.slices[0].slice_id, name)
+
+
+def test_other_wrong_edits(document: SearchChangeList) -> None:
+    slice_id = document.slices[0].slice_id
+    other = document.slices[1].slice_id
+    with pytest.raises(InputError, match=f"slice {other} is called so"):
+        ed.renamed(document, slice_id, other)
+    with pytest.raises(InputError, match="nothing to change"):
+        ed.renamed(document, slice_id, "topic = food")
+    with pytest.raises(InputError, match="nothing to change"):
+        ed.described(document, slice_id, " ")
+    with pytest.raises(InputError, match="--note is empty"):
+        ed.annotated(document, slice_id, " \n")
+    with pytest.raises(InputError, match="--text is no UTF-8"):
+        ed.described(document, slice_id, "\udcff")
+    with pytest.raises(InputError, match="unknown slice 'none'"):
+        ed.removed(document, "none")
+
+
+@pytest.mark.parametrize(
+    ("op", "before"),
+    [("rename", 7), ("rename", None), ("remove_slice", [{}]), ("merge", 3), ("split", [1])],
+)
+def test_damaged_journal(document: SearchChangeList, op: Any, before: Any) -> None:
+    wrong = ed._edit(op, document.slices[0].slice_id, before, None)
+    with pytest.raises(InputError, match=f"edit 1, {op}, can't be undone: its entry"):
+        ed.undone(document.model_copy(update={"edits": (wrong,)}))

@@ -1,0 +1,188 @@
+"""The command line: help, exit codes and what goes where."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from slicebeam.pipelines.cli import run
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Predictions that are wrong in one of two groups only."""
+    group = np.arange(400) % 2
+    table = pa.table(
+        {
+            "group": pa.array(["good", "bad"]).take(pa.array(group)),
+            "label": pa.array(np.ones(400, np.int64)),
+            "pred": pa.array(np.where((group == 1) & (np.arange(400) % 3 == 0), 0, 1)),
+        }
+    )
+    pq.write_table(table, tmp_path / "data.parquet")
+    return tmp_path / "data.parquet"
+
+
+def arguments(data: Path, *more: str) -> list[str]:
+    roles = ["--label", "label", "--prediction", "pred", "--output", str(data.parent / "out")]
+    return ["search", "--data", str(data), *roles, *more]
+
+
+@pytest.mark.parametrize("given", [[], ["--help"], ["-h"], ["search", "--help"], ["demo", "-h"]])
+def test_help_is_plain(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(given) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert printed.out.startswith("Usage: slicebeam")
+    assert printed.out.isascii()
+    assert "..." not in printed.out.replace("[ARGS]...", "")
+    assert max(map(len, printed.out.splitlines())) <= 100
+    if not given:
+        assert "Find the slices where a model is worse" in printed.out
+
+
+def test_help_warns_of_pickles(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["search", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Loading one runs the code in it: name only files that you trust." in text
+
+
+def test_help_is_quick() -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    code = "import sys; from slicebeam.pipelines.cli import main; sys.argv[1:] = ['--help']; main()"
+    # Import paths as here, in a bare checkout too.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert used <= 0.3
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["serch"], "no such command 'serch'. Did you mean 'search'?"),
+        (["search"], "missing option '--data'; see slicebeam search --help"),
+        (["search", "--bins", "x"], "invalid value for '--bins': 'x': it must be a valid integer"),
+        (["search", "--alpha"], "option '--alpha' requires an argument"),
+        (["search", "more"], "missing option '--data'"),
+    ],
+)
+def test_wrong_usage(given: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(given) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"slicebeam: {message}")
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
+
+
+def test_what_goes_where(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments(data)) == 0
+    printed = capsys.readouterr()
+    assert "400 examples, 1 feature," in printed.err
+    assert "group = bad" in printed.out
+    assert str(data.parent / "out" / "changelist.json") in printed.out
+    assert not (data.parent / "out" / "_work").exists()
+
+
+def test_json_on_stdout_only(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments(data, "--json")) == 0
+    printed = capsys.readouterr()
+    summary = json.loads(printed.out)
+    assert summary["worst"][0]["slice"] == "group = bad"
+    assert summary["examples"] == 400
+
+
+def test_quiet_prints_nothing(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments(data, "--quiet")) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_fail_on_worse(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments(data, "--fail-on", "worse", "--quiet")) == 1
+    # A gate that can never fire is refused.
+    better = ("--alternative", "better", "--fail-on", "worse", "--quiet")
+    assert run(arguments(data, *better)) == 2
+    assert "better finds none" in capsys.readouterr().err
+
+
+def test_what_the_user_gave_is_what_the_document_holds(data: Path) -> None:
+    assert run(arguments(data, "--features", "group", "--bins", "5", "--quiet")) == 0
+    document = json.loads((data.parent / "out" / "changelist.json").read_text())
+    config = document["provenance"]["config"]
+    assert (config["features"], config["bins"]) == (["group"], 5)
+    # Defaults stand there too, so that another version's defaults do not change a repeated run.
+    assert (config["top_values"], config["alpha"], config["strategy"]) == (100, 0.05, "batch")
+    assert "max_candidates" not in config
+
+
+def test_output_that_cannot_be_written(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result that cannot be shown is no traceback, and not the exit code of a found slice."""
+
+    class Closed(io.StringIO):
+        def __init__(self, error: OSError) -> None:
+            super().__init__()
+            self.error = error
+
+        def write(self, text: str) -> int:
+            raise self.error
+
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", Closed(OSError(28, "No space left on device")))
+        assert run(["schema"]) == 3
+    assert capsys.readouterr().err == "slicebeam: output: No space left on device\n"
+
+
+def test_a_fault_of_ours_is_a_line_and_a_log(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("inside")
+
+    monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fail)
+    assert run(arguments(data)) == 3
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.startswith("slicebeam: unforeseen KeyError: 'inside'; please report it with ")
+    log = Path(message.split(" with ")[1])
+    assert "in fail" in log.read_text()
+    log.unlink()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--iterations", "2"], "--iterations has no effect on --strategy batch"),
+        (["--keep-refining"], "--keep-refining has no effect on --strategy batch"),
+        (["--threshold", "nan", "--score", "pred"], "--threshold"),
+        (["--bins", "5", "--domains", "x.json"], "--bins has no effect beside --domains"),
+        (["--compare", "overall", "--baseline-model", "m.pkl"], "--baseline-model is for"),
+    ],
+)
+def test_flags_without_effect_are_refused(
+    data: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
+) -> None:
+    assert run(arguments(data, *more)) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_interrupted(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", stop)
+    assert run(arguments(data)) == 130
+    assert capsys.readouterr().err.splitlines()[-1].startswith("slicebeam: interrupted; a search")

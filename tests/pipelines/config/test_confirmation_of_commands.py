@@ -1,0 +1,351 @@
+"""Every command that reads a document: what in it runs code, starts a program or names an endpoint.
+
+Each is refused with the flag that confirms it, or has no effect at all. Traps lie where a document
+points to: a pickle, a module, a program, an endpoint. None may spring.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import socket
+import stat
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands import table
+from slicebeam.pipelines.commands.table import SUBCOMMANDS
+from slicebeam.pipelines.run.run_marker import RunMarker
+from tests.discovered import COLUMNS, discovery, planted_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROLES = ["--data", "DATA", "--label", "y", "--prediction", "p"]
+MERGED = ["--slice", "SLICE", "--slice", "OTHER"]
+WORDS = ["--slice", "SLICE", "--text", "words"]
+# Of each command, the options of a document that it would use, and so refuses; by its arguments.
+COMMANDS: dict[str, tuple[list[str], set[str]]] = {
+    "run": (
+        ["run", "DOCUMENT", "--output", "OUT"],
+        {"model", "baseline_model"} | {"runner_config"} | {"runner_option"},
+    ),
+    "check": (
+        ["check", "--changelist", "DOCUMENT", "--data", "DATA", "--output", "OUT"],
+        {"model", "baseline_model"},
+    ),
+    "check --since": (
+        ["check", *ROLES, "--slices", "SLICES", "--since", "DOCUMENT", "--output", "OUT"],
+        set(),
+    ),
+    "search": (["search", *ROLES, "--since", "DOCUMENT", "--output", "OUT"], set()),
+    "shift": (
+        [
+            *("shift", "--data", "DATA", "--label", "y", "--old-prediction", "p"),
+            *("--replay-prediction", "p", "--budget", "40", "--changelist", "DOCUMENT"),
+            *("--output", "OUT"),
+        ],
+        set(),
+    ),
+    "define": (
+        ["define", "--changelist", "DOCUMENT", "--name", "a", "--where", "x = 1 & z = 1"],
+        {"model", "baseline_model"},
+    ),
+    "edit rename": (
+        ["edit", "rename", "--changelist", "DOCUMENT", "--slice", "SLICE", "--name", "b"],
+        set(),
+    ),
+    "edit describe": (
+        ["edit", "describe", "--changelist", "DOCUMENT", "--slice", "SLICE", "--text", "b"],
+        set(),
+    ),
+    "edit annotate": (
+        ["edit", "annotate", "--changelist", "DOCUMENT", "--slice", "SLICE", "--note", "b"],
+        set(),
+    ),
+    "edit remove": (["edit", "remove", "--changelist", "DOCUMENT", "--slice", "SLICE"], set()),
+    "edit merge": (
+        ["edit", "merge", "--changelist", "DOCUMENT", *MERGED, "--name", "m"],
+        {"model", "baseline_model"},
+    ),
+    "edit split": (
+        ["edit", "split", "--changelist", "DOCUMENT", "--slice", "SLICE", "--where", "z = 1"],
+        {"model", "baseline_model"},
+    ),
+    "edit undo": (["edit", "undo", "--changelist", "DOCUMENT"], set()),
+    "edit log": (["edit", "log", "--changelist", "DOCUMENT"], set()),
+    "attribute sample": (
+        ["attribute", "sample", "--changelist", "DOCUMENT", *WORDS, "--budget", "10"],
+        set(),
+    ),
+    "attribute estimate": (["attribute", "estimate", "--changelist", "DOCUMENT", *WORDS], set()),
+    "attribute run": (
+        [
+            *("attribute", "run", "--changelist", "DOCUMENT", *WORDS, "--budget", "10"),
+            *("--labels", "loss_new", "--positive", "1.0"),
+        ],
+        set(),
+    ),
+}
+# Of each kind of reading a document one is in the quick run.
+QUICK = {"run", "check", "edit merge"}
+# These read no document.
+_OTHERS = {"discover", "schema", "demo"}
+
+
+class Trap:
+    """A pickle that leaves a file behind when it is loaded."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.mark,)
+
+
+@dataclass
+class Traps:
+    """Hostile values of the options of a document, and what tells that one was used."""
+
+    options: dict[str, Any]
+    module: str
+    url: str
+    marks: Path
+    listener: socket.socket
+
+    def sprung(self) -> list[str]:
+        found = [path.name for path in self.marks.iterdir()]
+        try:
+            self.listener.accept()[0].close()
+        except BlockingIOError:
+            return found
+        return [*found, "endpoint"]
+
+
+@pytest.fixture
+def traps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Traps]:
+    folder, marks = tmp_path / "traps", tmp_path / "marks"
+    folder.mkdir()
+    marks.mkdir()
+    (folder / "model.pkl").write_bytes(pickle.dumps(Trap(marks / "pickle")))
+    mark = str(marks / "module")
+    (folder / "theirs_module.py").write_text(f"open({mark!r}, 'w').close()\n")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "theirs_module", raising=False)
+    program = folder / "program"
+    program.write_text(f"#!/bin/sh\ntouch {marks / 'program'}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    (folder / "engine.yaml").write_text(f"runner: prism\noptions: {{binary: {program}}}\n")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        (folder / "api.yaml").write_text(f"url: {url}\njson: {{q: '{{prompt}}'}}\nanswer: a\n")
+        monkeypatch.setenv("OPENAI_API_KEY", "secret")
+        yield Traps(
+            {
+                "model": str(folder / "model.pkl"),
+                "baseline_model": str(folder / "model.pkl"),
+                "runner_config": str(folder / "engine.yaml"),
+                "runner_option": [f"binary={program}"],
+                "encoder": "theirs_module:encoder",
+                "api": str(folder / "api.yaml"),
+                "phrases": str(folder / "api.yaml"),
+            },
+            "theirs_module:encoder",
+            f"openai:{url}",
+            marks,
+            listener,
+        )
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    frame = pd.DataFrame({"x": [one % 7 for one in range(400)], "y": [0, 1] * 200})
+    frame["z"] = [one // 5 % 2 for one in range(400)]
+    frame["p"] = frame.y.where((frame.x != 3) & (frame.x != 1), 1 - frame.y)
+    frame.to_parquet(folder / "data.parquet")
+    options = ["--data", str(folder / "data.parquet"), "--label", "y", "--prediction", "p"]
+    assert run(["search", *options, "--quiet", "--output", str(folder / "out")]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def discovered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("discovered")
+    path = planted_file(folder / "data.parquet")
+    discovery(folder / "out", data=[path], components=[6], **COLUMNS)
+    return folder
+
+
+def arguments(command: str, document: Path, made: Path, content: dict[str, Any]) -> list[str]:
+    slices = [one["slice_id"] for one in content["slices"]]
+    (document.parent / "slices.yaml").write_text("- x = 1\n")
+    values = {
+        "DOCUMENT": str(document),
+        "DATA": str(made / "data.parquet"),
+        "OUT": str(document.parent / "next"),
+        "SLICES": str(document.parent / "slices.yaml"),
+        "SLICE": slices[0],
+        "OTHER": slices[1],
+    }
+    return [values.get(one, one) for one in COMMANDS[command][0]]
+
+
+def hostile(made: Path, folder: Path, named: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
+    shutil.copytree(made / "out", folder)
+    document = folder / "changelist.json"
+    content = json.loads(document.read_text())
+    config = content["provenance"]["config"]
+    if "model" in named:
+        config.pop("prediction", None)
+    content["provenance"]["config"] = config | named
+    document.write_text(json.dumps(content))
+    return document, content
+
+
+@pytest.mark.parametrize(
+    "command",
+    [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in COMMANDS],
+)
+def test_what_a_command_would_use_is_refused_and_the_rest_has_no_effect(
+    command: str,
+    request: pytest.FixtureRequest,
+    traps: Traps,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    refuses = COMMANDS[command][1]
+    # Words need a discovery; that one has no encoder, and the documents below have a hostile one.
+    of = "discovered" if command.startswith("attribute") else "made"
+    made: Path = request.getfixturevalue(of)
+    for name in sorted(refuses):
+        value = traps.options[name]
+        document, content = hostile(made, tmp_path / name, {name: value})
+        assert run(arguments(command, document, made, content)) == 2
+        said = capfd.readouterr().err.splitlines()[-1]
+        written = " ".join(value) if isinstance(value, list) else value
+        flag = f"--{name.replace('_', '-')} {written}"
+        assert f"{document} names {flag}, and" in said
+        assert f"if you trust it, confirm it by {flag}" in said
+        assert not (tmp_path / name / "next" / "changelist.json").exists()
+    rest = {name: value for name, value in traps.options.items() if name not in refuses}
+    if command == "run":
+        # What a search has not is an unknown option of it.
+        rest = {}
+    document, content = hostile(made, tmp_path / "rest", rest)
+    code = run(arguments(command, document, made, content))
+    said = capfd.readouterr().err
+    assert "if you trust it" not in said
+    # Where it goes on, it does so without what the document names.
+    ends = command == "edit undo" or command.startswith("attribute")
+    assert code == (2 if ends else 0), said
+    assert traps.sprung() == []
+
+
+def test_every_command_is_here() -> None:
+    known = {name: one for name, one in table.COMMANDS.items() if name not in SUBCOMMANDS}
+    for name, within in SUBCOMMANDS.items():
+        known |= {f"{name} {one}": found for one, found in within.items()}
+    assert set(known) - _OTHERS == {one.partition(" --")[0] for one in COMMANDS}
+    for name in _OTHERS & set(known):
+        options = {option for one in known[name].fields() for option in one.flags}
+        assert not options & {"--changelist", "--since"}
+
+
+OF_SHIFTS = {"api": "--api", "model": "--model"}
+
+
+@pytest.mark.parametrize("name", OF_SHIFTS)
+def test_the_document_of_a_shift_that_is_run(
+    name: str, made: Path, traps: Traps, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--data", str(made / "data.parquet"), "--label", "y", "--old-prediction", "p"]
+    more = ["--replay-prediction", "p", "--budget", "40", "--quiet"]
+    assert run(["shift", *options, *more, "--output", str(tmp_path / "out")]) == 0
+    document = tmp_path / "out" / "changelist.json"
+    content = json.loads(document.read_text())
+    del content["provenance"]["config"]["replay_prediction"]
+    value = traps.module if name == "model" else traps.options[name]
+    content["provenance"]["config"][name] = value
+    document.write_text(json.dumps(content))
+    assert run(["run", str(document), "--output", str(tmp_path / "next")]) == 2
+    flag = f"{OF_SHIFTS[name]} {value}"
+    assert f"if you trust it, confirm it by {flag}" in capfd.readouterr().err
+    assert traps.sprung() == []
+
+
+OF_DISCOVERIES = {
+    "check": ["check", "--data", "DATA", "--output", "OUT"],
+    "define by words": ["define", "--name", "a", "--text-filter", "words"],
+    "define by labels": ["define", "--name", "a", "--classifier", "LABELS"],
+    "edit merge": ["edit", "merge", *MERGED, "--name", "m"],
+    "edit split": ["edit", "split", "--slice", "SLICE", "--where", "id < 300"],
+    "attribute sample": ["attribute", "sample", *WORDS, "--budget", "10"],
+    "attribute run": [
+        *("attribute", "run", *WORDS, "--budget", "10"),
+        *("--labels", "loss_new", "--positive", "1.0"),
+    ],
+}
+# A member is found by its components, which embeddings tell: all ask the encoder.
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "check",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in OF_DISCOVERIES if one != "check"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["module", "url"])
+def test_the_encoder_of_a_discovery(
+    command: str,
+    kind: str,
+    discovered: Path,
+    traps: Traps,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    encoder = traps.module if kind == "module" else traps.url
+    shutil.copytree(discovered / "out", tmp_path / "theirs")
+    document = tmp_path / "theirs" / "changelist.json"
+    content = json.loads(document.read_text())
+    content["discovery"]["encoder"] = encoder
+    document.write_text(json.dumps(content))
+    (tmp_path / "labels.csv").write_text("id,label\n1,yes\n2,no\n3,yes\n4,no\n")
+    slices = [one["slice_id"] for one in content["slices"]]
+    values = {
+        "DATA": content["dataset"]["uri"][0],
+        "OUT": str(tmp_path / "next"),
+        "LABELS": str(tmp_path / "labels.csv"),
+        "SLICE": slices[0],
+        "OTHER": slices[-1],
+    }
+    given = [values.get(one, one) for one in OF_DISCOVERIES[command]]
+    assert run([*given, "--changelist", str(document)]) == 2
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert f"{document} names --encoder {encoder}, and" in said
+    assert f"if you trust it, confirm it by --encoder {encoder}" in said
+    assert traps.sprung() == []
+
+
+def test_a_run_that_is_resumed_takes_nothing_from_its_work_folder(
+    made: Path, traps: Traps, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Options of the folder are compared with the user's, never used."""
+    work = tmp_path / "work"
+    base = ["search", "--data", str(made / "data.parquet"), "--label", "y", "--prediction", "p"]
+    base += ["--output", str(tmp_path / "out"), "--work-dir", str(work), "--quiet"]
+    work.mkdir()
+    config = {"model": traps.options["model"], "runner_config": traps.options["runner_config"]}
+    RunMarker(config, run_id="x").write(work / "run.json")
+    assert run([*base, "--resume"]) == 2
+    assert "use the same options, or leave --resume out" in capfd.readouterr().err
+    assert traps.sprung() == []

@@ -1,0 +1,191 @@
+"""``slicebeam define --llm-filter``: what is asked, paid and kept, against a paid API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.define.llm_filter import llm_filter
+from slicebeam.transforms.http import calls as http_calls
+from tests.paid_api import PaidApi, paid_api
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PROMPT = 'Is it food? Yes or no.\n{"weather": no}\n{text} is'
+TEXTS = ["bread", "rain", "bread", None, "soup", "rain {text}", "???", "soup"]
+IDS = pa.array([f"n{at}" for at in range(len(TEXTS))])
+ANSWERS = {
+    "bread": "Yes.",
+    "rain": "no",
+    "soup": " YES ",
+    "rain {text}": "**No**",
+    "???": "perhaps",
+}
+TEMPLATE = {"id": "{prompt}", "text": "{prompt}"}
+
+
+def filled(text: str) -> str:
+    return PROMPT.replace("{text}", text)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaidApi]:
+    with paid_api(tmp_path_factory.mktemp("api")) as api:
+        yield api
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_KEY", "a secret")
+    monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.01)
+
+
+def plan(server: PaidApi, folder: Path, **changes: Any) -> PaidApi:
+    answers = {filled(text): answer for text, answer in ANSWERS.items()}
+    return server.anew(folder, answers=answers, default="no", **changes)
+
+
+def ask(folder: Path, api: PaidApi, *, budget: int = 5, **changes: Any) -> Any:
+    told = {"ids": IDS, "texts": pa.array(TEXTS), "prompt": PROMPT, **changes}
+    file = api.file(json=TEMPLATE) if "llm" not in told else told["llm"]
+    said: list[str] = []
+    found = llm_filter(
+        told["prompt"], file, told["ids"], told["texts"], folder, budget, said.append
+    )
+    return *found, said
+
+
+def test_members_are_those_of_which_it_says_yes(server: PaidApi, tmp_path: Path) -> None:
+    api = plan(server, tmp_path / "api")
+    definition, notes, said = ask(tmp_path, api)
+    assert definition.ids == ("n0", "n2", "n4", "n7")
+    assert (definition.prompt, definition.model) == (PROMPT, api.file(json=TEMPLATE))
+    # Each different text is asked about once.
+    assert sorted(api.charged) == sorted(filled(text) for text in ANSWERS)
+    assert said == ["asking about 5 of 5 different texts"]
+    assert notes == (
+        "the model says yes to 4 of 8 examples",
+        "of 1 it says neither yes nor no; they are no members",
+        "1 examples without a text are no members",
+    )
+    (ledger,) = tmp_path.glob("llm-filter-*")
+    assert ledger.is_dir()
+
+
+def test_nothing_is_paid_twice(server: PaidApi, tmp_path: Path) -> None:
+    api = plan(server, tmp_path / "api")
+    first = ask(tmp_path, api)[0]
+    definition, _, said = ask(tmp_path, api)
+    assert definition == first
+    assert said == ["asking about 0 of 5 different texts"]
+    assert len(api.charged) == 5
+    # Other data with some of the texts.
+    more, ids = pa.array(["soup", "cake", "rain"]), pa.array([3, 1, 2])
+    definition, _, said = ask(tmp_path, api, texts=more, ids=ids, budget=6)
+    assert said == ["asking about 1 of 3 different texts"]
+    assert definition.ids == (3,)
+    assert len(api.charged) == 6
+    # Another question is one of its own.
+    with pytest.raises(InputError, match="the model says yes to no example"):
+        ask(tmp_path, api, prompt="{text}?", texts=pa.array(["soup"]), ids=pa.array([1]))
+    assert len(list(tmp_path.glob("llm-filter-*"))) == 2
+    assert len(api.charged) == 7
+
+
+def test_budget_is_held_against_all_calls_before_any_is_made(
+    server: PaidApi, tmp_path: Path
+) -> None:
+    api = plan(server, tmp_path / "api")
+    with pytest.raises(InputError, match=r"5 more calls are needed, 0 are paid; give --budget 5"):
+        ask(tmp_path, api, budget=4)
+    assert api.requests == []
+    ask(tmp_path, api, budget=5)
+    with pytest.raises(InputError, match="1 more calls are needed, 5 are paid; give --budget 6"):
+        ask(tmp_path, api, texts=pa.array(["cake"]), ids=pa.array([1]), budget=5)
+    with pytest.raises(InputError, match="--budget 0"):
+        ask(tmp_path, api, budget=0)
+
+
+def test_goes_on_after_a_failure(server: PaidApi, tmp_path: Path) -> None:
+    api = plan(server, tmp_path / "api", always={filled("soup"): "500"})
+    with pytest.raises(EngineError):
+        ask(tmp_path, api, llm=api.file(json=TEMPLATE, retries=1))
+    assert filled("soup") not in api.charged
+    again = plan(server, tmp_path / "again")
+    definition, _, _ = ask(tmp_path, again, llm=again.file(json=TEMPLATE, retries=1))
+    assert definition.ids == ("n0", "n2", "n4", "n7")
+    # Together each was paid once.
+    assert sorted(api.charged + again.charged) == sorted(filled(text) for text in ANSWERS)
+
+
+def test_lost_calls_that_count(server: PaidApi, tmp_path: Path) -> None:
+    api = plan(server, tmp_path / "api", always={filled("soup"): "drop-after"})
+    file = api.file(json=TEMPLATE, lost_calls="count")
+    definition, notes, _ = ask(tmp_path, api, llm=file)
+    assert definition.ids == ("n0", "n2")
+    assert notes[-1].startswith("1 calls were paid perhaps and never answered")
+    # Nor is it asked again, or taken out of the budget twice.
+    definition, _, said = ask(tmp_path, api, llm=file)
+    assert definition.ids == ("n0", "n2")
+    assert said == ["asking about 0 of 5 different texts"]
+    assert len(api.charged) == 5
+
+
+def test_labels_of_the_file(server: PaidApi, tmp_path: Path) -> None:
+    api = server.anew(
+        tmp_path / "api", answers={filled("bread"): "edible", filled("rain"): "inedible"}
+    )
+    file = api.file(json=TEMPLATE, labels={"edible": "yes", "inedible": "no"})
+    texts, ids = pa.array(["rain", "bread"]), pa.array([7, 8])
+    assert ask(tmp_path, api, llm=file, texts=texts, ids=ids)[0].ids == (8,)
+
+
+def test_price_is_told(server: PaidApi, tmp_path: Path) -> None:
+    api = plan(server, tmp_path / "api")
+    said = ask(tmp_path, api, llm=api.file(json=TEMPLATE, price=0.5))[2]
+    assert said == ["asking about 5 of 5 different texts, for about 2.50 USD"]
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        (
+            {"id": "1", "text": "{prompt} {topic}"},
+            "there is no column 'topic' here; write {prompt}",
+        ),
+        ({"id": "1", "text": "x"}, "the question is not in it; write {prompt}"),
+    ],
+)
+def test_wrong_files(server: PaidApi, tmp_path: Path, template: Any, reason: str) -> None:
+    api = plan(server, tmp_path / "api")
+    with pytest.raises(InputError, match=reason):
+        ask(tmp_path, api, llm=api.file(json=template))
+    assert api.requests == []
+
+
+def test_wrong_prompt_and_missing_file(server: PaidApi, tmp_path: Path) -> None:
+    api = plan(server, tmp_path / "api")
+    with pytest.raises(InputError, match=r"the prompt has no {text}"):
+        ask(tmp_path, api, prompt="Is it food?")
+    with pytest.raises(InputError, match=r"none\.yaml: no such file"):
+        ask(tmp_path, api, llm=str(tmp_path / "none.yaml"))
+
+
+def test_model_that_never_answers_yes_or_no_is_stopped(server: PaidApi, tmp_path: Path) -> None:
+    api = server.anew(tmp_path / "api", default="I would rather not say")
+    texts = pa.array([f"text {at}" for at in range(50)])
+    with pytest.raises(InputError):
+        ask(
+            tmp_path,
+            api,
+            llm=api.file(json=TEMPLATE, stop_after=3),
+            texts=texts,
+            ids=pa.array(range(50)),
+            budget=50,
+        )
+    assert len(api.charged) == 3

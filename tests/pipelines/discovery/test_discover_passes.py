@@ -1,0 +1,334 @@
+"""Mixtures that a discovery fits by passes over files are those of EM on all examples in memory."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+
+from slicebeam.metrics.discovery import pca
+from slicebeam.metrics.discovery.fitting import fit, initial
+from slicebeam.metrics.discovery.loss_heads import CategoricalHead
+from slicebeam.pipelines.discovery import fitting
+from slicebeam.transforms.discovery import mixture_passes
+from tests.discover_runs import discover, embeddings, examples, written
+from tests.running import names_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from slicebeam.metrics.discovery.mixture import Mixture
+    from slicebeam.pipelines.run.engine import Engine
+    from tests.discover_runs import Discovered
+
+SEED = 9
+CLASSES = {"label": "label", "prediction": "new", "baseline_prediction": "old"}
+LOSSES = {"loss": "loss_new", "baseline_loss": "loss_old"}
+CLOSE = {"rtol": 1e-10, "atol": 1e-10}
+
+
+@pytest.fixture
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let little data be in several groups of files, of which each is work for an engine."""
+    monkeypatch.setattr(fitting, "_GROUP_ROWS", 150)
+    monkeypatch.setattr(fitting, "_LEAST_JOB_SECONDS", 0.0)
+
+
+def counting(jobs: list[str]) -> Callable[[Engine], None]:
+    """Return what makes an engine of this process take passes for work, and notes its jobs."""
+
+    def prepare(engine: Engine) -> None:
+        run = engine.run
+
+        def noted(build: Any, stage: str, *rest: Any, **more: Any) -> Any:
+            jobs.append(stage)
+            return run(build, stage, *rest, **more)
+
+        engine._backend.workers = 2
+        engine.run = noted
+
+    return prepare
+
+
+def ran(
+    output: Path,
+    table: pa.Table,
+    data: tuple[str, ...],
+    *,
+    components: tuple[int, ...] = (5,),
+    engine_seen: Callable[[Engine], None] | None = None,
+    **options: Any,
+) -> tuple[Discovered, np.ndarray]:
+    """Return what a run published, and which examples shaped its mixtures."""
+    found = discover(
+        output,
+        engine_seen=engine_seen,
+        data=data,
+        embedding="z",
+        example_id="id",
+        components=components,
+        seed=SEED,
+        **options,
+    )
+    split = found.membership.drop_duplicates("id").set_index("id")["split"].astype(str)
+    return found, (split[table.column("id").to_pylist()] != "evaluation").to_numpy()
+
+
+def in_memory(
+    table: pa.Table, shaping: np.ndarray, options: dict[str, Any], K: int, *, dimensions: int = 128
+) -> tuple[Mixture, int]:
+    """Return the mixture that `fit` makes of the same examples, and its number of iterations."""
+    z = embeddings(table).astype(np.float32)[shaping]
+    if dimensions < z.shape[1]:
+        z = pca.projected(z, pca.components(pca.sums(z), dimensions))
+    frame, losses = table.to_pandas()[shaping], []
+    is_zero_one = "label" in options
+    if options.get("loss_weight"):
+        names = ["new", "old"] if is_zero_one else ["loss_new", "loss_old"]
+        losses = [
+            (frame[name] != frame["label"]).to_numpy(float) if is_zero_one else frame[name]
+            for name in names
+        ]
+    start = initial(
+        z,
+        losses,
+        components=K,
+        seed=SEED,
+        classes=[2 if is_zero_one else None] * len(losses),
+        loss_weight=options.get("loss_weight", 0.0),
+    )
+    found = fit(z, losses, start)
+    assert found.converged
+    return found.mixture, len(found.mean_log_likelihoods)
+
+
+def assert_same(found: Discovered, wanted: Mixture, iterations: int, K: int) -> None:
+    """Check that a run published a mixture."""
+    field, arrays = f"cluster@{K}", found.mixture
+    for name in ("weights", "means", "variances"):
+        np.testing.assert_allclose(arrays[f"{field}/{name}"], getattr(wanted, name), **CLOSE)
+    for number, head in enumerate(wanted.heads):
+        if isinstance(head, CategoricalHead):
+            np.testing.assert_allclose(arrays[f"{field}/shares{number}"], head.shares, **CLOSE)
+        else:
+            for name in ("means", "variances"):
+                own = arrays[f"{field}/loss_{name}{number}"]
+                np.testing.assert_allclose(own, getattr(head, name), **CLOSE)
+    assert found.resolutions[field]["iterations"] == iterations > 2
+    assert sum(name.startswith(f"{field}/") for name in arrays) == 4 + sum(
+        1 if isinstance(head, CategoricalHead) else 3 for head in wanted.heads
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "loss_weight"),
+    [
+        pytest.param(CLASSES, 10.0, id="classes, 10", marks=pytest.mark.slow),
+        pytest.param(LOSSES, 1.0, id="losses, 1"),
+        pytest.param(CLASSES, 0.0, id="classes, 0", marks=pytest.mark.slow),
+        pytest.param(CLASSES, 1.0, id="classes, 1", marks=pytest.mark.slow),
+        pytest.param(LOSSES, 0.0, id="losses, 0", marks=pytest.mark.slow),
+        pytest.param(LOSSES, 10.0, id="losses, 10", marks=pytest.mark.slow),
+    ],
+)
+def test_passes_of_an_engine_are_em(
+    tmp_path: Path, small_groups: None, outcome: dict[str, Any], loss_weight: float
+) -> None:
+    table = examples(4, n=300, apart=1.5)
+    told = {**outcome, "loss_weight": loss_weight}
+    jobs: list[str] = []
+    found, shaping = ran(
+        tmp_path / "out",
+        table,
+        (written(tmp_path / "data.parquet", table),),
+        chunk_rows=75,
+        engine_seen=counting(jobs),
+        **told,
+    )
+    mixture, iterations = in_memory(table, shaping, told, 5)
+    assert_same(found, mixture, iterations, 5)
+    assert [job for job in jobs if job.startswith("em-")] == [
+        f"em-{number}" for number in range(iterations)
+    ]
+    assert shaping.all() == (loss_weight == 0)
+
+
+LAYOUTS = [
+    "chunks of 1",
+    "row groups of 33",
+    "files",
+    *(pytest.param(one, marks=pytest.mark.slow) for one in ("chunks of 7", "one chunk")),
+]
+
+
+def laid_out(folder: Path, table: pa.Table, layout: str) -> tuple[tuple[str, ...], int]:
+    """Store a table, and return its files and how many rows are read at a time."""
+    n = table.num_rows
+    folder.mkdir(exist_ok=True)
+    if layout.startswith("chunks"):
+        return (written(folder / "data.parquet", table),), int(layout.rsplit(maxsplit=1)[-1])
+    if layout.startswith("row groups"):
+        return (written(folder / "data.parquet", table, row_group_size=33),), 70
+    if layout == "files":
+        edges = [0, 3, 90, 91, n]
+        files = [
+            written(folder / f"{number}.parquet", table.slice(begin, end - begin))
+            for number, (begin, end) in enumerate(pairwise(edges))
+        ]
+        return tuple(files), 50
+    return (written(folder / "data.parquet", table),), 2 * n
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.slow
+def test_how_data_is_cut_changes_nothing(tmp_path: Path, small_groups: None, layout: str) -> None:
+    table = examples(6, n=90 if layout == "chunks of 1" else 300, apart=0.9)
+    told = {**LOSSES, "loss_weight": 1.0, "discovery_share": 0.6}
+    files, chunk_rows = laid_out(tmp_path, table, layout)
+    found, shaping = ran(tmp_path / "out", table, files, chunk_rows=chunk_rows, **told)
+    mixture, iterations = in_memory(table, shaping, told, 5)
+    assert_same(found, mixture, iterations, 5)
+
+
+@pytest.mark.slow
+def test_how_data_is_cut_changes_no_byte_of_what_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Several groups of several blocks, whose ends are not those of files.
+    monkeypatch.setattr(fitting, "_GROUP_ROWS", 512)
+    monkeypatch.setattr(mixture_passes, "_BLOCK", 128)
+    table = examples(6, n=1300, dimensions=9, apart=0.9)
+    told = {**LOSSES, "loss_weight": 1.0, "discovery_share": 0.6, "dimensions": 7}
+    wanted: dict[str, bytes] = {}
+    for layout in ("one chunk", "files"):
+        files, chunk_rows = laid_out(tmp_path / layout, table, layout)
+        found, _ = ran(tmp_path / layout / "out", table, files, chunk_rows=chunk_rows, **told)
+        members = found.membership
+        values = {
+            name: members[name].to_numpy().tobytes() for name in ("responsibility", "log_odds")
+        }
+        arrays = {name: one.tobytes() for name, one in found.mixture.items()}
+        wanted = wanted or {**values, **arrays}
+        assert {**values, **arrays} == wanted
+    assert members["log_odds"].nunique() > 1290
+
+
+@pytest.mark.slow
+def test_several_resolutions_and_principal_components_in_one_pass(
+    tmp_path: Path, small_groups: None
+) -> None:
+    table = examples(5, n=300, dimensions=9, apart=0.8)
+    told = {**CLASSES, "loss_weight": 1.0}
+    jobs: list[str] = []
+    found, shaping = ran(
+        tmp_path / "out",
+        table,
+        (written(tmp_path / "data.parquet", table),),
+        components=(3, 6),
+        chunk_rows=60,
+        engine_seen=counting(jobs),
+        dimensions=4,
+        **told,
+    )
+    both = {K: in_memory(table, shaping, told, K, dimensions=4) for K in (3, 6)}
+    for K, (mixture, iterations) in both.items():
+        assert_same(found, mixture, iterations, K)
+    lengths = [iterations for _, iterations in both.values()]
+    # One that is done waits for the other, and is not changed by it.
+    assert lengths[0] != lengths[1]
+    passes = ["pca", "projecting", *(f"em-{number}" for number in range(max(lengths)))]
+    assert [job for job in jobs if job in passes or job.startswith("em-")] == passes
+
+
+def test_without_losses_it_is_the_mixture_of_scikit_learn(
+    tmp_path: Path, small_groups: None
+) -> None:
+    table = examples(7, n=500, apart=0.7)
+    found, _ = ran(
+        tmp_path / "out",
+        table,
+        (written(tmp_path / "data.parquet", table),),
+        chunk_rows=90,
+        **CLASSES,
+    )
+    z = embeddings(table).astype(np.float32)
+    start = initial(z, components=5, seed=SEED)
+    own = found.resolutions["cluster@5"]
+    theirs = GaussianMixture(
+        5,
+        covariance_type="diag",
+        reg_covar=1e-6,
+        tol=0,
+        max_iter=own["iterations"],
+        weights_init=start.weights / start.weights.sum(),
+        means_init=start.means,
+        precisions_init=1 / start.variances,
+    )
+    with pytest.warns(ConvergenceWarning):
+        theirs.fit(z.astype(np.float64))
+    arrays = found.mixture
+    for name, wanted in (
+        ("weights", theirs.weights_),
+        ("means", theirs.means_),
+        ("variances", theirs.covariances_),
+    ):
+        np.testing.assert_allclose(arrays[f"cluster@5/{name}"], wanted, rtol=1e-9, atol=1e-9)
+    assert own["mean_log_likelihood"] == pytest.approx(theirs.lower_bound_, rel=1e-11)
+    # It also stops where theirs does.
+    theirs.set_params(tol=1e-3, max_iter=100).fit(z.astype(np.float64))
+    assert theirs.n_iter_ == own["iterations"] > 5
+    frame = table.to_pandas().assign(component=theirs.predict(z.astype(np.float64)))
+    table_of = found.table.set_index("slice")["n"]
+    for component, n in frame["component"].value_counts().items():
+        assert table_of[f"cluster@5 = {component}"] == n
+
+
+def published(found: Discovered) -> dict[str, bytes]:
+    """The files besides the document, by name."""
+    return {
+        path.name: path.read_bytes()
+        for path in found.folder.iterdir()
+        if path.is_file() and path.name != "changelist.json"
+    }
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param({**LOSSES, "dimensions": 4}, id="losses"),
+        pytest.param(
+            {**CLASSES, "loss_weight": 1.0, "discovery_share": 0.4},
+            id="classes",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({**LOSSES, "group": "author"}, id="groups", marks=pytest.mark.slow),
+        pytest.param(
+            {**CLASSES, "loss_weight": 10.0, "discovery_share": 0.4, "features": ("source",)},
+            id="features",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+@pytest.mark.slow
+def test_worker_processes_publish_the_same_bytes(
+    tmp_path: Path, small_groups: None, told: dict[str, Any]
+) -> None:
+    table = examples(3, n=500, apart=2.0)
+    data = (written(tmp_path / "data.parquet", table),)
+    one, _ = ran(tmp_path / "one", table, data, chunk_rows=125, **told)
+    several, _ = ran(
+        tmp_path / "several", table, data, chunk_rows=125, runner_config="direct_multi", **told
+    )
+    assert several.document["provenance"]["runner"] == "direct, 2 processes"
+    assert several.timeless() == one.timeless()
+    assert published(several) == published(one)
+    assert sorted(published(one)) == sorted(set(names_of(one.document)) - {"changelist.json"})
+    assert {"slices.parquet", "membership.parquet", "mixture.npz"} < set(published(one))
+    assert one.document["slices"]

@@ -1,0 +1,231 @@
+"""A mixture that is told of losses: what shapes it is not tested, and what is tested shapes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from slicebeam.metrics.errors import InputError
+from tests.discover_runs import discover, embeddings, examples, written
+from tests.oracles import discover_oracle as oracle
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+
+    from tests.discover_runs import Discovered
+
+LOSSES = {"loss": "loss_new", "baseline_loss": "loss_old"}
+CLASSES = {"label": "label", "prediction": "new", "baseline_prediction": "old"}
+TOLD = {"embedding": "z", "components": (5,), "loss_weight": 1.0, "seed": 4}
+
+
+def ran(folder: Path, name: str, table: pa.Table, **options: Any) -> Discovered:
+    """Run a discovery whose mixture is told of losses."""
+    data = (written(folder / f"{name}.parquet", table),)
+    told = {"example_id": "id", **(LOSSES if "label" not in options else {}), **TOLD, **options}
+    return discover(folder / name, data=data, **told)
+
+
+def split_of(found: Discovered) -> pd.Series:
+    """Return the part that each id is in."""
+    of_id = found.membership.groupby("id")["split"]
+    assert (of_id.nunique() == 1).all()
+    return of_id.first().astype(str)
+
+
+def changed(table: pa.Table, column: str, values: np.ndarray) -> pa.Table:
+    return table.set_column(table.schema.get_field_index(column), column, pa.array(values))
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    return examples(2, n=600, apart=1.5)
+
+
+@pytest.fixture(scope="module")
+def found(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Discovered:
+    return ran(tmp_path_factory.mktemp("split"), "out", table, features=("source",))
+
+
+def test_what_shaped_the_mixture_is_not_counted_or_shown(
+    table: pa.Table, found: Discovered
+) -> None:
+    told, split = found.document["discovery"], split_of(found)
+    ids = table.column("id").to_pylist()
+    evaluated = (split[ids] == "evaluation").to_numpy()
+    assert told["discovery_share"] == 0.7
+    assert told["discovery_examples"] == (~evaluated).sum()
+    assert told["evaluation_examples"] == evaluated.sum() == found.document["dataset"]["n"]
+    frame = table.to_pandas()
+    names = dict(zip(found.table["slice_id"], found.table["slice"], strict=True))
+    membership = found.membership.set_index("id").loc[ids]
+    frame["slice_id"] = membership["slice_id"].to_numpy()
+    counted = dict(zip(found.table["slice"], found.table["n"], strict=True))
+    for name, n in counted.items():
+        if name.startswith("cluster"):
+            held = frame["slice_id"].map(names) == name
+        else:
+            held = frame["source"] == name.split(" = ")[1]
+        assert n == (held & evaluated).sum()
+    assert counted.keys() >= {"source = web", "source = mail"}
+    means = frame[evaluated][["loss_new", "loss_old"]].mean()
+    (overall,) = found.document["global"]
+    assert overall["n"] == evaluated.sum()
+    assert overall["after"]["value"] == pytest.approx(means["loss_new"], rel=1e-9)
+    assert overall["before"]["value"] == pytest.approx(means["loss_old"], rel=1e-9)
+    shown = [one for each in found.document["slices"] for one in each["found"]["examples"]]
+    assert len(shown) > 20
+    for one in shown:
+        assert evaluated[one["row"]]
+        assert ids[one["row"]] == one["id"]
+    for each in found.document["slices"]:
+        changes = each["found"]
+        n = changes["improved"] + changes["degraded"] + changes["tied"]
+        assert n == each["size"]["n"] == counted[each["name"]]
+
+
+def test_split_is_a_hash_of_the_id(table: pa.Table, found: Discovered, tmp_path: Path) -> None:
+    wanted = split_of(found)
+    share = (wanted == "discovery").mean()
+    # Of a binomial with n = 600.
+    assert stats.binomtest(round(share * 600), 600, 0.7).pvalue > 1e-3
+    rng = np.random.default_rng(0)
+    order = rng.permutation(table.num_rows)
+    shuffled = ran(tmp_path, "shuffled", table.take(pa.array(order)), chunk_rows=83)
+    # The rows that stay are in the part that they were in.
+    fewer = ran(tmp_path, "fewer", table.slice(100, 300), discovery_share=0.7)
+    for other in (shuffled, fewer):
+        split = split_of(other)
+        assert split.equals(wanted[split.index])
+    assert shuffled.membership["id"].tolist() == [
+        table.column("id")[number].as_py() for number in order
+    ]
+    seeded = split_of(ran(tmp_path, "seeded", table, seed=5))
+    # Another seed splits otherwise, and independently.
+    both = (wanted == "discovery") & (seeded[wanted.index] == "discovery")
+    assert 0.4 < both.mean() < 0.58
+
+
+@pytest.mark.slow
+def test_a_larger_share_only_adds_to_what_shapes(
+    table: pa.Table, found: Discovered, tmp_path: Path
+) -> None:
+    less = split_of(ran(tmp_path, "less", table, discovery_share=0.4))
+    wanted = split_of(found)
+    shaping = set(less.index[less == "discovery"])
+    assert shaping < set(wanted.index[wanted == "discovery"])
+    assert 0.3 < len(shaping) / table.num_rows < 0.5
+
+
+@pytest.mark.parametrize("grouped", [False, True], ids=["ids", "groups"])
+def test_what_goes_together_is_on_one_side(
+    table: pa.Table, tmp_path: Path, *, grouped: bool
+) -> None:
+    group = table.column("author").to_numpy()
+    if grouped:
+        found = ran(tmp_path, "groups", table, group="author")
+        of_id = split_of(found)[table.column("id").to_pylist()].to_numpy()
+    else:
+        found = ran(tmp_path, "ids", changed(table, "id", group), example_id="id")
+        of_id = split_of(found)[group].to_numpy()
+        counts = found.membership.groupby("id").size()
+        assert counts.to_dict() == dict(zip(*np.unique(group, return_counts=True), strict=True))
+    sides = {one: set(of_id[group == one]) for one in np.unique(group)}
+    assert all(len(side) == 1 for side in sides.values())
+    number = sum(side == {"discovery"} for side in sides.values())
+    assert stats.binomtest(number, len(sides), 0.7).pvalue > 1e-3
+
+
+@pytest.mark.slow
+def test_without_ids_positions_decide(table: pa.Table, tmp_path: Path) -> None:
+    one = ran(tmp_path, "one", table, example_id=None)
+    cut = ran(tmp_path, "cut", table, example_id=None, chunk_rows=71)
+    assert split_of(one).equals(split_of(cut))
+    assert one.membership["id"].tolist() == list(range(table.num_rows))
+
+
+def test_losses_of_tested_examples_shape_nothing(
+    table: pa.Table, found: Discovered, tmp_path: Path
+) -> None:
+    evaluated = (split_of(found)[table.column("id").to_pylist()] == "evaluation").to_numpy()
+    rng = np.random.default_rng(1)
+    other = table
+    for column in ("loss_new", "loss_old"):
+        values = table.column(column).to_numpy().copy()
+        values[evaluated] = rng.permutation(values[evaluated]) * 3 + 1
+        other = changed(other, column, values)
+    found_again = ran(tmp_path, "other", other, features=("source",))
+    assert found_again.mixture.keys() == found.mixture.keys()
+    for name, values in found.mixture.items():
+        np.testing.assert_array_equal(found_again.mixture[name], values)
+    assert found_again.membership.equals(found.membership)
+    fingerprint = found.document["discovery"]["mixture_fingerprint"]
+    assert found_again.document["discovery"]["mixture_fingerprint"] == fingerprint
+    assert not np.allclose(found_again.table["delta"], found.table["delta"], atol=0.01)
+    # Those of the others do shape it.
+    values = table.column("loss_new").to_numpy().copy()
+    values[~evaluated] = rng.permutation(values[~evaluated])
+    shaped = ran(tmp_path, "shaped", changed(table, "loss_new", values))
+    assert not np.array_equal(
+        shaped.mixture["cluster@5/loss_means0"], found.mixture["cluster@5/loss_means0"]
+    )
+
+
+def test_members_are_told_from_embeddings_alone(tmp_path: Path) -> None:
+    table = examples(5, n=500, apart=0.7)
+    found = ran(tmp_path, "out", table, **CLASSES, loss_weight=10.0)
+    arrays = found.mixture
+    z = oracle.coordinates(embeddings(table), arrays)
+    mixture = oracle.published_mixture(arrays, "cluster@5")
+    joint = oracle.log_joint(mixture, z)
+    # With the losses, many examples would be of another component.
+    frame = table.to_pandas()
+    told = [(frame[name] != frame["label"]).to_numpy(float) for name in ("new", "old")]
+    mixture.heads = [arrays[f"cluster@5/shares{number}"] for number in range(2)]
+    with_losses = oracle.log_joint(mixture, z, told, 10.0)
+    assert (joint.argmax(axis=1) != with_losses.argmax(axis=1)).mean() > 0.2
+    counts = found.table.set_index("slice")["n"]
+    evaluated = (split_of(found)[table.column("id").to_pylist()] == "evaluation").to_numpy()
+    own = np.bincount(joint.argmax(axis=1)[evaluated], minlength=5)
+    assert counts.to_dict() == {f"cluster@5 = {j}": n for j, n in enumerate(own) if n >= 20}
+    of_slice = found.membership.groupby("slice_id", observed=True).size()
+    assert sorted(of_slice) == sorted(np.bincount(joint.argmax(axis=1)))
+
+
+def test_on_noise_nothing_is_found(tmp_path: Path) -> None:
+    """Losses that have nothing to do with embeddings: with γ = 10 half of the slices would be found
+    on the examples that shaped them.
+    """
+    rng = np.random.default_rng(0)
+    n = 1500
+    table = pa.table(
+        {
+            "id": np.arange(n),
+            "z": pa.array(list(rng.standard_normal((n, 4)))),
+            "loss_new": rng.integers(2, size=n).astype(float),
+            "loss_old": rng.integers(2, size=n).astype(float),
+        }
+    )
+    found = ran(tmp_path, "out", table, loss_weight=10.0, components=(8,), discovery_share=0.5)
+    assert found.document["testing"]["significant"] == 0
+    (resolution,) = found.document["discovery"]["resolutions"]
+    assert resolution["r2"] < 5 * resolution["r2_expected"]
+    shares = found.mixture["cluster@8/shares0"][:, 0] - found.mixture["cluster@8/shares1"][:, 0]
+    assert np.abs(shares).max() > 0.5
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(1e-9, "raise --discovery-share"), (1 - 1e-9, "lower --discovery-share")],
+)
+def test_an_empty_part_is_refused(
+    table: pa.Table, tmp_path: Path, share: float, words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        ran(tmp_path, "out", table, discovery_share=share)

@@ -1,0 +1,668 @@
+"""Calls are paid once, never beyond the budget, and what fails is said without a secret."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.paid_api.api_file import ApiFile
+from slicebeam.pipelines.paid_api.calls import Answer, Item
+from slicebeam.pipelines.paid_api.http_api import HttpApi
+from slicebeam.pipelines.paid_api.ledger import Ledger
+from slicebeam.transforms.http import calls as http_calls
+from slicebeam.transforms.storage.storage import storage_path
+from tests.conftest import google_first
+from tests.object_stores import ROOT, free_port
+from tests.paid_api import PaidApi, paid_api
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.object_stores import Bucket
+
+SECRET = "swordfish/+ 17"
+ENVIRONMENT = {"API_KEY": SECRET}
+BEARER = f"Bearer {SECRET}"
+# Buys a number of items by a file within a budget, and goes on where it was.
+CLIENT = """
+import os, sys
+from pathlib import Path
+from slicebeam.pipelines.commands.signals import heed_signals
+from slicebeam.pipelines.paid_api import http_api
+from slicebeam.transforms.http import calls as http_calls
+from slicebeam.pipelines.paid_api.api_file import ApiFile
+from slicebeam.pipelines.paid_api.calls import Item
+from slicebeam.pipelines.paid_api.ledger import Ledger
+
+heed_signals()
+http_calls._FIRST_WAIT = 0.01
+file, folder, number, most = sys.argv[1:]
+api = ApiFile.read(file, os.environ)
+items = [Item(str(one), {"id": one, "text": f"text {one}"}) for one in range(int(number))]
+print("ready", flush=True)
+with Ledger.open(
+    Path(folder), {"api": api.identity}, count_lost=api.lost_calls == "count", redact=api.redact
+) as ledger:
+    with http_api.HttpApi(api) as http:
+        http.buy(items, ledger, int(most) or None)
+    print("done", len(ledger.answers), ledger.calls, flush=True)
+"""
+
+
+# Of a call that was sent, and of requests that a client may think harmless to repeat.
+unknown_outcomes = pytest.mark.parametrize(
+    ("method", "fault"),
+    [
+        *(("POST", fault) for fault in ("drop-before", "drop-after", "half", "hang")),
+        *(("GET", fault) for fault in ("drop-before", "drop-after", "half")),
+        pytest.param("GET", "hang", marks=pytest.mark.slow),
+    ],
+)
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.01)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaidApi]:
+    with paid_api(tmp_path_factory.mktemp("server")) as one:
+        yield one
+
+
+@pytest.fixture
+def served(server: PaidApi, tmp_path: Path) -> Any:
+    """Let the server begin anew, by a plan, and want the secret."""
+
+    @contextmanager
+    def serving(**plan: Any) -> Iterator[PaidApi]:
+        yield server.anew(tmp_path / "api", authorization=BEARER, **plan)
+
+    return serving
+
+
+def items(number: int, first: int = 0) -> list[Item]:
+    return [
+        Item(str(one), {"id": one, "text": f"text {one}"}) for one in range(first, first + number)
+    ]
+
+
+@contextmanager
+def ledger_of(server: PaidApi, api: ApiFile) -> Iterator[Ledger]:
+    with Ledger.open(
+        server.folder / "ledger",
+        {"api": api.identity},
+        count_lost=api.lost_calls == "count",
+        redact=api.redact,
+    ) as ledger:
+        yield ledger
+
+
+def buy(
+    api: ApiFile,
+    wanted: list[Item],
+    ledger: Ledger,
+    most: int | None = None,
+    is_class: Callable[[Any], bool] = lambda _: True,
+    **given: Any,
+) -> None:
+    with HttpApi(api, is_class) as http:
+        http.buy(wanted, ledger, most, **given)
+
+
+def bought(
+    server: PaidApi, number: int = 10, most: int | None = None, **file: Any
+) -> dict[str, Answer]:
+    """Buy items and return the answers; the ledger is looked through for secrets."""
+    api = ApiFile.read(server.file(**file), ENVIRONMENT)
+    try:
+        with ledger_of(server, api) as ledger:
+            ledger.reread(api.answer_in)
+            buy(api, items(number), ledger, most)
+            return dict(ledger.answers)
+    finally:
+        secrets_are_hidden(records(server))
+
+
+def records(server: PaidApi) -> str:
+    paths = sorted((server.folder / "ledger").glob("segment-*"))
+    return "".join(path.read_text() for path in paths)
+
+
+def kinds(server: PaidApi) -> Counter[str]:
+    return Counter(json.loads(line)["kind"] for line in records(server).splitlines())
+
+
+def secrets_are_hidden(text: str) -> None:
+    assert "swordfish" not in text
+
+
+def refused(error: pytest.ExceptionInfo[Exception], *parts: str) -> None:
+    message = str(error.value)
+    secrets_are_hidden(message)
+    assert len(message.splitlines()) <= 2
+    for part in parts:
+        assert part in message
+
+
+def test_each_item_is_answered_and_paid_once(served: Any) -> None:
+    answers = {f"text {one}": ["yes", 1, False, 2.5][one % 4] for one in range(100)}
+    with served(answers=answers, latency=(0.01, 0.03)) as server:
+        found = bought(server, 100, concurrency=16)
+        assert found == {str(one): Answer(str(one), answers[f"text {one}"]) for one in range(100)}
+        assert sorted(server.charged) == sorted(found)
+        assert server.stats["most_in_flight"] == 16
+        # A second run replays them.
+        assert bought(server, 100, concurrency=16) == found
+        assert len(server.requests) == 100
+        assert bought(server, 101).keys() - found.keys() == {"100"}
+        assert kinds(server) == {"ledger": 2, "sent": 101, "answered": 101}
+
+
+def test_more_than_a_hundred_calls_are_in_flight(served: Any) -> None:
+    with served(latency=(0.3, 0.3)) as server:
+        bought(server, 150, concurrency=140, stop_after=0)
+        assert server.stats["most_in_flight"] == 140
+
+
+def test_batches_share_connections_and_a_rate_limit(served: Any) -> None:
+    with served(latency=(0.02, 0.02)) as server:
+        api = ApiFile.read(server.file(concurrency=4, rate_limit=100), ENVIRONMENT)
+        begun = time.monotonic()
+        with ledger_of(server, api) as ledger, HttpApi(api) as http:
+            for end in range(4, 44, 4):
+                http.buy(items(end), ledger)
+        assert len(server.charged) == 40
+        assert server.stats["connections"] <= 4
+        assert time.monotonic() - begun > 0.38
+
+
+def test_connections_that_the_server_closes_between_batches_lose_no_call(served: Any) -> None:
+    with served() as server:
+        api = ApiFile.read(server.file(concurrency=8), ENVIRONMENT)
+        with ledger_of(server, api) as ledger, HttpApi(api) as http:
+            for end in range(8, 88, 8):
+                http.buy(items(end), ledger)
+                server.hang_up()
+            assert (len(ledger.answers), ledger.unaccounted) == (80, 0)
+        assert len(server.charged) == len(server.requests) == 80
+
+
+def test_items_of_one_key_are_one_item(served: Any) -> None:
+    with served(answers={"text 0": "first"}) as server:
+        api = ApiFile.read(server.file(), ENVIRONMENT)
+        told: list[Answer] = []
+        with ledger_of(server, api) as ledger:
+            double = [Item("0", {"id": "0", "text": "other"})]
+            buy(api, [*items(2), *double], ledger, on_answer=told.append)
+            assert ledger.answers["0"].value == "first"
+        assert sorted(one.key for one in told) == ["0", "1"]
+        assert len(server.charged) == 2
+
+
+def test_a_get_is_asked_too(served: Any) -> None:
+    with served(answers={"text 1": "one ö"}) as server:
+        found = bought(
+            server,
+            3,
+            url=f"{server.url}/answer/{{id}}",
+            method="GET",
+            json=...,
+            params={"text": "{text}"},
+        )
+        assert found["1"].value == "one ö"
+        assert sorted(server.charged) == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("fault", ["429", "429-at-once", "408", "500", "503"])
+def test_what_cost_nothing_is_asked_again(served: Any, fault: str) -> None:
+    with served(forced={"3": [fault, fault, None]}, honours=False) as server:
+        assert bought(server)["3"].problem is None
+        assert sorted(server.charged) == sorted(str(one) for one in range(10))
+        assert kinds(server) == {"ledger": 1, "sent": 12, "failed": 2, "answered": 10}
+        # None of it is lost.
+        api = ApiFile.read(server.file(lost_calls="count"), ENVIRONMENT)
+        with ledger_of(server, api) as ledger:
+            assert (ledger.calls, dict(ledger.lost)) == (10, {})
+
+
+@unknown_outcomes
+def test_a_lost_call_is_repeated_under_the_same_key(served: Any, fault: str, method: str) -> None:
+    get = {"url": "/answer/{id}", "json": ..., "params": {"text": "{text}"}}
+    with served(forced={"3": [fault, None]}) as server:
+        how = {**get, "url": server.url + str(get["url"])} if method == "GET" else {}
+        found = bought(server, method=method, timeout=1, **how)
+        assert found["3"].value == "POSITIVE"
+        asked = [one for one in server.requests if one["item"] == "3"]
+        assert len({one["key"] for one in asked}) == 1
+        outcomes = ["free", "charged"] if fault == "drop-before" else ["charged", "replayed"]
+        assert [one["outcome"] for one in asked] == outcomes
+        assert len({one["key"] for one in server.requests}) == 10
+        assert kinds(server) == {"ledger": 1, "sent": 11, "answered": 10}
+
+
+@unknown_outcomes
+def test_a_lost_call_is_counted_and_another_takes_its_place(
+    served: Any, fault: str, method: str
+) -> None:
+    get = {"url": "/answer/{id}", "json": ..., "params": {"text": "{text}"}}
+    with served(forced={"3": [fault, None]}, honours=False) as server:
+        how = {**get, "url": server.url + str(get["url"])} if method == "GET" else {}
+        how |= {"method": method, "timeout": 1, "lost_calls": "count"}
+        found = bought(server, 20, 10, **how)
+        # One of ten calls is lost, and counts.
+        assert sorted(map(int, found)) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+        assert bought(server, 20, 10, **how) == found
+        again = bought(server, 20, 12, **how)
+        assert sorted(map(int, again)) == [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11]
+        assert Counter(one["item"] for one in server.requests).most_common(1)[0][1] == 1
+        assert len(server.requests) == 12
+        # Without a budget it is not asked again either.
+        assert len(bought(server, 20, **how)) == 19
+
+
+@unknown_outcomes
+def test_a_file_that_names_no_idempotency_header_pays_no_item_twice(
+    served: Any, fault: str, method: str
+) -> None:
+    get = {"url": "/answer/{id}", "json": ..., "params": {"text": "{text}"}}
+    with served(forced={"3": [fault, None]}, honours=False) as server:
+        how = {**get, "url": server.url + str(get["url"])} if method == "GET" else {}
+        found = bought(server, 20, 10, method=method, timeout=1, idempotency_header=..., **how)
+        assert sorted(map(int, found)) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+        assert max(Counter(server.charged).values()) == 1
+        assert len(server.requests) == 10
+        # The key goes along all the same: some APIs know it whatever the file says.
+        assert len({one["key"] for one in server.requests}) == 10
+
+
+def test_the_lost_and_the_ledger_have_to_agree(served: Any) -> None:
+    with served() as server:
+        api = ApiFile.read(server.file(lost_calls="count"), ENVIRONMENT)
+        folder = server.folder / "ledger"
+        with (
+            Ledger.open(folder, {"api": api.identity}) as ledger,
+            pytest.raises(ValueError, match="lost_calls"),
+        ):
+            buy(api, items(1), ledger)
+
+
+@pytest.mark.parametrize("most", [0, 1, 7, 33])
+@pytest.mark.parametrize("lost_calls", ["repeat", "count"])
+def test_the_budget_is_never_exceeded(served: Any, most: int, lost_calls: str) -> None:
+    faults = {"429-at-once": 0.1, "503": 0.1, "drop-after": 0.1, "garbage": 0.1, "422": 0.1}
+    with served(faults=faults, latency=(0.0, 0.01), honours=lost_calls == "repeat") as server:
+        how: dict[str, Any] = {"lost_calls": lost_calls, "retries": 50, "stop_after": 0}
+        found = bought(server, 100, most, concurrency=64, **how)
+        assert len(server.charged) == most
+        assert len(found) == most - (server_lost(server) if lost_calls == "count" else 0)
+        # And is one of the ledger, however many runs there are.
+        bought(server, 100, most, **how)
+        assert len(server.charged) == most
+
+
+def server_lost(server: PaidApi) -> int:
+    return sum(one["fault"] == "drop-after" for one in server.requests)
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        ("garbage", "no JSON"),
+        ("elsewhere", "nothing at 'result.label'"),
+        ("null", "nothing at 'result.label'"),
+        ("400", "HTTP 400"),
+        ("422", "HTTP 422"),
+    ],
+)
+def test_an_answer_without_a_class_is_paid_and_never_asked_again(
+    served: Any, fault: str, problem: str
+) -> None:
+    with served(always={"3": fault}) as server:
+        for _ in range(2):
+            assert bought(server)["3"] == Answer("3", None, problem)
+        assert len(server.requests) == 10
+        (line,) = [one for one in records(server).splitlines() if problem in one]
+        kept = json.loads(line)
+        body = kept["refusal" if fault in ("400", "422") else "body"]
+        assert fault == "elsewhere" or "Bearer ***" in body
+
+
+def test_an_answer_that_holds_the_secret_is_redacted(served: Any) -> None:
+    with served(always={"3": "echo"}) as server:
+        assert bought(server)["3"].value == "Bearer ***"
+
+
+def test_a_mended_answer_path_reads_what_was_paid(served: Any) -> None:
+    with served() as server:
+        with pytest.raises(InputError) as error:
+            bought(server, 50, answer="result.lable", stop_after=5)
+        refused(
+            error,
+            *("api.yaml: none of the first 5 answers gives a class", "nothing at 'result.lable'"),
+            *('{"result": {"label": "POSITIVE"}, "id": "', "mend 'answer'", "kept in"),
+        )
+        # Not one call more than it takes to know.
+        assert len(server.charged) == 5
+        with pytest.raises(InputError, match="none of the first 5"):
+            bought(server, 50, answer="result.lable", stop_after=5)
+        assert len(server.charged) == 5
+        found = bought(server, 5, stop_after=5)
+        assert [one.value for one in found.values()] == ["POSITIVE"] * 5
+        assert len(server.charged) == 5
+
+
+def test_labels_that_fit_no_answer_end_the_run(served: Any) -> None:
+    with served(answers={"text 6": "NEGATIVE"}) as server:
+        with pytest.raises(InputError) as error:
+            bought(server, 50, labels={"positive": 1}, stop_after=3)
+        refused(error, "no key of labels is among them", '"POSITIVE"', "'answer' or 'labels'")
+        assert len(server.charged) == 3
+        # One that has a class among the first is enough.
+        assert len(bought(server, 50, labels={"NEGATIVE": 1}, stop_after=8)) == 50
+
+
+def test_answers_that_are_no_class_of_the_pool_end_the_run(served: Any) -> None:
+    with served() as server:
+        api = ApiFile.read(server.file(stop_after=3), ENVIRONMENT)
+        with ledger_of(server, api) as ledger, pytest.raises(InputError) as error:
+            buy(api, items(50), ledger, is_class=lambda value: value in ("positive", "negative"))
+        refused(error, "none is a class of the pool", '"POSITIVE"', "'answer' or 'labels'")
+        assert len(server.charged) == 3
+
+
+def test_refused_requests_end_the_run_too(served: Any) -> None:
+    with served(faults={"422": 1.0}) as server:
+        with pytest.raises(InputError) as error:
+            bought(server, 50)
+        refused(error, "none of the first 20 answers", "HTTP 422", "bad Bearer ***", "mend 'json'")
+        assert len(bought(server, 50, stop_after=0)) == 50
+
+
+def test_lost_calls_do_not_hold_up_the_first_answers(served: Any) -> None:
+    with served(forced={str(one): ["drop-after"] for one in range(10)}) as server:
+        found = bought(server, 30, lost_calls="count", stop_after=3)
+        assert sorted(map(int, found)) == list(range(10, 30))
+
+
+@pytest.mark.parametrize("status", ["401", "403", "404", "405"])
+def test_a_request_that_is_wrong_ends_the_run_at_once(served: Any, status: str) -> None:
+    with served(always={"0": status}, latency=(0.0, 0.05)) as server:
+        with pytest.raises(InputError) as error:
+            bought(server, 50, concurrency=2)
+        refused(error, f"api.yaml: HTTP {status}: ", "refused Bearer ***")
+        # What was in flight is paid, and kept.
+        assert len(server.requests) <= 30
+        assert kinds(server)["answered"] == len(server.charged)
+
+
+def test_a_wrong_secret(served: Any) -> None:
+    with served() as server:
+        api = ApiFile.read(server.file(), {"API_KEY": "guessed-wrong"})
+        with ledger_of(server, api) as ledger, pytest.raises(InputError) as error:
+            buy(api, items(5), ledger)
+        assert "guessed" not in str(error.value)
+        refused(error, "HTTP 401", "check the secrets in the environment")
+
+
+def test_redirects_are_not_followed(served: Any) -> None:
+    with served(always={"0": "redirect"}) as server:
+        with pytest.raises(InputError) as error:
+            bought(server, 1)
+        refused(error, "HTTP 307: it redirects to /elsewhere")
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("503", "HTTP 503"),
+        ("429-at-once", "HTTP 429"),
+        ("drop-before", "a dropped connection"),
+        pytest.param("hang", "no answer within 0.3 s", marks=pytest.mark.slow),
+    ],
+)
+def test_retries_that_are_used_up(served: Any, fault: str, reason: str) -> None:
+    with served(always={"3": fault}, honours=False) as server:
+        with pytest.raises(EngineError) as error:
+            bought(server, 5, retries=2, timeout=0.3 if fault == "hang" else 20)
+        refused(error, reason, "3 times for item '3'", "the answers so far are in")
+        asked = sum(one["item"] == "3" for one in server.requests)
+        # While others are answered, that the API is busy does not count.
+        assert asked == 3 or (fault == "429-at-once" and 3 < asked <= 3 + 4 * 3)
+        assert kinds(server)["answered"] == 4
+    with served() as server:
+        assert len(bought(server, 5)) == 5
+
+
+def test_a_server_that_is_not_there(served: Any) -> None:
+    with served() as server:
+        gone = f"http://127.0.0.1:{free_port()}/answer"
+        with pytest.raises(EngineError, match=r"no connection .* once for item '0'"):
+            bought(server, 1, url=gone, retries=0)
+        assert kinds(server) == {"ledger": 1, "sent": 1, "failed": 1}
+
+
+def test_a_busy_api_is_not_held_against_an_item(served: Any) -> None:
+    # Other calls are answered meanwhile, so it is a matter of waiting.
+    plan = {"forced": {"0": ["429-at-once"] * 20}, "latency": (0.005, 0.005)}
+    with served(**plan) as server:
+        assert len(bought(server, 200, retries=2, concurrency=2)) == 200
+
+
+def test_all_calls_wait_when_the_api_asks_for_it(served: Any) -> None:
+    noted: list[float] = []
+    with served(forced={"2": ["429"]}, retry_after="1") as server:
+        api = ApiFile.read(server.file(concurrency=2), ENVIRONMENT)
+        with ledger_of(server, api) as ledger:
+            buy(api, items(20), ledger, on_answer=lambda _: noted.append(time.monotonic()))
+    # Had only the call waited that was told to, others would have been answered meanwhile.
+    assert max(after - before for before, after in pairwise(noted)) > 0.9
+
+
+def test_an_api_that_asks_to_come_back_tomorrow(served: Any) -> None:
+    with served(forced={"0": ["429"]}, retry_after="86400") as server:
+        with pytest.raises(EngineError) as error:
+            bought(server, 1)
+        refused(error, "HTTP 429: the API asks to wait for 24.0 hours", "the answers so far are in")
+
+
+def test_calls_are_paced(served: Any) -> None:
+    with served() as server:
+        began = time.monotonic()
+        bought(server, 30, rate_limit=40, concurrency=16)
+        # The thirtieth leaves after 29 fortieths of a second, however fast the API is.
+        assert time.monotonic() - began >= 29 / 40
+
+
+@pytest.mark.parametrize("library", ["aiohttp", "jmespath"])
+def test_a_library_that_is_missing(
+    tmp_path: Path, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = PaidApi("http://127.0.0.1:1", tmp_path).file()
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(InputError, match=rf"--api needs {library}: .*slicebeam\[api\]"):
+        HttpApi(ApiFile.read(path, ENVIRONMENT))
+
+
+def test_an_item_that_lacks_a_column_ends_the_run(served: Any) -> None:
+    with served() as server:
+        api = ApiFile.read(server.file(), ENVIRONMENT)
+        with (
+            ledger_of(server, api) as ledger,
+            pytest.raises(InputError, match="item '1': column 'text' is missing"),
+        ):
+            buy(api, [*items(1), Item("1", {"id": "1", "text": None})], ledger)
+        assert server.charged in ([], ["0"])
+
+
+def test_no_call_is_sent_after_the_ledger_failed(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    written = 0
+
+    def refuse(file: int, data: Any) -> int:
+        nonlocal written
+        written += 1
+        if written > 20:
+            raise OSError(28, "No space left on device")
+        return write(file, data)
+
+    with served() as server:
+        api = ApiFile.read(server.file(concurrency=4), ENVIRONMENT)
+        with ledger_of(server, api) as ledger:
+            monkeypatch.setattr(os, "write", refuse)
+            with pytest.raises(EngineError, match="No space left"):
+                buy(api, items(200), ledger)
+            monkeypatch.undo()
+        sent = {
+            json.loads(line)["key"] for line in records(server).splitlines() if '"sent"' in line
+        }
+        assert set(server.charged) <= sent
+        assert len(sent) < 100
+        monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.01)
+        assert len(bought(server, 200)) == 200
+        assert len(server.charged) == 200
+
+
+@google_first
+def test_a_ledger_in_object_storage(served: Any, bucket: Bucket) -> None:
+    with served(faults={"503": 0.1, "garbage": 0.1}) as server:
+        api = ApiFile.read(server.file(concurrency=32), ENVIRONMENT)
+        folder = storage_path(f"{bucket.uri}/ledger")
+        found = []
+        for _ in range(2):
+            with Ledger.open(folder, {"api": api.identity}, redact=api.redact) as ledger:
+                buy(api, items(60), ledger)
+                found.append(dict(ledger.answers))
+        assert found[0] == found[1]
+        assert len(server.charged) == 60
+
+
+def started(server: PaidApi, file: str, number: int, most: int) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLIENT, file, str(server.folder / "ledger"), str(number), str(most)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **ENVIRONMENT},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=60)
+    secrets_are_hidden(out + err)
+    return process.returncode, out, err
+
+
+def wait_for_requests(server: PaidApi, number: int, process: subprocess.Popen[str]) -> None:
+    while len(server.requests) < number and process.poll() is None:
+        time.sleep(0.005)
+
+
+# The default tests strike the whole command so, in test_shift_api.
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_keeps_what_is_in_flight(served: Any, number: signal.Signals) -> None:
+    with served(latency=(0.2, 0.3)) as server:
+        process = started(server, server.file(concurrency=16), 200, 0)
+        wait_for_requests(server, 30, process)
+        process.send_signal(number)
+        code, out, err = ended(process)
+        assert (code, out) == (-signal.SIGINT, "")
+        assert err.rstrip().endswith("KeyboardInterrupt")
+        # It came in the midst, and every call that was made has its answer.
+        assert 30 <= len(server.charged) < 200
+        assert kinds(server)["answered"] == len(server.charged) == kinds(server)["sent"]
+
+
+def killed_again_and_again(server: PaidApi, file: str, number: int, most: int, seed: int) -> None:
+    """Kill a client at random moments, and let the last one end."""
+    drawn = random.Random(seed)
+    for _ in range(KILLS):
+        process = started(server, file, number, most)
+        if drawn.random() < 0.5:
+            # Some while the ledger is read, some while calls are made.
+            time.sleep(drawn.uniform(0, 0.1))
+        else:
+            wait_for_requests(server, len(server.requests) + drawn.randrange(1, 30), process)
+        process.kill()
+        process.communicate()
+    code, out, err = ended(started(server, file, number, most))
+    assert (code, err) == (0, "")
+    assert out.startswith("done")
+
+
+KILLS = 20
+FAULTS = {
+    "429-at-once": 0.03,
+    "503": 0.03,
+    "drop-before": 0.03,
+    "drop-after": 0.03,
+    "garbage": 0.03,
+}
+
+
+@pytest.mark.slow
+def test_killed_runs_pay_once_where_the_api_knows_its_keys(served: Any) -> None:
+    with served(faults=FAULTS, latency=(0.0, 0.05), seed=1) as server:
+        file = server.file(concurrency=8, retries=20)
+        killed_again_and_again(server, file, 1000, 600, seed=1)
+        assert Counter(server.charged).most_common(1)[0][1] == 1
+        found = bought(server, 0, concurrency=8, retries=20)
+        assert len(found) == 600
+        assert set(found) <= set(server.charged)
+        # A call that a kill cut off is of an item that was asked again afterwards.
+        assert set(server.charged) == set(found)
+        assert any(one["outcome"] == "replayed" for one in server.requests)
+
+
+@pytest.mark.slow
+def test_killed_runs_stay_within_the_budget_where_it_does_not(served: Any) -> None:
+    with served(faults=FAULTS, latency=(0.0, 0.05), honours=False, seed=2) as server:
+        file = server.file(concurrency=8, retries=20, lost_calls="count")
+        killed_again_and_again(server, file, 1000, 600, seed=2)
+        assert Counter(server.charged).most_common(1)[0][1] == 1
+        assert 500 < len(server.charged) <= 600
+        found = bought(server, 0, concurrency=8, retries=20, lost_calls="count")
+        assert set(found) <= set(server.charged)
+        assert len(found) > 400
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_runs_of_a_file_that_names_no_header_pay_no_item_twice(
+    served: Any, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "KILLS", times)
+    with served(faults=FAULTS, latency=(0.0, 0.05), honours=False, seed=4) as server:
+        file = server.file(concurrency=8, retries=20, idempotency_header=...)
+        killed_again_and_again(server, file, 150, 100, seed=4)
+        assert Counter(server.charged).most_common(1)[0][1] == 1
+        assert 50 < len(server.charged) <= 100
+
+
+@pytest.mark.slow
+def test_a_killed_run_pays_once(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "KILLS", 2)
+    with served(faults=FAULTS, latency=(0.0, 0.05), seed=3) as server:
+        killed_again_and_again(server, server.file(concurrency=8, retries=20), 100, 60, seed=3)
+        assert len(server.charged) == 60 == len(set(server.charged))

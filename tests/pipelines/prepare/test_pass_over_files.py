@@ -1,0 +1,51 @@
+"""Passes over all shards by workers: what they find is what one process finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slicebeam.pipelines.prepare import preparation
+from tests.running import search
+
+OPTIONS: dict[str, Any] = {
+    "label": "income",
+    "prediction": "prediction",
+    "score": "score",
+    "features": ("age", "sex", "workclass"),
+    "max_cross_size": 2,
+    "chunk_rows": 1000,
+}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"metric": ("auc",)},
+        pytest.param(
+            {"metric": ("log_loss", "accuracy"), "weight": "fnlwgt"}, marks=pytest.mark.slow
+        ),
+    ],
+    ids=["auc", "weighted loss"],
+)
+@pytest.mark.slow
+def test_workers_find_what_one_process_finds(
+    tmp_path: Path, adult_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    given = {"data": (str(adult_path),), **OPTIONS, **options}
+    alone = search(tmp_path / "alone", **given)
+    passes = []
+    monkeypatch.setattr(preparation, "_LEAST_PASS_SECONDS", 0.0)
+    inner = preparation.PassOverFiles
+
+    def noted(*arguments: Any) -> Any:
+        passes.append(arguments)
+        return inner(*arguments)
+
+    monkeypatch.setattr(preparation, "PassOverFiles", noted)
+    together = search(tmp_path / "together", runner_config="direct_multi", **given)
+    assert len(passes) >= 2
+    assert together.slices_bytes == alone.slices_bytes
+    assert together.timeless() == alone.timeless()

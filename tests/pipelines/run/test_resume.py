@@ -1,0 +1,261 @@
+"""What --resume does: it begins, goes on, or sees that all is published already."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.run import engine
+from slicebeam.pipelines.run.work_folder import WorkFolder
+from tests.discover_runs import examples, written
+from tests.shift_runs import REPLAYED, made, saved
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Killed(BaseException):
+    """The process is gone: nothing that the product knows of."""
+
+
+def table(rows: int = 400) -> pd.DataFrame:
+    random = np.random.default_rng(5)
+    job, label = random.choice(["ant", "bee", "cat"], rows), random.integers(0, 2, rows)
+    wrong = random.random(rows) < np.where(job == "ant", 0.6, 0.1)
+    new = np.where(wrong, 1 - label, label)
+    return pd.DataFrame({"job": job, "label": label, "new": new})
+
+
+COMMANDS = ("search", "check", "discover", "shift")
+only_search = pytest.mark.parametrize("given", ["search"], indirect=True)
+every_command = pytest.mark.parametrize(
+    "given",
+    ["search", *(pytest.param(one, marks=pytest.mark.slow) for one in COMMANDS[1:])],
+    indirect=True,
+)
+
+
+@pytest.fixture
+def given(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """A command whose data is ``data.parquet`` and whose output is ``out``."""
+    data, output = tmp_path / "data.parquet", f"--output={tmp_path / 'out'}"
+    outcome = ["--label=label", "--prediction=new"]
+    if request.param == "discover":
+        written(data, examples(3, n=300, apart=1.2))
+        more = [*outcome, "--embedding=z", "--components=3", "--baseline-prediction=old"]
+    elif request.param == "shift":
+        saved(made(300), tmp_path, "data.parquet")
+        more = [*REPLAYED, "--budget=100"]
+    else:
+        table().to_parquet(data)
+        more = [*outcome]
+        if request.param == "check":
+            (tmp_path / "slices.yaml").write_text("- job = ant\n- job = bee\n")
+            more.append(f"--slices={tmp_path / 'slices.yaml'}")
+    return [request.param, f"--data={data}", output, *more]
+
+
+def contents(output: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def computes_nothing(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    def computing(*_: Any, **__: Any) -> Any:
+        raise AssertionError("something is computed again")
+
+    monkeypatch.setattr(engine.Engine, "run", computing)
+    monkeypatch.setattr(WorkFolder, "begin", computing)
+    return monkeypatch
+
+
+@every_command
+def test_what_was_not_begun_begins(
+    given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*given, "--resume"]) == 0
+    said = capsys.readouterr().err
+    assert f"--resume: nothing was begun in {tmp_path / 'out' / '_work'}; the run begins" in said
+    assert not (tmp_path / "out" / "_work").exists()
+
+
+@every_command
+def test_what_is_published_is_not_computed_again(
+    given: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+) -> None:
+    code = run([*given, "--fail-on=worse"])
+    assert code == 1
+    first, before = capsys.readouterr().out, contents(tmp_path / "out")
+    request.getfixturevalue("computes_nothing")
+    assert run([*given, "--fail-on=worse", "--resume"]) == code
+    again = capsys.readouterr()
+    assert f"already published: {tmp_path / 'out' / 'changelist.json'}" in again.err
+    assert again.out == first
+    assert run([*given, "--resume"]) == 0
+    # What does not change what is found may be given otherwise.
+    assert run([*given, "--resume", f"--work-dir={tmp_path / 'elsewhere'}"]) == 0
+    assert contents(tmp_path / "out") == before
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@every_command
+def test_a_run_that_was_killed_after_it_published_is_finished(
+    given: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    def killed(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    for module in ("slicebeam.pipelines.search.search", "slicebeam.pipelines.shift.run"):
+        monkeypatch.setattr(f"{module}.remove_work", killed)
+    with pytest.raises(Killed):
+        run(given)
+    before = contents(tmp_path / "out")
+    assert "run.json" in before
+    monkeypatch.undo()
+    request.getfixturevalue("computes_nothing")
+    assert run([*given, "--resume"]) == 0
+    assert not (tmp_path / "out" / "_work").exists()
+    assert contents(tmp_path / "out").items() <= before.items()
+
+
+@only_search
+def test_a_run_that_was_killed_before_it_published_anew_goes_on(
+    given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier run of the same published does not stand for it."""
+    assert run(given) == 0
+    document = tmp_path / "out" / "changelist.json"
+    before = json.loads(document.read_text())["created_at"]
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("slicebeam.pipelines.search.search.build", killed)
+        with pytest.raises(Killed):
+            run(given)
+    assert run([*given, "--resume"]) == 0
+    assert json.loads(document.read_text())["created_at"] > before
+
+
+def edited(path: Path) -> None:
+    path.write_text(path.read_text().replace('"title": "', '"title": "My '))
+
+
+def written_anew(path: Path) -> None:
+    os.utime(path, (1, 1))
+
+
+def of_an_earlier_version(path: Path) -> None:
+    content = json.loads(path.read_text())
+    del content["provenance"]["run"]
+    path.write_text(json.dumps(content))
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:30])
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+@only_search
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("data.parquet", written_anew, "changelist.json was published with other data; leave"),
+        ("out/changelist.json", edited, "changelist.json was changed since it was published; l"),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (
+                ("out/changelist.json", of_an_earlier_version, "does not say which options and"),
+                ("out/changelist.json", cut, "is no document of this command"),
+                ("out/slices.parquet", gone, "slices.parquet is gone since it was published"),
+                ("out/slices.parquet", cut, "slices.parquet was changed since it was published"),
+            )
+        ),
+    ],
+)
+def test_what_is_not_what_was_published_is_not_taken_for_it(
+    given: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    change: Any,
+    said: str,
+) -> None:
+    assert run(given) == 0
+    change(tmp_path / name)
+    before = contents(tmp_path / "out")
+    capsys.readouterr()
+    assert run([*given, "--resume"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("slicebeam: --resume: ")
+    assert said in message
+    assert "leave --resume out to replace it" in message
+    assert contents(tmp_path / "out") == before
+    assert run(given) == 0
+
+
+@every_command
+def test_other_options_are_refused(
+    given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*given, "--quiet"]) == 0
+    assert run([*given, "--seed=5", "--resume"]) == 2
+    document = tmp_path / "out" / "changelist.json"
+    assert f"--resume: {document} was published with other options" in capsys.readouterr().err
+
+
+@only_search
+def test_what_was_computed_is_not_there_to_be_explained(
+    given: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*given, "--explain=job = ant"]) == 0
+    assert run([*given, "--explain=job = ant", "--resume"]) == 2
+    assert "the run is published, and what it computed is gone" in capsys.readouterr().err
+
+
+@only_search
+@pytest.mark.parametrize("content", [b'{"layout": 4, "id": "0"}', b"\xff\x00"])
+def test_a_damaged_mark_is_a_line(
+    given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    work = tmp_path / "out" / "_work"
+    work.mkdir(parents=True)
+    (work / "run.json").write_bytes(content)
+    assert run([*given, "--resume"]) == 2
+    message = capsys.readouterr().err
+    assert f"{work / 'run.json'} is damaged" in message
+    assert "leave --resume out" in message
+    assert "unforeseen" not in message
+    assert run(given) == 0
+
+
+@only_search
+def test_a_work_folder_that_stays_is_a_note(
+    given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    from slicebeam.metrics.errors import EngineError
+
+    def stays(_: WorkFolder) -> None:
+        raise EngineError("cannot clear it")
+
+    monkeypatch.setattr(WorkFolder, "remove", stays)
+    for more in ([], ["--single-job"]):
+        output = tmp_path / f"out{len(more)}"
+        assert run([*given, f"--output={output}", *more]) == 0
+        assert "cannot clear it; the result is published" in capsys.readouterr().err

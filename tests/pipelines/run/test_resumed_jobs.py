@@ -1,0 +1,355 @@
+"""A driver that dies after a job is done, before it noted so, on an engine that keeps finished jobs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from slicebeam.pipelines.check.check import run_check
+from slicebeam.pipelines.config.check import check_config
+from slicebeam.pipelines.config.discover import discover_config
+from slicebeam.pipelines.config.search import search_config
+from slicebeam.pipelines.config.shift import shift_config
+from slicebeam.pipelines.discovery import description, fitting
+from slicebeam.pipelines.discovery.discover import run_discovery
+from slicebeam.pipelines.prepare import preparation
+from slicebeam.pipelines.run import engine as runner
+from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.pipelines.search.search import run_search
+from slicebeam.pipelines.shift.run import run_shift
+from slicebeam.pipelines.show.terminal import Terminal
+from slicebeam.pipelines.single_job import single_job
+from slicebeam.pipelines.single_job.single_job import run_single_job
+from slicebeam.runner_configs.dataflow import FinishedJob
+from slicebeam.runner_configs.in_process import InProcess
+from slicebeam.runner_configs.options import DirectOptions
+from tests.discover_runs import examples, written
+from tests.shift_runs import made, saved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+class Killed(BaseException):
+    """The driver is gone: nothing that the product knows of."""
+
+
+class KeepingEngine(InProcess):
+    """Runs jobs in this process for two workers, and keeps what is done, as Dataflow does."""
+
+    done: set[str] = set()  # noqa: RUF012  (of all processes of a run)
+    ran: list[str] = []  # noqa: RUF012
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.workers = 2
+
+    def run(self, build: Any, name: str) -> Any:
+        assert name not in self.done, f"{name} is sent again"
+        result = super().run(build, name)
+        self.done.add(name)
+        self.ran.append(name)
+        return result
+
+    def attach(self, name: str) -> Any:
+        return FinishedJob({}) if name in self.done else None
+
+
+@pytest.fixture(autouse=True)
+def engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    KeepingEngine.done.clear()
+    KeepingEngine.ran.clear()
+    monkeypatch.setattr(runner, "_backend", lambda _: KeepingEngine())
+    # However small, everything is a job.
+    monkeypatch.setattr(preparation, "_LEAST_PASS_SECONDS", 0.0)
+    monkeypatch.setattr(fitting, "_LEAST_JOB_SECONDS", 0.0)
+    monkeypatch.setattr(description, "_LEAST_JOB_SECONDS", 0.0)
+
+
+def started() -> runner.Engine:
+    return runner.Engine(runner.RunnerConfig("direct", DirectOptions()))
+
+
+def timeless(content: Any) -> Any:
+    """The document without times, hashes of them, and the output."""
+    del content["created_at"], content["provenance"]["run"]["content"]
+    content["provenance"]["config"].pop("output", None)
+    for one in content.get("search", {}).get("iterations", ()):
+        for name in ("cpu_seconds", "wall_seconds", "shuffled_bytes"):
+            del one[name]
+    return content
+
+
+def published(output: Path) -> dict[str, Any]:
+    """All files of an output, of which the document is without its times."""
+    assert {path.name for path in output.iterdir() if path.is_dir()} <= {"ledger"}
+    content = {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
+    return {**content, "changelist.json": timeless(json.loads(content["changelist.json"]))}
+
+
+def killed_at_each_stage(
+    run: Callable[[Path, bool], Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
+    """Kill a run before the note of each stage, go on each time, and let it end.
+
+    Returns
+    -------
+    The stages, what was published, and what an undisturbed run publishes.
+    """
+    run(folder / "undisturbed", False)
+    wanted = published(folder / "undisturbed")
+    KeepingEngine.done.clear()
+    KeepingEngine.ran.clear()
+    finish, stages = WorkFolder.finish, list[str]()
+
+    def killed(work: WorkFolder, stage: str, facts: dict[str, Any]) -> None:
+        if stage not in stages:
+            stages.append(stage)
+            raise Killed
+        finish(work, stage, facts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, "finish", killed)
+        for _ in range(100):
+            before = len(stages)
+            try:
+                run(folder / "out", True)
+            except Killed:
+                # What ends a process lets others have the folder; here it is the same process.
+                continue
+            assert len(stages) == before
+            break
+    assert len(KeepingEngine.ran) == len(set(KeepingEngine.ran))
+    return stages, published(folder / "out"), wanted
+
+
+def table(rows: int = 600) -> pd.DataFrame:
+    random = np.random.default_rng(5)
+    age, job = random.integers(20, 60, rows), random.choice(["ant", "bee", "cat"], rows)
+    label = random.integers(0, 2, rows)
+    part = random.integers(0, 10, rows)
+    is_hard = ((job == "ant") & (age < 40)) | (part == 0)
+    wrong = random.random(rows) < np.where(is_hard, 0.6, 0.1)
+    score = np.clip(np.where(label ^ wrong, 0.7, 0.3) + random.normal(0, 0.15, rows), 0, 1)
+    return pd.DataFrame(
+        {
+            "age": age,
+            "job": job,
+            # Any two of these are the examples of part 0.
+            **{name: np.isin(part, (0, 1 + at)) for at, name in enumerate("abcdef")},
+            "label": label,
+            "prediction": (score > 0.5).astype(int),
+            "score": score.round(3),
+            "loss": random.gamma(2, 1 + wrong, rows).round(3),
+            "author": random.integers(0, 60, rows),
+        }
+    )
+
+
+SEARCHES: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "accuracy": (
+        {"label": "label", "score": "score", "metric": ("accuracy", "auc")},
+        {"parquet", "domains", "shards", "totals", "iteration-1", "iteration-1-exact"}
+        | {"overlaps"},
+    ),
+    "alike": (
+        {"label": "label", "prediction": "prediction", "features": tuple("abcdef")},
+        {"hashes"},
+    ),
+    "auc": (
+        {"label": "label", "score": "score", "metric": ("auc",), "test": "bootstrap-rows"}
+        | {"replicates": 20},
+        {"scores", "buckets", "ids", "auc-of-all"}
+        | {"iteration-1-resampled-exact", "iteration-1-resampled-exact-all"},
+    ),
+    "loss of groups": (
+        {"loss": "loss", "metric": ("loss",), "group": "author", "replicates": 20},
+        {"sizes", "deviations", "iteration-1-resampled", "iteration-1-resampled-groups"},
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["accuracy", *(pytest.param(one, marks=pytest.mark.slow) for one in [*SEARCHES][1:])],
+)
+def test_a_search_takes_up_the_job_of_each_stage(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table().to_csv(tmp_path / "data.csv", index=False)
+    options, wanted_stages = SEARCHES[name]
+    given = {"data": (str(tmp_path / "data.csv"),), "features": ("age", "job")}
+    given |= {"max_cross_size": 2, **options}
+
+    def run(output: Path, resume: bool) -> None:
+        with started() as engine:
+            config = search_config({**given, "output": str(output)})
+            run_search(config, engine, Terminal(quiet=True), resume=resume)
+
+    stages, found, wanted = killed_at_each_stage(run, tmp_path, monkeypatch)
+    assert wanted_stages <= set(stages), stages
+    assert found == wanted
+
+
+def texts(rows: int = 400) -> pd.DataFrame:
+    random = np.random.default_rng(2)
+    words = {"ant": "small black insect walks", "cat": "soft grey animal sleeps"}
+    of = random.choice([*words], rows)
+    chosen = [" ".join(random.permutation(words[one].split())[:3]) for one in of]
+    label = random.integers(0, 2, rows)
+    wrong = random.random(rows) < np.where(of == "ant", 0.6, 0.1)
+    new = np.where(wrong, 1 - label, label)
+    return pd.DataFrame({"text": chosen, "label": label, "old": label, "new": new})
+
+
+PAIR = {"label": "label", "prediction": "new", "baseline_prediction": "old"}
+DISCOVERIES: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "vectors": (
+        {"embedding": "z", "dimensions": 4, "components": (4,), **PAIR},
+        {"embeddings", "pca", "projecting", "projected", "em-0", "em-1", "derived", "describing"}
+        | {"shards"},
+    ),
+    "texts": ({"text": "text", "components": (3,), **PAIR}, {"texts", "embeddings", "derived"}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DISCOVERIES)
+def test_a_discovery_and_its_check_take_up_the_job_of_each_stage(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = str(tmp_path / "data.parquet")
+    if name == "vectors":
+        written(tmp_path / "data.parquet", examples(3, n=300, apart=1.2))
+    else:
+        texts().to_parquet(data)
+    options, wanted_stages = DISCOVERIES[name]
+
+    def run(output: Path, resume: bool) -> None:
+        with started() as engine:
+            config = discover_config({"data": (data,), "output": str(output), **options})
+            run_discovery(config, engine, Terminal(quiet=True), resume=resume)
+
+    stages, found, wanted = killed_at_each_stage(run, tmp_path, monkeypatch)
+    assert wanted_stages <= set(stages), stages
+    assert found == wanted
+    document = str(tmp_path / "undisturbed" / "changelist.json")
+
+    def again(output: Path, resume: bool) -> None:
+        with started() as engine:
+            given = {"data": (data,), "output": str(output), "changelist": document}
+            run_check(check_config(given), engine, Terminal(quiet=True), resume=resume)
+
+    (tmp_path / "check").mkdir()
+    stages, found, wanted = killed_at_each_stage(again, tmp_path / "check", monkeypatch)
+    assert {"embeddings", "derived", "shards"} <= set(stages)
+    assert found == wanted
+
+
+@pytest.mark.slow
+def test_a_shift_takes_up_the_job_of_each_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = saved(made(400), tmp_path)
+
+    def run(output: Path, resume: bool) -> None:
+        with started() as engine:
+            given = {"label": "label", "old_prediction": "old", "replay_prediction": "new"}
+            config = shift_config(
+                {"data": (data,), "output": str(output), "budget": "100", **given}
+            )
+            run_shift(config, engine, Terminal(quiet=True), resume=resume)
+
+    stages, found, wanted = killed_at_each_stage(run, tmp_path, monkeypatch)
+    assert set(stages) == {"pool-values", "pool-items"}
+    assert found == wanted
+
+
+MODEL = """
+from pathlib import Path
+from apache_beam.ml.inference.base import ModelHandler
+
+class Model(ModelHandler):
+    def load_model(self):
+        return None
+
+    def run_inference(self, batch, model, inference_args=None):
+        for row in batch:
+            with Path(__file__).with_name("calls").open("a") as log:
+                log.write(row["key"] + "\\n")
+            yield row["new"]
+"""
+
+
+def test_what_a_job_was_asked_when_the_driver_died_is_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job goes on, and writes the answers while the driver is dead."""
+    (tmp_path / "model_of_a_test.py").write_text(MODEL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "model_of_a_test", raising=False)
+    data = saved(made(400), tmp_path)
+    left: list[Any] = []
+
+    def run(*, resume: bool) -> None:
+        with started() as engine:
+            given = {"label": "label", "old_prediction": "old", "model": "model_of_a_test:Model"}
+            given |= {"data": (data,), "output": str(tmp_path / "out"), "budget": "100"}
+            run_shift(shift_config(given), engine, Terminal(quiet=True), resume=resume)
+
+    def sent(engine: KeepingEngine, build: Any, name: str) -> Any:
+        if "answers" in name:
+            left.append((build, name))
+            raise Killed
+        return inner(engine, build, name)
+
+    def waited_for(engine: KeepingEngine, name: str) -> Any:
+        if left and name == left[0][1]:
+            inner(engine, *left[0])
+        return attach(engine, name)
+
+    inner, attach = KeepingEngine.run, KeepingEngine.attach
+    with monkeypatch.context() as patch:
+        patch.setattr(KeepingEngine, "run", sent)
+        with pytest.raises(Killed):
+            run(resume=False)
+    monkeypatch.setattr(KeepingEngine, "attach", waited_for)
+    run(resume=True)
+    calls = (tmp_path / "calls").read_text().split()
+    assert len(calls) == len(set(calls)) == 100
+    assert KeepingEngine.ran.count(left[0][1]) == 1
+
+
+@pytest.mark.slow
+def test_a_single_job_with_two_workers_keeps_what_they_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the workers of an earlier part wrote is not emptied by the next part."""
+    table(2000).to_parquet(tmp_path / "data.parquet")
+    monkeypatch.setattr(single_job, "_SMALLEST_STAGE_SECONDS", 0.0)
+    given = {"data": (str(tmp_path / "data.parquet"),), "label": "label", "score": "score"}
+    given |= {"metric": ("auc",), "test": "bootstrap-rows", "replicates": 20}
+    given |= {"features": ("age", "job"), "max_cross_size": 2, "strategy": "batch"}
+    emptied: list[str] = []
+    empty = WorkFolder.empty
+
+    def noted(work: WorkFolder, stage: str) -> None:
+        emptied.append(stage)
+        empty(work, stage)
+
+    monkeypatch.setattr(WorkFolder, "empty", noted)
+    for output, run in (("single", run_single_job), ("driven", run_search)):
+        emptied.clear()
+        with started() as engine:
+            config = search_config({**given, "output": str(tmp_path / output)})
+            run(config, engine, Terminal(quiet=True))
+        if run is run_single_job:
+            # The cover has no part of its own: the last step counts it.
+            assert set(emptied) <= {"overlaps", "hashes", "first-hashes"}
+    assert published(tmp_path / "single") == published(tmp_path / "driven")

@@ -1,0 +1,415 @@
+"""One run at a time has a work folder, and none is kept out by a run that is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slicebeam.metrics.errors import EngineError
+from slicebeam.pipelines.run import lock_files
+from slicebeam.pipelines.run.lock_files import LocalLock, LostLockError, lock_file
+from slicebeam.pipelines.run.lock_owner import Owner
+from slicebeam.pipelines.run.run_lock import RunLock
+from slicebeam.runner_configs import process_stat
+from slicebeam.transforms.storage import storage
+from slicebeam.transforms.storage.storage import storage_path
+from tests.conftest import google_first, own_stores
+from tests.storage_faults import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.object_stores import Bucket
+    from tests.storage_faults import Proxy
+
+ROUNDS = 50
+# Takes the lock of each folder that it is told, says whether it got it, and keeps it until it is
+# told the next one.
+CONTENDER = """
+import sys
+from pathlib import Path
+from slicebeam.metrics.errors import EngineError
+from slicebeam.pipelines.run.lock_files import lock_file
+from slicebeam.pipelines.run.run_lock import RunLock
+
+print("ready", flush=True)
+for line in sys.stdin:
+    folder = Path(line.strip())
+    lock = RunLock(folder, lock_file(folder))
+    try:
+        lock.acquire()
+        print("got it", flush=True)
+    except EngineError as error:
+        print(error, flush=True)
+    sys.stdin.readline()
+    lock.release()
+    print("released", flush=True)
+"""
+HOLDER = """
+import sys
+from slicebeam.pipelines.run.lock_files import lock_file
+from slicebeam.pipelines.run.run_lock import RunLock
+from slicebeam.transforms.storage.storage import storage_path
+
+folder = storage_path(sys.argv[1])
+RunLock(folder, lock_file(folder)).acquire()
+print("got it", flush=True)
+sys.stdin.read()
+"""
+
+
+def started(program: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def tell(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{text}\n")
+    process.stdin.flush()
+
+
+def hear(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def held(folder: Path, every: float = 15.0, after: float = 180.0) -> RunLock:
+    return RunLock(folder, lock_file(folder), every, after)
+
+
+def elsewhere(owner: Owner) -> Owner:
+    """The same on another machine."""
+    return replace(owner, host="far", machine="another boot", user="ada", pid=77)
+
+
+def put(folder: Path, owner: Owner, age: float = 0.0) -> None:
+    """A lock that a run on another machine put there, whose system locks are not seen here."""
+    path = folder / lock_files.LOCK
+    path.write_bytes(owner.to_json())
+    then = time.time() - age
+    os.utime(path, (then, then))
+
+
+@pytest.mark.parametrize(
+    "left", [pytest.param("nothing", marks=pytest.mark.slow), "a dead run's lock"]
+)
+def test_one_of_those_that_start_at_the_same_instant_gets_it(tmp_path: Path, left: str) -> None:
+    contenders = [started(CONTENDER) for _ in range(3)]
+    assert [hear(one) for one in contenders] == ["ready"] * 3
+    for number in range(ROUNDS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        if left != "nothing":
+            put(folder, replace(Owner.this_process(), begun="long ago"))
+        for one in contenders:
+            tell(one, str(folder))
+        told = [hear(one) for one in contenders]
+        assert told.count("got it") == 1, told
+        winner = contenders[told.index("got it")]
+        for line in told:
+            assert line == "got it" or f"process {winner.pid}" in line
+        for one in contenders:
+            tell(one, "release")
+        assert [hear(one) for one in contenders] == ["released"] * 3
+        assert not list(folder.iterdir())
+    for one in contenders:
+        assert one.stdin is not None
+        one.stdin.close()
+        assert one.wait() == 0
+
+
+def test_who_has_it_is_said_and_a_dead_one_gives_way_at_once(tmp_path: Path) -> None:
+    holder = started(HOLDER, str(tmp_path))
+    assert hear(holder) == "got it"
+    owner = Owner.from_json((tmp_path / "lock").read_bytes())
+    assert owner is not None
+    assert owner.pid == holder.pid
+    with pytest.raises(EngineError) as refusal:
+        held(tmp_path).acquire()
+    assert str(refusal.value) == (
+        f"another run ({owner.user} on {owner.host}, process {holder.pid}, since {owner.started}) is "
+        f"using {tmp_path}; wait for it, or choose another --work-dir"
+    )
+    holder.kill()
+    holder.wait()
+    assert (tmp_path / "lock").exists()
+    lock = held(tmp_path)
+    lock.acquire()
+    lock.check()
+    lock.release()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_in_use_by_this_process_is_in_use(tmp_path: Path) -> None:
+    one, other = held(tmp_path), held(tmp_path)
+    one.acquire()
+    with pytest.raises(EngineError, match=f"process {os.getpid()}"):
+        other.acquire()
+    one.release()
+    other.acquire()
+    other.release()
+
+
+def test_a_run_on_another_machine_that_gave_a_sign_of_life_is_waited_for(tmp_path: Path) -> None:
+    put(tmp_path, elsewhere(Owner.this_process()), age=40)
+    with pytest.raises(EngineError) as refusal:
+        held(tmp_path, after=100).acquire()
+    assert "another run (ada on far, process 77, since 20" in str(refusal.value)
+    assert "last sign of life was 40 s ago, and its lock lapses 100 s after that: wait, or" in str(
+        refusal.value
+    )
+    held(tmp_path, every=0.01, after=39).acquire()
+
+
+@pytest.mark.parametrize("age", [1e6, -1e6])
+def test_no_clock_takes_a_lock_away(tmp_path: Path, age: float) -> None:
+    """A lock of another time looks lapsed, or of the future: what counts is that it is renewed."""
+    owner = elsewhere(Owner.this_process())
+    put(tmp_path, owner, age)
+    renews = """
+import os, sys, time
+for count in range(1000):
+    os.utime(sys.argv[1], ns=(count, int(sys.argv[2]) + count))
+    time.sleep(0.01)
+"""
+    at = (tmp_path / "lock").stat().st_mtime_ns
+    far = subprocess.Popen([sys.executable, "-c", renews, str(tmp_path / "lock"), str(at)])
+    while (tmp_path / "lock").stat().st_mtime_ns == at:
+        assert far.poll() is None
+    try:
+        with pytest.raises(EngineError, match="ada on far"):
+            held(tmp_path, every=0.1).acquire()
+    finally:
+        far.kill()
+        far.wait()
+    lock = held(tmp_path, every=0.01)
+    lock.acquire()
+    lock.release()
+
+
+def test_it_is_renewed_while_it_is_held(tmp_path: Path) -> None:
+    lock = held(tmp_path, every=0.01)
+    lock.acquire()
+    first = (tmp_path / "lock").stat().st_mtime_ns
+    while (tmp_path / "lock").stat().st_mtime_ns == first:
+        time.sleep(0.001)
+    lock.release()
+
+
+@pytest.mark.parametrize(
+    ("happens", "said"),
+    [
+        (lambda path: path.unlink(), "was removed while a run used it; run again without --resume"),
+        (
+            lambda path: (path.unlink(), put(path.parent, elsewhere(Owner.this_process()))),
+            r"another run \(ada on far, process 77, .* took .* over",
+        ),
+    ],
+)
+def test_a_run_notices_that_it_lost_the_folder(
+    tmp_path: Path, happens: Callable[[Path], None], said: str
+) -> None:
+    lock = held(tmp_path, every=0.01)
+    lock.acquire()
+    lock.check()
+    happens(tmp_path / "lock")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    while lock._lost is None:
+        time.sleep(0.001)
+    with pytest.raises(LostLockError, match=said):
+        lock.check()
+    lock.release()
+    # What is another's stays.
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_run_that_was_stopped_for_long_asks_before_it_goes_on(tmp_path: Path) -> None:
+    lock = held(tmp_path, every=1000, after=0.02)
+    lock.acquire()
+    put_aside = tmp_path / "lock"
+    put_aside.unlink()
+    time.sleep(0.02)
+    with pytest.raises(LostLockError, match="was removed"):
+        lock.check()
+    lock.release()
+
+
+def test_nonsense_is_no_owner_and_lapses(tmp_path: Path) -> None:
+    for nonsense in ("", "abc", "[]", '{"pid": 1}', json.dumps({"pid": "x"})):
+        path = tmp_path / "lock"
+        path.write_text(nonsense)
+        with pytest.raises(EngineError, match=r"another run is using .* wait, or choose"):
+            held(tmp_path).acquire()
+        lock = held(tmp_path, every=0.01, after=0.0)
+        lock.acquire()
+        lock.release()
+
+
+def test_without_links_and_system_locks_the_process_number_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(lock_files.os, "link", refuse)
+    monkeypatch.setattr(storage.fcntl, "flock", refuse)
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    begun = process_stat.started(other.pid)
+    assert begun is not None
+    living = replace(Owner.this_process(), pid=other.pid, begun=begun)
+    put(tmp_path, living, age=1e6)
+    with pytest.raises(EngineError, match=f"process {other.pid}"):
+        held(tmp_path).acquire()
+    # Another process with the number of one that is gone does not own the folder.
+    put(tmp_path, replace(living, begun="long ago"))
+    lock = held(tmp_path)
+    lock.acquire()
+    lock.release()
+    other.kill()
+    other.wait()
+    put(tmp_path, living)
+    lock = held(tmp_path)
+    lock.acquire()
+    again = held(tmp_path)
+    with pytest.raises(EngineError, match=f"process {os.getpid()}"):
+        again.acquire()
+    lock.release()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_process_number_of_another_container_says_nothing() -> None:
+    owner = Owner.this_process()
+    assert owner.lives()
+    assert replace(owner, processes="pid:[1]").lives() is None
+    assert elsewhere(owner).lives() is None
+    assert replace(owner, begun="long ago").lives() is False
+    assert Owner.from_json(owner.to_json()) == owner
+
+
+def test_a_full_disk_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(lock_files.os, "write", full)
+    with pytest.raises(EngineError, match=r"cannot write .*/lock: No space left.*free some space"):
+        LocalLock(tmp_path, Owner.this_process()).take()
+    assert not list(tmp_path.iterdir())
+
+
+def stored(bucket: Bucket, every: float = 15.0, after: float = 180.0) -> RunLock:
+    folder = storage_path(f"{bucket.uri}/work")
+    return RunLock(folder, lock_file(folder), every, after)
+
+
+@google_first
+def test_one_of_those_that_start_at_the_same_instant_gets_a_bucket(bucket: Bucket) -> None:
+    for number in range(20):
+        if number % 2:
+            dead = replace(Owner.this_process(), begun="long ago")
+            bucket.write("work/lock", dead.to_json())
+        locks = [stored(bucket) for _ in range(3)]
+
+        def told(lock: RunLock) -> str:
+            try:
+                lock.acquire()
+            except EngineError as error:
+                return str(error)
+            return "got it"
+
+        with ThreadPoolExecutor(len(locks)) as pool:
+            said = list(pool.map(told, locks))
+        assert said.count("got it") == 1
+        assert all(f"process {os.getpid()}" in one for one in said if one != "got it")
+        for lock in locks:
+            lock.release()
+        assert bucket.keys() == []
+
+
+@google_first
+def test_a_bucket_of_a_dead_run_is_free_at_once(bucket: Bucket) -> None:
+    holder = started(HOLDER, f"{bucket.uri}/work")
+    assert hear(holder) == "got it"
+    with pytest.raises(EngineError, match=f"process {holder.pid}.*; wait for it, or choose"):
+        stored(bucket).acquire()
+    holder.kill()
+    holder.wait()
+    lock = stored(bucket)
+    lock.acquire()
+    lock.check(at_once=True)
+    lock.release()
+    assert bucket.keys() == []
+
+
+@own_stores
+def test_a_bucket_of_a_run_elsewhere_is_free_when_it_lapsed(bucket: Bucket) -> None:
+    owner = elsewhere(Owner.this_process())
+    bucket.write("work/lock", owner.to_json())
+    with pytest.raises(EngineError, match=r"ada on far.*its lock lapses 180 s after that: wait"):
+        stored(bucket).acquire()
+    ended = threading.Event()
+
+    def renew() -> None:
+        renewals = 0
+        while not ended.wait(0.02):
+            renewals += 1
+            bucket.write("work/lock", owner.to_json(renewals))
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    with pytest.raises(EngineError, match="ada on far"):
+        stored(bucket, every=0.2, after=0.0).acquire()
+    ended.set()
+    thread.join()
+    lock = stored(bucket, every=0.05, after=0.0)
+    lock.acquire()
+    lock.release()
+
+
+@own_stores
+@pytest.mark.parametrize("happens", ["removed", "taken"])
+def test_a_run_notices_that_it_lost_a_bucket(bucket: Bucket, happens: str) -> None:
+    lock = stored(bucket, every=0.05)
+    lock.acquire()
+    first = bucket.read("work/lock")
+    while bucket.read("work/lock") == first:
+        time.sleep(0.01)
+    if happens == "removed":
+        bucket.delete("work/lock")
+    else:
+        bucket.write("work/lock", elsewhere(Owner.this_process()).to_json())
+    with pytest.raises(
+        LostLockError, match=r"was removed" if happens == "removed" else "ada on far"
+    ):
+        lock.check(at_once=True)
+    left = bucket.keys()
+    lock.release()
+    assert bucket.keys() == left
+
+
+@own_stores
+def test_a_lost_answer_does_not_lose_a_bucket(bucket: Bucket, proxy: Proxy) -> None:
+    """A write that is repeated meets what it wrote itself."""
+    fault = proxy.add(Fault("lose answer", method="PUT|POST", times=1))
+    lock = stored(bucket)
+    lock.acquire()
+    assert fault.struck == 1
+    again = proxy.add(Fault("lose answer", method="PUT|POST", times=1))
+    lock.check(at_once=True)
+    assert again.struck == 1
+    lock.release()
+    assert bucket.keys() == []

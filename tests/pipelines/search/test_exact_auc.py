@@ -1,0 +1,586 @@
+"""AUC by the scores themselves: values against scikit-learn, bounds, verdicts, and equal bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from slicebeam.metrics.counting.statistic_space import BUCKETS
+from slicebeam.metrics.errors import EngineError
+from slicebeam.metrics.registry import statistic_space
+from slicebeam.metrics.significance import auc
+from slicebeam.metrics.significance.exact_auc import Areas, ScoredRows
+from slicebeam.pipelines.api import check
+from slicebeam.pipelines.cli import run as cli_run
+from slicebeam.transforms.count import count_wins
+from tests.discover_runs import discover
+from tests.running import Found, read, rows_of, search
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+OPTIONS: dict[str, Any] = {
+    "label": "y",
+    "score": "s",
+    "metric": ("auc",),
+    "features": ("a", "b", "seg"),
+    "max_cross_size": 2,
+    "alternative": "both",
+}
+
+
+def examples(rows: int = 12_000, rare: int = 90, *, overlap: float = 0.0, seed: int = 1) -> Any:
+    """A frame whose segment ``rare`` has all scores in a band that is thinner than a bucket.
+
+    Its AUC is 1 where nothing overlaps. Otherwise so many of the positives have a score that has
+    nothing to do with the label.
+    """
+    rng = np.random.default_rng(seed)
+    y = rng.random(rows) < 0.3
+    latent = rng.normal(2.0 * y)
+    frame = pd.DataFrame(
+        {
+            "a": rng.choice(list("uvwxz"), rows),
+            "b": rng.integers(0, 4, rows).astype(str),
+            "seg": rng.choice(["p", "q"], rows),
+            "y": y.astype(int),
+            "s": 1.0 / (1.0 + np.exp(-latent)),
+        }
+    )
+    # Somewhat worse in one slice, so that not only the segment is found.
+    worse = (frame["a"] == "u") & (frame["b"] == "1")
+    frame.loc[worse, "s"] = rng.random(worse.sum())
+    at = rng.choice(rows, rare, replace=False)
+    own = (np.arange(rare) < rare / 3).astype(int)
+    within = np.where(
+        rng.random(rare) < overlap, rng.random(rare), 0.5 * own + 0.4 * rng.random(rare)
+    )
+    low, high = np.quantile(frame["s"], [0.5005, 0.5015])
+    frame.loc[at, "seg"] = "rare"
+    frame.loc[at, "y"] = own
+    frame.loc[at, "s"] = low + (high - low) * within
+    return frame
+
+
+def tables() -> dict[str, Any]:
+    continuous = examples()
+    rng = np.random.default_rng(2)
+    some = rng.random(len(continuous)) < 0.3
+    rarely = continuous["y"] * (rng.random(len(continuous)) < 0.02)
+    one_class = continuous["y"] * (continuous["b"] != "2")
+    return {
+        "continuous": continuous,
+        "ties": continuous.assign(s=continuous["s"].round(3)),
+        "heavy": continuous.assign(s=np.where(some, 0.25, continuous["s"])),
+        "imbalanced": continuous.assign(
+            y=rarely.where(continuous["seg"] != "rare", continuous["y"])
+        ),
+        "one class": continuous.assign(y=one_class),
+        "far apart": continuous.assign(s=np.where(some, -np.inf, 1e300 * continuous["s"])),
+    }
+
+
+def run(folder: Path, frame: Any, **options: Any) -> Found:
+    folder.mkdir(exist_ok=True)
+    table = frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame)
+    pq.write_table(table, folder / "data.parquet")
+    return search(folder / "out", data=(str(folder / "data.parquet"),), **{**OPTIONS, **options})
+
+
+def area(some: Any, score: str = "s", weight: str | None = None) -> float:
+    if some["y"].nunique() < 2:
+        return float("nan")
+    ranks = some[score].rank(method="dense")  # scikit-learn refuses infinite scores
+    return float(roc_auc_score(some["y"], ranks, sample_weight=some[weight] if weight else None))
+
+
+def check_all(found: Found, frame: Any, *, least_exact: int, weight: str | None = None) -> None:
+    """What is significant is exact, whatever is not is within its own bound."""
+    exact = 0
+    for row, held in rows_of(found, frame):
+        for value, error, some in (
+            (row.value, row.value_error, frame[held]),
+            (row.complement, row.complement_error, frame[~held]),
+        ):
+            expected = area(some, weight=weight)
+            if np.isnan(expected):
+                assert np.isnan(value)
+                assert np.isnan(error)
+                continue
+            assert abs(value - expected) <= error + 1e-12
+            if row.significant:
+                assert error == 0
+        exact += row.value_error == 0
+    assert exact >= least_exact
+    assert found.table["reference"].to_numpy() == pytest.approx(
+        area(frame, weight=weight), abs=1e-12
+    )
+
+
+def of_segment(found: Found, name: str = "rare") -> Any:
+    return found.table[found.table["slice"] == f"seg = {name}"].iloc[0]
+
+
+def expected_p(frame: Any, held: Any, tail: str = "both") -> float:
+    """P-value with every score in a bucket of its own."""
+    rank = frame["s"].rank(method="dense").astype(int).to_numpy() - 1
+    label = frame["y"].to_numpy()
+    histogram = np.stack([np.bincount(rank[label == k], minlength=rank.max() + 1) for k in (0, 1)])
+    whole = auc.placements(histogram[None])
+    n1 = label[held].sum()
+    sizes = n1, held.sum() - n1, whole, label.sum(), len(label) - label.sum()
+    return float(auc.z_p_value([area(frame[held])], *sizes, tail)[0])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(one, marks=pytest.mark.slow if one in ("heavy", "far apart") else ())
+        for one in tables()
+    ],
+)
+def test_what_is_significant_is_exact_and_the_rest_within_its_bound(
+    tmp_path: Path, kind: str
+) -> None:
+    frame = tables()[kind]
+    found = run(tmp_path, frame)
+    check_all(found, frame, least_exact=2)
+    assert found.table["significant"].sum() >= 1
+    for row, held in rows_of(found, frame):
+        if row.value_error == 0 and row.reason is None:
+            assert row.p_value == pytest.approx(expected_p(frame, held), rel=0.02)
+
+
+def test_a_slice_within_one_bucket_has_its_own_auc(tmp_path: Path) -> None:
+    frame = examples()
+    found = run(tmp_path, frame)
+    row = of_segment(found)
+    assert row.value == 1.0
+    assert row.delta == pytest.approx(1.0 - area(frame), abs=1e-12)
+    assert row.significant
+    assert 0 < row.ci_low < row.delta
+    stated = next(one for one in found.document["testing"]["warnings"] if "AUC" in one)
+    rough = found.table["value_error"]
+    assert f"but for {(rough > 0).sum()} listed slices" in stated
+    assert float(stated.partition("at most ")[2].split()[0]) == pytest.approx(rough.max(), rel=0.1)
+    assert float(stated.partition("at most ")[2].split()[0]) >= rough.max()
+
+
+def test_what_buckets_call_worse_is_not_where_the_scores_are_as_good(tmp_path: Path) -> None:
+    frame = examples(overlap=0.17)
+    held = (frame["seg"] == "rare").to_numpy()
+    assert abs(area(frame[held]) - area(frame)) < 0.04
+    found = run(tmp_path, frame, alternative="worse")
+    row = of_segment(found)
+    assert row.value_error == 0
+    assert row.value == pytest.approx(area(frame[held]), abs=1e-12)
+    assert not row.significant
+    assert row.p_value == pytest.approx(expected_p(frame, held, "lower"), rel=0.02)
+
+
+@pytest.mark.parametrize("strategy", ["iterative", "priority"])
+def test_every_strategy_decides_by_exact_auc(tmp_path: Path, strategy: str) -> None:
+    frame = examples()
+    found = run(tmp_path, frame, strategy=strategy, max_cross_size=3)
+    check_all(found, frame, least_exact=2)
+    assert of_segment(found).significant
+    # Nothing is visited below what is significant by its exact AUC alone.
+    assert not found.table["slice"].str.contains("seg = rare & |& seg = rare").any()
+
+
+def test_slices_above_are_exact_where_labels_are_given(tmp_path: Path) -> None:
+    frame = examples()
+    found = run(tmp_path, frame, strategy="iterative", keep_refining=True)
+    check_all(found, frame, least_exact=2)
+    labels = found.table[found.table["significant"]].set_index("slice")["label"]
+    assert labels["seg = rare"] == "new"
+    assert labels["a = u & b = 1"] == "refines"
+
+
+def test_a_check_has_exact_values_only(tmp_path: Path) -> None:
+    frame = examples()
+    found = run(tmp_path, frame)
+    options = {key: OPTIONS[key] for key in ("label", "score", "metric", "alternative")}
+    again = check(
+        frame,
+        changelist=str(found.folder / "changelist.json"),
+        output=str(tmp_path / "c"),
+        **options,
+    )
+    table = again.slices.to_pandas()
+    assert (table["value_error"] == 0).all()
+    assert len(table) >= 2
+    for row, held in rows_of(Found({}, table, tmp_path), frame):
+        assert row.value == pytest.approx(area(frame[held]), abs=1e-12)
+        assert row.complement == pytest.approx(area(frame[~held]), abs=1e-12)
+
+
+def test_list_features(tmp_path: Path) -> None:
+    frame = examples(rows=6000)
+    rng = np.random.default_rng(3)
+    tags = [sorted(set(rng.choice(list("abcd"), rng.integers(0, 4)))) for _ in range(len(frame))]
+    tags = [
+        [*own, "rare"] if rare else own
+        for own, rare in zip(tags, frame["seg"] == "rare", strict=True)
+    ]
+    table = pa.Table.from_pandas(frame.drop(columns="seg")).append_column("tags", pa.array(tags))
+    found = run(tmp_path, table, features=("a", "tags"), max_cross_size=2, memory_budget="16MB")
+    held = (frame["seg"] == "rare").to_numpy()
+    row = found.table[found.table["slice"] == "tags contains rare"].iloc[0]
+    assert row.n == held.sum()
+    assert row.value == 1.0
+    assert row.significant
+    assert row.complement == pytest.approx(area(frame[~held]), abs=1e-12)
+
+
+def test_weights(tmp_path: Path) -> None:
+    frame = examples(rows=6000)
+    frame["w"] = np.random.default_rng(4).lognormal(0.0, 0.5, len(frame))
+    found = run(tmp_path, frame, weight="w", replicates=100)
+    check_all(found, frame, least_exact=2, weight="w")
+    row = of_segment(found)
+    assert row.value == pytest.approx(1.0, abs=1e-12)
+    assert row.significant
+    assert row.test == "bootstrap of examples, t"
+
+
+def two_models() -> Any:
+    """The old score of the segment says nothing; that, and the new one, is within a bucket."""
+    frame = examples(rows=6000)
+    rng = np.random.default_rng(5)
+    held = (frame["seg"] == "rare").to_numpy()
+    noise = rng.normal(0.0, 0.3, len(frame))
+    old = 1.0 / (1.0 + np.exp(-(np.log(frame["s"] / (1.0 - frame["s"])) + noise)))
+    frame["old"] = np.where(held, rng.permutation(frame["s"]), old)
+    frame.loc[held, "old"] = rng.permutation(frame.loc[held, "s"])
+    return frame
+
+
+def test_two_models(tmp_path: Path) -> None:
+    frame = two_models()
+    found = run(tmp_path, frame, baseline_score="old", replicates=100, features=("a", "seg"))
+    called = found.table[found.table["significant"]]
+    assert "seg = rare" in set(called["slice"])
+    for row, held in rows_of(found, frame):
+        expected = area(frame[held]), area(frame[held], "old")
+        for value, right in zip((row.value, row.reference), expected, strict=True):
+            assert abs(value - right) <= row.value_error + 1e-12
+        if row.significant:
+            assert row.value_error == 0
+    document = found.document["global"][0]
+    assert document["after"]["value"] == pytest.approx(area(frame), abs=1e-12)
+    assert document["before"]["value"] == pytest.approx(area(frame, "old"), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        pytest.param({}, id="plain", marks=pytest.mark.slow),
+        pytest.param({"weight": "w", "replicates": 20}, id="weights", marks=pytest.mark.slow),
+    ],
+)
+def test_bytes_do_not_depend_on_how_it_is_run(tmp_path: Path, extra: dict[str, Any]) -> None:
+    # Enough examples that they don't fit the smallest memory at once.
+    frame = examples(rows=20_000)
+    frame["w"] = np.random.default_rng(6).lognormal(0.0, 0.5, len(frame))
+    one = run(tmp_path, frame, **extra)
+    assert of_segment(one).value_error == 0
+    other = search(
+        tmp_path / "other",
+        data=(str(tmp_path / "data.parquet"),),
+        **OPTIONS,
+        **extra,
+        chunk_rows=3000,
+        memory_budget="16MB",
+        runner_option=("workers=2",),
+    )
+    assert other.slices_bytes == one.slices_bytes
+    documents = [found.timeless() for found in (one, other)]
+    for document in documents:
+        document["provenance"]["config"].pop("runner_option", None)
+    assert documents[0] == documents[1]
+
+
+def test_a_run_goes_on_after_its_pass_over_the_scores_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = examples()
+    whole = run(tmp_path, frame)
+    data = str(tmp_path / "data.parquet")
+    counted = count_wins.count_wins
+    calls = []
+
+    def failing(plan: Any, item: Any) -> Any:
+        calls.append(plan.folder.name)
+        if plan.folder.name.endswith("-exact"):
+            raise OSError("the disk is gone")
+        return counted(plan, item)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(count_wins, "count_wins", failing)
+        with pytest.raises(EngineError):
+            search(tmp_path / "again", data=(data,), **OPTIONS)
+    assert calls == ["auc-of-all", "iteration-1-exact"]
+    found = search(tmp_path / "again", data=(data,), resume=True, **OPTIONS)
+    assert found.slices_bytes == whole.slices_bytes
+
+
+@pytest.mark.slow
+def test_a_single_job_counts_scores_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from slicebeam.pipelines.single_job import single_job
+
+    frame = examples(rows=6000)
+    found = run(tmp_path, frame)
+    # Every stage is handed out, not only those that take long.
+    monkeypatch.setattr(single_job, "_SMALLEST_STAGE_SECONDS", 0.0)
+    handed, work_of = [], single_job.work_of
+
+    def noted(build: Any) -> Any:
+        work = work_of(build)
+        handed.append(type(work.steps[0]).__name__)
+        return work
+
+    monkeypatch.setattr(single_job, "work_of", noted)
+    arguments = ["search", f"--data={tmp_path / 'data.parquet'}", f"--output={tmp_path / 'one'}"]
+    arguments += ["--label=y", "--score=s", "--metric=auc", "--features=a,b,seg", "--quiet"]
+    arguments += ["--max-cross-size=2", "--alternative=both", "--single-job"]
+    assert cli_run(arguments) == 0
+    assert read(tmp_path / "one").slices_bytes == found.slices_bytes
+    # Of all examples, and of the slices that may be significant.
+    assert handed[-3:] == ["_Count", "_CountBlock", "_Count"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    rows=st.integers(1, 300),
+    scores=st.integers(1, 200),
+    slices=st.integers(1, 5),
+    groups=st.integers(1, 6),
+    is_weighted=st.booleans(),
+)
+def test_areas_are_those_of_all_pairs(
+    seed: int, rows: int, scores: int, slices: int, groups: int, is_weighted: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    score = np.sort(rng.integers(0, scores, rows))
+    label, owner = rng.random(rows) < 0.4, rng.integers(0, slices, rows)
+    weight = rng.integers(1, 1 << 40, rows) if is_weighted else np.ones(rows, np.int64)
+    drawn = rng.poisson(1.0, rows).astype(np.uint8)
+
+    def by_class(some: Any) -> list[int]:
+        return [int(weight[some & ~label].sum()), int(weight[some & label].sum())]
+
+    found = []
+    for cuts in (np.sort(rng.integers(0, scores, groups - 1)), np.zeros(0)):
+        sizes = np.array([by_class(owner == one) for one in range(slices)])
+        every = np.array(by_class(np.ones(rows, bool)))
+        areas = Areas(sizes, every, 2, is_weighted=is_weighted)
+        group = np.searchsorted(cuts, score, side="right")
+        for number in range(len(cuts) + 1):
+            here = np.flatnonzero(group == number)
+            rank = np.unique(score[here], return_inverse=True)[1]
+            own = weight[here] if is_weighted else None
+            areas.begin(ScoredRows(rank, label[here], own))
+            areas.add(owner[here], np.arange(here.size), [drawn[here]])
+        found.append((areas.values(), areas.complements(), areas.placements()))
+    # The same to the last bit wherever the groups are cut.
+    assert [one.tobytes() for one in found[0][:2]] == [one.tobytes() for one in found[1][:2]]
+    values, complements, placed = found[0]
+    np.testing.assert_array_equal(placed.spread1, found[1][2].spread1)
+
+    def direct(some: Any, times: Any) -> float:
+        own = (weight * times)[some].astype(float)
+        win = np.sign(score[some][:, None] - score[some][None, :]) / 2 + 0.5
+        pairs = (own * label[some])[:, None] * (own * ~label[some])[None, :]
+        return float((pairs * win).sum() / pairs.sum()) if pairs.sum() else float("nan")
+
+    for one in range(slices):
+        for layer, times in enumerate((np.ones(rows, np.int64), drawn)):
+            np.testing.assert_allclose(values[one, layer], direct(owner == one, times), atol=1e-12)
+        np.testing.assert_allclose(
+            complements[one], direct(owner != one, np.ones(rows, np.int64)), atol=1e-11
+        )
+
+
+@pytest.mark.parametrize(("n1", "n0"), [(3000, 3000), (40, 6000)])
+def test_placements_of_areas_are_near_those_of_the_scores(n1: int, n0: int) -> None:
+    rng = np.random.default_rng(n1)
+    label = np.arange(n1 + n0) < n1
+    score = rng.normal(3.0 * label)
+    order = np.argsort(score)
+    label = label[order]
+    sizes = np.array([[n0, n1]])
+    areas = Areas(sizes, sizes[0], 1, is_weighted=False)
+    every = np.arange(label.size)
+    areas.begin(ScoredRows(every, label, None))
+    areas.add(np.zeros(label.size, np.int64), every)
+    histogram = np.stack([~label, label]).astype(np.int64)[None]
+    right = auc.placements(histogram)
+    for name, own in areas.placements()._asdict().items():
+        # What ties in a cell add counts by 1/(n1·n0) only.
+        tolerance = 2e-2 if name in ("interaction", "mixed", "mixed1", "mixed0") else 2e-3
+        np.testing.assert_allclose(own, getattr(right, name), rtol=tolerance, atol=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), rows=st.integers(2, 400), different=st.integers(1, 2000))
+def test_the_stated_error_is_that_of_the_pairs_in_a_bucket(
+    seed: int, rows: int, different: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    score = rng.choice(rng.normal(size=different), rows)
+    label, held = rng.random(rows) < 0.5, rng.random(rows) < 0.5
+    edges = auc.bucket_edges(score, 12)
+    bucket = np.searchsorted(edges, score, side="right")
+    coarse = np.array([np.unique(score[bucket == b]).size > 1 for b in range(BUCKETS)])
+    space = replace(statistic_space(["auc"], "overall"), coarse=(tuple(coarse.tolist()),))
+    sums = np.zeros((2, space.raw_columns), np.int64)
+    for row, some in enumerate((held, np.ones(rows, bool))):
+        sums[row, : space.cells] = np.bincount(label[some], minlength=2)
+        np.add.at(
+            space.histogram(sums[row : row + 1])[0], (label[some].astype(int), bucket[some]), 1
+        )
+    reduced = space.reduce(sums[:1], sums[1:])
+    for some, value, error in (
+        (held, space.placements(reduced).auc, space.auc_error(reduced)),
+        (~held, space.complement_auc(reduced), space.complement_auc_error(reduced)),
+    ):
+        s1, s0 = score[some & label], score[some & ~label]
+        if not s1.size * s0.size:
+            assert np.isnan(value[0])
+            assert error[0] == 0
+            continue
+        b1, b0 = bucket[some & label], bucket[some & ~label]
+        exact = np.mean((s1[:, None] > s0) + 0.5 * (s1[:, None] == s0))
+        open_pairs = (b1[:, None] == b0) & coarse[b1][:, None]
+        assert error[0] == pytest.approx(open_pairs.mean() / 2, abs=1e-12)
+        assert abs(value[0] - exact) <= error[0] + 1e-12
+
+
+@pytest.mark.slow
+def test_a_discovery_decides_by_exact_auc(tmp_path: Path) -> None:
+    frame = examples(rows=3000)
+    rng = np.random.default_rng(7)
+    place = 4.0 * rng.normal(size=(6, 5))[rng.integers(0, 6, len(frame))]
+    near = place + rng.normal(size=place.shape)
+    table = pa.Table.from_pandas(frame[["y", "s"]])
+    table = table.append_column("e", pa.FixedSizeListArray.from_arrays(near.ravel(), 5))
+    pq.write_table(table, tmp_path / "data.parquet")
+    found = discover(
+        tmp_path / "out",
+        data=(str(tmp_path / "data.parquet"),),
+        embedding="e",
+        **{key: OPTIONS[key] for key in ("label", "score", "metric", "alternative")},
+    )
+    membership = found.membership[found.membership["split"].astype(str) != "discovery"]
+    tested = frame.iloc[np.unique(membership["id"])]
+    assert (abs(found.table["reference"] - area(tested)) <= 1e-12).all()
+    ids = membership.groupby(membership["slice_id"].astype(str))["id"]
+    looked_at = 0
+    for row in found.table.itertuples():
+        if row.slice_id in ids.groups:
+            expected = area(frame.iloc[ids.get_group(row.slice_id)])
+            assert np.isnan(row.value) or abs(row.value - expected) <= row.value_error + 1e-12
+            looked_at += row.value_error > 0
+    assert looked_at > 3
+    called = found.table[found.table["significant"]]
+    assert (called["value_error"] == 0).all()
+
+
+def test_slices_that_another_metric_reports_are_exact(tmp_path: Path) -> None:
+    """Their AUC is far from significant, and is shown all the same."""
+    rng = np.random.default_rng(8)
+    rows = 6000
+    frame = pd.DataFrame({"a": rng.choice(list("vwxyz"), rows), "label": rng.integers(0, 2, rows)})
+    frame["score"] = 1 / (1 + np.exp(-rng.normal(frame["label"] * 1.0, 1.0)))
+    right = rng.random(rows) < np.where(frame["a"] == "z", 0.5, 0.8)
+    frame["pred"] = np.where(right, frame["label"], 1 - frame["label"])
+    frame.to_parquet(tmp_path / "data.parquet")
+    found = search(
+        tmp_path / "out",
+        data=[str(tmp_path / "data.parquet")],
+        label="label",
+        prediction="pred",
+        score="score",
+        metric=["auc", "accuracy"],
+    )
+    own = found.table[found.table["slice"] == "a = z"].set_index("metric")
+    assert own.loc["accuracy", "significant"]
+    assert not own.loc["auc", "significant"]
+    assert own.loc["auc", "value_error"] == 0
+    part = frame[frame["a"] == "z"]
+    assert own.loc["auc", "value"] == pytest.approx(
+        roc_auc_score(part["label"], part["score"]), rel=1e-12
+    )
+
+
+def edges_of_auc() -> Any:
+    """Slices of all examples, of one label, of all weight, and of no example."""
+    frame = examples(3000, 0)
+    rng = np.random.default_rng(6)
+    positive = frame["y"] == 1
+    frame["tags"] = [["all", "some"] if one else ["all"] for one in rng.random(3000) < 0.4]
+    kinds = np.where(positive, "positives", "negatives")
+    frame["kind"] = np.where(rng.random(3000) < 0.5, kinds, "both")
+    frame["w"] = np.where(frame["seg"] == "p", rng.gamma(2.0, size=3000), 0.0)
+    return frame
+
+
+EDGES = ("tags contains all", "kind = positives", "kind = negatives", "a = nowhere", "seg = p")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"weight": "w", "replicates": 20}],
+    ids=["plain", "weighted"],
+)
+@pytest.mark.parametrize("metric", [("auc",), ("accuracy", "auc", "log_loss")], ids=len)
+def test_slices_at_the_edges_of_auc(
+    tmp_path: Path, options: dict[str, Any], metric: tuple[str, ...]
+) -> None:
+    frame = edges_of_auc()
+    listed = "\n".join(f"  - {one}" for one in EDGES)
+    (tmp_path / "slices.yaml").write_text(f"slices:\n{listed}\n")
+    found = check(
+        frame, slices=str(tmp_path / "slices.yaml"), label="y", score="s", metric=metric, **options
+    )
+    table = found.slices.to_pandas()
+    assert not table[["p_value", "q_value"]].isna().any(axis=None)
+    own = table[table["metric"] == "auc"].set_index("slice")
+    assert own.loc["kind = positives", "reason"] == "the denominator is empty"
+    assert own.loc["kind = negatives", "reason"] == "the denominator is empty"
+    assert own.loc["a = nowhere", "reason"] == "no examples satisfy it"
+    whole = own.loc["tags contains all"]
+    weight = options.get("weight")
+    assert whole["value"] == pytest.approx(area(frame, weight=weight), rel=1e-9)
+    assert (whole["delta"], whole["reason"]) == (0.0, "the slice is all examples")
+    assert np.isnan(whole["complement"])
+    # Outside a slice without examples there are all of them.
+    assert own.loc["a = nowhere", "complement"] == own.loc["a = nowhere", "reference"]
+    if weight:
+        assert own.loc["seg = p", "reason"] == "the slice is all examples"
+
+
+@pytest.mark.parametrize("metric", [("auc",), ("brier", "auc")], ids=len)
+def test_a_searched_slice_of_all_examples_has_their_auc(
+    tmp_path: Path, metric: tuple[str, ...]
+) -> None:
+    frame = edges_of_auc()
+    found = run(tmp_path, frame, metric=metric, features=("tags", "kind", "seg"))
+    table = found.table[found.table["metric"] == "auc"].set_index("slice")
+    whole = table.loc["tags contains all"]
+    assert (whole["delta"], whole["reason"]) == (0.0, "the slice is all examples")
+    assert whole["value"] == pytest.approx(area(frame), rel=1e-9)
+    assert whole["value_error"] == 0.0

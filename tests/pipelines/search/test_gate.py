@@ -1,0 +1,510 @@
+"""``--fail-on worse``: which document gives which exit code, and what the run says."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from slicebeam.pipelines.api import check as check_from_python
+from slicebeam.pipelines.api import search as search_from_python
+from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.search.gate import verdict
+from tests.pipelines.check.test_check import check
+from tests.running import Found, read, search
+from tests.trust_frames import few_groups, night, only_recall_is_worse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROLES = {"label": "y", "prediction": "p"}
+FLAGS = ("--label=y", "--prediction=p")
+
+
+def written(frame: pd.DataFrame, path: Path) -> str:
+    frame.to_parquet(path)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def recalls(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, str, Found]:
+    """A search for two metrics, of which the second one has the finding."""
+    folder = tmp_path_factory.mktemp("recalls")
+    frame = only_recall_is_worse()
+    data = written(frame, folder / "data.parquet")
+    found = search(folder / "out", data=(data,), metric=("accuracy", "recall"), **ROLES)
+    return frame, data, found
+
+
+# The truth table ------------------------------------------------------------------------------
+
+
+class _Document:
+    """As much of a document as the gate looks at."""
+
+    def __init__(self, metrics: list[dict[str, Any]], since: Any = None) -> None:
+        self.testing = type(
+            "Testing", (), {"metrics": [_Named(one) for one in metrics], "unseen": ()}
+        )
+        self.since = since
+
+
+class _Named:
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.__dict__.update(facts)
+
+
+def change(direction: str, *, significant: bool) -> _Named:
+    difference = _Named({"value": -0.1, "lo": -0.2, "hi": -0.05})
+    facts = {"significant": significant, "direction": direction, "p_value": 0.01}
+    return _Named({**facts, "difference": difference})
+
+
+def overall(value: _Named | None, delta: _Named | None) -> _Named:
+    estimate = _Named({"value": 0.5})
+    moments = dict.fromkeys(("now", "then"), estimate)
+    absent = dict.fromkeys(("delta_now", "delta_then", "reason"))
+    changes = {"value_change": value, "delta_change": delta}
+    return _Named({"metric": "accuracy", **moments, **absent, **changes})
+
+
+CHANGES = {
+    "absent": None,
+    "fell": change("degraded", significant=True),
+    "fell by chance": change("degraded", significant=False),
+    "rose": change("improved", significant=True),
+}
+
+
+@pytest.mark.parametrize("fail_on", [None, "worse"])
+def test_the_truth_table(fail_on: str | None) -> None:
+    """Every combination of two metrics' slices, the values and the deltas over all examples."""
+    states = {
+        "clean": {"degraded": 0, "blind": None},
+        "worse": {"degraded": 3, "blind": None},
+        "blind": {"degraded": 0, "blind": "2 slices: fewer than 30 groups"},
+    }
+    seen = set()
+    for first, second, value, delta in itertools.product(states, states, CHANGES, CHANGES):
+        metrics = [{"metric": f"m{at}", **states[one]} for at, one in enumerate((first, second))]
+        since = _Named({"overall": [overall(CHANGES[value], CHANGES[delta])]})
+        document: Any = _Document(metrics, since)
+        if fail_on is None:
+            expected = 0
+        elif "worse" in (first, second) or "fell" in (value, delta):
+            expected = 1
+        else:
+            expected = 2 if "blind" in (first, second) else 0
+        found = verdict(document, fail_on)
+        assert found.code == expected, (first, second, value, delta)
+        assert bool(found.reasons) == (expected != 0)
+        seen.add(expected)
+    assert seen == ({0} if fail_on is None else {0, 1, 2})
+
+
+def test_without_an_earlier_run() -> None:
+    document: Any = _Document([{"metric": "accuracy", "degraded": 1, "blind": None}])
+    assert verdict(document, "worse").code == 1
+    assert verdict(document, "worse").reasons == ("accuracy is significantly worse on 1 slice",)
+
+
+# Every metric counts --------------------------------------------------------------------------
+
+
+def test_a_slice_that_only_the_second_metric_finds(
+    recalls: tuple[pd.DataFrame, str, Found],
+) -> None:
+    frame, _, found = recalls
+    document = found.document
+    (one,) = document["slices"]
+    assert one["name"] == "f = a"
+    accuracy, recall = one["changes"]
+    assert (accuracy["significant"], recall["significant"]) == (False, True)
+    assert "place" not in accuracy
+    assert (recall["place"], recall["label"], recall["direction"]) == (1, "new", "degraded")
+    assert one["refinement"]["label"] == "new"
+    positive = frame[frame["y"] == 1]
+    inside = positive[positive["f"] == "a"]
+    assert recall["after"]["value"] == pytest.approx(inside["p"].mean(), abs=1e-12)
+    assert recall["reference"] == pytest.approx(positive["p"].mean(), abs=1e-12)
+    testing = document["testing"]
+    assert (testing["significant"], testing["degraded"], document["search"]["reported"]) == (
+        1,
+        1,
+        1,
+    )
+    by_metric = {each["metric"]: each for each in testing["metrics"]}
+    counts = {
+        name: (each["tested"], each["significant"], each["degraded"], each["reported"])
+        for name, each in by_metric.items()
+    }
+    assert counts == {"accuracy": (4, 0, 0, 0), "recall": (4, 1, 1, 1)}
+    assert document["summary"].startswith(
+        f"Accuracy is {(frame['y'] == frame['p']).mean():.1%} over 6,000 examples. No slice is "
+        f"significantly worse. Recall is {positive['p'].mean():.1%}. 1 slice is significantly worse;"
+    )
+    assert document["title"] == ("Accuracy and Recall: where they are worse than over all examples")
+
+
+def test_the_q_values_are_those_of_each_metric_alone(
+    recalls: tuple[pd.DataFrame, str, Found], tmp_path: Path
+) -> None:
+    """Each metric has its own correction, and the run says so."""
+    _, data, found = recalls
+    for name in ("accuracy", "recall"):
+        alone = search(tmp_path / name, data=(data,), metric=(name,), **ROLES).table
+        own = found.table[found.table["metric"] == name].reset_index(drop=True)
+        pd.testing.assert_frame_equal(own, alone)
+    said = found.document["testing"]["corrected_for"]
+    assert "Each of the 2 metrics has its own correction" in said
+    assert "Each of" not in alone.to_string()
+
+
+def test_the_exit_code_and_what_the_terminal_shows(
+    recalls: tuple[pd.DataFrame, str, Found],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, data, _ = recalls
+    arguments = ["search", f"--data={data}", f"--output={tmp_path}", *FLAGS, "--fail-on=worse"]
+    assert run([*arguments, "--metric=accuracy"]) == 0
+    capsys.readouterr()
+    assert run([*arguments, "--metric=accuracy,recall"]) == 1
+    printed = capsys.readouterr()
+    headers = [line.split()[:3] for line in printed.out.splitlines() if " delta " in line]
+    assert headers == [["n", "recall", "delta"]]
+    assert "each of the 2 metrics has its own correction" in " ".join(printed.out.lower().split())
+    assert "--fail-on worse: recall is significantly worse on 1 slice" in printed.err
+
+
+def test_the_summary_and_the_log(
+    recalls: tuple[pd.DataFrame, str, Found],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, data, found = recalls
+    arguments = ["search", f"--data={data}", f"--output={tmp_path}", *FLAGS, "--fail-on=worse"]
+    more = ["--metric=accuracy,recall", "--json", "--log-format=json"]
+    assert run([*arguments, *more]) == 1
+    printed = capsys.readouterr()
+    summary = json.loads(printed.out)
+    row = found.table[(found.table["metric"] == "recall") & (found.table["slice"] == "f = a")].iloc[
+        0
+    ]
+    (worst,) = summary["worst"]
+    assert (worst["metric"], worst["slice"], worst["label"]) == ("recall", "f = a", "new")
+    assert (worst["value"], worst["q_value"]) == (row["value"], row["q_value"])
+    assert [(one["metric"], one["degraded"]) for one in summary["metrics"]] == [
+        ("accuracy", 0),
+        ("recall", 1),
+    ]
+    event = json.loads(printed.err.splitlines()[-1])
+    assert (event["event"], event["exit_code"], event["degraded"]) == ("published", 1, 1)
+    assert event["metrics"]["recall"] == {
+        "tested": 4,
+        "significant": 1,
+        "degraded": 1,
+        "reported": 1,
+    }
+    assert event["reasons"] == ["recall is significantly worse on 1 slice"]
+
+
+def test_from_python_and_in_a_check(recalls: tuple[pd.DataFrame, str, Found]) -> None:
+    frame, _, _ = recalls
+    found = search_from_python(frame, metric=["accuracy", "recall"], **ROLES).changelist
+    assert [one.name for one in found.slices] == ["f = a"]
+    assert found.testing.degraded == 1
+
+
+def test_a_check_by_several_metrics(
+    recalls: tuple[pd.DataFrame, str, Found], tmp_path: Path
+) -> None:
+    _, data, _ = recalls
+    (tmp_path / "s.yaml").write_text("- f = c\n- f = b\n- f = a\n")
+    slices = str(tmp_path / "s.yaml")
+    found = check(tmp_path, data=(data,), slices=slices, metric=("accuracy", "recall"), **ROLES)
+    # The only significant slice comes first, though not by the first metric.
+    assert found.document["slices"][0]["name"] == "f = a"
+    assert found.document["testing"]["degraded"] == 1
+    places = [
+        [change["place"] for one in found.document["slices"] for change in one["changes"][at:][:1]]
+        for at in (0, 1)
+    ]
+    assert [sorted(one) for one in places] == [[1, 2, 3]] * 2
+    assert places[1][0] == 1
+    arguments = ["check", f"--slices={slices}", f"--data={data}", f"--output={tmp_path}", *FLAGS]
+    arguments += ["--fail-on=worse", "--quiet"]
+    assert run([*arguments, "--metric=accuracy"]) == 0
+    assert run([*arguments, "--metric=accuracy,recall"]) == 1
+
+
+def test_the_lists_of_two_metrics_against_the_table(tmp_path: Path, adult_path: Path) -> None:
+    """Each metric's places are the order by the bound of its own delta, duplicates once."""
+    found = search(
+        tmp_path,
+        data=(str(adult_path),),
+        label="income",
+        prediction="prediction",
+        metric=("recall", "specificity"),
+        features=("age", "education", "sex", "relationship", "hours-per-week"),
+        max_cross_size=2,
+        bins=4,
+    )
+    document, table = found.document, found.table
+    shown: dict[str, set[str]] = {}
+    for name in ("recall", "specificity"):
+        own = table[table["metric"] == name].set_index("slice_id")
+        placed = [
+            (change["place"], one["slice_id"])
+            for one in document["slices"]
+            for change in one["changes"]
+            if change["metric"] == name and "place" in change
+        ]
+        ids = [slice_id for _, slice_id in sorted(placed)]
+        assert [place for place, _ in sorted(placed)] == list(range(1, len(ids) + 1))
+        # The delta is negative: the bound nearer to zero is the upper one, the worst is the lowest.
+        assert own.loc[ids, "ci_high"].is_monotonic_increasing
+        assert own.loc[ids, "label"].isin(["new", "refines"]).all()
+        shown[name] = set(own.index[own["label"].isin(["new", "refines"])])
+        copies = {copy for one in document["slices"] for copy in one.get("same_examples_as", ())}
+        assert shown[name] - copies == set(ids)
+        counts = next(one for one in document["testing"]["metrics"] if one["metric"] == name)
+        assert counts["reported"] == len(ids)
+        assert counts["significant"] == counts["degraded"] == own["significant"].sum()
+    assert shown["specificity"] - shown["recall"]
+    pairs = table.groupby("slice_id")["significant"].any()
+    assert document["testing"]["significant"] == pairs.sum()
+    listed = [one["slice_id"] for one in document["slices"]]
+    assert document["search"]["reported"] == len(listed) == len(set(listed))
+
+
+def test_of_many_slices_each_metric_has_its_share() -> None:
+    from slicebeam.pipelines.search.report_order import joined
+
+    reported = joined([np.arange(0, 3000), np.arange(5000, 5800), np.arange(100, 200)])
+    assert reported.positions.size == 3800
+    listed = reported.positions[reported.listed(1000, 128)]
+    assert listed.size == 1000
+    assert (np.diff(listed) > 0).all()
+    assert set(range(128)) <= set(listed.tolist())
+    assert np.isin(np.arange(5000, 5300), listed).all()
+    assert np.isin(np.arange(100, 200), listed).all()
+    assert (reported.listed(4000, 0) == np.arange(3800)).all()
+
+
+# A gate that can't see -------------------------------------------------------------------------
+
+
+def gate(command: str, output: Path, *flags: str) -> int:
+    return run([command, f"--output={output}", *FLAGS, *flags])
+
+
+@pytest.mark.parametrize("groups", [10, pytest.param(29, marks=pytest.mark.slow)])
+def test_too_few_groups(groups: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = f"--data={written(few_groups(groups), tmp_path / 'data.parquet')}"
+    out = tmp_path / "out"
+    assert gate("search", out, data, "--group=u", "--fail-on=worse") == 2
+    printed = capsys.readouterr()
+    lines = [line for line in printed.err.splitlines() if not line.startswith("[")]
+    first, second = lines
+    assert first == (
+        "slicebeam: --fail-on worse: no slice could be tested for accuracy: no slice has more than "
+        f"{groups} groups, and 30 are needed"
+    )
+    assert second == f"what was found is published: {out}/changelist.json"
+    assert "No slice could be tested for accuracy" in " ".join(printed.out.split())
+    document = read(out).document
+    assert "No slice could be tested." in document["summary"]
+    (tests,) = document["testing"]["metrics"]
+    assert tests["tested"] == 0
+    assert any("No slice could be tested" in one for one in document["testing"]["warnings"])
+    # Without a gate it is a warning, and the run is done.
+    assert gate("search", out, data, "--group=u", "--quiet") == 0
+    # An earlier run to compare with changes nothing: the metric over all examples has no test either.
+    since = f"--since={out}/changelist.json"
+    more = ("--fail-on=worse", "--quiet", since)
+    assert gate("search", tmp_path / "again", data, "--group=u", *more) == 2
+
+
+def test_few_groups_are_an_error_also_where_no_slice_looks_worse(tmp_path: Path) -> None:
+    """What a gate can see does not depend on what is there."""
+    frame = few_groups(10)
+    frame["p"] = night(0.8, len(frame))["p"].to_numpy()
+    data = f"--data={written(frame, tmp_path / 'data.parquet')}"
+    assert gate("search", tmp_path / "out", data, "--group=u", "--fail-on=worse", "--quiet") == 2
+
+
+def test_enough_groups_are_tested(tmp_path: Path) -> None:
+    data = f"--data={written(few_groups(60), tmp_path / 'data.parquet')}"
+    assert gate("search", tmp_path / "out", data, "--group=u", "--fail-on=worse", "--quiet") == 1
+    found = read(tmp_path / "out")
+    tested = found.table[found.table["reason"].isna()]
+    assert set(tested["test"]) == {"bootstrap of groups, t"}
+    assert found.document["testing"]["test"] == "bootstrap of groups, t"
+    assert "blind" not in found.document["testing"]["metrics"][0]
+
+
+def test_one_blind_metric_is_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of five positive examples there is no test of recall."""
+    frame = night(0.8)
+    frame["y"] = (np.arange(len(frame)) % 800 == 0).astype(int)
+    data = f"--data={written(frame, tmp_path / 'data.parquet')}"
+    out = tmp_path / "out"
+    more = ("--fail-on=worse", "--quiet")
+    assert gate("search", out, data, "--metric=accuracy,recall", *more) == 2
+    said = capsys.readouterr().err
+    assert "no slice could be tested for recall: " in said
+    assert "fewer than 10 examples in the denominator" in said
+    assert "accuracy" not in said
+    assert gate("search", out, data, "--metric=accuracy", "--fail-on=worse", "--quiet") == 0
+
+
+def test_slices_that_are_all_too_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = f"--data={written(night(0.8), tmp_path / 'data.parquet')}"
+    more = ("--min-slice-size=4000", "--fail-on=worse", "--quiet")
+    assert gate("search", tmp_path / "out", data, *more) == 2
+    said = capsys.readouterr().err
+    assert "no slice could be tested for accuracy: no slice has at least 4,000 examples" in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags"),
+    [
+        ("right", ()),
+        ("the same model", ("--baseline-prediction=old",)),
+        ("the same model", ("--baseline-prediction=old", "--test=bootstrap-cells")),
+        ("the same model", ("--baseline-prediction=old", "--metric=recall,mse,f1")),
+    ],
+)
+def test_what_surely_is_not_worse_is_no_blindness(
+    kind: str, flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A perfect model has no worse slice, and a model that is the old one has changed nowhere."""
+    frame = night(1.0 if kind == "right" else 0.8)
+    frame["old"] = frame["p"]
+    data = f"--data={written(frame, tmp_path / 'data.parquet')}"
+    more = ("--exclude-features=old", *flags, "--fail-on=worse", "--quiet")
+    assert gate("search", tmp_path / "out", data, *more) == 0
+    assert all("blind" not in one for one in read(tmp_path / "out").document["testing"]["metrics"])
+
+
+def test_a_check_whose_slices_are_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = f"--data={written(night(0.8), tmp_path / 'data.parquet')}"
+    (tmp_path / "s.yaml").write_text("- f = nothing\n- k = nowhere\n")
+    slices = f"--slices={tmp_path / 's.yaml'}"
+    out = tmp_path / "out"
+    assert gate("check", out, data, slices, "--fail-on=worse", "--quiet") == 2
+    said = capsys.readouterr().err
+    assert "no slice could be tested for accuracy: 2 slices: no examples satisfy it" in said
+    assert gate("check", out, data, slices, "--quiet") == 0
+    (tmp_path / "s.yaml").write_text("- f = nothing\n- k = u\n")
+    assert gate("check", out, data, slices, "--fail-on=worse", "--quiet") == 0
+
+
+def test_a_check_of_a_clean_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """There is nothing to look at, and nothing that could not be seen."""
+    frame = night(0.8)
+    data = f"--data={written(frame, tmp_path / 'data.parquet')}"
+    assert gate("search", tmp_path / "one", data, "--quiet") == 0
+    changelist = f"--changelist={tmp_path}/one/changelist.json"
+    out = tmp_path / "two"
+    for more in ((), ("--fail-on=worse",)):
+        assert gate("check", out, data, changelist, *more) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert "There was no slice to check." in said
+        assert "reports no slice: there was nothing to check" in said
+    document = read(out).document
+    assert document["slices"] == []
+    assert document["check"]["slices"] == 0
+    assert len(read(out).table) == 0
+    assert run(["check", data, changelist, f"--output={out}", "--dry-run", "--quiet"]) == 0
+    # A fall of the overall value is seen all the same.
+    worse = f"--data={written(night(0.6, seed=2), tmp_path / 'worse.parquet')}"
+    since = f"--since={out}/changelist.json"
+    third = tmp_path / "three"
+    assert gate("check", third, worse, changelist, since, "--fail-on=worse", "--quiet") == 1
+    found = check_from_python(frame, changelist=f"{tmp_path}/one/changelist.json")
+    assert found.slices.num_rows == 0
+
+
+def test_no_interval_without_a_delta(tmp_path: Path) -> None:
+    """Slice ``f = a`` has no positive example, hence no recall; neither has its interval."""
+    frame = night(0.8)
+    frame.loc[frame["f"] == "a", "y"] = 0
+    data = written(frame, tmp_path / "data.parquet")
+    (tmp_path / "s.yaml").write_text("- f = a\n- f = b\n")
+    metrics = ("recall", "precision", "f1", "balanced_accuracy", "mcc")
+    found = check(
+        tmp_path / "out",
+        data=(data,),
+        slices=str(tmp_path / "s.yaml"),
+        metric=metrics,
+        positive_class="1",
+        **ROLES,
+    )
+    undefined = found.table["delta"].isna()
+    assert undefined.any()
+    ends = ["ci_low", "ci_high", "value_low", "value_high"]
+    assert found.table.loc[undefined, ends].isna().all(axis=None)
+    assert found.table.loc[~undefined, ends].notna().all(axis=None)
+    for one in found.document["slices"]:
+        for change in one["changes"]:
+            for estimate in (change["delta"], change["after"]):
+                assert ("value" in estimate) or not {"lo", "hi"} & set(estimate)
+
+
+# What cannot be seen ----------------------------------------------------------------------------
+
+
+def watched(folder: Path, *slices: str) -> str:
+    (folder / "slices.yaml").write_text("slices:\n" + "".join(f"  - {one}\n" for one in slices))
+    return str(folder / "slices.yaml")
+
+
+def test_given_slices_that_could_not_be_tested_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = night(0.8)
+    frame.loc[:6, "f"] = "tiny"
+    frame["f"] = np.where((frame["f"] == "a") & (frame["y"] == 0), "b", frame["f"])
+    data = written(frame, tmp_path / "data.parquet")
+    named = "{name: the lost ones, predicate: f = gone}"
+    arguments = ["check", "--data", data, "--output", str(tmp_path / "out"), *FLAGS]
+    arguments += ["--metric=accuracy,specificity", "--fail-on=worse"]
+    slices = watched(tmp_path, "f = b", "f = a", "f = tiny", named)
+    assert run([*arguments, "--slices", slices]) == 0
+    warnings = read(tmp_path / "out").document["testing"]["warnings"]
+    assert warnings == [
+        "Slice f = a was not tested for specificity: the denominator is empty.",
+        "Slice f = tiny was not tested: 7 examples are too few.",
+        "Slice the lost ones (f = gone) was not tested: no examples now.",
+    ]
+    assert "no examples now" in capsys.readouterr().out
+    assert run([*arguments, "--slices", watched(tmp_path, "f = tiny", "f = gone")]) == 2
+    warnings = read(tmp_path / "out").document["testing"]["warnings"]
+    assert "Slice f = gone was not tested: no examples now." in warnings
+
+
+@pytest.mark.parametrize("option", ["--since", "--domains"])
+def test_a_feature_that_the_data_has_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    arguments = ["search", *FLAGS, "--fail-on=worse"]
+    then = written(night(0.8), tmp_path / "then.parquet")
+    assert run([*arguments, "--data", then, "--output", str(tmp_path / "then")]) == 0
+    earlier = str(tmp_path / "then" / "changelist.json")
+    now = written(night(0.8).drop(columns="k"), tmp_path / "now.parquet")
+    output = ["--output", str(tmp_path / "now"), option, earlier]
+    capsys.readouterr()
+    assert run([*arguments, "--data", now, *output]) == 2
+    said = capsys.readouterr()
+    assert f"cannot be judged: slices of feature 'k', which {option} {earlier} has" in said.err
+    assert "k: a feature in" in said.out
+    drift = read(tmp_path / "now").document["dataset"]["drift"]
+    assert drift[0].startswith(f"k: a feature in {earlier}, and no column of this data")
+    # What is not asked for is not missed.
+    assert run([*arguments, "--data", now, *output, "--features=f"]) == 0

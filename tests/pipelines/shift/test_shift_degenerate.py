@@ -1,0 +1,369 @@
+"""Pools at the edge of what a shift can tell: every number still is that of a direct computation."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from slicebeam.pipelines.cli import run
+from tests.end_to_end.test_shift_end_to_end import METHODS, Z, bound_of, uniform_estimate
+from tests.oracles import shift_oracle
+from tests.shift_runs import (
+    REPLAYED,
+    ROLES,
+    asked_items,
+    made,
+    matrix,
+    oracle_pool,
+    saved,
+    shift,
+    stratified,
+    within_shares,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NEAR = {"rel": 1e-9, "abs": 1e-9}
+NAMES = ["", ' "é"\n,=', "null"]
+
+
+@cache
+def worlds() -> dict[str, pd.DataFrame]:
+    """Pools of which something is degenerate."""
+    random = np.random.default_rng(5)
+    some = made(90, churn=0.2)
+    row, label, old, new = (some.index, some["label"], some["old"], some["new"])
+    confidence = some["confidence"]
+    roles = some[["label", "old", "new"]]
+    none = pd.Series([None] * len(some), dtype=object)
+    return {
+        "classes that are no label": some.assign(
+            old=old.replace(2, 10), new=new.mask(random.random(90) < 0.2, -1)
+        ),
+        "labels never predicted": some.assign(old=old.replace(2, 0), new=new.replace(2, 1)),
+        "never predicted again": some.assign(new=new.replace(2, 1)),
+        "strata of one item": some.assign(label=label.mask(row == 0, 7).mask(row == 1, 8)),
+        "equal confidences": some.assign(confidence=0.5),
+        "two confidences": some.assign(confidence=np.where(row % 3 == 0, 0.1, 0.9)),
+        "some confidences missing": some.assign(confidence=confidence.mask(row % 2 == 0)),
+        "a label without confidence": some.assign(confidence=confidence.mask(label == 1)),
+        "no confidence": some.assign(confidence=np.nan),
+        "confidences of all sizes": some.assign(confidence=(-1.0) ** row * 10.0 ** (row * 6 - 300)),
+        "some answers are none": some.assign(new=new.astype(object).mask(row % 4 == 0, None)),
+        "no answer at all": some.assign(new=none.astype("Int64")),
+        "all changed": some.assign(new=(old + 1) % 3),
+        "none changed": some.assign(new=old),
+        "old always right": some.assign(old=label),
+        "new always right": some.assign(new=label),
+        "always right": some.assign(old=label, new=label),
+        "one label": some.assign(label=0),
+        "one class": some.assign(label=0, old=0, new=0),
+        "30 labels": made(150, labels=30, churn=0.3),
+        "odd names": some.assign(**roles.map(lambda one: NAMES[one])),
+        "text that looks like numbers": some.assign(**roles.map(lambda one: f"{one}.0")),
+        "booleans": some.assign(**roles.map(lambda one: one == 1)),
+        "booleans and whole floats": some.assign(label=label == 1, old=(old == 1) * 1.0),
+        "a rare label": some.assign(
+            label=np.where(row < 3, 1, 0), old=np.where(row < 2, 1, 0), new=(row % 9 == 2) * 1
+        ),
+    }
+
+
+def slow(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+# Much like worlds that run by default.
+ALIKE = {
+    *("never predicted again", "two confidences", "no confidence", "always right", "one class"),
+    *("text that looks like numbers", "booleans", "old always right"),
+}
+
+
+def everything(turn: int, step: int) -> list[Any]:
+    """All methods on all worlds, of which by default every so many run, with one method each."""
+    turns = {
+        (name, METHODS[at % len(METHODS)])
+        for at, name in enumerate(list(worlds())[turn::step], turn)
+    }
+    turns = {pair for pair in turns if pair[0] not in ALIKE}
+    # Where a control variate leads to less than nothing.
+    turns.add(("30 labels", "plus"))
+    return [pair if pair in turns else slow(*pair) for pair in itertools.product(worlds(), METHODS)]
+
+
+def numbers(part: Any) -> Iterator[float]:
+    """All numbers of a document."""
+    if isinstance(part, dict):
+        part = list(part.values())
+    if isinstance(part, list):
+        for one in part:
+            yield from numbers(one)
+    elif isinstance(part, (int, float)):
+        yield part
+
+
+def check_shares(told: dict[str, Any], *, uniform: bool = False) -> None:
+    """Hold matrices against what shares and their intervals are."""
+    shift_of, old, new, low, high = (
+        np.array(told[name])
+        for name in ("shift", "old_matrix", "new_matrix", "shift_lo", "shift_hi")
+    )
+    rows = old.sum(axis=1, keepdims=True)
+    assert old.min() >= 0
+    assert old.sum() == pytest.approx(1)
+    assert new.min() >= 0
+    assert (new <= rows + 1e-12).all()
+    if "strata" in told:
+        # The shares of the labels are known; what uniform draws too often is cut off at them.
+        assert new.sum() <= 1 + 1e-9
+        assert uniform or new.sum(axis=1) == pytest.approx(rows[:, 0])
+    np.testing.assert_allclose(shift_of, new - old, atol=1e-12)
+    assert (low <= shift_of + 1e-12).all()
+    assert (shift_of <= high + 1e-12).all()
+    assert (low >= -old - 1e-12).all()
+    assert (high <= rows - old + 1e-12).all()
+
+
+def check_sound(found: dict[str, Any]) -> None:
+    """Hold a document against what any document must be."""
+    assert all(math.isfinite(one) for one in numbers(found))
+    told = found["shift"]
+    for one in [found["global"][0], *(each["changes"][0] for each in found["slices"])]:
+        assert 0 <= one["p_value"] <= 1
+        assert one["after"]["lo"] <= one["after"]["value"] + 1e-12
+        assert one["after"]["value"] <= one["after"]["hi"] + 1e-12
+        assert one["delta"]["lo"] <= one["delta"]["value"] + 1e-12
+        assert one["delta"]["value"] <= one["delta"]["hi"] + 1e-12
+    for one in told["changed"]:
+        assert 0 <= one["p_value"] <= one["p_adjusted"] <= 0.05
+    check_shares(told, uniform=told["method"] == "uniform")
+    for one in told["slices"]:
+        check_shares(one)
+    assert told["cost"]["calls"] == sum(one["calls"] for one in told["strata"])
+
+
+def weights_of(frame: pd.DataFrame, stratum: pd.Series, method: str) -> np.ndarray:
+    share = stratum.value_counts(normalize=True, sort=False).sort_index().to_numpy()
+    if method == "proportional":
+        return share
+    shares = pd.crosstab(stratum, frame["old"], normalize="index").to_numpy()
+    spread = 1 - (shares**2).sum(axis=1)
+    # Where no old prediction varies within a stratum there is nothing to go by but sizes.
+    return share * np.sqrt((spread + share @ spread) / 2) if spread.max() > 1e-12 else share
+
+
+def check_calls(calls: list[int], weights: np.ndarray, sizes: np.ndarray) -> None:
+    """Hold each stratum's last call against those that were not made: none was more wanted."""
+    made_of = np.array(calls)
+    assert (made_of >= np.minimum(sizes, 2)).all()
+    last = (weights / np.maximum(made_of - 1, 1))[made_of > 2].min(initial=np.inf)
+    following = (weights / made_of)[made_of < sizes].max(initial=0)
+    assert last >= following * (1 - 1e-9)
+
+
+def flags_of(name: str, folder: Path, method: str) -> list[Any]:
+    flags = ["--data", saved(worlds()[name], folder), *REPLAYED, "--method", method]
+    flags += ["--difficulty", "confidence", "--price", 0]
+    return flags if method == "uniform" else [*flags, "--by", "part"]
+
+
+@pytest.mark.parametrize(("name", "method"), everything(0, 1))
+@pytest.mark.slow
+def test_every_number_of_a_degenerate_pool(name: str, method: str, tmp_path: Path) -> None:
+    frame, seed = worlds()[name], 3
+    difficulty = None if frame["confidence"].isna().all() else "confidence"
+    stratum, rows = stratified(frame, difficulty, 3, signed=method == "plus")
+    least = int(np.minimum(stratum.value_counts(), 2).sum())
+    budget = max(least, len(frame) // 2)
+    found = shift(tmp_path, *flags_of(name, tmp_path, method), "--budget", budget, "--seed", seed)
+    check_sound(found)
+    told, change = found["shift"], found["global"][0]
+    calls = [one["calls"] for one in told["strata"]]
+    assert [one["label"] for one in told["strata"]] == rows
+    sizes = stratum.value_counts(sort=False).sort_index().tolist()
+    assert [one["size"] for one in told["strata"]] == sizes
+    assert told["labels"] == sorted(set(rows))
+    assert sum(calls) == budget
+    whole = oracle_pool(frame, stratum, rows)
+    if method == "uniform":
+        asked = asked_items(stratum * 0, [budget], seed)
+        reliance, direct = None, uniform_estimate(whole, asked)
+        unseen = 3 * direct.unseen[0] ** 2
+    else:
+        asked = asked_items(stratum, calls, seed)
+        reliance = shift_oracle.reliance(whole, asked) if method == "plus" else None
+        direct = shift_oracle.estimate(whole, asked, reliance or 0.0)
+        unseen = 3 * (direct.unseen**2).sum()
+    if method == "masa":
+        direct.accuracy_variance = shift_oracle.starved_variance(whole, asked)
+    assert told.get("reliance") == (None if reliance is None else pytest.approx(reliance))
+    if method in ("plus", "proportional"):
+        check_calls(calls, weights_of(frame, stratum, method), np.array(sizes))
+    none = int(sum(whole.new[item] == whole.shape[1] - 1 for item in asked))
+    assert told["cost"]["no_result"] == none
+    assert (None in told["predictions"]) == (none > 0)
+    width = len(told["predictions"])
+    old = matrix(frame, "old", told)
+    share = old.sum(axis=1, keepdims=True)
+    new = within_shares(direct.matrix, share)
+    errors = np.sqrt(direct.variance + 3 * direct.unseen[:, None] ** 2)
+    moved = new - np.pad(old, ((0, 0), (0, whole.shape[1] - width)))
+    assert told["old_matrix"] == [pytest.approx(row, **NEAR) for row in old.tolist()]
+    assert told["new_matrix"] == [pytest.approx(row, **NEAR) for row in new[:, :width].tolist()]
+    assert told["new_errors"] == [pytest.approx(row, abs=1e-7) for row in errors[:, :width]]
+    low = np.maximum((moved - Z * errors)[:, :width], -old)
+    high = np.minimum((moved + Z * errors)[:, :width], share - old)
+    assert told["shift_lo"] == [pytest.approx(row, abs=1e-7) for row in low.tolist()]
+    assert told["shift_hi"] == [pytest.approx(row, abs=1e-7) for row in high.tolist()]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = 2 * stats.norm.sf(np.where(np.abs(moved) < 1e-9, 0, np.abs(moved) / errors))
+    q = stats.false_discovery_control(p.ravel()).reshape(p.shape)
+    cells = {
+        (told["labels"][i], told["predictions"][j]): (p[i, j], q[i, j])
+        for i, j in np.argwhere(q <= 0.05)
+    }
+    changed = {
+        (one["label"], one.get("prediction")): (one["p_value"], one["p_adjusted"])
+        for one in told["changed"]
+    }
+    assert changed == {cell: pytest.approx(both, rel=1e-6) for cell, both in cells.items()}
+    was = (frame["label"] == frame["old"]).mean()
+    variance = direct.accuracy_variance if direct.accuracy_variance > 1e-12 else unseen
+    half = Z * math.sqrt(variance)
+    now = min(max(direct.accuracy, 0), 1)
+    after, delta = change["after"], change["delta"]
+    assert (change["before"]["value"], after["value"]) == pytest.approx((was, now))
+    bounds = (max(direct.accuracy - half, 0), min(direct.accuracy + half, 1))
+    assert (after["lo"], after["hi"]) == pytest.approx(bounds, **NEAR)
+    assert delta["value"] == pytest.approx(now - was, **NEAR)
+    bounds = (max(now - was - half, -was), min(now - was + half, 1 - was))
+    assert (delta["lo"], delta["hi"]) == pytest.approx(bounds, **NEAR)
+    if abs(now - was) < 1e-9 or variance == 0:
+        assert change["p_value"] == (1 if abs(now - was) < 1e-9 else 0)
+    else:
+        expected = 2 * stats.norm.sf(abs(now - was) / math.sqrt(variance))
+        assert change["p_value"] == pytest.approx(expected, rel=1e-6)
+    assert told["frobenius_bound"] == pytest.approx(bound_of(direct), rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize(("name", "method"), everything(2, 6))
+def test_a_budget_of_the_whole_pool_tells_it_exactly(
+    name: str, method: str, tmp_path: Path
+) -> None:
+    frame = worlds()[name]
+    found = shift(tmp_path, *flags_of(name, tmp_path, method), "--budget", len(frame))
+    check_sound(found)
+    told, change = found["shift"], found["global"][0]
+    old, new = matrix(frame, "old", told), matrix(frame, "new", told)
+    for part, exact in (("old_matrix", old), ("new_matrix", new), ("new_errors", 0 * new)):
+        np.testing.assert_allclose(told[part], exact, atol=1e-12)
+    for part in ("shift_lo", "shift_hi"):
+        np.testing.assert_allclose(told[part], new - old, atol=1e-12)
+    really = np.argwhere(np.abs(new - old) > 1e-12).tolist()
+    assert {(one["label"], one.get("prediction")) for one in told["changed"]} == {
+        (told["labels"][i], told["predictions"][j]) for i, j in really
+    }
+    assert told["frobenius_bound"] == pytest.approx(0, abs=1e-9)
+    assert (told["stopped"], told["cost"]["calls"]) == ("pool", len(frame))
+    right = (frame["label"] == frame["new"]).fillna(value=False).mean()
+    was = (frame["label"] == frame["old"]).mean()
+    for bound in ("value", "lo", "hi"):
+        assert change["after"][bound] == pytest.approx(right)
+        assert change["delta"][bound] == pytest.approx(right - was, abs=1e-12)
+    assert change["p_value"] == (1 if abs(right - was) < 1e-12 else 0)
+    # Slices too are known wholly.
+    for one in found["slices"]:
+        (condition,) = one["definition"]["predicate"]["all"]
+        held = frame[frame["part"] == condition["value"]]
+        right = (held["label"] == held["new"]).fillna(value=False).mean()
+        assert one["size"]["n"] == len(held)
+        assert one["changes"][0]["after"]["value"] == pytest.approx(right)
+        assert one["changes"][0]["after"]["lo"] == pytest.approx(right, abs=1e-6)
+
+
+@pytest.mark.parametrize("method", ["plus", *map(slow, METHODS[1:3]), "uniform"])
+def test_few_answers_that_agree_are_no_certainty(method: str, tmp_path: Path) -> None:
+    frame = worlds()["new always right"]
+    flags = ["--data", saved(frame, tmp_path), *REPLAYED, "--method", method, "--budget", 6]
+    change = shift(tmp_path, *flags, "--seed", 1)["global"][0]
+    assert change["after"]["value"] == pytest.approx(1)
+    assert change["before"]["value"] < 0.9
+    # Right six times in six: the rule of three has it that this may be one in two.
+    assert change["after"]["lo"] < 0.6
+    assert change["p_value"] > 0.5
+    assert not change["significant"]
+
+
+@pytest.mark.parametrize("method", ["plus", *map(slow, METHODS[1:3]), "uniform"])
+def test_a_pool_of_one_item(
+    method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = made(1).assign(label=1, old=1, new=None)
+    one["new"] = one["new"].astype("Int64")
+    flags = ["--data", saved(one, tmp_path), *REPLAYED, "--difficulty", "confidence"]
+    found = shift(tmp_path, *flags, "--method", method, "--budget", 1)
+    check_sound(found)
+    told = found["shift"]
+    assert (told["labels"], told["predictions"]) == ([1], [1, None])
+    assert (told["old_matrix"], told["new_matrix"]) == ([[1, 0]], [[0, 1]])
+    assert len(told["changed"]) == 2
+    assert found["global"][0]["after"] == {"value": 0, "lo": 0, "hi": 0, "confidence": 0.95}
+    plan = ["--plan", "--repeat", "2", "--json", "--method", method, "--output", str(tmp_path)]
+    assert run(["shift", *flags[:2], *ROLES, *plan]) == 0
+    planned = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert {(each["budget"], each["q95_frobenius"]) for each in planned} == {(1, 0)}
+
+
+@pytest.mark.parametrize("method", ["plus", *map(slow, METHODS[1:3]), "uniform"])
+def test_a_target_that_any_sample_reaches(method: str, tmp_path: Path) -> None:
+    # One class: nothing varies, and the rule still waits for what was not seen.
+    one = made(400).assign(label=0, old=0, new=0)
+    flags = ["--data", saved(one, tmp_path), *REPLAYED, "--method", method]
+    found = shift(tmp_path, *flags, "--target-error", 0.1)
+    check_sound(found)
+    told = found["shift"]
+    assert told["stopped"] == "target_error"
+    assert 100 <= told["cost"]["calls"] < 400
+    calls = told["cost"]["calls"]
+    unseen = 2 * (1 - calls / 400) / calls**2 * stats.norm.ppf(0.95) ** 2
+    bound = math.sqrt(unseen * stats.chi2.ppf(0.95, 0.5) / 0.5)
+    assert told["frobenius_bound"] == pytest.approx(bound)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "none changed",
+        "no answer at all",
+        *map(slow, ["one class", "strata of one item", "one label"]),
+    ],
+)
+def test_studies_and_plans_of_degenerate_pools(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = worlds()[name]
+    flags = ["shift", "--data", saved(frame, tmp_path), "--difficulty", "confidence", "--json"]
+    flags += ["--output", str(tmp_path / "out"), "--quiet", "--repeat", "5"]
+    budget = ["--budget", str(len(frame))]
+    assert run([*flags, *REPLAYED, *budget]) == 0
+    told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    # The whole pool was asked in each run.
+    assert told["mse_frobenius"] == pytest.approx(0, abs=1e-12)
+    assert told["accuracy_bias"] == pytest.approx(0, abs=1e-12)
+    assert (told["accuracy_coverage"], told["cell_coverage"]) == (1, 1)
+    if name in ("none changed", "one class"):
+        assert run([*flags, *ROLES, "--plan", *budget]) == 0
+        planned = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+        assert {one["method"] for one in planned} == set(METHODS)
+        assert [one["q95_frobenius"] for one in planned] == pytest.approx([0] * len(planned))

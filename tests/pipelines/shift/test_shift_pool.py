@@ -1,0 +1,534 @@
+"""The pool of a shift is what pandas makes of the same data, however that is cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.randomness import hash64
+from slicebeam.pipelines.run.engine import Engine, runner_config
+from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.pipelines.shift import pool as pool_module
+from slicebeam.pipelines.shift.pool import (
+    Pool,
+    PoolColumns,
+    all_classes,
+    by_values,
+    read_pool,
+)
+from slicebeam.transforms.encode import sources
+from slicebeam.transforms.encode.conditions import Membership
+from slicebeam.transforms.encode.convert import Conversion, convert_file, converted_source
+from slicebeam.transforms.encode.extract_slice_keys import id_hashes
+from slicebeam.transforms.encode.predicates import Singleton
+from slicebeam.transforms.encode.sources import Chunk, Source, StoredFile, open_parquet
+from slicebeam.transforms.shift import difficulty_bins
+from slicebeam.transforms.shift.learn_pool import PoolValues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SEED = 5
+TEXT = PoolColumns("y", "o", "c", "r", "id", ("text", "image", "words"), None, "string")
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine(runner_config("direct", ())) as started:
+        yield started
+
+
+def frame_of(rows: int, kind: str = "text", seed: int = 1) -> pd.DataFrame:
+    """A pool with ties, missing confidences, rare labels, and classes of only one side."""
+    rng = np.random.default_rng(seed)
+    codes = {
+        "y": rng.choice(5, rows, p=[0.5, 0.3, 0.15, 0.05, 0.0]),
+        "o": rng.choice(6, rows, p=[0.4, 0.3, 0.1, 0.0, 0.1, 0.1]),
+        "r": rng.choice(7, rows, p=[0.4, 0.2, 0.1, 0.0, 0.1, 0.1, 0.1]),
+    }
+    # One label is there once: its stratum has one example.
+    codes["y"][rows // 2] = 4
+    names: dict[str, list[Any]] = {
+        "text": [f"class {code}" for code in range(7)],
+        "int": [3, -1, 40, 7, 100, 2, 5],
+        "bool": [False, True, False, True, True, False, True],
+    }
+    classes = np.array(names[kind], object)
+    frame = pd.DataFrame({role: classes[code] for role, code in codes.items()})
+    confidence = rng.choice([0.5, 1.0, np.nan], rows, p=[0.2, 0.7, 0.1])
+    frame["c"] = np.where(rng.random(rows) < 0.5, confidence, rng.random(rows))
+    frame["r"] = frame["r"].where(rng.random(rows) < 0.9, None)
+    frame["id"] = [f"item {number}" for number in rng.permutation(rows)]
+    frame["city"] = rng.choice(["Paris", "Rome", None], rows, p=[0.6, 0.3, 0.1])
+    frame["text"] = [f"text {row % 11}" for row in range(rows)]
+    frame["image"] = [bytes([row % 256, 0, 255]) for row in range(rows)]
+    frame["words"] = [[f"w{row % 3}"] * (row % 4) for row in range(rows)]
+    return frame
+
+
+def source_of(
+    frame: pd.DataFrame,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch | None = None,
+    *,
+    files: int = 1,
+    row_group: int = 1000,
+    chunk_rows: int = 1 << 18,
+    split_rows: int = 1 << 18,
+) -> Source:
+    folder.mkdir(exist_ok=True)
+    stored = []
+    bounds = np.linspace(0, len(frame), files + 1).astype(int)
+    for number, (begin, end) in enumerate(pairwise(bounds)):
+        path = str(folder / f"{number}.parquet")
+        table = pa.Table.from_pandas(frame.iloc[begin:end], preserve_index=False)
+        pq.write_table(table, path, row_group_size=row_group)
+        stored.append(StoredFile(path, path))
+    if monkeypatch is not None:
+        monkeypatch.setattr(sources, "CHUNK_ROWS", split_rows)
+    return open_parquet(stored).in_chunks(chunk_rows)
+
+
+def pool_in(
+    folder: Path, columns: PoolColumns, source: Source, engine: Engine, **options: Any
+) -> Pool:
+    folder.mkdir(exist_ok=True)
+    asked = {"bins": 3, "signed": False, "seed": SEED, "most": 20, **options}
+    return read_pool(columns, source, work=WorkFolder(folder), engine=engine, **asked)
+
+
+def plain_class(value: Any) -> Any:
+    """A class as the pool has it."""
+    return int(value) if isinstance(value, (bool, np.bool_)) else value
+
+
+def check(
+    pool: Pool,
+    frame: pd.DataFrame,
+    columns: PoolColumns,
+    *,
+    bins: int = 3,
+    signed: bool = False,
+    most: int | None = 20,
+) -> None:
+    """Compare a pool with what pandas says."""
+    roles = {"y": columns.label, "o": columns.old_prediction, "r": columns.recorded}
+    roles = {short: name for short, name in roles.items() if name}
+    classes = {short: frame[name].map(plain_class) for short, name in roles.items()}
+    every = set().union(*(column.dropna() for column in classes.values()))
+    assert pool.rows == len(frame)
+    assert pool.classes == tuple(sorted(every))
+    assert all(type(one) in (str, int, float) for one in pool.classes)
+    code = {name: place for place, name in enumerate(pool.classes)}
+    label = classes["y"].map(code).to_numpy()
+    assert pool.labels.tolist() == sorted(set(label))
+
+    bin_ = np.zeros(len(frame), int)
+    if columns.difficulty:
+        value = frame[columns.difficulty].to_numpy(float)
+        if signed:
+            value = np.where(classes["y"] == classes["o"], value, -value)
+        known = value[~np.isnan(value)]
+        edges = np.unique(np.quantile(known, np.arange(1, bins) / bins))
+        assert pool.edges.tolist() == edges.tolist()
+        bin_ = np.array([-1 if np.isnan(v) else int((edges <= v).sum()) for v in value])
+    else:
+        assert pool.edges.size == 0
+
+    strata = sorted(set(zip(label, bin_, strict=True)))
+    shown = zip(pool.labels[pool.stratum_row], pool.stratum_bin, strict=True)
+    assert list(shown) == strata
+    stratum = np.array([strata.index(one) for one in zip(label, bin_, strict=True)])
+    assert pool.sizes.tolist() == np.bincount(stratum).tolist()
+
+    old = classes["o"].map(code).to_numpy() if "o" in roles else None
+    if old is None:
+        assert pool.old is None
+        assert pool.items.old is None
+    else:
+        wanted = np.zeros((len(strata), len(code)), int)
+        np.add.at(wanted, (stratum, old), 1)
+        assert pool.old is not None
+        assert pool.old.tolist() == wanted.tolist()
+
+    if columns.example_id:
+        array = pa.array(frame[columns.example_id])
+        array = array.cast(pa.string()) if pa.types.is_large_string(array.type) else array
+        identity = id_hashes(array, Chunk(0, 0, "", 0, 0, pa.table({})))
+        keys = frame[columns.example_id].astype(str).to_numpy()
+    else:
+        identity = np.arange(len(frame), dtype=np.uint64)
+        keys = np.array([f"#{row}" for row in range(len(frame))])
+    hashes = hash64(SEED, 0, identity)
+    chosen: list[int] = []
+    for number in range(len(strata)):
+        rows = np.flatnonzero(stratum == number)
+        assert pool.starts[number] == len(chosen)
+        chosen += rows[np.argsort(hashes[rows])][:most].tolist()
+    items = pool.items
+    assert pool.starts[-1] == len(chosen)
+    assert items.stratum.dtype == np.int32
+    assert items.stratum.tolist() == stratum[chosen].tolist()
+    assert items.identity.tolist() == identity[chosen].tolist()
+    assert items.keys.to_pylist() == keys[chosen].tolist()
+    if old is not None:
+        assert items.old is not None
+        assert items.old.tolist() == old[chosen].tolist()
+    if "r" in roles:
+        assert items.recorded is not None
+        assert items.recorded.tolist() == classes["r"].map(code).fillna(-1)[chosen].tolist()
+    else:
+        assert items.recorded is None
+    assert items.fields.column_names == list(columns.fields)
+    for name in columns.fields:
+        found = items.fields.column(name).to_pylist()
+        assert found == [frame[name][row] for row in chosen]
+
+
+@pytest.mark.parametrize("kind", ["text", "int", "bool"])
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_pool_is_what_pandas_says(
+    tmp_path: Path, engine: Engine, kind: str, signed: bool
+) -> None:
+    frame = frame_of(700, kind)
+    class_type = "string" if kind == "text" else "int64"
+    columns = replace(TEXT, class_type=class_type)
+    pool = pool_in(tmp_path / "w", columns, source_of(frame, tmp_path / "d"), engine, signed=signed)
+    check(pool, frame, columns, signed=signed)
+    assert kind == "bool" or 1 in pool.sizes
+    assert -1 in pool.stratum_bin
+    assert pool.items.fields.schema.field("image").type == pa.binary()
+    assert pool.items.fields.schema.field("words").type == pa.list_(pa.string())
+    assert pool.items.fields.schema.field("text").type == pa.string()
+
+
+def test_whole_numbers_that_were_read_as_floats_are_classes(tmp_path: Path, engine: Engine) -> None:
+    frame = frame_of(300, "int")
+    frame["r"] = frame["r"].astype(float)
+    columns = replace(TEXT, fields=(), class_type="double")
+    pool = pool_in(tmp_path / "w", columns, source_of(frame, tmp_path / "d"), engine)
+    check(pool, frame, columns)
+    assert pool.classes == (-1.0, 2.0, 3.0, 5.0, 7.0, 40.0, 100.0)
+
+
+@pytest.mark.parametrize(
+    "without",
+    [("difficulty",), ("old_prediction", "recorded"), ("example_id",), ("difficulty", "recorded")],
+)
+@pytest.mark.parametrize("most", [1, None])
+def test_what_is_not_there_is_left_out(
+    tmp_path: Path, engine: Engine, without: tuple[str, ...], most: int | None
+) -> None:
+    frame = frame_of(400)
+    columns = replace(TEXT, **dict.fromkeys(without))
+    source = source_of(frame, tmp_path / "d", chunk_rows=90)
+    pool = pool_in(tmp_path / "w", columns, source, engine, most=most)
+    check(pool, frame, columns, most=most)
+
+
+def same(one: Pool, other: Pool) -> None:
+    assert one.classes == other.classes
+    assert one.fingerprint == other.fingerprint
+    for name in ("labels", "stratum_row", "stratum_bin", "edges", "sizes", "old", "starts"):
+        assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
+    for name in ("stratum", "identity", "old", "recorded"):
+        assert getattr(one.items, name).tobytes() == getattr(other.items, name).tobytes()
+    assert one.items.keys.equals(other.items.keys)
+    assert one.items.fields.equals(other.items.fields)
+
+
+@pytest.mark.slow
+def test_a_pool_does_not_depend_on_how_it_is_cut(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = frame_of(1000, seed=3)
+    columns = replace(TEXT, example_id=None)
+    options: dict[str, Any] = {"signed": True, "bins": 4, "most": 30}
+    whole = pool_in(tmp_path / "w", columns, source_of(frame, tmp_path / "d"), engine, **options)
+    check(whole, frame, columns, signed=True, bins=4, most=30)
+    cuts = ((1, 100, 37, 300), (3, 500, 100, 500), (7, 5000, 4000, 1 << 18), (2, 50, 50, 50))
+    for number, (files, row_group, chunk_rows, split_rows) in enumerate(cuts):
+        source = source_of(
+            frame,
+            tmp_path / f"d{number}",
+            monkeypatch,
+            files=files,
+            row_group=row_group,
+            chunk_rows=chunk_rows,
+            split_rows=split_rows,
+        )
+        found = pool_in(tmp_path / f"w{number}", columns, source, engine, **options)
+        same(found, whole)
+    assert len(source.splits) == 20
+
+
+def test_edges_of_many_values_do_not_depend_on_how_they_are_cut(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(difficulty_bins, "_MOST_DISTINCT", 200)
+    frame = frame_of(3000, seed=4)
+    frame["c"] = np.random.default_rng(4).normal(size=3000)
+    columns = replace(TEXT, fields=(), example_id=None)
+    whole = pool_in(tmp_path / "w", columns, source_of(frame, tmp_path / "d"), engine)
+    source = source_of(
+        frame, tmp_path / "e", monkeypatch, row_group=100, chunk_rows=70, split_rows=200
+    )
+    same(pool_in(tmp_path / "v", columns, source, engine), whole)
+    exact = np.unique(np.nanquantile(frame["c"], [1 / 3, 2 / 3]))
+    assert whole.edges.tolist() != exact.tolist()
+    np.testing.assert_allclose(whole.edges, exact, rtol=0.05)
+
+
+@pytest.mark.slow
+def test_worker_processes_find_what_one_process_finds(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = frame_of(2000, seed=6)
+    source = source_of(
+        frame, tmp_path / "d", monkeypatch, row_group=100, chunk_rows=100, split_rows=100
+    )
+    alone = pool_in(tmp_path / "alone", TEXT, source, engine)
+    monkeypatch.setattr(pool_module, "_SECONDS_PER_VALUE", 1.0)
+    with Engine(runner_config("direct_multi", ())) as several:
+        together = pool_in(tmp_path / "together", TEXT, source, several)
+    same(together, alone)
+
+
+def test_a_csv_file_is_the_pool_that_its_parquet_is(tmp_path: Path, engine: Engine) -> None:
+    frame = frame_of(400, "int").drop(columns=["image", "words"])
+    columns = replace(TEXT, fields=("text",), class_type="int64")
+    (tmp_path / "pool.csv").write_text(frame.to_csv(index=False), "utf-8")
+    (tmp_path / "parts").mkdir()
+    conversion = Conversion(tmp_path / "parts")
+    convert_file(0, str(tmp_path / "pool.csv"), "csv", conversion)
+    source = converted_source(conversion, [str(tmp_path / "pool.csv")]).in_chunks(64)
+    pool = pool_in(tmp_path / "w", columns, source, engine, most=None)
+    check(pool, frame, columns, most=None)
+
+
+def test_counts_and_candidates_of_slices(tmp_path: Path, engine: Engine) -> None:
+    frame = frame_of(600)
+    by = Membership(
+        (
+            (Singleton("city", "==", "Paris"),),
+            (Singleton("city", "is_null"),),
+            (Singleton("city", "==", "Oslo"),),
+            (Singleton("c", ">=", 0.5), Singleton("city", "==", "Paris")),
+        )
+    )
+    columns = replace(TEXT, by=by, fields=())
+    source = source_of(frame, tmp_path / "d", chunk_rows=77)
+    pool = pool_in(tmp_path / "w", columns, source, engine)
+    check(pool, frame, columns)
+    held = np.stack(
+        [
+            frame["city"] == "Paris",
+            frame["city"].isna(),
+            np.zeros(600, bool),
+            (frame["c"] >= 0.5) & (frame["city"] == "Paris"),
+        ]
+    )
+    code = {name: place for place, name in enumerate(pool.classes)}
+    wanted = np.zeros((4, len(pool.labels), len(code)), int)
+    row = {int(label): place for place, label in enumerate(pool.labels)}
+    for y, o, member in zip(frame["y"], frame["o"], held.T, strict=True):
+        wanted[member, row[code[y]], code[o]] += 1
+    assert pool.slices is not None
+    assert pool.slices.old is not None
+    assert pool.slices.old.tolist() == wanted.tolist()
+    assert pool.slices.labels.tolist() == wanted.sum(axis=2).tolist()
+    assert pool.slices.sizes.tolist() == held.sum(axis=1).tolist()
+    ragged = pool.items.slices
+    assert ragged is not None
+    place = {key: at for at, key in enumerate(frame["id"])}
+    for number, key in enumerate(pool.items.keys.to_pylist()):
+        found = ragged.codes[ragged.offsets[number] : ragged.offsets[number + 1]]
+        assert found.tolist() == np.flatnonzero(held[:, place[key]]).tolist()
+    without = pool_in(tmp_path / "v", replace(columns, old_prediction=None), source, engine)
+    assert without.slices is not None
+    assert without.slices.old is None
+    assert without.slices.labels.tolist() == pool.slices.labels.tolist()
+
+
+def test_classes_that_only_an_answer_may_have(tmp_path: Path, engine: Engine) -> None:
+    frame = frame_of(200)
+    columns = replace(TEXT, fields=())
+    source = source_of(frame, tmp_path / "d")
+    plain = pool_in(tmp_path / "w", columns, source, engine)
+    more = pool_in(tmp_path / "v", columns, source, engine, extra_classes=["aaa", "class 1"])
+    assert more.classes == ("aaa", *plain.classes)
+    assert more.labels.tolist() == (plain.labels + 1).tolist()
+    assert more.old is not None
+    assert plain.old is not None
+    assert more.old[:, 0].tolist() == [0] * len(plain.sizes)
+    assert more.old[:, 1:].tolist() == plain.old.tolist()
+    assert more.fingerprint == plain.fingerprint
+    with pytest.raises(InputError, match=r"class 7 is none of label 'y', whose classes are text"):
+        pool_in(tmp_path / "u", columns, source, engine, extra_classes=[7])
+
+
+def test_an_extra_class_of_another_kind_is_refused() -> None:
+    values = PoolValues(PoolColumns("y", None, None, None, None, (), None, "int64"), signed=False)
+    values.add_classes("label", pa.array([0, 1]))
+    assert all_classes(values, [True, 2.0]) == [0, 1, 2]
+    for value in ("x", 1.5, float("nan"), float("inf"), None):
+        with pytest.raises(InputError, match="whose classes are whole numbers; write it as"):
+            all_classes(values, [value])
+
+
+def test_a_pool_of_one_example(tmp_path: Path, engine: Engine) -> None:
+    frame = frame_of(1)
+    frame["o"] = frame["r"] = frame["y"]
+    for number, confidence in enumerate((0.5, np.nan)):
+        frame["c"] = [confidence]
+        source = source_of(frame, tmp_path / f"d{number}")
+        pool = pool_in(tmp_path / f"w{number}", TEXT, source, engine)
+        assert pool.sizes.tolist() == [1]
+        assert pool.edges.tolist() == ([0.5] if number == 0 else [])
+        assert pool.stratum_bin.tolist() == ([1] if number == 0 else [-1])
+        assert pool.items.keys.to_pylist() == ["item 0"]
+
+
+def test_a_pass_that_is_done_is_not_done_again(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = source_of(frame_of(300), tmp_path / "d")
+    first = pool_in(tmp_path / "w", TEXT, source, engine)
+    runs: list[str] = []
+    inner = engine.run
+
+    def noted(build: Any, stage: str, *seconds: float, **options: Any) -> Any:
+        # Without what tells a plan from others.
+        runs.append(stage.rpartition("-")[0])
+        return inner(build, stage, *seconds, **options)
+
+    monkeypatch.setattr(engine, "run", noted)
+    same(pool_in(tmp_path / "w", TEXT, source, engine), first)
+    assert runs == []
+    next((tmp_path / "w" / "stages" / "pool-items").glob("*-items.arrow")).unlink()
+    same(pool_in(tmp_path / "w", TEXT, source, engine), first)
+    assert runs == ["pool-items"]
+    # Asked for something else, all is done anew.
+    other = pool_in(tmp_path / "w", TEXT, source, engine, seed=6)
+    assert runs == ["pool-items", "pool-values", "pool-items"]
+    assert other.items.keys.to_pylist() != first.items.keys.to_pylist()
+
+
+@pytest.mark.parametrize("other", ["the same stratum", "another stratum"])
+def test_an_id_that_occurs_twice_is_shown(tmp_path: Path, engine: Engine, other: str) -> None:
+    frame = frame_of(200)
+    frame["id"] = np.arange(200) * 7
+    rows = np.flatnonzero((frame["y"] == frame["y"][0]) == (other == "the same stratum"))
+    twice = int(rows[rows > 0][0])
+    frame.loc[twice, "id"] = frame["id"][0]
+    columns = replace(TEXT, difficulty=None, fields=())
+    with pytest.raises(InputError, match=rf"'0' more than once \(examples 1 and {twice + 1} of"):
+        pool_in(tmp_path / "w", columns, source_of(frame, tmp_path / "d"), engine, most=None)
+
+
+@pytest.mark.parametrize("column", ["y", "o"])
+def test_a_missing_class_is_told(tmp_path: Path, engine: Engine, column: str) -> None:
+    frame = frame_of(200)
+    frame.loc[120, column] = None
+    source = source_of(frame, tmp_path / "d", chunk_rows=50, row_group=50)
+    with pytest.raises(InputError, match=rf"column '{column}' has no value in row 121 of"):
+        pool_in(tmp_path / "w", TEXT, source, engine)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("y", np.arange(1200), r"label 'y' has more than 1,000 distinct values: it is no class"),
+        ("o", np.arange(1200), r"prediction 'o' has more than 1,000 distinct values"),
+        ("o", np.arange(1200) % 3 / 2, r"prediction 'o' holds fractions \(0\.5\): it is no class"),
+        ("o", np.full(1200, 77), r"prediction 'o' never equals label 'y': labels are 0\.0, 1\.0"),
+        ("r", np.full(1200, 77), r"prediction 'r' never equals label 'y'"),
+        ("o", np.arange(1200) % 600 + 1, r"have 1,101 classes together, and at most 1,000"),
+        ("c", np.full(1200, np.inf), r"column 'c' holds inf in row 1 of"),
+        ("id", np.full(1200, None), r"--example-id has no value in row 1 of"),
+    ],
+)
+def test_columns_that_are_no_classes_are_refused(
+    tmp_path: Path, engine: Engine, column: str, values: np.ndarray, message: str
+) -> None:
+    rows = np.arange(1200)
+    frame = pd.DataFrame({"y": rows % 2, "o": rows % 2, "r": rows % 2, "c": rows / 9, "id": rows})
+    if "together" in message:
+        frame["r"] = rows % 500 + 601
+        frame.loc[0, "r"] = 1
+    frame[column] = values
+    columns = replace(TEXT, fields=(), class_type="double")
+    with pytest.raises(InputError, match=message):
+        pool_in(tmp_path / "w", columns, source_of(frame, tmp_path / "d"), engine)
+
+
+def test_recorded_answers_may_all_be_missing(tmp_path: Path, engine: Engine) -> None:
+    frame = frame_of(100)
+    frame["r"] = pd.Series([None] * 100, dtype="string")
+    columns = replace(TEXT, fields=())
+    pool = pool_in(tmp_path / "w", columns, source_of(frame, tmp_path / "d"), engine)
+    assert pool.items.recorded is not None
+    assert set(pool.items.recorded) == {-1}
+
+
+def test_too_many_slices_of_too_many_classes_are_refused(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "_MOST_ENTRIES", 99)
+    by = Membership(tuple((Singleton("city", "==", str(number)),) for number in range(10)))
+    source = source_of(frame_of(100), tmp_path / "d")
+    with pytest.raises(InputError, match=r"--by: 10 slices of confusion matrices of 5 × 7"):
+        pool_in(tmp_path / "w", replace(TEXT, by=by), source, engine)
+
+
+def test_values_of_a_column_as_slices(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "text": ["b", "a", None, "b"] * 5,
+            "flag": [True, False, True, True] * 5,
+            "whole": [3, 1, 2, 3] * 5,
+            "number": [0.5, np.nan, -0.0, 0.0] * 5,
+            "day": pd.to_datetime(["2024-01-02", "2024-01-01", None, "2024-01-02"] * 5),
+            "tags": [["x", "y"], [], None, ["y"]] * 5,
+            "many": np.arange(20),
+            "image": [b"1"] * 20,
+        }
+    )
+    source = source_of(frame, tmp_path / "d", chunk_rows=3)
+
+    def told(column: str) -> list[tuple[str, Any]]:
+        found = by_values(source, column)
+        assert all(len(conditions) == 1 for conditions in found.predicates)
+        return [(one.op, one.value) for (one,) in found.predicates]
+
+    assert told("text") == [("==", "a"), ("==", "b"), ("is_null", None)]
+    assert told("flag") == [("==", False), ("==", True)]
+    assert told("whole") == [("==", 1), ("==", 2), ("==", 3)]
+    assert told("number") == [("==", 0.0), ("==", 0.5), ("is_null", None)]
+    assert told("tags") == [("contains", "x"), ("contains", "y"), ("is_null", None)]
+    days = told("day")
+    assert [str(value)[:10] for _, value in days] == ["2024-01-01", "2024-01-02", "None"]
+    table = pa.concat_tables(
+        chunk.table
+        for split in source.splits
+        for chunk in sources.read_split(source, split, list(frame.columns[:6]))
+    )
+    for column in ("text", "flag", "whole", "number", "day"):
+        lengths = np.diff(by_values(source, column).codes(table).offsets)
+        assert lengths.tolist() == [1] * 20
+    with pytest.raises(InputError, match="--by many: it has more than 19 different values"):
+        by_values(source, "many", most=19)
+    assert by_values(source, "many", most=20).size == 20
+    with pytest.raises(InputError, match="--by image: a column of binary has no values"):
+        by_values(source, "image")
+    with pytest.raises(InputError, match=r"--by: unknown column 'txt'; did you mean 'text'\?"):
+        by_values(source, "txt")

@@ -1,0 +1,271 @@
+"""Commands from Python find what the command line finds."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import slicebeam.pipelines.search.search
+from slicebeam.metrics.errors import (
+    ColumnError,
+    EngineError,
+    FileError,
+    InputError,
+    OptionError,
+    StorageError,
+)
+from slicebeam.pipelines.api import check, define, edit, search, shift
+from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.python.memory_tables import arrow_table
+from slicebeam.pipelines.search.search import run_search
+from tests.publications import Written, publish_set
+from tests.shift_runs import made
+
+if TYPE_CHECKING:
+    from slicebeam.pipelines.api import Report
+
+OPTIONS: dict[str, Any] = {
+    "label": "income",
+    "prediction": "prediction",
+    "features": ["age", "education", "sex"],
+}
+FLAGS = ["--label=income", "--prediction=prediction", "--features=age,education,sex"]
+SHIFT: dict[str, Any] = {"label": "label", "old_prediction": "old", "replay_prediction": "new"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files go, of which none may stay."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    return place
+
+
+def told(report: Report) -> dict[str, Any]:
+    """The document without what tells runs apart."""
+    content = json.loads(report.changelist.to_json())
+    return timeless(content)
+
+
+def timeless(content: dict[str, Any]) -> dict[str, Any]:
+    for name in ("created_at", "changelist_id", "provenance", "slices_uri", "search"):
+        content.pop(name, None)
+    del content["dataset"]["uri"], content["dataset"]["name"]
+    return content
+
+
+def test_a_table_of_another_run_is_not_returned(
+    adult_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where the other one published as soon as this one had."""
+
+    def overtaken(*arguments: Any, **options: Any) -> Any:
+        published = run_search(*arguments, **options)
+        publish_set(tmp_path, Written("another"))
+        return published
+
+    monkeypatch.setattr(slicebeam.pipelines.search.search, "run_search", overtaken)
+    with pytest.raises(EngineError, match="was replaced by another run before it could be read"):
+        search(str(adult_path), **OPTIONS, output=tmp_path)
+
+
+def test_a_search_of_a_table(adult_path: Path, tmp_path: Path, folder: Path) -> None:
+    assert run(["search", f"--data={adult_path}", *FLAGS, f"--output={tmp_path}", "--quiet"]) == 0
+    table = pq.read_table(tmp_path / "slices.parquet")
+    document = json.loads((tmp_path / "changelist.json").read_text())
+    data = pq.read_table(adult_path)
+    # An index of pandas without a name is no feature.
+    frame = data.to_pandas().set_index(pd.Index(range(7, 7 + data.num_rows)))
+    kept = search(str(adult_path), **OPTIONS, output=tmp_path / "kept")
+    for found in (
+        search(data, **OPTIONS),
+        search(frame, **OPTIONS),
+        search([adult_path], **OPTIONS),
+    ):
+        assert found.slices.equals(table)
+        assert found.path is None
+        assert told(found) == told(kept)
+    assert document["summary"] in repr(kept)
+    assert kept.path == str(tmp_path / "kept" / "changelist.json")
+    assert Path(kept.path).exists()
+    assert told(kept) == timeless(document)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_check_of_a_table(adult: pd.DataFrame, adult_path: Path, tmp_path: Path) -> None:
+    earlier = search(adult_path, **OPTIONS, output=str(tmp_path / "earlier"))
+    name = earlier.changelist.slices[0].name
+    found = check(adult, changelist=earlier.path, explain=name)
+    flags = [f"--data={adult_path}", f"--changelist={earlier.path}", "--quiet"]
+    assert run(["check", *flags, f"--output={tmp_path / 'flags'}"]) == 0
+    assert found.slices.equals(pq.read_table(tmp_path / "flags" / "slices.parquet"))
+    assert any(name in line for line in found.explanation)
+
+
+def test_a_shift_of_a_table(tmp_path: Path) -> None:
+    frame = made()
+    frame.to_parquet(tmp_path / "pool.parquet")
+    flags = ["--data", str(tmp_path / "pool.parquet"), "--label=label", "--old-prediction=old"]
+    flags += ["--replay-prediction=new", "--budget=150", "--by=part", "--quiet"]
+    assert run(["shift", *flags, f"--output={tmp_path}"]) == 0
+    document = json.loads((tmp_path / "changelist.json").read_text())
+    found = shift(pa.Table.from_pandas(frame), **SHIFT, budget=150, by="part")
+    assert told(found) == timeless(document)
+    changes = [one["changes"][0] for one in document["slices"]]
+    assert found.slices["slice"].to_pylist() == [one["name"] for one in document["slices"]]
+    assert found.slices["delta"].to_pylist() == [one["delta"]["value"] for one in changes]
+    assert found.slices["q_value"].to_pylist() == [one["p_adjusted"] for one in changes]
+    assert sum(found.slices["n"].to_pylist()) == len(frame)
+
+
+@pytest.mark.slow
+def test_it_is_shown_as_the_command_does(
+    adult: pd.DataFrame, adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["search", f"--data={adult_path}", *FLAGS, f"--output={tmp_path}"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    found = search(adult, **OPTIONS)
+    assert capsys.readouterr() == ("", "")
+    found.show()
+    assert capsys.readouterr().out.splitlines() == printed[:-2]
+    assert printed[-1] == str(tmp_path / "slices.parquet")
+    search(adult, **OPTIONS, progress=True)
+    assert "iteration 1" in capsys.readouterr().err
+    pool = made()
+    shift(pool, **SHIFT, budget=100).show()
+    assert "of 600 items were asked" in capsys.readouterr().out
+
+
+def test_in_a_notebook(adult: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beam does more there, for which it needs other packages."""
+    monkeypatch.setattr("apache_beam.utils.interactive_utils.is_in_ipython", lambda: True)
+    before = beam.pipeline.alter_label_if_ipython
+    assert search(adult, **OPTIONS).slices.num_rows > 0
+    assert beam.pipeline.alter_label_if_ipython is before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lable": "x"}, "unknown option 'lable'; did you mean 'label'"),
+        ({"label": 3}, "label: 3 is no text"),
+        ({"label": "incom"}, "'incom'"),
+        ({"data": "x"}, "the data is the first argument"),
+        ({"max_cross_size": "two"}, "max-cross-size"),
+        ({"resume": True}, "name it as output="),
+    ],
+)
+def test_wrong_options(adult: pd.DataFrame, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        search(adult, **{**OPTIONS, **options})
+    assert message in str(error.value)
+
+
+def test_wrong_data(folder: Path) -> None:
+    for data in (3, {"a": 1}, [1, "x"], None):
+        with pytest.raises(InputError, match="is no data that can be read"):
+            search(data, **OPTIONS)
+    with pytest.raises(InputError, match="no such file"):
+        search("nowhere.parquet", **OPTIONS)
+    with pytest.raises(InputError, match="no such file"):
+        search(Path("nowhere.parquet"), **OPTIONS)
+    assert list(folder.iterdir()) == []
+
+
+def test_what_is_paid_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="name an output= or a ledger="):
+        shift(made(), label="label", old_prediction="old", api=tmp_path / "api.yaml", budget=100)
+    with pytest.raises(InputError, match="they are for the command line"):
+        shift(made(), label="label", old_prediction="old", budget=100, plan=True)
+
+
+class Capsule:
+    """A table of a library of its own, which gives Arrow its columns."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+def test_a_table_of_any_library_with_arrow_capsules(adult_path: Path) -> None:
+    table = pq.read_table(adult_path)
+    place = table.schema.get_field_index("sex")
+    views = table["sex"].cast(pa.string()).cast(pa.string_view())
+    found = search(Capsule(table.set_column(place, "sex", views)), **OPTIONS)
+    assert found.slices.equals(search(table, **OPTIONS).slices)
+
+
+def test_a_table_of_polars(adult_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    found = search(polars.read_parquet(adult_path), **OPTIONS)
+    assert found.slices.equals(search(adult_path, **OPTIONS).slices)
+
+
+def test_views_in_lists_and_dictionaries() -> None:
+    texts = pa.array(["a", "b"], pa.string_view())
+    table = pa.table(
+        {
+            "list": pa.array([["a"], ["b"]], pa.list_(pa.string_view())),
+            "dictionary": pa.DictionaryArray.from_arrays(pa.array([0, 1]), texts),
+            "bytes": pa.array([b"a", b"b"], pa.binary_view()),
+        }
+    )
+    found = arrow_table(Capsule(table))
+    assert [str(one) for one in found.schema.types] == [
+        "large_list<item: large_string>",
+        "dictionary<values=large_string, indices=int64, ordered=0>",
+        "large_binary",
+    ]
+    assert found.to_pylist() == table.to_pylist()
+
+
+def test_errors_are_caught_by_kind(adult: pd.DataFrame, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="unknown option 'lable'"):
+        search(adult, **OPTIONS, lable="x")
+    with pytest.raises(OptionError, match="--bins 1"):
+        search(adult, **OPTIONS, bins=1)
+    with pytest.raises(OptionError, match="no predictions"):
+        search(adult, label="income")
+    with pytest.raises(ColumnError, match="incom"):
+        search(adult, **{**OPTIONS, "label": "incom"})
+    with pytest.raises(FileError, match="no such file"):
+        search(tmp_path / "nowhere.parquet", **OPTIONS)
+    with pytest.raises(FileError, match="no such file"):
+        check(adult, changelist=tmp_path / "nowhere.json")
+    (tmp_path / "file").touch()
+    with pytest.raises((StorageError, FileError)):
+        search(adult, **OPTIONS, output=tmp_path / "file" / "out")
+    assert issubclass(StorageError, EngineError)
+    assert all(issubclass(one, InputError) for one in (OptionError, ColumnError, FileError))
+
+
+@pytest.mark.slow
+def test_documents_are_edited(adult_path: Path, tmp_path: Path) -> None:
+    """As the commands do, and what they print is returned."""
+    search(adult_path, **OPTIONS, output=tmp_path)
+    made = define(tmp_path, name="young women", where="age < 25 & sex = Female")
+    assert made.document.slices[-1].name == "young women"
+    assert made.path == tmp_path / "changelist.r1.json"
+    assert made.summary == "defined slice 'young women'"
+    renamed = edit.rename(tmp_path, slice="young women", name="girls")
+    assert [one.name for one in renamed.changed] == ["girls"]
+    edit.undo(tmp_path)
+    assert [one.op for one in edit.log(tmp_path)] == ["add_slice", "rename", "undo"]
+    with pytest.raises(OptionError, match="unknown option 'nam'; did you mean 'name'"):
+        edit.rename(tmp_path, slice="young women", nam="girls")
+    with pytest.raises(OptionError, match="--name is missing"):
+        edit.rename(tmp_path, slice="young women")
+    with pytest.raises(OptionError, match="a slice is defined by one of"):
+        define(tmp_path, name="x")

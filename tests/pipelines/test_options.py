@@ -1,0 +1,244 @@
+"""Options are declared once: flags, help, keys, keywords and the reference page come of the fields."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import slicebeam.pipelines
+from slicebeam.metrics.measures.share import Share
+from slicebeam.metrics.registry import metric, statistic_space
+from slicebeam.pipelines import api
+from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.table import COMMANDS, SUBCOMMANDS, CommandSpec, command_spec
+from slicebeam.pipelines.config.coercion import CONFIGS
+from slicebeam.pipelines.config.document import DocumentConfig
+from slicebeam.pipelines.config.option_fields import Options, declared, flagged
+from slicebeam.pipelines.define.new_slices import Base
+from slicebeam.pipelines.python import signatures
+from slicebeam.pipelines.show.terminal_text import json_line
+
+if TYPE_CHECKING:
+    from slicebeam.pipelines.config.option_fields import OptionField
+
+ROOT = Path(__file__).parents[2]
+NAMES = [name for name in COMMANDS if name not in SUBCOMMANDS]
+NAMES += [f"{name} {one}" for name, within in SUBCOMMANDS.items() for one in within]
+MODELS: set[type[Options]] = {model for name in NAMES for model in command_spec(name).options}
+
+
+def fields() -> list[tuple[str, OptionField]]:
+    return [
+        (f"{model.__name__}.{one.name}", one)
+        for model in MODELS
+        for one in declared(model).values()
+    ]
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert run([*words, "--help"]) == 0
+    return capsys.readouterr().out
+
+
+def test_every_field_says_what_it_is() -> None:
+    for model in MODELS:
+        assert set(declared(model)) == set(model.model_fields), model
+    for where, field in fields():
+        text = field.option.help
+        assert text.endswith("."), where
+        assert not re.search(r"\b(told|asked|asks)\b", text), where
+        # A sentence begins with a capital, or with the word that it explains.
+        assert text[0].isupper() or re.match(r"[\w-]+: |scikit-learn ", text), (where, text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_names_only_flags_of_its_command(name: str) -> None:
+    spec = command_spec(name)
+    known = {flag for one in spec.fields() for flag in one.flags}
+    for text in (spec.help, *(one.option.help for one in spec.fields())):
+        # The file of an API is one for several commands.
+        named = set(re.findall(r"--[a-z][a-z-]*[a-z]", text.replace("shift --api", "")))
+        assert named <= known, (name, text)
+
+
+def test_what_an_entry_refers_to_is_there() -> None:
+    for name in NAMES:
+        spec = command_spec(name)
+        for reference in (spec.main, spec.configure, spec.runs, spec.shows):
+            assert not reference or callable(_named(reference)), (name, reference)
+        if spec.configure:
+            assert spec.options[0] is CONFIGS[name]  # type: ignore[index]
+
+
+def _named(reference: str) -> Any:
+    from pkgutil import resolve_name
+
+    return resolve_name(reference)
+
+
+def test_commands_are_grouped(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys)
+    groups = re.findall(r"^(\w+):\n((?:  .+\n)+)", text, re.MULTILINE)
+    found = {title: re.findall(r"^  (\w+)", rows, re.MULTILINE) for title, rows in groups}
+    assert {title: found[title] for title in ("Find", "Describe", "APIs", "Run")} == {
+        "Find": ["search", "discover", "check"],
+        "Describe": ["define", "edit", "attribute"],
+        "APIs": ["shift"],
+        "Run": ["run", "schema", "demo"],
+    }
+
+
+@pytest.mark.parametrize("name", ["", *SUBCOMMANDS, *NAMES])
+def test_help_is_plain_grouped_and_ends_with_an_example(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = shown(capsys, *name.split())
+    # The example's words are not broken where a line would be too long.
+    assert max(map(len, text.partition("\nExample:")[0].splitlines())) <= 80
+    assert text.isascii()
+    assert "\x1b" not in text
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert shown(capsys, *name.split()) == text
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert shown(capsys, *name.split()) == text
+    example = text.partition("\nExample:\n")[2]
+    if not name or name in SUBCOMMANDS:
+        assert "slicebeam " in example
+        return
+    program, *words = shlex.split(example.replace("\\\n", " "))
+    assert [program, *words[: len(name.split())]] == ["slicebeam", *name.split()]
+    known = {flag for one in command_spec(name).fields() for flag in one.flags}
+    assert {word for word in words if word.startswith("--")} <= known
+    missing = {
+        one.flags[0]
+        for one in command_spec(name).fields()
+        if one.is_required and not one.option.is_argument
+    } - set(words)
+    assert not missing
+
+
+def test_help_of_a_search_begins_with_what_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "search")
+    titles = re.findall(r"^([A-Z][\w ]+):$", text, re.MULTILINE)
+    assert titles == [
+        *("Required", "Data", "Models", "Features", "Statistics", "Search", "Output", "Engine"),
+        *("Help", "Example"),
+    ]
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = """
+import sys
+from slicebeam.pipelines.cli import run
+run([%s"--help"])
+heavy = {"numpy", "scipy", "pyarrow", "pandas", "apache_beam", "rich.console"} & set(sys.modules)
+assert not heavy, heavy
+assert %r or "pydantic" not in sys.modules
+"""
+    for words, may in (("", False), ('"search", ', True), ('"shift", ', True)):
+        subprocess.run([sys.executable, "-c", code % (words, may)], check=True, capture_output=True)
+
+
+def test_the_stub_is_up_to_date() -> None:
+    assert signatures.formatted(signatures.stub()) == signatures.STUB.read_text("utf-8"), (
+        "run: python -m slicebeam.pipelines.python.signatures"
+    )
+
+
+def test_the_reference_page_is_up_to_date() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "options_page.py"))
+    assert made["page"]() == made["PAGE"].read_text("utf-8"), "run: python docs/options_page.py"
+
+
+def test_functions_have_the_signatures_of_their_commands() -> None:
+    found = inspect.signature(api.search)
+    assert next(iter(found.parameters)) == "data"
+    assert found.parameters["bins"].default == 10
+    assert found.parameters["label"].annotation == "str"
+    of_config = set(flagged(CONFIGS["search"]))
+    assert of_config - {"data"} <= set(found.parameters)
+    assert "fail_on" not in found.parameters
+    assert list(inspect.signature(api.edit.rename).parameters) == [
+        *("changelist", "slice", "name", "progress"),
+    ]
+    assert "slice : Slice: its slice_id" in (api.edit.rename.__doc__ or "")
+
+
+@pytest.mark.slow
+def test_mypy_knows_the_keywords(tmp_path: Path) -> None:
+    """What an editor completes, mypy checks."""
+    (tmp_path / "used.py").write_text(
+        "from slicebeam.pipelines.api import Report, attribute, define, edit, search\n"
+        "found: Report = search('x.parquet', label='y', metric=['recall'], bins=5)\n"
+        "search('x.parquet', lable='y')\n"
+        "search('x.parquet', test='t')\n"
+        "define('out')\n"
+        "edit.rename('out', slice='a', name='b').path\n"
+        "attribute.run('out', slice='a', text='b', budget='c')\n"
+    )
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "mypy", "--config-file", "", "--follow-imports", "skip"),
+            *("--namespace-packages", "--explicit-package-bases"),
+            *("used.py", str(ROOT / ".typing" / "slicebeam" / "pipelines" / "api.pyi")),
+        ],
+        cwd=tmp_path,
+        env={"MYPYPATH": str(ROOT / ".typing"), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    errors = [line for line in done.stdout.splitlines() if line.startswith("used.py")]
+    wrong = [
+        'used.py:3: error: Unexpected keyword argument "lable"',
+        'used.py:4: error: Argument "test" to "search"',
+        'used.py:5: error: Missing named argument "name"',
+        'used.py:7: error: Argument "budget" to "run"',
+    ]
+    assert len([line for line in errors if " error: " in line]) == len(wrong), done.stdout
+    for start in wrong:
+        assert any(line.startswith(start) for line in errors), (start, done.stdout)
+
+
+def test_the_metric_of_the_page_for_developers_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "develop.md").read_text("utf-8")
+    (row,) = re.findall(r"^Share\(.*\)$", page, re.MULTILINE)
+    made = eval(row, {"Share": Share})
+    space = statistic_space(["precision"], "overall")
+    cells = np.arange(1, space.cells + 1)[None]
+    precision = metric("precision").value(cells, space)
+    assert made.value(cells, space) == pytest.approx(1 - precision)
+
+
+def test_the_command_of_the_page_for_developers_works(
+    adult_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its entry alone makes the command: flags, help, and what it prints."""
+    page = (ROOT / "docs" / "develop.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(class SummaryConfig.*?)```", page, re.DOTALL)
+    (entry,) = re.findall(r'```python\n    "summary": (CommandSpec\(.*?\n    \)),', page, re.DOTALL)
+    module = ModuleType("slicebeam.pipelines.summary")
+    names = {"DocumentConfig": DocumentConfig, "Base": Base, "json_line": json_line, "sys": sys}
+    module.__dict__.update(names)
+    exec(f"from __future__ import annotations\n{code}", module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(slicebeam.pipelines, "summary", module, raising=False)
+    monkeypatch.setitem(COMMANDS, "summary", eval(entry, {"CommandSpec": CommandSpec}))
+    read = SimpleNamespace(document=SimpleNamespace(summary="What was found."))
+    monkeypatch.setattr(Base, "read", lambda _: read)
+    assert "--changelist <path>" in shown(capsys, "summary")
+    assert run(["summary", "--changelist", "out"]) == 0
+    assert capsys.readouterr().out == "What was found.\n"
+    assert run(["summary", "--changelist", "out", "--json"]) == 0
+    assert capsys.readouterr().out == '"What was found."\n'

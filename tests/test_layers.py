@@ -1,0 +1,217 @@
+"""The folders have an order: each imports only from those before it, and nothing in a circle.
+
+Imports within functions and those for types count as well: they too say what must be known to
+understand a module.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = "slicebeam"
+
+# Ground first. A folder stands for the modules that lie directly in it, except those named here.
+ORDER = (
+    "metrics/errors.py",
+    "metrics/kinds.py",
+    "metrics/randomness.py",
+    "metrics/significance",
+    "metrics/counting",
+    "metrics/intervals",
+    "metrics/measures",
+    "metrics/registered",
+    "metrics/registry.py",
+    "metrics/testing",
+    "metrics/discovery",
+    "metrics/shift",
+    "metrics/attribution",
+    "metrics",
+    "transforms/secrets",
+    "transforms/http",
+    "transforms/storage",
+    "transforms/formats",
+    "transforms/encode",
+    "transforms/count",
+    "transforms/encoders",
+    "transforms/discovery",
+    "transforms/shift",
+    "transforms",
+    "runner_configs",
+    "pipelines/changelist",
+    "pipelines/config",
+    "pipelines/run",
+    "pipelines/prepare",
+    "pipelines/paid_api",
+    "pipelines/search",
+    "pipelines/discovery",
+    "pipelines/check",
+    "pipelines/attribution",
+    "pipelines/define",
+    "pipelines/shift",
+    "pipelines/single_job",
+    "pipelines/plan",
+    "pipelines/show",
+    "pipelines/commands",
+    "pipelines/python",
+    "pipelines/api.py",
+    "pipelines/cli.py",
+    "pipelines",
+)
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """An import: the file and line that it stands in, and the file that it imports from."""
+
+    source: str
+    line: int
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line} -> {self.target}"
+
+
+def modules(root: Path, folders: set[str]) -> dict[str, str]:
+    """The files by the names that they are imported by."""
+    found = {}
+    for folder in sorted(folders):
+        for path in sorted((root / folder).rglob("*.py")):
+            file = path.relative_to(root)
+            parts = file.parent.parts if file.name == "__init__.py" else file.with_suffix("").parts
+            found[".".join([PACKAGE, *parts])] = file.as_posix()
+    return found
+
+
+def arrows(root: Path, folders: set[str]) -> list[Arrow]:
+    """All imports of one module of the package by another."""
+    files = modules(root, folders)
+    found = set()
+    for file in files.values():
+        for node in ast.walk(ast.parse((root / file).read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{file}:{node.lineno}: write the import from {PACKAGE} on"
+                # What is imported is a module of a folder, or something in a module.
+                names = [
+                    inner if (inner := f"{node.module}.{alias.name}") in files else str(node.module)
+                    for alias in node.names
+                ]
+            else:
+                continue
+            found |= {
+                Arrow(file, node.lineno, files[name])
+                for name in names
+                if name in files and files[name] != file
+            }
+    return sorted(found, key=str)
+
+
+def room(file: str, order: tuple[str, ...]) -> str:
+    """The entry of the order that a file belongs to."""
+    return file if file in order else file.rpartition("/")[0]
+
+
+def upward(found: list[Arrow], order: tuple[str, ...]) -> list[str]:
+    """What is wrong with arrows between folders."""
+    rank = {name: place for place, name in enumerate(order)}
+    wrong = []
+    for arrow in found:
+        source, target = room(arrow.source, order), room(arrow.target, order)
+        wrong += [
+            f"{arrow}: {name} has no place in ORDER; give it one"
+            for name in (source, target)
+            if name not in rank
+        ]
+        if source in rank and target in rank and rank[target] > rank[source]:
+            wrong.append(
+                f"{arrow}: {source} lies below {target} and must not know it; move what it needs to "
+                f"{source} or below, or {arrow.source} to {target}"
+            )
+    return wrong
+
+
+def circles(found: list[Arrow]) -> list[str]:
+    """The shortest circle through each arrow that is in one, each circle once."""
+    onward: dict[str, list[Arrow]] = {}
+    for arrow in found:
+        onward.setdefault(arrow.source, []).append(arrow)
+    told: dict[frozenset[str], str] = {}
+    for first in found:
+        came: dict[str, Arrow] = {first.target: first}
+        waiting = [first.target]
+        while waiting and first.source not in came:
+            for arrow in onward.get(waiting.pop(0), []):
+                if arrow.target not in came:
+                    came[arrow.target] = arrow
+                    waiting.append(arrow.target)
+        if first.source in came:
+            way = [came[first.source]]
+            while way[-1] is not first:
+                way.append(came[way[-1].source])
+            told.setdefault(
+                frozenset(arrow.source for arrow in way),
+                f"{', '.join(map(str, reversed(way)))}: a circle; move what both need to a module "
+                "that imports neither",
+            )
+    return list(told.values())
+
+
+FOLDERS = {name.split("/")[0] for name in ORDER}
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Arrow]:
+    return arrows(ROOT, FOLDERS)
+
+
+def test_each_folder_imports_only_from_those_before_it(found: list[Arrow]) -> None:
+    assert len(found) > 1000
+    assert upward(found, ORDER) == []
+
+
+def test_no_modules_import_each_other_in_a_circle(found: list[Arrow]) -> None:
+    assert circles(found) == []
+
+
+def test_the_order_names_what_there_is() -> None:
+    assert [name for name in ORDER if not (ROOT / name).exists()] == []
+    assert len(set(ORDER)) == len(ORDER)
+
+
+def test_each_folder_says_what_may_be_in_it() -> None:
+    for folder in {(ROOT / file).parent for file in modules(ROOT, FOLDERS).values()}:
+        first = folder / "__init__.py"
+        assert first.is_file(), f"{folder}: add an __init__.py that says what may be in the folder"
+        tree = ast.parse(first.read_text("utf-8"))
+        assert ast.get_docstring(tree), f"{first}: say in a docstring what may be in the folder"
+        assert len(tree.body) == 1, f"{first}: leave what runs to a module"
+
+
+def test_only_the_doors_lie_beside_the_folders_of_pipelines() -> None:
+    beside = {path.name for path in (ROOT / "pipelines").iterdir() if not path.is_dir()}
+    assert beside - {"api.pyi"} == {"__init__.py", "api.py", "cli.py", "py.typed"}
+
+
+def test_wrong_arrows_are_named_with_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "low").mkdir()
+    (tmp_path / "high").mkdir()
+    (tmp_path / "low" / "a.py").write_text(
+        "def f() -> None:\n    from slicebeam.high import b\n\n    b.g()\n"
+    )
+    (tmp_path / "high" / "b.py").write_text(
+        "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from slicebeam.low.a import f\n"
+    )
+    found = arrows(tmp_path, {"low", "high"})
+    assert list(map(str, found)) == ["high/b.py:4 -> low/a.py", "low/a.py:2 -> high/b.py"]
+    (wrong,) = upward(found, ("low", "high"))
+    assert wrong.startswith("low/a.py:2 -> high/b.py: low lies below high and must not know it")
+    (circle,) = circles(found)
+    assert circle.startswith("high/b.py:4 -> low/a.py, low/a.py:2 -> high/b.py: a circle")
+    (unplaced,) = upward(found[:1], ("low",))
+    assert "high has no place in ORDER" in unplaced

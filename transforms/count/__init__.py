@@ -1,0 +1,1 @@
+"""Slices are counted and tested on encoded shards, in parallel."""

@@ -1,0 +1,211 @@
+"""TestSignificance: p-values of every slice of a block, written as one columnar part."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from slicebeam.metrics.counting.count_reader import SumReader
+from slicebeam.metrics.errors import EngineError
+from slicebeam.metrics.kinds import PAPER
+from slicebeam.metrics.registry import metric
+from slicebeam.metrics.significance import outcome_codes
+from slicebeam.transforms.count.plans import read_block
+from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, write_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.counting.counting import State, Unit
+    from slicebeam.metrics.counting.lattice import Lattice
+    from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.metrics.testing.slice_test import SliceTest
+    from slicebeam.transforms.storage.storage import StoragePath
+
+
+# Reasons that the margins of a slice give, whatever the outcome.
+_BY_MARGINS = (
+    outcome_codes.WHOLE,
+    outcome_codes.CONSTANT,
+    outcome_codes.UNDEFINED,
+    outcome_codes.SMALL_DENOMINATOR,
+    outcome_codes.SMALL_SLICE,
+)
+
+
+@dataclass(frozen=True)
+class BlockTest:
+    """What TestSignificance needs to know.
+
+    Attributes
+    ----------
+    plan : file of the plan
+    plan_digest : stands in every part, so that parts of another plan are not taken for its own
+    folder : where the parts go
+    lattice : the features' codes
+    space : the statistics
+    tests : one for each metric, the first one steers the search; none to count only
+    min_slice_size : smaller slices are counted, not tested
+    needs_least_p : whether the correction asks for the smallest p of each slice
+    is_first : whether replicates decide of some slices afterwards
+    of_all : int64 [columns and total terms] of all examples, where they are known better than by the
+        sums that the slices are counted with
+    """
+
+    plan: StoragePath
+    plan_digest: str
+    folder: StoragePath
+    lattice: Lattice
+    space: StatisticSpace
+    tests: tuple[SliceTest, ...]
+    min_slice_size: int
+    needs_least_p: bool = False
+    is_first: bool = False
+    of_all: NDArray[np.int64] | None = None
+
+
+def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.RecordBatch:
+    """Return the results of a block: a row for every slice that is not empty.
+
+    Where the plan lists no candidates the rows are the slices of at least ``min_slice_size``.
+    Columns: ``key``, ``c0`` … the sums as `StatisticSpace` lays them out, and for metric i ``p<i>``
+    (NaN where the slice is too small to be tested), where they are asked for ``first<i>`` (the same,
+    which stays where replicates decide) and ``least<i>`` (the smallest p that its margins
+    allow), ``best<i>`` (for a metric whose value may be off, the smallest p that its error leaves),
+    ``reason<i>``, ``method<i>`` and ``se<i>``. Metadata: the plan's digest, how many slices
+    were not empty, and how many were tested.
+    """
+    totals, space = state[0][0], config.space
+    reader = SumReader(config.lattice, space, len(totals), config.min_slice_size)
+    read = list(reader.slices(units, state))
+    nonempty = sum(counted.nonempty for counted in read)
+    keys = np.concatenate([counted.keys for counted in read])
+    sums = np.concatenate([counted.sums for counted in read])
+    sizes = space.sizes(sums[:, 0])
+    del read
+    if not sizes.all():
+        kept = np.flatnonzero(sizes)
+        keys, sums, sizes = keys[kept], sums[kept], sizes[kept]
+    reduced = space.reduce(sums[:, 0], totals[:1])
+    of_all = config.of_all
+    if of_all is None:
+        of_all = space.reduce(totals[:1], totals[:1])[0]
+    columns: dict[str, NDArray[Any]] = {"key": keys}
+    for column in range(space.columns):
+        columns[f"c{column}"] = reduced[:, column]
+    large = np.flatnonzero(sizes >= config.min_slice_size)
+    testable, own_sums = (
+        (sums, reduced) if large.size == sizes.size else (sums[large], reduced[large])
+    )
+    for number, test in enumerate(config.tests):
+        tested, errors = test.run(testable, totals, own_sums, of_all)
+        columns[f"p{number}"] = _spread(tested.p, large, sizes.size, np.nan)
+        if config.is_first:
+            columns[f"first{number}"] = columns[f"p{number}"]
+        if metric(test.metric).needs.ranked:
+            best = tested.p
+            if len(totals) == 1 and test.test not in PAPER:
+                own = metric(test.metric)
+                best = own.least_test_p(own_sums, of_all, space, test.alternative, tested)
+            columns[f"best{number}"] = _spread(best, large, sizes.size, np.nan)
+        if config.needs_least_p:
+            least = np.zeros(large.size)
+            if test.test == "auto":
+                own = metric(test.metric)
+                least = own.smallest_p(own_sums, of_all, space, test.alternative)
+                # What is not tested for its margins could never have been significant.
+                least = np.where(np.isin(tested.reasons, _BY_MARGINS), 1.0, least)
+            columns[f"least{number}"] = _spread(least, large, sizes.size, 0.0)
+        columns[f"reason{number}"] = _spread(tested.reasons, large, sizes.size, 0)
+        columns[f"method{number}"] = _spread(tested.methods, large, sizes.size, 0)
+        columns[f"se{number}"] = _spread(errors, large, sizes.size, np.nan)
+    facts = {
+        "plan": config.plan_digest,
+        "nonempty": nonempty,
+        "tested": int(large.size),
+    }
+    arrays = [pa.array(np.ascontiguousarray(column)) for column in columns.values()]
+    batch = pa.record_batch(arrays, names=list(columns))
+    return batch.replace_schema_metadata({"facts": json.dumps(facts)})
+
+
+def _spread(
+    values: NDArray[Any], positions: NDArray[np.int64], size: int, empty: float
+) -> NDArray[Any]:
+    spread = np.full(size, empty, values.dtype)
+    spread[positions] = values
+    return spread
+
+
+def write_part(path: StoragePath, batch: pa.RecordBatch) -> None:
+    """Write the results of a block."""
+    write_arrow(path, batch.schema, [batch])
+
+
+def read_part(path: StoragePath) -> pa.RecordBatch:
+    """Return the results of a block."""
+    return open_arrow(path, is_unchanging=True).get_batch(0)
+
+
+def part_column(batch: pa.RecordBatch, name: str, number: int) -> NDArray[Any]:
+    """Return what a part says of a metric's slices, also what it leaves out for being plain."""
+    if name == "first" and f"first{number}" not in batch.schema.names:
+        name = "p"
+    if name == "least" and f"least{number}" not in batch.schema.names:
+        return np.zeros(batch.num_rows)
+    column: NDArray[Any] = batch.column(f"{name}{number}").to_numpy()
+    return column
+
+
+def read_facts(path: StoragePath, *, is_finished: bool = True) -> dict[str, Any]:
+    """Return the facts of a block without its results; unless it is finished it may be replaced."""
+    opened = open_arrow(path, is_unchanging=is_finished)
+    facts: dict[str, Any] = json.loads(opened.schema.metadata[b"facts"])
+    return facts
+
+
+def finished_blocks(folder: StoragePath, plan_digest: str, blocks: int) -> list[int]:
+    """Return the blocks whose results for this very plan are written."""
+    finished = []
+    for block in range(blocks):
+        path = part_path(folder, block)
+        if path.exists():
+            try:
+                facts = read_facts(path, is_finished=False)
+            except EngineError:
+                # What was damaged is counted again.
+                continue
+            if facts["plan"] == plan_digest:
+                finished.append(block)
+    return finished
+
+
+class _TestBlock(beam.DoFn):
+    def __init__(self, config: BlockTest) -> None:
+        self.config = config
+
+    def process(self, element: tuple[int, State]) -> Iterator[int]:
+        block, state = element
+        batch = tested_block(read_block(self.config.plan, block), state, self.config)
+        write_part(part_path(self.config.folder, block), batch)
+        yield block
+
+
+@dataclass
+class TestSignificance(beam.PTransform):
+    """Write the p-values of blocks: PCollection of (block, sums) -> PCollection of blocks."""
+
+    __test__ = False  # no test of pytest's, despite its name
+
+    config: BlockTest
+
+    def expand(self, sums: beam.PCollection[tuple[int, State]]) -> beam.PCollection[int]:
+        """Wire the transform."""
+        return sums | "Test" >> beam.ParDo(_TestBlock(self.config))

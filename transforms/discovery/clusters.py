@@ -1,0 +1,116 @@
+"""Components of mixtures as columns: ``cluster@25`` of an example is the component it belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from scipy.special import expit
+
+from slicebeam.metrics.discovery import pca
+from slicebeam.metrics.discovery.mixture import log_responsibilities, most_likely
+from slicebeam.transforms.encode.domains import Domain
+from slicebeam.transforms.encode.predicates import Singleton
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.discovery.mixture import Mixture
+    from slicebeam.metrics.discovery.pca import Pca
+
+_PREFIX = "cluster@"
+
+
+def cluster_field(components: int) -> str:
+    """Return the name of the column that tells the component among so many.
+
+    >>> cluster_field(25)
+    'cluster@25'
+    """
+    return f"{_PREFIX}{components}"
+
+
+def is_cluster_field(name: str) -> bool:
+    """Return whether a column is one of components.
+
+    >>> is_cluster_field("cluster@25"), is_cluster_field("cluster")
+    (True, False)
+    """
+    return name.startswith(_PREFIX) and name.removeprefix(_PREFIX).isdecimal()
+
+
+class Assigned(NamedTuple):
+    """Which component examples belong to, from embeddings alone.
+
+    Attributes
+    ----------
+    component : int32 [rows] the most likely one, of several the first
+    responsibility : float32 [rows] its share r of the example
+    log_odds : float64 [rows] log(r/(1 − r)), finite, by which members are ranked: most have r = 1
+    """
+
+    component: NDArray[np.int32]
+    responsibility: NDArray[np.float32]
+    log_odds: NDArray[np.float64]
+
+    def column(self, components: int) -> pa.DictionaryArray:
+        """Return the components as text, since they are names and no numbers."""
+        names = pa.array([str(number) for number in range(components)], pa.string())
+        return pa.DictionaryArray.from_arrays(pa.array(self.component), names)
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Mixtures of several resolutions, and the axes that they are fitted along.
+
+    Attributes
+    ----------
+    axes : principal axes of the embeddings; None where the mixtures are of the embeddings themselves
+    mixtures : by the name of their column
+    """
+
+    axes: Pca | None
+    mixtures: Mapping[str, Mixture]
+
+    @property
+    def dimensions(self) -> int:
+        """How many an embedding has."""
+        if self.axes is not None:
+            return int(self.axes.mean.size)
+        return next(iter(self.mixtures.values())).dimensions
+
+    @cached_property
+    def domains(self) -> tuple[Domain, ...]:
+        """The columns as features, of which each component is a predicate."""
+        return tuple(
+            Domain(
+                field,
+                "categorical",
+                "string",
+                tuple(Singleton(field, "==", str(j)) for j in range(mixture.components)),
+            )
+            for field, mixture in self.mixtures.items()
+        )
+
+    def assigned(self, z: NDArray[np.float32], first_row: int = 0) -> dict[str, Assigned]:
+        """Return which component of each mixture examples belong to.
+
+        Parameters
+        ----------
+        z : float32 [rows, D], embeddings
+        first_row : number of the first row, for errors
+        """
+        x = z if self.axes is None else pca.projected(z, self.axes, first_row)
+        found = {}
+        for field, mixture in self.mixtures.items():
+            log_r, _ = log_responsibilities(mixture, x, None, first_row)
+            component, odds = most_likely(log_r)
+            found[field] = Assigned(
+                component.astype(np.int32), expit(odds).astype(np.float32), odds
+            )
+        return found

@@ -1,0 +1,211 @@
+"""DeriveColumns: examples with what their embeddings tell, as Parquet files to be searched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.transforms.discovery.embed_examples import chunk_name, positions
+from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
+from slicebeam.transforms.discovery.one_thread import one_thread
+from slicebeam.transforms.encode.definitions import columns_of, members
+from slicebeam.transforms.encode.example_losses import losses_of
+from slicebeam.transforms.encode.extract_predictions import extract_predictions
+from slicebeam.transforms.encode.sources import StoredFile, open_parquet
+from slicebeam.transforms.storage.arrow_files import write_arrow
+from slicebeam.transforms.storage.checked_files import checksum_of, read_facts, write_facts
+from slicebeam.transforms.storage.storage import matching, written_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from slicebeam.transforms.discovery.clusters import Assigned, Clusters
+    from slicebeam.transforms.discovery.embed_examples import Split
+    from slicebeam.transforms.encode.definitions import Rule
+    from slicebeam.transforms.encode.extract_predictions import Outcome
+    from slicebeam.transforms.encode.sources import Chunk, Source
+    from slicebeam.transforms.storage.storage import StoragePath
+
+ROW, CHANGE, TESTED = "row", "change", "tested"
+
+
+def odds_column(field: str) -> str:
+    """Return the column that tells how typical an example is of its component."""
+    return f"log odds of {field}"
+
+
+def share_column(field: str) -> str:
+    """Return the column that holds an example's responsibility of its component."""
+    return f"responsibility of {field}"
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """What is derived of each chunk, and where it goes.
+
+    Attributes
+    ----------
+    columns : that are kept of the examples
+    embeddings : folder of the embeddings; None where nothing asks for them
+    folder : for the Parquet files
+    clusters : the mixtures that tell components; None where no slice is about them
+    rules : definitions of slices that no predicate tells, by the column that says who is a member
+    queries : embeddings of the words in the rules: float32 [D]
+    id_field : column that identifies examples
+    beside : folder for what is told of an example besides; None where nobody asks
+    outcome, metric : tell how the loss of an example changed; None where it has none
+    split : the examples that shaped the mixtures are left out; None for all examples
+    """
+
+    columns: tuple[str, ...]
+    embeddings: StoragePath | None
+    folder: StoragePath
+    clusters: Clusters | None
+    rules: Mapping[str, Rule]
+    queries: Mapping[str, NDArray[np.float32]]
+    id_field: str | None = None
+    beside: StoragePath | None = None
+    outcome: Outcome | None = None
+    metric: str = ""
+    split: Split | None = None
+
+    @property
+    def read(self) -> list[str]:
+        """The columns that are read of the examples."""
+        fields = set(self.clusters.mixtures) if self.clusters is not None else set()
+        of_rules = {
+            name for rule in self.rules.values() for name in columns_of(rule, self.id_field)
+        }
+        # Beside a group, which is what is resampled, ids are no column of the search.
+        told = [self.id_field] if self.beside is not None and self.id_field is not None else []
+        return list(dict.fromkeys([*self.columns, *told, *sorted(of_rules - fields)]))
+
+
+def derive_chunk(chunk: Chunk, wanted: Derivation) -> None:
+    """Write the examples of a chunk that are tested, with the columns that are derived."""
+    z, assigned, table = None, dict[str, "Assigned"](), chunk.table
+    if wanted.embeddings is not None:
+        z = EmbeddedChunk(wanted.embeddings / chunk_name(chunk.split, chunk.batch)).z
+    if wanted.clusters is not None and z is not None:
+        with one_thread():
+            assigned = wanted.clusters.assigned(z, chunk.origin_row + 1)
+        for field, rows in assigned.items():
+            components = wanted.clusters.mixtures[field].components
+            table = table.append_column(field, rows.column(components))
+    tested = np.ones(chunk.table.num_rows, bool)
+    if wanted.split is not None:
+        tested = ~wanted.split.is_discovery(chunk)
+    kept = table.select([*wanted.columns, *assigned])
+    for field, rule in wanted.rules.items():
+        held = members(rule, table, z, wanted.queries, wanted.id_field)
+        kept = kept.append_column(field, pa.array(held))
+    if wanted.beside is not None:
+        _write_beside(chunk, wanted, assigned, tested)
+    kept = kept.filter(pa.array(tested))
+    facts: dict[str, Any] = {
+        "path": chunk.origin,
+        "row": chunk.origin_row,
+        "examples": chunk.table.num_rows,
+        "rows": kept.num_rows,
+    }
+    if kept.num_rows:
+        part = wanted.folder / chunk_name(chunk.split, chunk.batch, "parquet")
+        with written_whole(part) as stream:
+            pq.write_table(kept, stream, row_group_size=kept.num_rows)
+            facts |= {"part": part.name, "checksum": checksum_of(stream)}
+    write_facts(wanted.folder / chunk_name(chunk.split, chunk.batch, "json"), facts)
+
+
+def _write_beside(
+    chunk: Chunk, wanted: Derivation, assigned: dict[str, Assigned], tested: NDArray[np.bool_]
+) -> None:
+    """Write what is told of each example besides its columns, also of those that are not tested."""
+    if wanted.beside is None:
+        raise TypeError("no folder for what is told of examples")
+    columns: dict[str, Any] = {ROW: positions(chunk).astype(np.int64), TESTED: tested}
+    if wanted.outcome is not None:
+        predicted = extract_predictions(chunk, wanted.outcome)
+        baseline = wanted.outcome.old is not None
+        losses = losses_of(predicted, wanted.metric, baseline=baseline)
+        if losses is not None:
+            columns[CHANGE] = losses.change
+    for field, rows in assigned.items():
+        columns[field] = rows.component
+        columns[share_column(field)] = rows.responsibility
+        columns[odds_column(field)] = rows.log_odds
+    arrays = {name: pa.array(values) for name, values in columns.items()}
+    if wanted.id_field is not None:
+        ids = chunk.table.column(wanted.id_field).combine_chunks()
+        arrays["id"] = ids.cast(ids.type.value_type) if pa.types.is_dictionary(ids.type) else ids
+    batch = pa.record_batch(list(arrays.values()), names=list(arrays))
+    write_arrow(wanted.beside / chunk_name(chunk.split, chunk.batch), batch.schema, [batch])
+
+
+def derived_examples(folder: StoragePath) -> int:
+    """Return the number of examples that are derived, those that are left out too.
+
+    Raises
+    ------
+    DamagedFileError
+        What a file says of it is not what was written.
+    """
+    return sum(int(read_facts(path)["examples"]) for path in matching(folder, "*.json"))
+
+
+def derived_source(folder: StoragePath, rows: int) -> Source:
+    """Return the source of the derived files.
+
+    Parameters
+    ----------
+    rows : examples before those that shaped the mixtures were left out
+
+    Raises
+    ------
+    InputError
+        All examples shaped the mixtures.
+    EngineError
+        Some of the examples are not there.
+    """
+    files: list[StoredFile] = []
+    found = 0
+    for path in matching(folder, "*.json"):
+        facts = read_facts(path)
+        found += facts["examples"]
+        if "part" in facts:
+            part = str(folder / facts["part"])
+            files.append(StoredFile(part, facts["path"], facts["row"], checksum=facts["checksum"]))
+    if found != rows:
+        raise EngineError(
+            f"{folder}: {rows - found:,} of {rows:,} examples are not there; run again without --resume"
+        )
+    if not files:
+        raise InputError("no example is left to be tested; lower --discovery-share")
+    return open_parquet(files)
+
+
+class _Derive(beam.DoFn):
+    def __init__(self, wanted: Derivation) -> None:
+        self.wanted = wanted
+
+    def process(self, chunk: Chunk) -> Iterator[int]:
+        derive_chunk(chunk, self.wanted)
+        yield chunk.table.num_rows
+
+
+@dataclass
+class DeriveColumns(beam.PTransform):
+    """Write chunks with derived columns: PCollection of `Chunk` -> PCollection of row counts."""
+
+    wanted: Derivation
+
+    def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
+        """Wire the transform."""
+        return chunks | "Derive" >> beam.ParDo(_Derive(self.wanted))

@@ -1,0 +1,150 @@
+"""EmbedExamples: the embedding of every example, written once, and a sample to start from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import numpy as np
+
+from slicebeam.metrics.randomness import hash64, uniform
+from slicebeam.transforms.discovery.embeddings import write_embeddings
+from slicebeam.transforms.encode.example_losses import losses_of
+from slicebeam.transforms.encode.extract_predictions import extract_predictions
+from slicebeam.transforms.encode.extract_slice_keys import id_hashes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from slicebeam.transforms.discovery.embeddings import Embedding
+    from slicebeam.transforms.encode.extract_predictions import Outcome
+    from slicebeam.transforms.encode.sources import Chunk
+    from slicebeam.transforms.storage.storage import StoragePath
+
+# Streams of random words, apart from those of replicates, which count from 0.
+_SAMPLED, _DISCOVERY = -3, -4
+DISCOVERY = "discovery"
+
+
+def loss_column(number: int) -> str:
+    """Return the column that holds a loss: 0 of the new model, 1 of the old."""
+    return f"loss {number}"
+
+
+@dataclass(frozen=True)
+class Split:
+    """How examples are split into those that shape a mixture and those that are tested.
+
+    Attributes
+    ----------
+    share : of the first part
+    seed : of the hash
+    id_column : by whose value it is decided; None for the position of an example
+    """
+
+    share: float
+    seed: int
+    id_column: str | None
+
+    def is_discovery(self, chunk: Chunk) -> NDArray[np.bool_]:
+        """Return which examples of a chunk shape the mixture: bool [rows]."""
+        if self.id_column is None:
+            ids = positions(chunk)
+        else:
+            ids = id_hashes(chunk.table.column(self.id_column).combine_chunks(), chunk)
+        return uniform(hash64(self.seed, _DISCOVERY, ids)) < self.share
+
+
+def positions(chunk: Chunk) -> NDArray[np.uint64]:
+    """Return the position of each example among all: uint64 [rows]."""
+    rows = chunk.table.num_rows
+    return np.arange(chunk.start_row, chunk.start_row + rows, dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """What is written of each chunk.
+
+    Attributes
+    ----------
+    embedding : where embeddings come from
+    folder : for all embeddings
+    samples : folder for those of some examples
+    sample_share : how many of them are wanted there
+    seed : of the sample
+    outcome, metric : tell the losses that a mixture is told; None where it is told none
+    split : what shapes the mixture; None for all examples
+    """
+
+    embedding: Embedding
+    folder: StoragePath
+    samples: StoragePath
+    sample_share: float
+    seed: int
+    outcome: Outcome | None = None
+    metric: str = ""
+    split: Split | None = None
+
+
+def chunk_name(split: int, batch: int, suffix: str = "arrow") -> str:
+    """Return the name of the file of a chunk."""
+    return f"{split:06d}-{batch:06d}.{suffix}"
+
+
+def embed_chunk(chunk: Chunk, wanted: Embedded) -> None:
+    """Write the embeddings of a chunk, all of them and the sampled ones."""
+    z = wanted.embedding.of(chunk)
+    others: dict[str, NDArray[Any]] = {}
+    is_zero_one = False
+    if wanted.outcome is not None:
+        baseline = wanted.outcome.old is not None
+        predicted = extract_predictions(chunk, wanted.outcome)
+        losses = losses_of(predicted, wanted.metric, baseline=baseline)
+        if losses is not None:
+            is_zero_one = losses.is_zero_one
+            others = {loss_column(number): loss for number, loss in enumerate(losses.each)}
+    sampled = uniform(hash64(wanted.seed, _SAMPLED, positions(chunk))) < wanted.sample_share
+    shaping = np.ones(z.shape[0], bool)
+    if wanted.split is not None:
+        shaping = wanted.split.is_discovery(chunk)
+        others[DISCOVERY] = shaping
+        sampled &= shaping
+    name = chunk_name(chunk.split, chunk.batch)
+    facts = {
+        "split": chunk.split,
+        "batch": chunk.batch,
+        "start_row": chunk.start_row,
+        "origin": chunk.origin,
+        "shaping": int(np.count_nonzero(shaping)),
+        "is_zero_one": is_zero_one,
+    }
+    some = {column: values[sampled] for column, values in others.items()}
+    write_embeddings(wanted.samples / name, z[sampled], some, facts)
+    # Last: what is there tells that all of the chunk is.
+    write_embeddings(wanted.folder / name, z, others, facts)
+
+
+class _Embed(beam.DoFn):
+    def __init__(self, wanted: Embedded) -> None:
+        self.wanted = wanted
+
+    def process(self, chunk: Chunk) -> Iterator[int]:
+        embed_chunk(chunk, self.wanted)
+        yield chunk.table.num_rows
+
+
+@dataclass
+class EmbedExamples(beam.PTransform):
+    """Write the embeddings of chunks: PCollection of `Chunk` -> PCollection of row counts.
+
+    A chunk that comes twice is written twice under the same name.
+    """
+
+    wanted: Embedded
+
+    def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
+        """Wire the transform."""
+        return chunks | "Embed" >> beam.ParDo(_Embed(self.wanted))

@@ -1,0 +1,212 @@
+"""Embeddings of examples: where they come from, and the files that hold those of a chunk."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slicebeam.metrics.discovery.embeddings import check_finite
+from slicebeam.metrics.errors import ColumnError, InputError, OptionError
+from slicebeam.transforms.encode.domains import missing_mask
+from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from slicebeam.transforms.encode.sources import Chunk
+    from slicebeam.transforms.encoders.registry import Encoder
+    from slicebeam.transforms.storage.storage import StoragePath
+
+    Vectors = NDArray[np.float32]
+
+_VECTORS = "z"
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Where the embedding of an example comes from.
+
+    Attributes
+    ----------
+    column : of vectors; None where texts are embedded
+    text : column of texts, which shows an example; None where there is none
+    encoder : what embeds texts; None where nobody says what made the column of vectors
+    """
+
+    column: str | None
+    text: str | None = None
+    encoder: Encoder | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read."""
+        return tuple(name for name in (self.column or self.text,) if name)
+
+    def of(self, chunk: Chunk) -> Vectors:
+        """Return the embeddings of a chunk's examples: float32 [rows, D].
+
+        Raises
+        ------
+        InputError
+            A vector is missing, is of another length or has a value that is not finite; or a text is
+            missing. The row is named, counted from 1 in its file.
+        EngineError
+            What embeds texts failed.
+        """
+        name = self.columns[0]
+        array = chunk.table.column(name).combine_chunks()
+        if isinstance(array, pa.ChunkedArray):
+            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+        if self.column:
+            return _vectors(array, name, chunk)
+        if self.encoder is None:
+            raise TypeError("texts without an encoder")
+        return _embedded(array, name, chunk, self.encoder)
+
+    def queries(self, texts: list[str]) -> Vectors:
+        """Return the embeddings of words: float32 [texts, D].
+
+        Raises
+        ------
+        InputError
+            Nobody says what made the column of vectors.
+        """
+        if self.encoder is None:
+            raise InputError(
+                f"words are embedded by what made column {self.column!r}, which nobody told; discover "
+                "again with --encoder"
+            )
+        return self.encoder.encode(texts)
+
+
+def _refuse_missing(array: pa.Array, name: str, chunk: Chunk) -> None:
+    if array.null_count:
+        row = chunk.origin_row + int(np.argmax(array.is_null().to_numpy(zero_copy_only=False))) + 1
+        raise ColumnError(
+            f"column {name!r} has no value in row {row:,} of {chunk.origin}; drop such examples"
+        )
+
+
+def _vectors(array: pa.Array, name: str, chunk: Chunk) -> Vectors:
+    kind = array.type
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if not any(is_kind(kind) for is_kind in lists) or not _is_number(kind.value_type):
+        plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+        is_text = pa.types.is_string(plain)
+        remedy = ": write Parquet or JSON Lines, or name a column of texts as --text"
+        raise OptionError(
+            f"--embedding: column {name!r} is {'text' if is_text else kind}; an embedding is a list of "
+            f"numbers, the same number for every example{remedy if is_text else ''}"
+        )
+    _refuse_missing(array, name, chunk)
+    lengths = pc.list_value_length(array).to_numpy(zero_copy_only=False)
+    if lengths.size == 0:
+        return np.zeros((0, 0), np.float32)
+    D = int(lengths[0])
+    different = lengths != D
+    if different.any():
+        at = int(np.argmax(different))
+        raise ColumnError(
+            f"column {name!r} has {lengths[at]} numbers in row {chunk.origin_row + at + 1:,} of "
+            f"{chunk.origin} and {D} in row {chunk.origin_row + 1:,}; embeddings are of one length"
+        )
+    if D == 0:
+        raise ColumnError(f"column {name!r} of {chunk.origin} holds vectors without a number")
+    flat = array.flatten()
+    # A value that is missing within a vector becomes one that is not finite, which is named below.
+    with np.errstate(over="ignore", invalid="ignore"):
+        numbers = flat.to_numpy(zero_copy_only=False)
+        z = np.ascontiguousarray(numbers, np.float32).reshape(-1, D)
+    too_large = np.isinf(z) & np.isfinite(numbers.reshape(-1, D))
+    if too_large.any():
+        row, column = (int(each[0]) for each in np.nonzero(too_large))
+        raise InputError(
+            f"{chunk.origin}: the embedding of row {chunk.origin_row + row + 1:,} has "
+            f"{numbers[row * D + column]} in dimension {column}, which is above what single precision "
+            "holds; scale the embeddings, or leave the example out"
+        )
+    return _finite(z, chunk)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
+def _finite(z: Vectors, chunk: Chunk) -> Vectors:
+    try:
+        check_finite(z, chunk.origin_row + 1)
+    except InputError as error:
+        raise InputError(f"{chunk.origin}: {error}") from error
+    return z
+
+
+def _embedded(array: pa.Array, name: str, chunk: Chunk, encoder: Encoder) -> Vectors:
+    plain = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    if not pa.types.is_string(plain):
+        raise OptionError(f"--text: column {name!r} is {plain}, not text; name another column")
+    missing = missing_mask(array.cast(plain) if plain != array.type else array)
+    if missing is not None:
+        row = chunk.origin_row + int(np.argmax(missing)) + 1
+        raise ColumnError(
+            f"column {name!r} has no text in row {row:,} of {chunk.origin}; drop such examples"
+        )
+    # A text that many examples share is embedded once.
+    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    distinct = encoder.encode(coded.dictionary.to_pylist())
+    return _finite(np.ascontiguousarray(distinct[coded.indices.to_numpy()], np.float32), chunk)
+
+
+def write_embeddings(
+    path: StoragePath,
+    z: Vectors,
+    others: Mapping[str, NDArray[Any]],
+    facts: Mapping[str, Any],
+) -> None:
+    """Write the embeddings of a chunk, other columns [rows], and what the driver wants to know."""
+    rows, D = z.shape
+    flat = pa.array(z.reshape(-1), pa.float32())
+    columns = {_VECTORS: pa.FixedSizeListArray.from_arrays(flat, max(D, 1))} if D else {}
+    columns |= {name: pa.array(values) for name, values in others.items()}
+    if not columns:
+        columns = {"none": pa.nulls(rows)}
+    told = json.dumps({**facts, "rows": rows, "dimensions": D}).encode()
+    batch = pa.record_batch(list(columns.values()), names=list(columns))
+    schema = batch.schema.with_metadata({"facts": told, "checksum": str(zlib.crc32(told))})
+    write_arrow(path, schema, [batch.replace_schema_metadata(schema.metadata)])
+
+
+@dataclass(frozen=True)
+class EmbeddedChunk:
+    """A file of embeddings: it is mapped while something reads it."""
+
+    path: StoragePath
+
+    @cached_property
+    def _batch(self) -> pa.RecordBatch:
+        return open_arrow(self.path, is_unchanging=True).get_batch(0)
+
+    @property
+    def z(self) -> Vectors:
+        """The embeddings: float32 [rows, D]."""
+        column = self._batch.column(_VECTORS)
+        vectors: Vectors = column.flatten().to_numpy(zero_copy_only=True)
+        return vectors.reshape(-1, column.type.list_size)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return another column [rows]."""
+        values: NDArray[Any] = self._batch.column(name).to_numpy(zero_copy_only=False)
+        return values
+
+    @property
+    def names(self) -> list[str]:
+        """The other columns."""
+        return [name for name in self._batch.schema.names if name != _VECTORS]

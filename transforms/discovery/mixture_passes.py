@@ -1,0 +1,206 @@
+"""What discovery sums over the embeddings of all examples: PCA, and the iterations of EM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slicebeam.metrics.discovery import mixture as em
+from slicebeam.metrics.discovery import pca
+from slicebeam.metrics.discovery.loss_heads import CategoricalSums, NormalSums
+from slicebeam.transforms.discovery.embed_examples import DISCOVERY, loss_column
+from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, write_embeddings
+from slicebeam.transforms.discovery.one_thread import one_thread
+from slicebeam.transforms.storage.storage import storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.discovery.loss_heads import HeadSums
+    from slicebeam.metrics.discovery.mixture import Mixture, MixtureSums
+    from slicebeam.metrics.discovery.pca import Pca, PcaSums
+    from slicebeam.transforms.encode.pass_over_files import Found, RowGroup
+    from slicebeam.transforms.storage.storage import StoragePath
+
+    FloatArray = NDArray[np.float64]
+
+# Rows that are summed together: enough that adding up sums costs nothing beside taking them.
+_BLOCK = 1 << 13
+
+
+@dataclass(frozen=True)
+class SumForPca:
+    """The sums that principal components are computed from.
+
+    Attributes
+    ----------
+    dimensions : D of the embeddings
+    """
+
+    dimensions: int
+
+    def __call__(self, group: RowGroup) -> Found:
+        """Return the sums over those examples of a group that shape the mixtures."""
+        found = pca.PcaSums.zero(self.dimensions)
+        for z, _ in shaping_blocks(group):
+            with one_thread():
+                found += pca.sums(z)
+        return {"n": np.array([found.n]), "mean": found.mean, "scatter": found.scatter.ravel()}
+
+    def total(self, parts: Sequence[Found]) -> PcaSums:
+        """Return the sums over all files."""
+        D, total = self.dimensions, pca.PcaSums.zero(self.dimensions)
+        for part in parts:
+            scatter = part["scatter"].reshape(D, D)
+            total += pca.PcaSums(int(part["n"][0]), part["mean"], scatter)
+        return total
+
+
+@dataclass(frozen=True)
+class Project:
+    """Writes the coordinates along principal axes of the embeddings in some files.
+
+    Attributes
+    ----------
+    axes : the principal axes
+    folder : where the coordinates go, under the names of the files
+    """
+
+    axes: Pca
+    folder: StoragePath
+
+    def __call__(self, paths: Sequence[StoragePath]) -> Found:
+        """Write them, and return how many there are."""
+        rows = 0
+        for path in paths:
+            chunk = EmbeddedChunk(path)
+            others = {name: chunk.column(name) for name in chunk.names}
+            with one_thread():
+                projected = pca.projected(chunk.z, self.axes)
+            write_embeddings(self.folder / path.name, projected, others, {})
+            rows += len(chunk.z)
+        return {"rows": np.array([rows])}
+
+
+@dataclass(frozen=True)
+class SumForMixtures:
+    """The sums of an iteration of EM, for several mixtures in one pass.
+
+    Attributes
+    ----------
+    mixtures : before the iteration
+    """
+
+    mixtures: tuple[Mixture, ...]
+
+    def __call__(self, group: RowGroup) -> Found:
+        """Return the sums over those examples of a group that shape the mixtures."""
+        found: Found = {}
+        totals = [em.MixtureSums.zero(mixture) for mixture in self.mixtures]
+        for z, losses in shaping_blocks(group):
+            with one_thread():
+                for number, mixture in enumerate(self.mixtures):
+                    own = losses[: len(mixture.heads)]
+                    totals[number] += em.sums(mixture, z, own)
+        for number, total in enumerate(totals):
+            found |= {f"{number} {name}": values for name, values in _flat(total)}
+        return found
+
+    def total(self, parts: Sequence[Found]) -> list[MixtureSums]:
+        """Return the sums over all files, added in their order."""
+        totals = []
+        for number, mixture in enumerate(self.mixtures):
+            total = em.MixtureSums.zero(mixture)
+            for part in parts:
+                own = {
+                    name.partition(" ")[2]: values
+                    for name, values in part.items()
+                    if name.partition(" ")[0] == str(number)
+                }
+                total += _sums_from(own, em.MixtureSums.zero(mixture))
+            totals.append(total)
+        return totals
+
+
+def shaping(
+    chunk: EmbeddedChunk, begin: int = 0, end: int | None = None
+) -> tuple[NDArray[np.float32], list[NDArray[Any]]]:
+    """Return the embeddings and the losses of those of a file's rows that shape mixtures."""
+    rows = slice(begin, end)
+    names = [loss_column(number) for number in range(2) if loss_column(number) in chunk.names]
+    z, losses = chunk.z[rows], [chunk.column(name)[rows] for name in names]
+    if DISCOVERY not in chunk.names:
+        return z, losses
+    some = chunk.column(DISCOVERY)[rows]
+    return z[some], [loss[some] for loss in losses]
+
+
+def shaping_blocks(
+    group: RowGroup,
+) -> Iterator[tuple[NDArray[np.float32], list[NDArray[Any]]]]:
+    """Yield what `shaping` returns of each block of rows, counted from the group's first.
+
+    Blocks go over the ends of files: what is summed block by block is then the same to the byte
+    however the data was cut into files. Blocks of which nothing shapes mixtures are left out.
+    """
+    pieces: list[tuple[NDArray[np.float32], list[NDArray[Any]]]] = []
+    room = _BLOCK
+    for path, begin, end in zip(*group, strict=True):
+        chunk, at = EmbeddedChunk(storage_path(path)), begin
+        while at < end:
+            stop = min(end, at + room)
+            pieces.append(shaping(chunk, at, stop))
+            room -= stop - at
+            at = stop
+            if room == 0:
+                yield from _joined(pieces)
+                pieces, room = [], _BLOCK
+    yield from _joined(pieces)
+
+
+def _joined(
+    pieces: list[tuple[NDArray[np.float32], list[NDArray[Any]]]],
+) -> Iterator[tuple[NDArray[np.float32], list[NDArray[Any]]]]:
+    if len(pieces) > 1:
+        z = np.concatenate([own for own, _ in pieces])
+        losses = [np.concatenate(each) for each in zip(*(own for _, own in pieces), strict=True)]
+        pieces = [(z, losses)]
+    yield from (piece for piece in pieces if len(piece[0]))
+
+
+def _flat(total: MixtureSums) -> Iterator[tuple[str, NDArray[Any]]]:
+    yield "n", np.array([total.n])
+    yield "log_likelihood", np.array([total.log_likelihood])
+    yield "sizes", total.sizes
+    yield "first", total.first.ravel()
+    yield "second", total.second.ravel()
+    for number, head in enumerate(total.heads):
+        if isinstance(head, CategoricalSums):
+            yield f"counts{number}", head.counts.ravel()
+        else:
+            yield f"first{number}", head.first
+            yield f"second{number}", head.second
+
+
+def _sums_from(found: Found, zero: MixtureSums) -> MixtureSums:
+    heads: list[HeadSums] = []
+    for number, head in enumerate(zero.heads):
+        if isinstance(head, CategoricalSums):
+            heads.append(CategoricalSums(found[f"counts{number}"].reshape(head.counts.shape)))
+        else:
+            first, second = found[f"first{number}"], found[f"second{number}"]
+            heads.append(NormalSums(first, second, head.centre, head.floor))
+    return em.MixtureSums(
+        int(found["n"][0]),
+        float(found["log_likelihood"][0]),
+        found["sizes"],
+        found["first"].reshape(zero.first.shape),
+        found["second"].reshape(zero.second.shape),
+        tuple(heads),
+        zero.centre,
+        zero.loss_weight,
+    )

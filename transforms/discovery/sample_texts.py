@@ -1,0 +1,107 @@
+"""SampleTexts: texts of some examples, which an encoder is fitted to and phrases are taken from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from slicebeam.metrics.errors import ColumnError, OptionError
+from slicebeam.metrics.randomness import hash64, uniform
+from slicebeam.transforms.discovery.embed_examples import chunk_name, positions
+from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
+from slicebeam.transforms.storage.storage import matching
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from slicebeam.transforms.encode.sources import Chunk
+    from slicebeam.transforms.storage.storage import StoragePath
+
+# A stream of random words, apart from those of replicates, which count from 0.
+_TEXTS = -5
+_EXAMPLES = b"examples"
+
+
+@dataclass(frozen=True)
+class TextSample:
+    """Which texts are taken, and where they go.
+
+    Attributes
+    ----------
+    column : of the texts
+    share : of the examples
+    seed : of the hash of an example's position
+    folder : where the texts go
+    """
+
+    column: str
+    share: float
+    seed: int
+    folder: StoragePath
+
+    def chosen(self, rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Return which examples, by their positions, are in the sample."""
+        return uniform(hash64(self.seed, _TEXTS, rows)) < self.share
+
+    def examples(self) -> int:
+        """Return of how many examples the texts that are written are a sample."""
+        paths = matching(self.folder, "*.arrow")
+        return sum(int(open_arrow(path).schema.metadata[_EXAMPLES]) for path in paths)
+
+    def read(self) -> tuple[NDArray[np.int64], list[str]]:
+        """Return the positions and the texts of the sample, in the order of the examples."""
+        rows, texts = [np.zeros(0, np.int64)], list[str]()
+        for path in matching(self.folder, "*.arrow"):
+            batch = open_arrow(path).get_batch(0)
+            rows.append(batch.column("row").to_numpy())
+            texts += batch.column("text").to_pylist()
+        return np.concatenate(rows), texts
+
+
+def sample_chunk(chunk: Chunk, wanted: TextSample) -> None:
+    """Write the sampled texts of a chunk."""
+    rows = positions(chunk)
+    chosen = wanted.chosen(rows)
+    column = chunk.table.column(wanted.column)
+    plain = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not pa.types.is_string(plain):
+        raise OptionError(
+            f"--text: column {wanted.column!r} is {plain}, not text; name another column"
+        )
+    texts = column.filter(pa.array(chosen)).cast(plain).combine_chunks()
+    if texts.null_count:
+        at = int(rows[chosen][np.argmax(texts.is_null().to_numpy(zero_copy_only=False))])
+        row = chunk.origin_row + at - chunk.start_row + 1
+        raise ColumnError(
+            f"column {wanted.column!r} has no text in row {row:,} of {chunk.origin}; drop such examples"
+        )
+    columns = [pa.array(rows[chosen].astype(np.int64)), texts]
+    schema = pa.schema([("row", pa.int64()), ("text", texts.type)], {_EXAMPLES: str(rows.size)})
+    batch = pa.record_batch(columns, schema=schema)
+    write_arrow(wanted.folder / chunk_name(chunk.split, chunk.batch), schema, [batch])
+
+
+class _Sample(beam.DoFn):
+    def __init__(self, wanted: TextSample) -> None:
+        self.wanted = wanted
+
+    def process(self, chunk: Chunk) -> Iterator[int]:
+        sample_chunk(chunk, self.wanted)
+        yield chunk.table.num_rows
+
+
+@dataclass
+class SampleTexts(beam.PTransform):
+    """Write the sampled texts of chunks: PCollection of `Chunk` -> PCollection of row counts."""
+
+    wanted: TextSample
+
+    def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
+        """Wire the transform."""
+        return chunks | "Sample" >> beam.ParDo(_Sample(self.wanted))

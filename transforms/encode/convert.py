@@ -1,0 +1,165 @@
+"""ConvertToParquet: CSV, JSON Lines and TFRecord files become Parquet once, in the work folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import pyarrow.parquet as pq
+
+from slicebeam.metrics.errors import EngineError
+from slicebeam.transforms.encode.sources import Source, StoredFile, open_parquet
+from slicebeam.transforms.formats.column_kinds import ColumnKinds, block_kinds, date_kinds
+from slicebeam.transforms.formats.csv_columns import read_csv_blocks
+from slicebeam.transforms.formats.json_lines import read_json_blocks
+from slicebeam.transforms.formats.tfrecord import read_tfrecord_blocks
+from slicebeam.transforms.storage.checked_files import (
+    DamagedFileError,
+    checksum_of,
+    read_facts,
+    write_facts,
+)
+from slicebeam.transforms.storage.storage import holds, written_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from slicebeam.transforms.storage.file_formats import Format
+    from slicebeam.transforms.storage.storage import StoragePath
+
+_CSV_BLOCK_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """How files are read.
+
+    Attributes
+    ----------
+    folder : where the Parquet parts go
+    column_names : names of the columns of CSV files without a header, or none
+    skip_rows : lines before the header of a CSV file
+    sparse_keys : whether a file may lack columns that others have, as in JSON Lines
+    delimiter : character between the values of a CSV file
+    """
+
+    folder: StoragePath
+    column_names: tuple[str, ...] = ()
+    skip_rows: int = 0
+    sparse_keys: bool = False
+    delimiter: str = ","
+
+
+def _blocks(path: str, kind: Format, conversion: Conversion) -> Iterator[pa.Table]:
+    if kind == "csv":
+        names = conversion.column_names or None
+        return read_csv_blocks(
+            path,
+            column_names=names,
+            skip_rows=conversion.skip_rows,
+            delimiter=conversion.delimiter,
+            block_bytes=_CSV_BLOCK_BYTES,
+        )
+    return read_json_blocks(path) if kind == "jsonl" else read_tfrecord_blocks(path)
+
+
+def convert_file(number: int, path: str, kind: Format, conversion: Conversion) -> None:
+    """Write the blocks of a file as Parquet parts, and what they are as JSON beside them.
+
+    CSV is written as text: what type a column has is known only when all of it was seen.
+    """
+    kinds: dict[str, ColumnKinds] = {}
+    parts: list[dict[str, Any]] = []
+    row = 0
+    for block in _blocks(path, kind, conversion):
+        found = {"csv": block_kinds, "jsonl": date_kinds}.get(kind)
+        for name, column in (found(block) if found else {}).items():
+            kinds[name] = column.merge(kinds.get(name, ColumnKinds()))
+        part = conversion.folder / f"{number:05d}-{len(parts):06d}.parquet"
+        with written_whole(part) as stream:
+            pq.write_table(block, stream)
+            checksum = checksum_of(stream)
+        parts.append({"part": part.name, "row": row, "checksum": checksum})
+        row += block.num_rows
+    facts = {
+        "path": path,
+        "parts": parts,
+        "kinds": {name: int(column.kinds) for name, column in kinds.items()},
+    }
+    write_facts(conversion.folder / f"{number:05d}.json", facts)
+
+
+def converted_source(conversion: Conversion, paths: Sequence[str]) -> Source:
+    """Return the source of converted files, with the types of their columns.
+
+    Parameters
+    ----------
+    paths : of all files that were converted
+
+    Raises
+    ------
+    EngineError
+        What one was converted to is not there, or is not what was written.
+    """
+    files: list[StoredFile] = []
+    kinds: dict[str, ColumnKinds] = {}
+    for number, converted in enumerate(paths):
+        path = conversion.folder / f"{number:05d}.json"
+        try:
+            facts = read_facts(path)
+        except FileNotFoundError as error:
+            raise EngineError(f"{path} is missing, which tells what {converted} became") from error
+        files += [
+            StoredFile(
+                str(conversion.folder / part["part"]),
+                facts["path"],
+                part["row"],
+                checksum=part["checksum"],
+            )
+            for part in facts["parts"]
+        ]
+        for name, bits in facts["kinds"].items():
+            kinds[name] = ColumnKinds.from_bits(bits).merge(kinds.get(name, ColumnKinds()))
+    text_types = {name: str(column.resolve()) for name, column in kinds.items()}
+    typed = {name: kind for name, kind in text_types.items() if kind != "string"}
+    # The blocks of JSON Lines and TFRecord hold only the keys that occur in them.
+    return open_parquet(files, text_types=typed, allow_missing=conversion.sparse_keys)
+
+
+class _Convert(beam.DoFn):
+    def __init__(self, conversion: Conversion) -> None:
+        self.conversion = conversion
+
+    def process(self, element: tuple[int, str, Format]) -> Iterator[str]:
+        convert_file(*element, self.conversion)
+        yield element[1]
+
+
+@dataclass
+class ConvertToParquet(beam.PTransform):
+    """Convert files: pipeline -> PCollection of the paths that are done."""
+
+    files: Sequence[tuple[str, Format]]
+    conversion: Conversion
+
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[str]:
+        """Wire the transform."""
+        numbered = [(number, path, kind) for number, (path, kind) in enumerate(self.files)]
+        return (
+            pipeline
+            | "Files" >> beam.Create(numbered)
+            | "Convert" >> beam.ParDo(_Convert(self.conversion))
+        )
+
+    def is_written(self) -> bool:
+        """Return whether the parts and the notes of all files, and nothing else, are there."""
+        folder = self.conversion.folder
+        names = [f"{number:05d}.json" for number in range(len(self.files))]
+        try:
+            facts = [read_facts(folder / name) for name in names]
+        except (FileNotFoundError, DamagedFileError):
+            return False
+        return holds(folder, [*names, *(part["part"] for one in facts for part in one["parts"])])

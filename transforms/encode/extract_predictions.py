@@ -1,0 +1,487 @@
+"""ExtractPredictions: what metrics ask of an example, from columns, scores or the model itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slicebeam.metrics.errors import ColumnError, InputError, OptionError
+from slicebeam.metrics.measures.base import Needs
+from slicebeam.metrics.registry import averaged_column
+from slicebeam.transforms.encode.domains import missing_mask
+from slicebeam.transforms.encode.predicates import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from slicebeam.transforms.encode.sources import Chunk
+
+# Classes beyond this number are not listed: such a label is no class.
+MOST_CLASSES = 1000
+# The third power of a larger value may be no float64.
+_LARGEST = 1e75
+# A float64 holds all integers up to here.
+_LARGEST_INTEGER = np.uint64(2**53)
+
+Side = Literal["prediction", "baseline"]
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Where the predictions of one model come from.
+
+    Attributes
+    ----------
+    column : column of predicted classes, or of predicted numbers
+    score : column of scores, the probability of the positive class; without the others it also
+        predicts the class
+    model : file of a scikit-learn model
+    loss : column of each example's loss
+    """
+
+    column: str | None = None
+    score: str | None = None
+    model: str | None = None
+    loss: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is asked of each example, and where it comes from.
+
+    Attributes
+    ----------
+    label : column of true classes, or of true numbers
+    class_type : Arrow type text in which classes are compared; empty where none are
+    new, old : the model, and the baseline if there is one
+    positive_class : the class that scores and binary metrics speak of, None without them
+    threshold : a score of at least this predicts the positive class
+    needs : what the metrics want to know
+    weight : column of the examples' weights
+    """
+
+    label: str | None
+    class_type: str
+    new: Predictor
+    old: Predictor | None = None
+    positive_class: Any = None
+    threshold: float = 0.5
+    needs: Needs = field(default_factory=Needs)
+    weight: str | None = None
+
+    @property
+    def uses_classes(self) -> bool:
+        """Whether labels and predictions are compared as classes."""
+        return bool(self.needs.indicators) or self.needs.classes or self.needs.scores
+
+    def predictor(self, side: Side) -> Predictor | None:
+        """Return the model of a side."""
+        return self.new if side == "prediction" else self.old
+
+
+def class_type(label: str, label_type: pa.DataType, other: str, other_type: pa.DataType) -> str:
+    """Return the type in which labels and predictions are compared.
+
+    Raises
+    ------
+    InputError
+        They could never be equal, as text and numbers, or are no classes.
+    """
+    kinds = {
+        name: _class_kind(name, kind) for name, kind in ((label, label_type), (other, other_type))
+    }
+    if kinds[label] != kinds[other]:
+        raise InputError(
+            f"label {label!r} is {kinds[label]} ({_plain(label_type)}) and prediction {other!r} is "
+            f"{kinds[other]} ({_plain(other_type)}): they would never be equal; convert one of them"
+        )
+    if kinds[label] == "text":
+        return "string"
+    floating = any(pa.types.is_floating(_plain(kind)) for kind in (label_type, other_type))
+    return "double" if floating else "int64"
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _class_kind(name: str, kind: pa.DataType) -> str:
+    kind = _plain(kind)
+    if pa.types.is_string(kind):
+        return "text"
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind):
+        return "a number"
+    raise ColumnError(f"column {name!r} of {kind} holds no classes; use text, integers or booleans")
+
+
+def classes(column: pa.ChunkedArray, data_type: str, name: str, chunk: Chunk) -> pa.Array:
+    """Return a column of classes in the common type.
+
+    Raises
+    ------
+    InputError
+        A class is missing, or is none of the common type.
+    """
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    _refuse_missing(array, name, chunk)
+    if pa.types.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.int8())
+    target = {"string": pa.string(), "double": pa.float64(), "int64": pa.int64()}[data_type]
+    try:
+        return array.cast(target)
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            f"{name!r} holds no classes of the label's kind: {str(error).splitlines()[0]}; give "
+            "predicted classes"
+        ) from error
+
+
+def _refuse_missing(array: pa.Array, name: str, chunk: Chunk) -> None:
+    plain = array.cast(array.type.value_type) if pa.types.is_dictionary(array.type) else array
+    missing = missing_mask(plain)
+    if missing is not None:
+        row = chunk.origin_row + int(np.argmax(missing)) + 1
+        raise ColumnError(
+            f"column {name!r} has no value in row {row:,} of {chunk.origin}; "
+            "drop such examples or fill the column"
+        )
+
+
+def numbers(column: pa.ChunkedArray, name: str, chunk: Chunk, what: str) -> NDArray[np.float64]:
+    """Return a numeric column [rows].
+
+    Parameters
+    ----------
+    what : who wants a number, such as ``a score`` or ``--metric mse``
+
+    Raises
+    ------
+    InputError
+        A number is missing, an integer is beyond 2^53, or the column is not numeric.
+    """
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    kind = _plain(array.type)
+    types = pa.types
+    if types.is_boolean(kind) and what != "a score":
+        array, kind = array.cast(pa.int8()), pa.int8()
+    if not (types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind)):
+        raise InputError(
+            f"column {name!r} is {kind}, but {what} is a number; name a numeric column"
+            if what.startswith("a ")
+            else f"column {name!r} is {kind}, but {what} takes numbers; name a numeric column, or "
+            "another metric"
+        )
+    _refuse_missing(array, name, chunk)
+    array = array.cast(kind)
+    try:
+        values: NDArray[np.float64] = array.cast(pa.float64()).to_numpy()
+    except pa.ArrowInvalid as error:
+        raise InputError(_rounded(array.to_numpy(), name, chunk)) from error
+    return values
+
+
+def _rounded(integers: NDArray[np.integer[Any]], name: str, chunk: Chunk) -> str:
+    """Return an error about integers that a float64 may round, so that different ones tie."""
+    # As uint64 the size of the smallest int64 is right, too.
+    at = int(np.argmax(np.abs(integers).view(np.uint64) > _LARGEST_INTEGER))
+    return (
+        f"column {name!r} holds {integers[at]} in row {chunk.origin_row + at + 1:,} of {chunk.origin}, "
+        "but integers beyond 2^53 lose digits as numbers; subtract a constant, or write the column as "
+        "double"
+    )
+
+
+def model_column(side: Side, *, score: bool = False) -> str:
+    """Return the name under which a model's predictions, or scores, travel with the chunk."""
+    return f"\0{side}{' score' if score else ''}"
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What ExtractPredictions knows of a chunk.
+
+    Attributes
+    ----------
+    indicators : bool [rows] by name and whether it is the old model's
+    classes : the distinct classes seen, by ``label`` and side; None where there are too many
+    pairs : classes of each row, by ``label`` and side, where they are counted in pairs
+    scores : float64 [rows] for each model
+    values : float64 [rows] by name and whether it is the old model's
+    weights : float64 [rows], None where there are none
+    """
+
+    indicators: dict[tuple[str, bool], NDArray[np.bool_]]
+    classes: dict[str, list[Any] | None]
+    pairs: dict[str, pa.Array]
+    scores: dict[Side, NDArray[np.float64]]
+    values: dict[tuple[str, bool], NDArray[np.float64]]
+    weights: NDArray[np.float64] | None
+
+
+def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
+    """Return what the metrics want to know of the examples of a chunk.
+
+    Parameters
+    ----------
+    chunk : with the label and the columns of predictions or scores
+    outcome : which they are
+    """
+    needs = outcome.needs
+    found = Predicted({}, {}, {}, {}, {}, _weights(chunk, outcome))
+    label: pa.Array | None = None
+    positive: NDArray[np.bool_] | None = None
+    if outcome.label is not None and outcome.uses_classes:
+        column = chunk.table.column(outcome.label)
+        label = classes(column, outcome.class_type, outcome.label, chunk)
+        found.classes["label"] = _distinct(label)
+        if needs.classes:
+            found.pairs["label"] = label
+        if outcome.positive_class is not None:
+            positive = _is_positive(label, outcome)
+            found.indicators["positive", False] = positive
+    truth = None
+    of_errors = "--metric " + ", ".join(v for v in needs.values if v in ("mse", "mae", "bias"))
+    if outcome.label is not None and needs.predicted_numbers:
+        column = chunk.table.column(outcome.label)
+        truth = _finite(numbers(column, outcome.label, chunk, of_errors), outcome.label, chunk)
+    sides: tuple[Side, ...] = ("prediction", "baseline")
+    for side in sides:
+        predictor = outcome.predictor(side)
+        if predictor is None:
+            continue
+        old = side == "baseline"
+        if predictor.loss and needs.losses:
+            loss = numbers(chunk.table.column(predictor.loss), predictor.loss, chunk, "a loss")
+            found.values["loss", old] = _finite(loss, predictor.loss, chunk)
+        if needs.scores:
+            name = predictor.score or model_column(side, score=True)
+            found.scores[side] = numbers(chunk.table.column(name), name, chunk, "a score")
+            if positive is not None:
+                _add_losses(found, positive, old, needs, name, chunk)
+        if label is not None and needs.predicted_classes:
+            _add_classes(found, label, positive, side, predictor, outcome, chunk)
+        if truth is not None:
+            name = predictor.column or predictor.score or model_column(side)
+            predicted = numbers(chunk.table.column(name), name, chunk, of_errors)
+            error = _finite(predicted, name, chunk) - truth
+            for value, of_error in (("bias", error), ("mae", np.abs(error)), ("mse", error**2)):
+                if value in needs.values:
+                    found.values[value, old] = of_error
+    for value in needs.values:
+        averaged = averaged_column(value)
+        if averaged is not None:
+            column = chunk.table.column(averaged)
+            number = numbers(column, averaged, chunk, f"--metric {value}")
+            found.values[value, False] = _finite(number, averaged, chunk)
+    return found
+
+
+def _weights(chunk: Chunk, outcome: Outcome) -> NDArray[np.float64] | None:
+    if outcome.weight is None:
+        return None
+    column = chunk.table.column(outcome.weight)
+    weights = numbers(column, outcome.weight, chunk, "a weight")
+    # Weights are summed in units of about the largest one.
+    weights = _finite(weights, outcome.weight, chunk, largest=np.finfo(np.float64).max)
+    if weights.size and weights.min() < 0:
+        row = chunk.origin_row + int(np.argmin(weights)) + 1
+        raise InputError(
+            f"weight column {outcome.weight!r} holds {weights.min():g} in row {row:,} of "
+            f"{chunk.origin}; a weight is at least 0"
+        )
+    return weights
+
+
+def _finite(
+    values: NDArray[np.float64], name: str, chunk: Chunk, largest: float = _LARGEST
+) -> NDArray[np.float64]:
+    """Return values whose powers can be summed."""
+    wrong = ~(np.abs(values) <= largest)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise ColumnError(
+            f"column {name!r} holds {values[at]:g} in row {chunk.origin_row + at + 1:,} of "
+            f"{chunk.origin}, which no sum can hold; drop such examples or bound the column"
+        )
+    return values
+
+
+def _is_positive(label: pa.Array, outcome: Outcome) -> NDArray[np.bool_]:
+    return _numpy(pc.equal(label, pa.scalar(outcome.positive_class, label.type)))
+
+
+def _add_losses(
+    found: Predicted,
+    positive: NDArray[np.bool_],
+    old: bool,
+    needs: Needs,
+    name: str,
+    chunk: Chunk,
+) -> None:
+    """Add the losses of the scores as probabilities, clipped as scikit-learn's ``log_loss`` does."""
+    score = found.scores["baseline" if old else "prediction"]
+    wanted = {"log_loss", "brier"} & set(needs.values)
+    if not wanted:
+        return
+    taker = f"--metric {', '.join(sorted(wanted))} takes"
+    _refuse_all_but_probabilities(score, name, chunk, f"{taker} probabilities, 0 to 1; convert it")
+    if "brier" in wanted:
+        found.values["brier", old] = (score - positive) ** 2
+    if "log_loss" in wanted:
+        smallest = np.finfo(np.float64).eps
+        clipped = np.clip(score, smallest, 1 - smallest)
+        found.values["log_loss", old] = -np.where(positive, np.log(clipped), np.log1p(-clipped))
+
+
+def _refuse_all_but_probabilities(
+    score: NDArray[np.float64], name: str, chunk: Chunk, why: str
+) -> None:
+    wrong = ~((score >= 0) & (score <= 1))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise InputError(
+            f"score column {name!r} holds {score[at]:g} in row {chunk.origin_row + at + 1:,} of "
+            f"{chunk.origin}, but {why}"
+        )
+
+
+def _add_classes(
+    found: Predicted,
+    label: pa.Array,
+    positive: NDArray[np.bool_] | None,
+    side: Side,
+    predictor: Predictor,
+    outcome: Outcome,
+    chunk: Chunk,
+) -> None:
+    """Add what follows from the predicted class."""
+    old = side == "baseline"
+    wanted = outcome.needs.indicators
+    if predictor.column is None and predictor.model is None and predictor.score is not None:
+        score = found.scores.get(side)
+        if score is None:
+            score = numbers(chunk.table.column(predictor.score), predictor.score, chunk, "a score")
+        _refuse_all_but_probabilities(
+            score,
+            predictor.score,
+            chunk,
+            f"--threshold {outcome.threshold:g} cuts probabilities, 0 to 1; convert it (a logit x is "
+            "1/(1 + exp(-x))), or name predicted classes as --prediction",
+        )
+        predicted_positive = score >= outcome.threshold
+        if positive is None:
+            positive = _is_positive(label, outcome)
+        wrong = predicted_positive != positive
+        if outcome.needs.classes:
+            # The name of the other class may be in another chunk: it is null here.
+            named = pa.scalar(outcome.positive_class, label.type)
+            found.pairs[side] = pc.if_else(
+                pa.array(predicted_positive), named, pa.scalar(None, label.type)
+            )
+    else:
+        name = predictor.column or model_column(side)
+        shown = predictor.column or f"the predictions of {predictor.model}"
+        predicted = classes(chunk.table.column(name), outcome.class_type, shown, chunk)
+        found.classes[side] = _distinct(predicted)
+        wrong = _numpy(pc.not_equal(label, predicted))
+        if outcome.needs.classes:
+            found.pairs[side] = predicted
+        if "predicted" in wanted:
+            predicted_positive = _is_positive(predicted, outcome)
+    if "wrong" in wanted:
+        found.indicators["wrong", old] = wrong
+    if "predicted" in wanted:
+        found.indicators["predicted", old] = predicted_positive
+
+
+def _numpy(mask: pa.Array) -> NDArray[np.bool_]:
+    array: NDArray[np.bool_] = mask.to_numpy(zero_copy_only=False)
+    return array
+
+
+def _distinct(array: pa.Array) -> list[Any] | None:
+    distinct = array.unique()
+    return distinct.to_pylist() if len(distinct) <= MOST_CLASSES else None
+
+
+def check_classes(
+    seen: Iterable[dict[str, list[Any] | None]], outcome: Outcome, *, is_positive_named: bool
+) -> list[Any]:
+    """Return all classes of the label, after checking that predictions speak of the same ones.
+
+    Raises
+    ------
+    InputError
+        No predicted class is ever a label, the label is no class, or the positive class is none.
+    """
+    if not outcome.uses_classes:
+        return []
+    merged: dict[str, set[Any] | None] = {}
+    for one in seen:
+        for side, listed in one.items():
+            known = merged.get(side, set())
+            merged[side] = None if known is None or listed is None else known | set(listed)
+    labels = merged.get("label")
+    if labels is None or len(labels) > MOST_CLASSES:
+        raise InputError(
+            f"label {outcome.label!r} has more than {MOST_CLASSES:,} distinct values: it is no class; "
+            "metrics such as accuracy need classes"
+        )
+    if any(isinstance(value, float) and not value.is_integer() for value in labels):
+        raise InputError(
+            f"label {outcome.label!r} holds fractions ({_some(labels)}): it is no class; metrics such "
+            "as accuracy need classes, mse and mae take numbers"
+        )
+    for side in ("prediction", "baseline"):
+        predictor = outcome.predictor("prediction" if side == "prediction" else "baseline")
+        values = merged.get(side, set())
+        if predictor is None or side not in merged:
+            continue
+        name = predictor.column or predictor.model
+        if values is None or not values & labels:
+            shown = "too many values to list" if values is None else _some(values)
+            hint = "is it a score? give it as --score" if _is_score(values) else "spell both alike"
+            raise InputError(
+                f"{side} {name!r} never equals label {outcome.label!r}: labels are {_some(labels)}, "
+                f"predictions are {shown}; {hint}"
+            )
+    if outcome.positive_class is None:
+        return sorted(labels)
+    if outcome.positive_class not in labels:
+        raise OptionError(
+            f"--positive-class {outcome.positive_class!r} is no value of label {outcome.label!r}: "
+            f"labels are {_some(labels)}"
+        )
+    thresholded = any(
+        p is not None and p.column is None and p.model is None for p in (outcome.new, outcome.old)
+    )
+    if outcome.needs.predicted_classes and thresholded and len(labels) > 2:
+        raise InputError(
+            f"label {outcome.label!r} has {len(labels)} classes ({_some(labels)}): a score tells two "
+            "apart; give predicted classes as --prediction"
+        )
+    if len(labels) > 2 and not is_positive_named:
+        raise InputError(
+            f"label {outcome.label!r} has {len(labels)} classes ({_some(labels)}): name the one that the "
+            "metrics are about as --positive-class"
+        )
+    return sorted(labels)
+
+
+def _is_score(values: set[Any] | None) -> bool:
+    return values is None or any(isinstance(v, float) and not v.is_integer() for v in values)
+
+
+def _some(values: set[Any]) -> str:
+    shown = sorted(values)[:5]
+    return ", ".join(shortened(repr(value)) for value in shown) + (
+        ", …" if len(values) > len(shown) else ""
+    )

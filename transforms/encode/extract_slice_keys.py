@@ -1,0 +1,328 @@
+"""ExtractSliceKeys: every value becomes a small code, every example a cell; written once."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slicebeam.metrics.counting.counting import Ragged
+from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.randomness import splitmix64
+from slicebeam.metrics.registry import averaged_column
+from slicebeam.transforms.encode.domains import missing_mask, sortable
+from slicebeam.transforms.encode.extract_predictions import extract_predictions
+from slicebeam.transforms.encode.shards import (
+    CLASS_COLUMNS,
+    CONTENT,
+    WEIGHT,
+    score_column,
+    value_column,
+    write_shard,
+)
+from slicebeam.transforms.encode.sources import read_split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.transforms.encode.conditions import Membership
+    from slicebeam.transforms.encode.domains import Domain
+    from slicebeam.transforms.encode.extract_predictions import Outcome, Predicted, Side
+    from slicebeam.transforms.encode.sources import Chunk, Source, Split
+    from slicebeam.transforms.storage.storage import StoragePath
+
+# An odd number without structure: 2^64 divided by pi.
+_POLYNOMIAL_BASE = np.uint64(0x517CC1B727220A95)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How examples become shards.
+
+    Attributes
+    ----------
+    source : the examples
+    domains : of the features, in order
+    outcome : where predictions come from
+    space : the statistics that metrics need, before their scales are known
+    folder : where the shards go
+    example_id : column that identifies an example, or its group, when examples are resampled; None
+        for what the example holds
+    id_option : the option that named it
+    model_columns : what each model file reads, by side
+    given : the slices of a check, which has no domains
+    is_resampled : whether examples are resampled
+    """
+
+    source: Source
+    domains: tuple[Domain, ...]
+    outcome: Outcome
+    space: StatisticSpace
+    folder: StoragePath
+    example_id: str | None = None
+    id_option: str = "--example-id"
+    model_columns: dict[Side, tuple[str, ...]] = field(default_factory=dict)
+    given: Membership | None = None
+    is_resampled: bool = False
+
+    def columns(self) -> list[str]:
+        """Return the columns that are read."""
+        wanted = [domain.name for domain in self.domains]
+        if self.given is not None:
+            wanted += self.given.columns
+        if self.outcome.label is not None:
+            wanted.append(self.outcome.label)
+        for predictor in (self.outcome.new, self.outcome.old):
+            if predictor is not None:
+                own = (predictor.column, predictor.score, predictor.loss)
+                wanted += [name for name in own if name]
+        wanted += [name for name in map(averaged_column, self.outcome.needs.values) if name]
+        if self.outcome.weight:
+            wanted.append(self.outcome.weight)
+        for names in self.model_columns.values():
+            wanted += names
+        if self.example_id:
+            wanted.append(self.example_id)
+        return list(dict.fromkeys(wanted))
+
+
+def shard_path(folder: StoragePath, split: int, batch: int) -> StoragePath:
+    """Return the file of a chunk's shard."""
+    return folder / f"{split:06d}-{batch:06d}.arrow"
+
+
+def encode_chunk(chunk: Chunk, encoding: Encoding) -> None:
+    """Write the shard of a chunk."""
+    predicted = extract_predictions(chunk, encoding.outcome)
+    space = encoding.space
+    cells = np.zeros(chunk.table.num_rows, np.int64)
+    for (indicator, old), bits in predicted.indicators.items():
+        if (indicator, old) in space.axes:
+            cells += bits.astype(np.int64) * space.stride(indicator, old=old)
+    codes = [_codes(chunk.table.column(d.name).combine_chunks(), d) for d in encoding.domains]
+    radices = [max(domain.radix, domain.size) for domain in encoding.domains]
+    if encoding.given is not None:
+        codes.append(encoding.given.codes(chunk.table))
+        radices.append(encoding.given.size)
+    measured: dict[str, NDArray[Any]] = {"cell": cells.astype(np.min_scalar_type(space.cells))}
+    measured |= _measured(predicted)
+    pairs: dict[str, list[Any]] = {}
+    for (axis, old), name in CLASS_COLUMNS.items():
+        side = "label" if axis == "label_class" else "baseline" if old else "prediction"
+        if side in predicted.pairs:
+            coded = predicted.pairs[side].dictionary_encode(null_encoding="encode")
+            pairs[name] = coded.dictionary.to_pylist()
+            measured[name] = coded.indices.to_numpy()
+    # A weight is hashed when the largest one is known, as a share of that: its unit says nothing.
+    unweighted = {name: values for name, values in measured.items() if name != WEIGHT}
+    contents = row_contents(codes, cells, _bits(unweighted, pairs))
+    if encoding.example_id:
+        array = chunk.table.column(encoding.example_id).combine_chunks()
+        measured["id"] = id_hashes(array, chunk, encoding.id_option)
+    elif encoding.is_resampled:
+        measured[CONTENT] = contents
+    facts = {
+        "start_row": chunk.start_row,
+        "rows": chunk.table.num_rows,
+        "split": chunk.split,
+        "classes": predicted.classes,
+        "pairs": pairs,
+        "ranges": [
+            [name, old, float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))]
+            for (name, old), values in predicted.values.items()
+        ],
+        "differs": _differs(predicted),
+        "heaviest": 1.0 if predicted.weights is None else float(predicted.weights.max(initial=0)),
+        "content": int(_with_weights(contents, predicted).sum(dtype=np.uint64)),
+    }
+    path = shard_path(encoding.folder, chunk.split, chunk.batch)
+    write_shard(path, codes, radices, measured, facts)
+
+
+def _differs(predicted: Predicted) -> bool | None:
+    """Return whether the two models differ in anything measured; None where there is one model."""
+    pairs: list[tuple[Any, Any]] = []
+    for of_rows in (predicted.indicators, predicted.values):
+        pairs += [(of_rows[name, False], of_rows[name, True]) for name, old in of_rows if old]
+    if "baseline" in predicted.scores:
+        pairs.append((predicted.scores["prediction"], predicted.scores["baseline"]))
+    if "baseline" in predicted.pairs:
+        same = predicted.pairs["prediction"].equals(predicted.pairs["baseline"])
+        pairs.append((same, True))
+    if not pairs:
+        return None
+    return any(not np.array_equal(new, old) for new, old in pairs)
+
+
+def _with_weights(contents: NDArray[np.uint64], predicted: Predicted) -> NDArray[np.uint64]:
+    if predicted.weights is None:
+        return contents
+    return splitmix64(contents ^ np.ascontiguousarray(predicted.weights).view(np.uint64))
+
+
+def _measured(predicted: Predicted) -> dict[str, NDArray[np.float64]]:
+    """Return the columns of numbers."""
+    columns = {} if predicted.weights is None else {WEIGHT: predicted.weights}
+    for side, score in predicted.scores.items():
+        columns[score_column(old=side == "baseline")] = score
+    for (name, old), values in predicted.values.items():
+        columns[value_column(name, old=old)] = values
+    return columns
+
+
+def _bits(
+    measured: dict[str, NDArray[Any]], pairs: dict[str, list[Any]]
+) -> list[NDArray[np.uint64]]:
+    """Return 64 bits [rows] of each measured column, whatever the chunk's own numbers of classes."""
+    bits = []
+    for name, values in measured.items():
+        if name in pairs:
+            hashed = [zlib.crc32(json.dumps(one).encode()) for one in pairs[name]]
+            bits.append(np.array(hashed, np.uint64)[values])
+        elif name != "cell":
+            bits.append(np.ascontiguousarray(values, np.float64).view(np.uint64))
+    return bits
+
+
+def _codes(column: pa.Array | pa.ChunkedArray, domain: Domain) -> NDArray[np.int64] | Ragged:
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if domain.kind == "list":
+        return Ragged(*domain.encode_lists(array))
+    return domain.encode(array)
+
+
+def row_contents(
+    codes: Sequence[NDArray[np.int64] | Ragged],
+    cells: NDArray[np.int64],
+    measured: Sequence[NDArray[np.uint64]],
+) -> NDArray[np.uint64]:
+    """Return a hash [rows] of each example's codes and what is measured of it."""
+    state = cells.astype(np.uint64)
+    for bits in measured:
+        state = splitmix64(state ^ bits)
+    for code in codes:
+        if isinstance(code, Ragged):
+            lengths = np.diff(code.offsets)
+            rows = np.repeat(np.arange(lengths.size), lengths)
+            mixed = np.zeros(lengths.size, np.uint64)
+            np.add.at(mixed, rows, splitmix64(code.codes.astype(np.uint64)))
+        else:
+            mixed = code.astype(np.uint64)
+        # A polynomial in the codes: mixing each of them would cost ten times that.
+        state *= _POLYNOMIAL_BASE
+        state += mixed
+    return splitmix64(state)
+
+
+def id_hashes(array: pa.Array, chunk: Chunk, option: str = "--example-id") -> NDArray[np.uint64]:
+    """Return 64 bits [rows] of each example's id, from its value alone.
+
+    Raises
+    ------
+    InputError
+        An id is missing, or the column is neither text nor integers.
+    """
+    if pa.types.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
+    missing = missing_mask(array)
+    if missing is not None:
+        row = chunk.origin_row + int(np.argmax(missing)) + 1
+        raise InputError(f"{option} has no value in row {row:,} of {chunk.origin}")
+    if pa.types.is_integer(array.type):
+        return splitmix64(sortable(array).astype(np.uint64))
+    if not pa.types.is_string(array.type):
+        raise InputError(f"{option} column is {array.type}; an id is text or an integer")
+    lengths = pc.binary_length(array).to_numpy(zero_copy_only=False).astype(np.int64)
+    hashes = splitmix64(lengths.astype(np.uint64))
+    # Ids of similar length go together: padded to the longest of all, a few could fill the memory.
+    # The class, and so the hash, is of the id's own length.
+    doublings = np.ceil(np.log2(np.maximum(1, -(-lengths // 8)))).astype(np.int64)
+    for doubling in np.unique(doublings):
+        words = 1 << int(doubling)
+        rows = np.flatnonzero(doublings == doubling)
+        texts = array.take(pa.array(rows)).cast(pa.binary())
+        padded = np.array(texts.to_numpy(zero_copy_only=False), dtype=f"S{8 * words}")
+        matrix = padded.view("<u8").reshape(len(rows), words)
+        state = hashes[rows]
+        for column in range(words):
+            state = splitmix64(state ^ matrix[:, column])
+        hashes[rows] = state
+    return hashes
+
+
+class _Read(beam.DoFn):
+    def __init__(self, source: Source, columns: list[str]) -> None:
+        self.source, self.columns = source, columns
+
+    def process(self, split: Split) -> Iterator[Chunk]:
+        yield from read_split(self.source, split, self.columns)
+
+
+class _Encode(beam.DoFn):
+    def __init__(self, encoding: Encoding) -> None:
+        self.encoding = encoding
+
+    def process(self, chunk: Chunk) -> Iterator[int]:
+        encode_chunk(chunk, self.encoding)
+        yield chunk.table.num_rows
+
+
+@dataclass
+class ReadExamples(beam.PTransform):
+    """Read the splits of a source: pipeline -> PCollection of `Chunk`."""
+
+    source: Source
+    columns: list[str]
+
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Chunk]:
+        """Wire the transform."""
+        return (
+            pipeline
+            | "Splits" >> beam.Create(list(self.source.splits))
+            | "Read" >> beam.ParDo(_Read(self.source, self.columns))
+        )
+
+
+@dataclass
+class ExtractPredictions(beam.PTransform):
+    """Add the predictions of model files to chunks; columns of predictions need nothing."""
+
+    encoding: Encoding
+
+    def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[Chunk]:
+        """Wire the transform."""
+        for side, columns in self.encoding.model_columns.items():
+            from slicebeam.transforms.encode.run_model import run_model
+
+            predictor = self.encoding.outcome.predictor(side)
+            path = predictor.model if predictor else None
+            if path:
+                outcome = self.encoding.outcome
+                # A column of scores is used where one is named.
+                from_model = outcome.needs.scores and predictor is not None and not predictor.score
+                positive = outcome.positive_class if from_model else None
+                chunks = chunks | f"Run {side}" >> run_model(path, columns, side, positive)
+        return chunks
+
+
+@dataclass
+class ExtractSliceKeys(beam.PTransform):
+    """Write the encoded shards: PCollection of `Chunk` -> PCollection of row counts.
+
+    A chunk that comes twice is written twice under the same name.
+    """
+
+    encoding: Encoding
+
+    def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
+        """Wire the transform."""
+        return chunks | "Encode" >> beam.ParDo(_Encode(self.encoding))

@@ -1,0 +1,278 @@
+"""Domains of an earlier run, kept for new data: what they have no predicate for gets one.
+
+Bins and values stay as they are, so that their slices keep their ids and can be compared. Beside them
+come the values that are new and frequent, *other* values, *missing* ones, and numbers that are in no
+bin. Predicates that no example of this data satisfies are not added.
+
+The predicates of a domain divide the values, so that each example is in one of them. Therefore an
+*other* of the earlier run gives way to one that leaves out the new values as well: it is another set
+of examples, with another id. Keeping the old one beside the new values would count examples twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from slicebeam.metrics.significance.drift import p_more_frequent
+from slicebeam.transforms.encode.domains import (
+    Domain,
+    NewValue,
+    Seen,
+    missing_mask,
+    most_frequent,
+    sortable,
+    successors,
+)
+from slicebeam.transforms.encode.predicates import Singleton, json_values
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from slicebeam.transforms.encode.domains import ValueCounts
+
+# A value that was among the others then is named where it is more frequent than any of them was, and
+# chance explains that less often than this. Without it the values around the last of --top-values
+# would be named in turn, night after night, and *other* would never be the same.
+SURELY = 1e-3
+# Doubles hold all integers up to here.
+_LARGEST_INTEGER = 2.0**53
+
+
+@dataclass(frozen=True)
+class FrozenDomain:
+    """A domain of an earlier run.
+
+    Attributes
+    ----------
+    domain : checked against this data, with what the earlier run saw
+    examples : of the earlier run
+    """
+
+    domain: Domain
+    examples: int
+
+    @property
+    def largest_other(self) -> int | None:
+        """How many examples had the most frequent value without a predicate; None if unknown."""
+        if self.domain.seen is not None:
+            return self.domain.seen.largest_other
+        has_other = any(one.op == "not_in" for one in self.domain.singletons)
+        is_complete = self.domain.closed and self.domain.kind != "list" and not has_other
+        return 0 if is_complete else None
+
+    @property
+    def missing(self) -> int | None:
+        """How many examples had no value; None if unknown."""
+        if self.domain.seen is not None:
+            return self.domain.seen.missing
+        has_missing = any(one.op == "is_null" for one in self.domain.singletons)
+        return 0 if self.domain.closed and not has_missing else None
+
+
+def with_new_values(
+    frozen: FrozenDomain,
+    counted: ValueCounts,
+    *,
+    top_values: int,
+    smallest: int,
+    error: float = 0.0,
+) -> Domain:
+    """Return a categorical domain or that of a list column, completed for new data.
+
+    Predicates keep their places; those that are added come after them: new values in the order of
+    values, *other*, *missing*.
+
+    Parameters
+    ----------
+    frozen : the domain
+    counted : the values of the new data
+    top_values : a new value is named where it is among so many most frequent of the new data
+    smallest : and at least so many examples hold it
+    error : of the sketch that counted, 0.0 for exact counts
+    """
+    domain, counts = frozen.domain, counted.counts
+    values = domain.comparable(counted.values)
+    undefined = missing_mask(values)
+    if undefined is not None:
+        # NaN in lists of integers that became doubles: an element without a value.
+        values, counts = values.filter(pa.array(~undefined)), counts[~undefined]
+    named = domain.names(values)
+    most = frozen.largest_other
+    chosen = ~named & (counts >= smallest)
+    chosen &= np.isin(np.arange(counts.size), most_frequent(counts, top_values))
+    if pa.types.is_floating(values.type):
+        # Integers that became doubles, as pandas makes them where some are missing.
+        numbers = values.to_numpy(zero_copy_only=False)
+        chosen &= (np.floor(numbers) == numbers) & (np.abs(numbers) <= _LARGEST_INTEGER)
+    if most:
+        chosen[chosen] = (
+            p_more_frequent(counts[chosen], counted.rows, most, frozen.examples) <= SURELY
+        )
+    listed = _json(values.take(pa.array(np.flatnonzero(chosen))))
+    new = tuple(
+        NewValue(value, n, occurred=most != 0)
+        for value, n in zip(listed, counts[chosen].tolist(), strict=True)
+    )
+    rest = counts[~named & ~chosen]
+    other = int(rest.sum())
+    if error and domain.kind == "categorical":
+        # A sketch keeps no rare values.
+        other = max(other, counted.rows - counted.missing - int(counts[named | chosen].sum()))
+    return replace(
+        domain,
+        singletons=_completed(domain, listed, bool(other or error), bool(counted.missing)),
+        error=max(domain.error, error),
+        closed=True,
+        seen=Seen(int(counted.missing), other, int(rest.max(initial=0))),
+        new_values=new,
+    )
+
+
+def _json(values: pa.Array) -> list[Any]:
+    listed = json_values(values)
+    return [int(value) for value in listed] if pa.types.is_floating(values.type) else listed
+
+
+def _completed(
+    domain: Domain, new: list[Any], has_other: bool, has_missing: bool
+) -> tuple[Singleton, ...]:
+    name, is_list = domain.name, domain.kind == "list"
+    op = "contains" if is_list else "=="
+    ops = {one.op for one in domain.singletons}
+    every = [one.value for one in domain.singletons if one.op == op] + new
+    other = Singleton(name, "not_in", every)
+    singletons = [other if one.op == "not_in" else one for one in domain.singletons]
+    singletons += [Singleton(name, op, value) for value in new]
+    if has_other and not is_list and "not_in" not in ops:
+        singletons.append(other)
+    if has_missing and "is_null" not in ops:
+        singletons.append(Singleton(name, "is_null"))
+    return tuple(singletons)
+
+
+class FrozenBins:
+    """Looks, chunk by chunk, for what the bins of an earlier run do not hold.
+
+    Parameters
+    ----------
+    frozen : a numeric domain
+    """
+
+    def __init__(self, frozen: FrozenDomain) -> None:
+        self._domain = frozen.domain
+        self._bins = _without_gaps(frozen.domain)
+        self._gaps = [_Gap(one, frozen.domain) for one, is_gap in self._bins if is_gap]
+        self._missing = 0
+        seen = frozen.domain.seen
+        self._range = None
+        if seen is not None and seen.low is not None:
+            self._range = sortable(frozen.domain.constants([seen.low, seen.high]))
+        self._below = self._above = 0
+        self._ends: list[pa.Array] = []
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        """Look at a chunk's column."""
+        for array in column.chunks:
+            values = self._domain.comparable(array)
+            missing = missing_mask(values)
+            present = values if missing is None else values.filter(pa.array(~missing))
+            self._missing += len(values) - len(present)
+            if not len(present):
+                continue
+            numbers = sortable(present)
+            ends = [int(numbers.argmin()), int(numbers.argmax())]
+            self._ends.append(present.take(pa.array(ends)))
+            if self._range is not None:
+                low, high = self._range
+                if numbers[ends[0]] < low:
+                    self._below += int(np.count_nonzero(numbers < low))
+                if numbers[ends[1]] > high:
+                    self._above += int(np.count_nonzero(numbers > high))
+            for gap in self._gaps:
+                gap.add(numbers, numbers[ends[0]], numbers[ends[1]])
+
+    def result(self) -> Domain:
+        """Return the domain with a bin for each gap that holds an example, and with *missing*."""
+        filled = [gap.singleton for gap in self._gaps if gap.held]
+        singletons = [one for one, is_gap in self._bins if not is_gap or one in filled]
+        nulls = [one for one in self._domain.singletons if one.op == "is_null"]
+        if self._missing and not nulls:
+            nulls = [Singleton(self._domain.name, "is_null")]
+        low, high = self._low_and_high()
+        is_known = self._range is not None
+        return replace(
+            self._domain,
+            singletons=(*singletons, *nulls),
+            closed=True,
+            seen=Seen(
+                self._missing,
+                other=sum(gap.held for gap in self._gaps),
+                low=low,
+                high=high,
+                below=self._below if is_known else None,
+                above=self._above if is_known else None,
+            ),
+        )
+
+    def _low_and_high(self) -> tuple[Any, Any]:
+        if not self._ends:
+            return None, None
+        ends = pa.concat_arrays(self._ends)
+        numbers = sortable(ends)
+        low, high = json_values(ends.take(pa.array([numbers.argmin(), numbers.argmax()])))
+        return low, high
+
+
+class _Gap:
+    """A range of numbers without a bin, and how many examples are in it."""
+
+    def __init__(self, singleton: Singleton, domain: Domain) -> None:
+        self.singleton, self.held = singleton, 0
+        pair = singleton.value if singleton.op == "between" else [singleton.value] * 2
+        self._low, self._high = sortable(domain.constants(pair))
+        self._op = singleton.op
+
+    def add(self, numbers: NDArray[Any], smallest: Any, largest: Any) -> None:
+        """Count those of some numbers that are in it."""
+        below, above = self._op != ">=", self._op != "<"
+        if (below and smallest >= self._high) or (above and largest < self._low):
+            return
+        held = numbers < self._high if below else numbers >= self._low
+        if below and above:
+            held &= numbers >= self._low
+        self.held += int(np.count_nonzero(held))
+
+
+def _without_gaps(domain: Domain) -> list[tuple[Singleton, bool]]:
+    """Return the bins of a domain and those before, between and after them, and which are these.
+
+    The bins of a run cover the range of its data but for what is next to a value with a bin of its
+    own.
+    """
+    name = domain.name
+    bins = [one for one in domain.singletons if one.op != "is_null"]
+    begins = domain.constants([one.value[0] if one.op == "between" else one.value for one in bins])
+    ends = domain.constants([one.value[1] if one.op == "between" else one.value for one in bins])
+    is_point = np.array([one.op == "==" for one in bins])
+    both = pa.concat_arrays([ends, successors(ends)])
+    after = both.take(pa.array(np.arange(len(bins)) + np.where(is_point, len(bins), 0)))
+    first, last = sortable(begins), sortable(ends)
+    # The largest number of a type has none after it.
+    is_end = is_point & (sortable(after) <= last)
+    low, high = json_values(begins), json_values(after)
+    made: list[tuple[Singleton, bool]] = []
+    if bins[0].op != "<":
+        made.append((Singleton(name, "<", low[0]), True))
+    for at, one in enumerate(bins):
+        made.append((one, False))
+        if one.op == ">=" or is_end[at]:
+            continue
+        if at + 1 == len(bins):
+            made.append((Singleton(name, ">=", high[at]), True))
+        elif sortable(after)[at] < first[at + 1]:
+            made.append((Singleton(name, "between", [high[at], low[at + 1]]), True))
+    return made

@@ -1,0 +1,188 @@
+"""LearnDomains: one pass over the feature columns gives the singleton predicates of each.
+
+Domains that an earlier run brings are kept, and completed by what is new in this data.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+
+from slicebeam.transforms.encode.domains import Domain, LeftOut, NewValue, Seen, learn_domain
+from slicebeam.transforms.encode.frozen_domains import FrozenBins, FrozenDomain, with_new_values
+from slicebeam.transforms.encode.predicates import Singleton
+from slicebeam.transforms.encode.sources import read_split
+from slicebeam.transforms.encode.value_counts import ColumnCounter, unsupported
+from slicebeam.transforms.storage.storage import holds, matching, written_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from slicebeam.transforms.encode.sources import Source
+    from slicebeam.transforms.storage.storage import StoragePath
+
+# A distinct value takes about its own width and a count, and twice that while parts are merged.
+_BYTES_PER_ROW = 48
+
+
+@dataclass(frozen=True)
+class DomainOptions:
+    """How columns are cut.
+
+    Attributes
+    ----------
+    bins : quantile bins of a numeric column
+    top_values : values of a categorical column with a predicate of their own
+    named : features that the user asked for by name
+    memory : bytes that a worker may use
+    frozen : domains of an earlier run by column, which are kept, and completed by what is new
+    smallest : examples that a new value needs to be named
+    """
+
+    bins: int
+    top_values: int
+    named: frozenset[str]
+    memory: int
+    frozen: Mapping[str, FrozenDomain] = field(default_factory=dict)
+    smallest: int = 1
+
+
+def column_groups(features: Sequence[str], rows: int, memory: int) -> list[tuple[str, ...]]:
+    """Return the features in groups whose distinct values fit the memory together."""
+    width = max(1, memory // 2 // max(1, rows * _BYTES_PER_ROW))
+    return [tuple(features[i : i + width]) for i in range(0, len(features), width)]
+
+
+def learn_columns(
+    source: Source, features: Sequence[str], options: DomainOptions
+) -> Iterator[Domain | LeftOut]:
+    """Yield the domain of each feature, or why it has none, reading only these columns.
+
+    Raises
+    ------
+    InputError
+        A value does not fit the domain that an earlier run brings.
+    """
+    supported = []
+    for name in features:
+        # A column that has a domain was held against it.
+        frozen = options.frozen.get(name)
+        reason = None if frozen else unsupported(source.schema.field(name).type)
+        if reason:
+            yield LeftOut(name, reason)
+        else:
+            supported.append(name)
+    if not supported:
+        return
+    most_bytes = options.memory // 3 // len(supported)
+    kinds = {name: _value_type(source.schema.field(name).type) for name in supported}
+    counters: dict[str, ColumnCounter | FrozenBins] = {}
+    for name, kind in kinds.items():
+        frozen = options.frozen.get(name)
+        bins = frozen is not None and frozen.domain.kind == "numeric"
+        counters[name] = FrozenBins(frozen) if frozen and bins else ColumnCounter(kind, most_bytes)
+    for split in source.splits:
+        for chunk in read_split(source, split, supported):
+            for name, counter in counters.items():
+                counter.add(chunk.table.column(name))
+    for name, counter in counters.items():
+        if isinstance(counter, FrozenBins):
+            yield counter.result()
+            continue
+        counted, error = counter.result()
+        if name in options.frozen:
+            yield with_new_values(
+                options.frozen[name],
+                counted,
+                top_values=options.top_values,
+                smallest=options.smallest,
+                error=error,
+            )
+            continue
+        yield learn_domain(
+            name,
+            counted,
+            bins=options.bins,
+            top_values=options.top_values,
+            named=name in options.named,
+            error=error,
+        )
+
+
+def _value_type(kind: Any) -> Any:
+    import pyarrow as pa
+
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def domain_to_json(domain: Domain | LeftOut) -> dict[str, Any]:
+    """Return the JSON form of a domain or of a column that was left out."""
+    return asdict(domain)
+
+
+def domain_from_json(shape: dict[str, Any]) -> Domain | LeftOut:
+    """Return the domain of its JSON form."""
+    if "reason" in shape:
+        return LeftOut(**shape)
+    return Domain(
+        **{
+            **shape,
+            "singletons": tuple(Singleton(**singleton) for singleton in shape["singletons"]),
+            "seen": Seen(**shape["seen"]) if shape.get("seen") else None,
+            "new_values": tuple(NewValue(**value) for value in shape.get("new_values", ())),
+        }
+    )
+
+
+class _LearnColumns(beam.DoFn):
+    def __init__(self, source: Source, options: DomainOptions, folder: StoragePath) -> None:
+        self.source, self.options, self.folder = source, options, folder
+
+    def process(self, element: tuple[int, tuple[str, ...]]) -> Iterator[int]:
+        index, features = element
+        learned = [domain_to_json(d) for d in learn_columns(self.source, features, self.options)]
+        with written_whole(self.folder / f"{index:05d}.json") as stream:
+            stream.write(json.dumps(learned, ensure_ascii=False).encode())
+        yield index
+
+
+@dataclass
+class LearnDomains(beam.PTransform):
+    """Write the domains of all features to JSON files, one for each group of columns.
+
+    Input: the pipeline. A work item is a group of columns over all splits: columns are stored
+    apart, so nothing is read twice and nothing is shuffled.
+    Output: PCollection of the groups' numbers.
+    """
+
+    source: Source
+    features: Sequence[str]
+    options: DomainOptions
+    folder: StoragePath
+
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
+        """Wire the transform."""
+        groups = self._groups()
+        return (
+            pipeline
+            | "Column groups" >> beam.Create(list(enumerate(groups)))
+            | "Learn" >> beam.ParDo(_LearnColumns(self.source, self.options, self.folder))
+        )
+
+    def is_written(self) -> bool:
+        """Return whether the domains of all groups of columns, and nothing else, are there."""
+        return holds(self.folder, (f"{index:05d}.json" for index in range(len(self._groups()))))
+
+    def _groups(self) -> list[tuple[str, ...]]:
+        return column_groups(self.features, self.source.rows, self.options.memory)
+
+
+def read_domains(folder: StoragePath) -> list[Domain | LeftOut]:
+    """Return what `LearnDomains` wrote, in the order of the features."""
+    learned: list[Domain | LeftOut] = []
+    for path in matching(folder, "*.json"):
+        learned += [domain_from_json(shape) for shape in json.loads(path.read_text("utf-8"))]
+    return learned

@@ -1,0 +1,144 @@
+"""NumberEqualRows: numbers the examples that hold the same, over all shards."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from slicebeam.metrics.counting.occurrences import repeats
+from slicebeam.transforms.encode.shards import CONTENT, WEIGHT, Shard
+from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
+from slicebeam.transforms.storage.storage import holds, storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from slicebeam.transforms.storage.storage import StoragePath
+
+# Of an example, what is in memory while equal ones are numbered.
+ROW_BYTES = 72
+
+
+def number_equal_rows(
+    shards: Sequence[StoragePath],
+    column: str,
+    part: int,
+    parts: int,
+    path: StoragePath,
+    heaviest: float = 0.0,
+) -> None:
+    """Write the numbers of the examples that equal an earlier one, a batch for each shard.
+
+    Parameters
+    ----------
+    shards : all of them
+    column : of a hash of what is compared
+    part, parts : which examples, by that hash, of which equal ones are in the same part
+    path : of the file
+    heaviest : largest weight of all examples; 0 without weights, and for an id
+    """
+    contents, weights, rows = [], [], []
+    for shard in map(Shard, shards):
+        content = shard.contents(heaviest) if column == CONTENT else shard.column(column)
+        mine = np.flatnonzero(content % np.uint64(parts) == part) if parts > 1 else None
+        contents.append(np.array(content if mine is None else content[mine]))
+        rows.append(mine)
+        if heaviest > 0:
+            weight = shard.column(WEIGHT)
+            weights.append(np.array(weight if mine is None else weight[mine]))
+    # Weights that differ by less than the hash tells are numbered by size, in any order the same.
+    within = np.concatenate(weights) if weights else None
+    again, numbers = repeats(np.concatenate([np.zeros(0, np.uint64), *contents]), within)
+    ends = np.cumsum([one.size for one in contents])
+    bounds = np.searchsorted(again, np.append(0, ends))
+    facts = {"shards": [shard.name for shard in shards]}
+    schema = pa.schema(
+        [("row", pa.uint32()), ("number", pa.uint64())], {"facts": json.dumps(facts)}
+    )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for at, own in enumerate(rows):
+            some = slice(bounds[at], bounds[at + 1])
+            row = again[some] - (ends[at] - contents[at].size)
+            if own is not None:
+                row = own[row]
+            columns = [pa.array(row.astype(np.uint32)), pa.array(numbers[some].astype(np.uint64))]
+            yield pa.record_batch(columns, schema=schema)
+
+    write_arrow(path, schema, batches())
+
+
+class _Number(beam.DoFn):
+    def __init__(self, numbering: NumberEqualRows) -> None:
+        self.shards, self.column = numbering.shards, numbering.column
+        self.parts, self.folder = numbering.parts, numbering.folder
+        self.heaviest = numbering.heaviest
+
+    def process(self, part: int) -> Iterator[int]:
+        paths = [storage_path(path) for path in self.shards]
+        path = self.folder / f"{part:06d}.arrow"
+        number_equal_rows(paths, self.column, part, self.parts, path, self.heaviest)
+        yield part
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Values that several examples have.
+
+    Attributes
+    ----------
+    values : how many
+    shard, row : position of an example of the first of them, its shard among all and its row there
+    """
+
+    values: int
+    shard: int
+    row: int
+
+
+def read_repeats(paths: Sequence[StoragePath]) -> Repeats | None:
+    """Return what the parts that were written say of repeated values; None where there is none."""
+    values, first = 0, []
+    for path in paths:
+        file = open_arrow(path)
+        for shard in range(file.num_record_batches):
+            batch = file.get_batch(shard)
+            second = np.flatnonzero(batch.column("number").to_numpy() == 1)
+            if second.size:
+                values += second.size
+                first.append((shard, int(batch.column("row")[int(second[0])].as_py())))
+    return Repeats(values, *min(first)) if first else None
+
+
+@dataclass
+class NumberEqualRows(beam.PTransform):
+    """Write the numbers of equal examples: pipeline -> part numbers.
+
+    Attributes
+    ----------
+    shards : all of them
+    column : of a hash of what is compared
+    parts : how many workers share the examples, by that hash
+    folder : where the parts go
+    heaviest : largest weight of all examples; 0 without weights, and for an id
+    """
+
+    shards: tuple[str, ...]
+    column: str
+    parts: int
+    folder: StoragePath
+    heaviest: float = 0.0
+
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
+        """Wire the transform."""
+        parts = beam.Create(list(range(self.parts)))
+        return pipeline | "Parts" >> parts | "Number" >> beam.ParDo(_Number(self))
+
+    def is_written(self) -> bool:
+        """Return whether all parts, and nothing else, are there."""
+        return holds(self.folder, (f"{part:06d}.arrow" for part in range(self.parts)))

@@ -1,0 +1,313 @@
+"""Encoded shards: the codes of every feature and what is measured of every example, as columns.
+
+A shard is an Arrow file without compression, so a worker maps it and touches only the columns that it
+counts.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, Ragged, RowBlock
+from slicebeam.metrics.counting.occurrences import occurrence_ids
+from slicebeam.metrics.counting.statistic_space import BUCKETS, StatisticSpace, fixed_point
+from slicebeam.metrics.randomness import splitmix64
+from slicebeam.transforms.storage.arrow_files import damaged, open_arrow, read_metadata, write_arrow
+from slicebeam.transforms.storage.storage import storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.counting.statistic_space import Term
+    from slicebeam.transforms.storage.storage import StoragePath
+
+# Objects that are asked for their metadata together.
+_READ_AT_ONCE = 16
+WEIGHT = "weight"
+CONTENT = "content"
+# Axes of the cells that hold a class of each example, by the column of their codes.
+CLASS_COLUMNS = {
+    ("label_class", False): "label class",
+    ("predicted_class", False): "class",
+    ("predicted_class", True): "old class",
+}
+
+
+def value_column(value: str, *, old: bool) -> str:
+    """Return the column of a shard that holds a value of each example."""
+    return f"{'old' if old else 'new'} {value}"
+
+
+def score_column(*, old: bool) -> str:
+    """Return the column of a shard that holds a model's score of each example."""
+    return "old score" if old else "score"
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How the columns of shards become integers that are summed; known when all are written.
+
+    Attributes
+    ----------
+    space : the statistics, with their scales
+    classes : all classes, sorted, whose positions are counted in pairs
+    other : the class that a score below the threshold predicts, null in the shards
+    edges : of the score buckets of each model
+    coarse : bool [buckets] for each model: whether a bucket holds several different scores
+    rough : values of which one is so large that ordinary ones are rounded in its sums
+    heaviest : largest weight; 0 without weights
+    numbered : files with the numbers of equal examples, where these have ids from their content
+    rows : int64 [buckets] for each model: examples in each bucket
+    places : float64 [2, buckets] for each model: where a score of this bucket stands among all
+        examples of the other class, for a negative and a positive
+    """
+
+    space: StatisticSpace
+    classes: tuple[Any, ...] = ()
+    other: Any = None
+    edges: tuple[NDArray[np.float64], ...] = ()
+    coarse: tuple[NDArray[np.bool_], ...] = ()
+    places: tuple[NDArray[np.float64], ...] = ()
+    rough: tuple[str, ...] = ()
+    heaviest: float = 0.0
+    numbered: tuple[str, ...] = ()
+    rows: tuple[NDArray[np.int64], ...] = ()
+
+
+def write_shard(
+    path: StoragePath,
+    codes: Sequence[NDArray[np.int64] | Ragged],
+    radices: Sequence[int],
+    measured: Mapping[str, NDArray[Any]],
+    facts: Mapping[str, Any],
+) -> None:
+    """Write one shard.
+
+    Parameters
+    ----------
+    codes : of each feature, [rows] or ragged
+    radices : number of codes of each feature, which sets the width
+    measured : other columns [rows]: ``cell`` always; ``id`` (uint64) where a column identifies an
+        example or its group; ``content`` (uint64), a hash of the others but the weights, where
+        examples are resampled and no column does; weights, classes, scores and values where metrics need them
+    facts : JSON values that the driver wants to know of the shard
+    """
+    columns = {name: pa.array(values) for name, values in measured.items()}
+    for number, (code, radix) in enumerate(zip(codes, radices, strict=True)):
+        width = np.min_scalar_type(radix)
+        if isinstance(code, Ragged):
+            offsets = pa.array(code.offsets.astype(np.int32))
+            values = pa.array(code.codes.astype(width))
+            columns[f"f{number}"] = pa.ListArray.from_arrays(offsets, values)
+        else:
+            columns[f"f{number}"] = pa.array(code.astype(width))
+    batch = pa.record_batch(list(columns.values()), names=list(columns))
+    told = json.dumps(facts).encode()
+    # Facts are read without the rest, whose checksum would tell that they were damaged.
+    schema = batch.schema.with_metadata({"facts": told, "checksum": str(zlib.crc32(told))})
+    write_arrow(path, schema, [batch.replace_schema_metadata(schema.metadata)])
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A shard to read: it is mapped only while something reads it.
+
+    What stays mapped counts as memory of the process, and a shard is opened in no time.
+    """
+
+    path: StoragePath
+
+    def _batch(self) -> pa.RecordBatch:
+        return open_arrow(self.path, is_unchanging=True).get_batch(0)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a measured column [rows]."""
+        values: NDArray[Any] = self._batch().column(name).to_numpy()
+        return values
+
+    def contents(self, heaviest: float) -> NDArray[np.uint64]:
+        """Return a hash [rows] of what each example holds, whatever the unit of the weights.
+
+        Parameters
+        ----------
+        heaviest : largest weight of all examples; 0 without weights
+        """
+        return _contents(self._batch(), heaviest)
+
+    def blocks(self, scaling: Scaling | None = None) -> Iterator[RowBlock]:
+        """Yield the rows in blocks that fit the cache; without a scaling only their codes."""
+        whole = self._batch()
+        facts = _facts(whole)
+        ids = self._ids(whole, scaling)
+        for begin in range(0, whole.num_rows, ROWS_AT_A_TIME):
+            batch = whole.slice(begin, ROWS_AT_A_TIME)
+            own = None if ids is None else ids[begin : begin + ROWS_AT_A_TIME]
+            yield _row_block(batch, facts["start_row"] + begin, facts["pairs"], scaling, own)
+
+    def ids(self, scaling: Scaling) -> NDArray[np.uint64]:
+        """Return what examples are resampled by [rows]: an id, their content, or their position."""
+        batch = self._batch()
+        ids = self._ids(batch, scaling)
+        if ids is not None:
+            return ids
+        start = _facts(batch)["start_row"]
+        return np.arange(start, start + batch.num_rows, dtype=np.uint64)
+
+    def _ids(self, batch: pa.RecordBatch, scaling: Scaling | None) -> NDArray[np.uint64] | None:
+        """Return the ids [rows]; None for the positions, where nothing is resampled by them."""
+        if "id" in batch.schema.names:
+            ids: NDArray[np.uint64] = batch.column("id").to_numpy()
+            return ids
+        if scaling is None or not scaling.numbered:
+            return None
+        numbers = np.zeros(batch.num_rows, np.uint64)
+        for path in scaling.numbered:
+            file = open_arrow(storage_path(path), is_unchanging=True)
+            names = json.loads(file.schema.metadata[b"facts"])["shards"]
+            again = file.get_batch(names.index(self.path.name))
+            numbers[again.column("row").to_numpy()] = again.column("number").to_numpy()
+        return occurrence_ids(_contents(batch, scaling.heaviest), numbers)
+
+
+def read_all_facts(paths: Sequence[StoragePath]) -> list[dict[str, Any]]:
+    """Return what the writer of each shard said of it, without reading the rest."""
+
+    def read(path: StoragePath) -> dict[str, Any]:
+        metadata = read_metadata(path)
+        told = metadata.get(b"facts", b"")
+        if metadata.get(b"checksum") != str(zlib.crc32(told)).encode():
+            raise damaged(path)
+        facts: dict[str, Any] = json.loads(told)
+        return facts
+
+    with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
+        return list(threads.map(read, paths))
+
+
+def _contents(batch: pa.RecordBatch, heaviest: float) -> NDArray[np.uint64]:
+    contents: NDArray[np.uint64] = batch.column(CONTENT).to_numpy()
+    if heaviest > 0:
+        # In single precision: what the unit leaves of rounding changes the bits of next to none.
+        share = (batch.column(WEIGHT).to_numpy() / heaviest).astype(np.float32)
+        contents = splitmix64(contents ^ share.view(np.uint32).astype(np.uint64))
+    return contents
+
+
+def rows_in(paths: Sequence[StoragePath]) -> int:
+    """Return the number of examples in shards, or in other files whose writers said it."""
+    return sum(fact["rows"] for fact in read_all_facts(paths))
+
+
+def _facts(batch: pa.RecordBatch) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(batch.schema.metadata[b"facts"])
+    return facts
+
+
+def _row_block(
+    batch: pa.RecordBatch,
+    start_row: int,
+    pairs: dict[str, list[Any]],
+    scaling: Scaling | None,
+    ids: NDArray[np.uint64] | None,
+) -> RowBlock:
+    columns: dict[int, NDArray[np.int64] | Ragged] = {}
+
+    def column(feature: int) -> NDArray[np.int64] | Ragged:
+        if feature not in columns:
+            array = batch.column(f"f{feature}")
+            if pa.types.is_list(array.type):
+                offsets = array.offsets.to_numpy().astype(np.int64)
+                columns[feature] = Ragged(offsets, array.values.to_numpy().astype(np.int64))
+            else:
+                columns[feature] = array.to_numpy().astype(np.int64)
+        return columns[feature]
+
+    rows = batch.num_rows
+    positions = np.arange(start_row, start_row + rows, dtype=np.uint64)
+    ids = positions if ids is None else ids
+    cells = batch.column("cell").to_numpy().astype(np.int64)
+    none = np.zeros((0, rows), np.int64)
+    if scaling is None:
+        return RowBlock(rows, column, cells, ids, positions, none, none, none)
+    space = scaling.space
+    for axis, name in CLASS_COLUMNS.items():
+        if axis in space.axes:
+            # A shard numbers the classes that it holds.
+            listed = [scaling.other if one is None else one for one in pairs[name]]
+            everywhere = np.array([scaling.classes.index(one) for one in listed], np.int64)
+            cells += everywhere[batch.column(name).to_numpy()] * space.axes[axis][0]
+    measured = _Measured(batch, scaling, cells)
+    return RowBlock(
+        rows, column, cells, ids, positions, measured.weights(), measured.terms(), measured.buckets
+    )
+
+
+class _Measured:
+    """What is summed of the rows of a batch, as integers."""
+
+    def __init__(self, batch: pa.RecordBatch, scaling: Scaling, cells: NDArray[np.int64]) -> None:
+        self.batch, self.scaling, self.space = batch, scaling, scaling.space
+        self.rows = batch.num_rows
+        self.weight = (
+            self.space.in_weight_units(self._column(WEIGHT))
+            if self.space.weighted
+            else np.ones(self.rows)
+        )
+        self.buckets = np.zeros((0, self.rows), np.int64)
+        if self.space.ranked:
+            self.positive = self.space.holds("positive")[cells]
+            self.buckets = np.stack([self._buckets(side) for side in range(self.space.sides)])
+
+    def _column(self, name: str) -> NDArray[np.float64]:
+        values: NDArray[np.float64] = self.batch.column(name).to_numpy()
+        return values
+
+    def _buckets(self, side: int) -> NDArray[np.int64]:
+        score = self._column(score_column(old=side == 1))
+        bucket = np.searchsorted(self.scaling.edges[side], score, side="right")
+        return self.positive * BUCKETS + bucket
+
+    def weights(self) -> NDArray[np.int64]:
+        """Return weights and their squares [2, rows], or nothing [0, rows]."""
+        if not self.space.weighted:
+            return np.zeros((0, self.rows), np.int64)
+        powers = (self.weight, self.weight**2)
+        scaled = zip(powers, self.space.weight_scales, strict=True)
+        return np.stack([fixed_point(power, scale) for power, scale in scaled])
+
+    def terms(self) -> NDArray[np.int64]:
+        """Return the terms and total terms [terms, rows]."""
+        scaled = list(zip(self.space.all_terms, self.space.scales, strict=True))
+        if not scaled:
+            return np.zeros((0, self.rows), np.int64)
+        return np.stack([fixed_point(self._power(term), scale) for term, scale in scaled])
+
+    def _power(self, term: Term) -> NDArray[np.float64]:
+        power: NDArray[np.float64] = self._value(term) ** term.power
+        if term.weight_power:
+            power = power * self.weight**term.weight_power
+        return power
+
+    def _value(self, term: Term) -> NDArray[np.float64]:
+        if term.source in ("gain1", "gain0"):
+            of_class = self.positive == (term.source == "gain1")
+            new, old = (
+                places.ravel()[bucket]
+                for places, bucket in zip(self.scaling.places, self.buckets, strict=True)
+            )
+            return np.where(of_class, new - old, 0.0)
+        if term.source == "change":
+            new, old = (self._column(value_column(term.value, old=o)) for o in (False, True))
+            return new - old
+        column = self._column(value_column(term.value, old=term.source == "old"))
+        shift = self.space.shift(term.value)
+        return column - shift if shift else column

@@ -1,0 +1,411 @@
+"""Where the examples are: Parquet files cut into splits, each read in chunks of columns.
+
+Other formats are converted to Parquet once (`slicebeam.transforms.encode.convert`), so that everything
+after reads columns, and only the columns that it needs.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
+from slicebeam.transforms.formats.column_kinds import parse_column
+from slicebeam.transforms.formats.schemas import conform, unify_schemas
+from slicebeam.transforms.storage.checked_files import open_checked
+from slicebeam.transforms.storage.file_formats import CHUNK_ROWS
+from slicebeam.transforms.storage.storage import identity, open_input, storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+# Bytes of a column that are read at a time.
+_BUFFER = 1 << 20
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A Parquet file and what it is a part of.
+
+    Attributes
+    ----------
+    path : the Parquet file
+    origin : the user's file
+    origin_row : position of its first example in that file
+    identity : what it was when the run began, as `slicebeam.transforms.storage.storage.identity` has it;
+        empty where nobody asks
+    checksum : of a file in the work folder
+    """
+
+    path: str
+    origin: str
+    origin_row: int = 0
+    identity: tuple[int | str, ...] = ()
+    checksum: int | None = None
+
+    @contextmanager
+    def opened(self, **options: Any) -> Iterator[pq.ParquetFile]:
+        """Open the file as it was when the run began.
+
+        Raises
+        ------
+        InputError
+            The user's file is no Parquet, is damaged, or changed.
+        EngineError
+            The file in the work folder is damaged or gone.
+        """
+        path = storage_path(self.path)
+        with ExitStack() as stack:
+            if self.checksum is not None:
+                file = stack.enter_context(open_checked(path, self.checksum))
+                yield stack.enter_context(pq.ParquetFile(file, **options))
+                return
+            stack.enter_context(parquet_errors(self.path))
+            if self.identity:
+                now = identity(path)
+                if tuple(now) != self.identity:
+                    raise changed(self.path, self.identity, now)
+            if isinstance(path, Path):
+                # Not mapped: who writes into a mapped file can end this process.
+                file = stack.enter_context(pa.OSFile(str(path)))
+                options = {**options, "buffer_size": _BUFFER}
+            else:
+                file = stack.enter_context(open_input(path))
+                # What is wanted of a row group is asked for at once.
+                options = {**options, "pre_buffer": True}
+            yield stack.enter_context(
+                pq.ParquetFile(file, page_checksum_verification=True, **options)
+            )
+
+
+def changed(
+    path: str, before: Sequence[int | str] | None, now: Sequence[int | str] | None
+) -> InputError:
+    """Return the error for a file of the user's that changed since the run began."""
+    what = "was written anew"
+    if now is None:
+        what = "vanished"
+    elif before is None:
+        what = "appeared"
+    elif before[0] != now[0]:
+        what = f"had {before[0]:,} bytes and has {now[0]:,} now: it changed"
+    return InputError(
+        f"{path}: the file {what} while it was read; when nobody writes it, run again without "
+        "--resume"
+    )
+
+
+@dataclass(frozen=True)
+class Split:
+    """Consecutive row groups of one file: the unit of reading.
+
+    Attributes
+    ----------
+    index : position among all splits
+    file : the Parquet file
+    origin_row : position of the first example in the file that the user gave
+    row_groups : which of its row groups
+    start_row : position of its first example among all examples
+    rows : how many examples it has
+    """
+
+    index: int
+    file: StoredFile
+    origin_row: int
+    row_groups: tuple[int, ...]
+    start_row: int
+    rows: int
+
+    @property
+    def origin(self) -> str:
+        """The file that the user gave."""
+        return self.file.origin
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What travels between transforms: consecutive examples as columns.
+
+    Attributes
+    ----------
+    split, batch : where it comes from; together unique
+    origin, origin_row : the user's file, and the position of the first example in it
+    start_row : position of its first example among all examples
+    table : the columns
+    """
+
+    split: int
+    batch: int
+    origin: str
+    origin_row: int
+    start_row: int
+    table: pa.Table
+
+    def with_table(self, table: pa.Table) -> Chunk:
+        """Return the same examples with other columns."""
+        return replace(self, table=table)
+
+
+@dataclass(frozen=True)
+class Source:
+    """All the examples of a run.
+
+    Attributes
+    ----------
+    splits : the units of reading, in the order of the files' names
+    schema_bytes : the schema that all files are read with, as Arrow IPC
+    text_types : column of text -> Arrow type text, for columns that were written as text (CSV)
+    chunk_rows : examples of a chunk
+    """
+
+    splits: tuple[Split, ...]
+    schema_bytes: bytes
+    text_types: Mapping[str, str]
+    chunk_rows: int = CHUNK_ROWS
+
+    @cached_property
+    def stored_schema(self) -> pa.Schema:
+        """The schema of the files."""
+        return pa.ipc.read_schema(pa.py_buffer(self.schema_bytes))
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The schema of the examples, after text was parsed."""
+        from slicebeam.transforms.encode.domains import arrow_type
+
+        fields = [
+            pa.field(field.name, arrow_type(self.text_types.get(field.name, "string")))
+            if field.name in self.text_types
+            else field
+            for field in self.stored_schema
+        ]
+        return pa.schema(fields)
+
+    @property
+    def rows(self) -> int:
+        """Number of examples."""
+        return sum(split.rows for split in self.splits)
+
+    def in_chunks(self, rows: int) -> Source:
+        """Return the same examples, read so many at a time."""
+        return replace(self, chunk_rows=rows)
+
+    def column_type(self, name: str, what: str) -> pa.DataType:
+        """Return the type of a column that must exist; ``what`` names the option for the error."""
+        if name not in self.schema.names:
+            raise (
+                unknown_name("column", name, self.schema.names)
+                if not what
+                else ColumnError(f"{what}: {unknown_name('column', name, self.schema.names)}")
+            )
+        return self.schema.field(name).type
+
+
+def plan_splits(
+    files: Sequence[tuple[StoredFile, pq.FileMetaData]], split_rows: int
+) -> tuple[Split, ...]:
+    """Group the row groups of each file so that a split has about ``split_rows`` examples."""
+    splits: list[Split] = []
+    start = 0
+    for file, metadata in files:
+        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        if sum(sizes) != metadata.num_rows:
+            raise InputError(
+                f"{file.path}: damaged Parquet file ({metadata.num_rows} rows in all, and "
+                f"{sum(sizes)} in its row groups); write it again"
+            )
+        groups: list[int] = []
+        rows, row = 0, file.origin_row
+        for group, size in enumerate(sizes):
+            groups.append(group)
+            rows += size
+            if rows >= split_rows or group == metadata.num_row_groups - 1:
+                if rows:
+                    splits.append(Split(len(splits), file, row, tuple(groups), start, rows))
+                start, row = start + rows, row + rows
+                groups, rows = [], 0
+    return tuple(splits)
+
+
+def open_parquet(
+    files: Sequence[StoredFile],
+    *,
+    text_types: Mapping[str, str] | None = None,
+    allow_missing: bool = False,
+) -> Source:
+    """Read the footers of the files and plan their splits.
+
+    Raises
+    ------
+    InputError
+        A file is no Parquet or damaged, or the files' columns do not fit each other.
+    """
+    footers, schemas = [], []
+    for file in files:
+        with file.opened() as opened:
+            footers.append((file, opened.metadata))
+            schemas.append((file.origin, opened.schema_arrow.remove_metadata()))
+    schema = unify_schemas(schemas, allow_missing=allow_missing)
+    return Source(
+        plan_splits(footers, CHUNK_ROWS),
+        schema.serialize().to_pybytes(),
+        dict(text_types or {}),
+    )
+
+
+class parquet_errors:  # noqa: N801  (a context manager is used like a function)
+    """Turn Arrow's errors while a Parquet file is read into one line that names the file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        """Enter."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        """Translate the error."""
+        if isinstance(error, FileNotFoundError):
+            raise InputError(f"{self.path}: the file vanished while it was read") from error
+        if isinstance(error, PermissionError):
+            raise InputError(f"{self.path}: no permission to read it") from error
+        if isinstance(error, (pa.ArrowException, OSError, UnicodeDecodeError)):
+            reason = str(error).splitlines()[0].rstrip(".")
+            if "Expected all lists to be of size" in reason:
+                raise InputError(
+                    f"{self.path}: a list of a column of fixed length has no value ({reason}), which "
+                    "Arrow does not read; drop such examples, or write lists of any length"
+                ) from error
+            raise InputError(
+                f"{self.path}: no readable Parquet file ({reason}); write it again or give --format"
+            ) from error
+
+
+def _require_text(batch: pa.RecordBatch, path: str) -> None:
+    """Raise an InputError where text is not UTF-8, which neither Parquet nor Arrow looks at."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if pa.types.is_primitive(column.type):
+            continue
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            reason = str(error).rpartition("Invalid: ")[2]
+            raise ColumnError(
+                f"{path}: column {name!r} cannot be read ({reason}); write it again, text as UTF-8"
+            ) from error
+
+
+def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator[Chunk]:
+    """Yield the chunks of a split with the given columns, in order.
+
+    Text columns are read as dictionaries, so that what is done to a value is done once for all
+    the rows that hold it.
+    """
+    schema = source.schema
+    wanted = pa.schema([schema.field(name) for name in columns])
+    stored = pa.schema([source.stored_schema.field(name) for name in columns])
+    texts = [field.name for field in stored if pa.types.is_string(field.type)]
+    done = 0
+    with split.file.opened(read_dictionary=texts) as opened:
+        present = set(opened.schema_arrow.names)
+        stored_columns = [name for name in columns if name in present]
+        tables = (
+            table
+            for groups in _read_together(opened.metadata, split.row_groups, source.chunk_rows)
+            for table in _cut(
+                opened.iter_batches(source.chunk_rows, groups, stored_columns, use_threads=False),
+                source.chunk_rows,
+                split.file,
+            )
+        )
+        for index, read in enumerate(tables):
+            table = _typed(read, stored, wanted, source.text_types) if columns else read
+            yield Chunk(
+                split.index,
+                index,
+                split.origin,
+                split.origin_row + done,
+                split.start_row + done,
+                table,
+            )
+            done += table.num_rows
+    if done != split.rows:
+        raise InputError(
+            f"{split.file.path}: {done:,} rows were read where its footer tells {split.rows:,}; the file is "
+            "damaged, write it again"
+        )
+
+
+def _read_together(
+    metadata: pq.FileMetaData, row_groups: Sequence[int], most_rows: int
+) -> Iterator[list[int]]:
+    """Yield row groups that fit a chunk together, or one that does not.
+
+    Reading on into the next row group would cut a chunk there, and leave a small one.
+    """
+    together: list[int] = []
+    rows = 0
+    for group in row_groups:
+        size = metadata.row_group(group).num_rows
+        if together and rows + size > most_rows:
+            yield together
+            together, rows = [], 0
+        together.append(group)
+        rows += size
+    if together:
+        yield together
+
+
+def _cut(batches: Iterable[pa.RecordBatch], rows: int, file: StoredFile) -> Iterator[pa.Table]:
+    """Yield tables of so many rows, the last of fewer.
+
+    Arrow ends a batch where a dictionary ends, so that where it does depends on the columns. What is
+    written of a chunk's embeddings has to fit what is read of its other columns later.
+    """
+    held: list[pa.RecordBatch] = []
+    missing = rows
+    for batch in batches:
+        # A damaged footer can give a column fewer values than the others.
+        batch.validate()
+        if file.checksum is None:
+            _require_text(batch, file.path)
+        rest = batch
+        while rest.num_rows > missing:
+            yield _joined([*held, rest.slice(0, missing)])
+            held, rest, missing = [], rest.slice(missing), rows
+        held.append(rest)
+        missing -= rest.num_rows
+        if not missing:
+            yield _joined(held)
+            held, missing = [], rows
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
+    table = pa.Table.from_batches(batches)
+    return table if len(batches) == 1 else table.unify_dictionaries().combine_chunks()
+
+
+def _typed(
+    table: pa.Table, stored: pa.Schema, wanted: pa.Schema, text_types: Mapping[str, str]
+) -> pa.Table:
+    """Return the columns in the types of the schema; text stays dictionary-encoded."""
+    columns = []
+    for have, want in zip(stored, wanted, strict=True):
+        if have.name not in table.column_names:
+            columns.append(pa.nulls(table.num_rows, want.type))
+            continue
+        column = table.column(have.name)
+        if have.name in text_types and not pa.types.is_string(want.type):
+            columns.append(parse_column(column, want.type, column=have.name))
+        elif pa.types.is_dictionary(column.type) and pa.types.is_string(want.type):
+            columns.append(column)
+        else:
+            columns.append(conform(table.select([have.name]), pa.schema([want])).column(0))
+    return pa.table(columns, names=wanted.names)

@@ -1,0 +1,261 @@
+"""Counts the values of a column chunk by chunk: exactly while they fit, by sketches beyond."""
+
+from __future__ import annotations
+
+import decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slicebeam.transforms.encode.domains import ValueCounts, missing_mask, sortable
+from slicebeam.transforms.encode.number_counts import NumberCounts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Sizes of the sketches: rank error about 0.3 % (KLL), counts about 0.01 % of the rows.
+_KLL_K = 1000
+_FREQUENT_LG_K = 16
+_QUANTILES = 2000
+_DISTINCT_LG_K = 14
+_AT_A_TIME = 1 << 20
+
+
+def unsupported(kind: pa.DataType) -> str | None:
+    """Return why a column of this type can't be a feature, None if it can."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_list(kind):
+        inner = kind.value_type
+        if pa.types.is_string(inner) or pa.types.is_integer(inner) or pa.types.is_boolean(inner):
+            return None
+        return f"lists of {inner} have no values to compare"
+    flat = (
+        pa.types.is_string(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_null(kind)
+        or (pa.types.is_temporal(kind) and not pa.types.is_duration(kind))
+    )
+    return None if flat else f"a column of {kind} has no values to compare"
+
+
+class _ValueCounts:
+    """How often each of some values occurs, by hashing them; used as `NumberCounts` is."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._parts: list[pa.Table] = []
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self._parts)
+
+    def add(self, values: pa.Array, counts: NDArray[np.int64] | None = None) -> None:
+        """Add values, none of them missing, and how often each occurs; once if not said."""
+        if counts is None:
+            counted = values.value_counts()
+            values, counts = counted.field("values"), counted.field("counts")
+        self._parts.append(pa.table({"value": values, "count": pa.array(counts, pa.int64())}))
+
+    def compact(self) -> None:
+        if self._parts:
+            merged = pa.concat_tables(self._parts).group_by("value", use_threads=False)
+            table = merged.aggregate([("count", "sum")]).rename_columns(["value", "count"])
+            self._parts = [table]
+
+    def clear(self) -> None:
+        self._parts = []
+
+    def counted(self) -> tuple[pa.Array, NDArray[np.int64]]:
+        """Return the distinct values, sorted, and their counts, when compact."""
+        if not self._parts:
+            return pa.nulls(0, self._kind), np.zeros(0, np.int64)
+        table = self._parts[0].sort_by("value")
+        return table.column("value").combine_chunks(), table.column("count").to_numpy()
+
+
+class ColumnCounter:
+    """Counts how often each value of one column occurs.
+
+    Parameters
+    ----------
+    kind : Arrow type of the column
+    most_bytes : memory that the distinct values may take before they are sketched: the quantiles of
+        numbers and times, the most frequent texts and list elements, and how many are distinct
+    """
+
+    def __init__(self, kind: pa.DataType, most_bytes: int) -> None:
+        self.list_column = pa.types.is_list(kind)
+        self.kind = kind.value_type if self.list_column else kind
+        self.most_bytes = most_bytes
+        self.rows = 0
+        self.missing = 0
+        is_number = pa.types.is_integer(self.kind) or pa.types.is_floating(self.kind)
+        sorts = is_number and not self.list_column
+        self._counts = NumberCounts(self.kind) if sorts else _ValueCounts(self.kind)
+        self._compact_bytes = 0
+        self._sketch: Any = None
+        self._distinct: Any = None
+        self._is_frequent = self.list_column or pa.types.is_string(self.kind)
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        """Count the values of a chunk's column."""
+        for array in column.chunks:
+            self.rows += len(array)
+            self.missing += self._add(array)
+            most = max(2 * self._compact_bytes, self.most_bytes // 4)
+            if self._sketch is not None or self._counts.nbytes > most:
+                self._compact()
+
+    def _add(self, array: pa.Array) -> int:
+        """Add the values of an array, and return how many are missing."""
+        counts = None
+        if self.list_column:
+            values, counts, missing = _counted_lists(array)
+        elif pa.types.is_dictionary(array.type):
+            values, counts, missing = _counted_dictionary(array)
+        else:
+            values, missing = _present(array)
+        self._counts.add(values.cast(self.kind), counts)
+        return missing
+
+    def _compact(self) -> None:
+        self._counts.compact()
+        self._compact_bytes = self._counts.nbytes
+        if self._sketch is None and self._compact_bytes > self.most_bytes:
+            self._begin_sketch()
+        if self._sketch is not None:
+            self._update_sketch(*self._counts.counted())
+            self._counts.clear()
+
+    def _begin_sketch(self) -> None:
+        import datasketches
+
+        if self._is_frequent:
+            self._sketch = datasketches.frequent_strings_sketch(_FREQUENT_LG_K)
+        else:
+            self._sketch = datasketches.kll_doubles_sketch(_KLL_K)
+        self._distinct = datasketches.hll_sketch(_DISTINCT_LG_K)
+
+    def _update_sketch(self, values: pa.Array, counts: NDArray[np.int64]) -> None:
+        valid = pc.is_valid(values)
+        values, counts = values.filter(valid), counts[valid.to_numpy(zero_copy_only=False)]
+        if self._is_frequent:
+            texts = values.cast(pa.string()).to_pylist()
+            for text, count in zip(texts, counts.tolist(), strict=True):
+                self._sketch.update(text, count)
+                self._distinct.update(text)
+            return
+        numbers = sortable(values)
+        for number in numbers.tolist() if pa.types.is_integer(self.kind) else ():
+            self._distinct.update(number)
+        ends = np.cumsum(counts)
+        # A value may occur a billion times: its copies are made a few at a time.
+        for begin in range(0, int(counts.sum()), _AT_A_TIME):
+            copies = np.arange(begin, min(begin + _AT_A_TIME, ends[-1]))
+            at = np.searchsorted(ends, copies, side="right")
+            self._sketch.update(numbers[at].astype(np.float64))
+
+    def result(self) -> tuple[ValueCounts, float]:
+        """Return the counts, sorted by value, and the error: 0.0 where they are exact."""
+        self._compact()
+        if self._sketch is not None:
+            values, counts, error = self._sketched()
+            distinct = round(self._distinct.get_estimate())
+            if not self.list_column:
+                distinct = min(distinct, self.rows - self.missing)
+        else:
+            values, counts = self._counts.counted()
+            error, distinct = 0.0, len(values)
+        counted = ValueCounts(
+            values,
+            counts,
+            self.missing,
+            self.rows,
+            self.list_column,
+            max(distinct, len(values)),
+        )
+        return counted, error
+
+    def _sketched(self) -> tuple[pa.Array, NDArray[np.int64], float]:
+        import datasketches
+
+        if self._is_frequent:
+            items = self._sketch.get_frequent_items(
+                datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES
+            )
+            values = pa.array([item[0] for item in items], pa.string()).cast(self.kind)
+            order = pc.sort_indices(values)
+            counts = np.array([item[1] for item in items], np.int64)[order.to_numpy()]
+            return (
+                values.take(order),
+                counts,
+                float(self._sketch.get_epsilon_for_lg_size(_FREQUENT_LG_K)),
+            )
+        ranks = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+        quantiles = np.asarray(self._sketch.get_quantiles(ranks))
+        # The smallest and the largest value are known exactly: no value is outside of all bins.
+        ends = [self._sketch.get_min_value(), self._sketch.get_max_value()]
+        numbers, grid = np.unique(np.append(quantiles, ends), return_counts=True)
+        grid[0], grid[-1] = grid[0] - 1, grid[-1] - 1
+        total = self.rows - self.missing
+        counts = np.diff(np.floor(np.concatenate([[0], np.cumsum(grid)]) * total / _QUANTILES))
+        error = float(self._sketch.normalized_rank_error(False))
+        return _from_numbers(numbers, self.kind), counts.astype(np.int64), error
+
+
+def _from_numbers(numbers: NDArray[np.float64], kind: pa.DataType) -> pa.Array:
+    """Return values of the type from the numbers of `sortable`, which were rounded to doubles."""
+    if pa.types.is_floating(kind):
+        return pa.array(numbers).cast(kind)
+    width = np.uint64 if kind == pa.uint64() else np.int64
+    limits = np.iinfo(width)
+    whole = pa.array(
+        [min(max(int(number), limits.min), limits.max) for number in numbers.tolist()],
+        pa.from_numpy_dtype(width),
+    )
+    if pa.types.is_decimal(kind):
+        unit = decimal.Decimal(1).scaleb(-kind.scale)
+        return pa.array([number * unit for number in whole.to_pylist()], kind)
+    if pa.types.is_temporal(kind):
+        return whole.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
+    return whole.cast(kind)
+
+
+def _counted_dictionary(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], int]:
+    """Return the values of a dictionary that rows hold, their counts and how many rows hold none."""
+    indices = array.indices.drop_null().to_numpy(zero_copy_only=False)
+    counts = np.bincount(indices, minlength=len(array.dictionary))
+    held = np.flatnonzero(counts)
+    values = array.dictionary.take(pa.array(held))
+    # A dictionary may hold a null, or a value twice: the counts are summed when compacted.
+    valid = pc.is_valid(values).to_numpy(zero_copy_only=False)
+    present = counts[held][valid]
+    return values.drop_null(), present, len(array) - int(present.sum())
+
+
+def _present(array: pa.Array) -> tuple[pa.Array, int]:
+    """Return the values that are neither null nor NaN, and how many are."""
+    missing = missing_mask(array)
+    if missing is None:
+        return array, 0
+    return array.filter(pa.array(~missing)), int(missing.sum())
+
+
+def _counted_lists(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], int]:
+    """Return the distinct elements, how many examples hold each, and the number of null lists."""
+    rows = pc.list_parent_indices(array).to_numpy(zero_copy_only=False).astype(np.int64)
+    encoded = pc.list_flatten(array)
+    if not pa.types.is_dictionary(encoded.type):
+        encoded = encoded.dictionary_encode()
+    valid = pc.is_valid(encoded).to_numpy(zero_copy_only=False)
+    indices = encoded.indices.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
+    distinct = max(len(encoded.dictionary), 1)
+    pairs = np.unique(rows[valid] * distinct + indices)
+    counts = np.bincount(pairs % distinct, minlength=len(encoded.dictionary))
+    return encoded.dictionary, counts.astype(np.int64), array.null_count

@@ -1,0 +1,348 @@
+"""CSV files as blocks of text columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+import pyarrow as pa
+
+from slicebeam.metrics.errors import FileError, InputError, delimiter_hint
+from slicebeam.transforms.formats.raw_text import (
+    LARGEST_BLOCK,
+    open_bytes,
+    open_stored,
+    require_text,
+    require_text_file,
+    require_whole_gzip,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+
+_SHOWN = 80
+# What Arrow says of a row whose length is wrong, and the beginning of its text.
+_WRONG_LENGTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
+
+
+class _Row(NamedTuple):
+    """A row whose length is wrong: its number in the data, its fields, and how its text begins."""
+
+    number: int
+    expected: int
+    found: int
+    text: str
+
+
+class _Reading(NamedTuple):
+    """How a file is read."""
+
+    path: str
+    skip_rows: int
+    delimiter: str
+    open_file: Callable[[str], BinaryIO]
+
+
+class _Body:
+    """The bytes after the header as a file for Arrow; always ends in a line end."""
+
+    closed = False
+
+    def __init__(self, head: bytes, stream: BinaryIO, lines: int, delimiter: str) -> None:
+        # Arrow takes a byte order mark away from where it begins, which here is a value's own.
+        self._head = b"\xef\xbb\xbf" + head if head.startswith(b"\xef\xbb\xbf") else head
+        self._stream = stream
+        self.lines = lines
+        self._opening = f'{delimiter}"'.encode()
+        self.tail = b""
+        self._quotes = 0
+
+    def read(self, size: int = -1) -> bytes:
+        if self._head:
+            data, self._head = self._head[:size], self._head[size:]
+            data += self._stream.read(size - len(data))
+        else:
+            data = self._stream.read(size)
+        if len(data) > 1 and data.endswith(b"\r"):
+            # Of a carriage return and a line feed in two reads Arrow drops the latter, in a value too.
+            self._head, data = b"\r" + self._head, data[:-1]
+        if not data and not self.tail.endswith(b"\n"):
+            data = b"\n"
+        self.lines += data.count(b"\n")
+        self._quotes += data.count(b'"')
+        self.tail = (self.tail + data[-_SHOWN:])[-_SHOWN:]
+        return data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def opens_quote(self, last: str | None) -> bool:
+        """Whether the last value of the file began with a quote that never closes.
+
+        The body ends in a line end, so such a value holds everything up to the end.
+        """
+        if last is None or not last.endswith(("\n", "\r")):
+            return False
+        written = last.replace('"', '""').encode()
+        if written.strip(b"\r\n"):
+            begins = [written[-_SHOWN:]]
+        else:
+            begins = [self._opening + written]
+            # Alone on its line, a quote that opens looks like one that closes, which has a partner.
+            if self._quotes % 2:
+                begins += [b'\n"' + written, b'\r"' + written]
+        # Of a carriage return and the line end that was added, Arrow leaves the first only.
+        ends = tuple((one + added)[-_SHOWN:] for one in begins for added in (b"", b"\n"))
+        return (b"\n" + self.tail).endswith(ends)
+
+
+def _begin(
+    stream: BinaryIO,
+    path: str,
+    column_names: Sequence[str] | None,
+    skip_rows: int,
+    delimiter: str,
+) -> tuple[list[str], _Body]:
+    """Read the lines before the first row of data: the names and the bytes that follow."""
+    head = b""
+    size = 1 << 16
+    while True:
+        head += stream.read(size)
+        more = stream.read(1)
+        head += more
+        ended = not more
+        text_bytes = head.removeprefix(b"\xef\xbb\xbf")
+        # A block may end within a character: the incomplete one waits for the next bytes.
+        complete = text_bytes if ended else text_bytes[: text_bytes.rfind(b"\n") + 1]
+        require_text(complete, path, 1)
+        lines = iter(io.StringIO(complete.decode("utf-8"), newline=""))
+        consumed: list[str] = list(islice(lines, skip_rows))
+        if column_names is not None:
+            _refuse_header(lines, path, column_names, skip_rows, delimiter)
+        rows = csv.reader(_remember(lines, consumed), delimiter=delimiter)
+        try:
+            names = list(column_names) if column_names is not None else next(filter(None, rows), [])
+        except csv.Error as error:
+            raise InputError(f"{path}: the header cannot be read ({error})") from error
+        used = len("".join(consumed).encode("utf-8"))
+        if ended or used < len(complete):
+            body = text_bytes[used:]
+            if ended and column_names is None and not body:
+                _require_closed("".join(consumed[skip_rows:]), path, delimiter)
+            if not names or (column_names is not None and ended and not body.strip(b"\r\n")):
+                raise FileError(f"{path}: the file is empty; a CSV file begins with a header")
+            return names, _Body(body, stream, len(consumed), delimiter)
+        if len(head) > LARGEST_BLOCK:
+            raise InputError(f"{path}: the header does not end within 256 MB; is this a CSV file?")
+        size = len(head)
+
+
+def _refuse_header(
+    lines: Iterable[str], path: str, column_names: Sequence[str], skip_rows: int, delimiter: str
+) -> None:
+    """Raise an InputError where the first line of data is the names that were given."""
+    for number, line in enumerate(lines, skip_rows + 1):
+        if not line.strip("\r\n"):
+            continue
+        try:
+            first = next(csv.reader([line], delimiter=delimiter), [])
+        except csv.Error:
+            # What can't be read is no header; Arrow says what is wrong with it.
+            return
+        if first == list(column_names):
+            raise InputError(
+                f"{path}, line {number}: the file begins with the names that --column-names gives; "
+                f"leave --column-names out, or give --skip-rows {number}"
+            )
+        return
+
+
+def _require_closed(header: str, path: str, delimiter: str) -> None:
+    """Raise an InputError where a quote in a file of a header only is never closed."""
+    # What follows a quote that is open belongs to its value.
+    *_, last = csv.reader(io.StringIO(f"{header}\nend", newline=""), delimiter=delimiter)
+    if last != ["end"]:
+        raise InputError(
+            f"{path}: a quote opens in the header and is never closed: {_beginning(header)!r}; "
+            "close it or double it"
+        )
+
+
+def _remember(lines: Iterable[str], consumed: list[str]) -> Iterator[str]:
+    for line in lines:
+        consumed.append(line)
+        yield line
+
+
+def _require_names(path: str, names: Sequence[str]) -> None:
+    where = f"{path}: the header"
+    remedy = "rename it, or name all columns with --column-names (and --skip-rows 1 to leave this line out)"
+    seen: set[str] = set()
+    for place, name in enumerate(names, 1):
+        if not name.strip():
+            raise InputError(f"{where} has no name for column {place} of {len(names)}; {remedy}")
+        if name in seen:
+            raise InputError(f"{where} has two columns named {name!r}; {remedy}")
+        seen.add(name)
+
+
+def read_csv_blocks(
+    path: str,
+    *,
+    column_names: Sequence[str] | None = None,
+    skip_rows: int = 0,
+    delimiter: str = ",",
+    block_bytes: int = 16 << 20,
+    open_file: Callable[[str], BinaryIO] = open_stored,
+) -> Iterator[pa.Table]:
+    """Read a CSV file as blocks of text columns, in file order.
+
+    Parameters
+    ----------
+    path : str
+        Name of the file; one that ends in ``.gz`` is gzip.
+    column_names : sequence of str, optional
+        Names of the columns of a file without a header: its first line is data.
+    skip_rows : int
+        Lines to leave out before the header, or before the data when names are given.
+    delimiter : str
+        The ASCII character between values.
+    block_bytes : int
+        Text in a block; grows up to 256 MB where a single row is longer.
+    open_file : callable
+        Opens the name and returns its bytes as stored.
+
+    Yields
+    ------
+    pa.Table
+        Every column is a string column with the values exactly as written. An unquoted empty
+        field is null, a quoted empty one is ``""``. A file that holds a header only gives one
+        table without rows. Empty lines are left out.
+
+    Raises
+    ------
+    InputError
+        Empty file, rows of different lengths, columns without a name or with the same name, a
+        quote that is never closed, text that is not UTF-8, corrupt gzip, a row above 256 MB, a
+        first line that holds the very names given as `column_names`.
+    """
+    if column_names is not None:
+        _require_names("--column-names", column_names)
+    finished = 0
+    while True:
+        rows_before = finished
+        try:
+            with open_bytes(path, open_file) as stream:
+                names, body = _begin(stream, path, column_names, skip_rows, delimiter)
+                if column_names is None:
+                    _require_names(path, names)
+                for table in _arrow_blocks(body, names, block_bytes, delimiter):
+                    # After a retry with larger blocks, the rows already given are left out.
+                    fresh = table.slice(rows_before) if rows_before else table
+                    rows_before -= table.num_rows - fresh.num_rows
+                    if fresh.num_rows:
+                        finished += fresh.num_rows
+                        last = fresh[fresh.num_columns - 1][-1].as_py()
+                        if body.opens_quote(last):
+                            line = body.lines - last.count("\n") + 1
+                            raise InputError(
+                                f"{path}, line {line}: a quote opens here and is never closed: "
+                                f"{_beginning(last)!r}; close it or double it"
+                            )
+                        yield fresh
+                if not finished:
+                    yield pa.table({name: pa.array([], pa.string()) for name in names})
+                return
+        except pa.ArrowInvalid as error:
+            if "straddl" in str(error) and block_bytes < LARGEST_BLOCK:
+                block_bytes = min(block_bytes * 4, LARGEST_BLOCK)
+                continue
+            require_whole_gzip(path, open_file)
+            # Arrow looks at the lengths of rows before it looks at their text.
+            require_text_file(path, open_file)
+            found = _WRONG_LENGTH.search(str(error))
+            if found:
+                number, expected, actual, text = found.groups()
+                row = _Row(int(number), int(expected), int(actual), text)
+                named = column_names is not None
+                reading = _Reading(path, skip_rows, delimiter, open_file)
+                raise _length_error(reading, row, names, named=named) from error
+            if "straddl" in str(error):
+                raise InputError(
+                    f"{path}: the row after {finished} rows of data is longer than 256 MB; "
+                    "is a quote opened and never closed?"
+                ) from error
+            raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def _arrow_blocks(
+    body: _Body, names: list[str], block_bytes: int, delimiter: str
+) -> Iterator[pa.Table]:
+    from pyarrow import csv as arrow_csv
+
+    reader = arrow_csv.open_csv(
+        body,
+        # Row numbers of errors are known in a serial read only.
+        read_options=arrow_csv.ReadOptions(
+            column_names=names, block_size=block_bytes, use_threads=False
+        ),
+        parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        convert_options=arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    with reader:
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
+
+
+def _length_error(reading: _Reading, row: _Row, names: Sequence[str], *, named: bool) -> InputError:
+    expected, found = row.expected, row.found
+    line, skip_rows, path = _line_of(reading, expected), reading.skip_rows, reading.path
+    where = f"{path}, line {line}" if line else f"{path}, row {row.number} of the data"
+    source = "--column-names" if named else "the header"
+    if expected == 1 and not named and (hint := delimiter_hint(names)):
+        remedy = hint
+    elif expected == 1 and not named:
+        remedy = "the first line may not be a header: --skip-rows or --column-names"
+    elif "\n" in row.text:
+        remedy = "is a quote opened and never closed?"
+    elif named and found < expected and row.number == 1:
+        remedy = f"the first line may be no data: --skip-rows {line or skip_rows + 1}"
+    else:
+        what = "commas" if reading.delimiter == "," else repr(reading.delimiter)
+        remedy = f"put a value that holds {what} in quotes, or mend the row"
+    return InputError(
+        f"{where}: {found} field{'s' * (found != 1)} where {source} has {expected}: "
+        f"{_beginning(row.text)!r}; {remedy}"
+    )
+
+
+def _line_of(reading: _Reading, expected: int) -> int | None:
+    """Return the number of the first line whose row has another length, if csv can tell."""
+    skip_rows = reading.skip_rows
+    with open_bytes(reading.path, reading.open_file) as stream:
+        text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
+        rows = csv.reader(islice(text, skip_rows, None), delimiter=reading.delimiter)
+        before = 0
+        try:
+            for row in rows:
+                if row and len(row) != expected:
+                    return skip_rows + before + 1
+                before = rows.line_num
+        except csv.Error:
+            pass
+        finally:
+            text.detach()
+    return None
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

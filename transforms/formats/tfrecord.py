@@ -1,0 +1,286 @@
+"""TFRecord files of tf.Example as Arrow tables, without TensorFlow."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+
+from slicebeam.metrics.errors import FileError, InputError
+from slicebeam.transforms.formats.raw_text import open_bytes, open_stored
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy.typing as npt
+
+_MOST_BYTES = 64 << 20
+_LARGEST_RECORD = (1 << 31) - 1
+_FORMAT = "TFRecord of tf.Example is expected (gzip only with a name that ends in .gz)"
+
+# --------------------------------------------------------------------------------- checksums
+
+
+def masked_crc32c(messages: Sequence[bytes]) -> npt.NDArray[np.uint32]:
+    """Return the masked CRC-32C of each message, as TFRecord frames carry it.
+
+    Parameters
+    ----------
+    messages : sequence of bytes
+
+    Returns
+    -------
+    ndarray of uint32, of the length of ``messages``
+    """
+    crcs = np.fromiter(map(google_crc32c.value, messages), np.uint32, len(messages))
+    rotated = (crcs >> np.uint32(15)) | (crcs << np.uint32(17))
+    return rotated + np.uint32(0xA282EAD8)
+
+
+# ------------------------------------------------------------------------------------ frames
+
+
+@lru_cache(maxsize=4096)
+def _frame_length(header: bytes) -> int | None:
+    """Return the length that a frame's 12 first bytes state, None if their checksum is wrong."""
+    length, checksum = struct.unpack("<QI", header)
+    return int(length) if masked_crc32c([header[:8]])[0] == checksum else None
+
+
+def _read(stream: BinaryIO, size: int) -> bytes:
+    """Return so many bytes, or those that are left: a wrong length takes no memory."""
+    parts = []
+    while size and (part := stream.read(min(size, _MOST_BYTES))):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _record_blocks(
+    stream: BinaryIO, path: str, block_rows: int
+) -> Iterator[tuple[list[bytes], int]]:
+    """Yield the records of a block, their checksums verified, and how many came before."""
+    before = 0
+    records: list[bytes] = []
+    stated: list[bytes] = []
+    size = 0
+    while header := stream.read(12):
+        where = f"{path}, record {before + len(records) + 1}"
+        length = _frame_length(header) if len(header) == 12 else None
+        if length is None and len(header) == 12:
+            raise InputError(f"{where}: the checksum of its length is wrong; {_FORMAT}")
+        if length is not None and length > _LARGEST_RECORD:
+            raise InputError(f"{where}: {length} bytes, more than the 2 GB of a message; {_FORMAT}")
+        data = b"" if length is None else _read(stream, length + 4)
+        if length is None or len(data) < length + 4:
+            raise InputError(f"{where}: the file ends within it; copy or write the file again")
+        records.append(data[:-4])
+        stated.append(data[-4:])
+        size += length
+        if len(records) >= block_rows or size >= _MOST_BYTES:
+            _require_checksums(records, stated, path, before)
+            yield records, before
+            before += len(records)
+            records, stated, size = [], [], 0
+    if records:
+        _require_checksums(records, stated, path, before)
+        yield records, before
+
+
+def _require_checksums(records: list[bytes], stated: list[bytes], path: str, before: int) -> None:
+    wrong = masked_crc32c(records) != np.frombuffer(b"".join(stated), "<u4")
+    if wrong.any():
+        raise InputError(
+            f"{path}, record {before + int(wrong.argmax()) + 1}: the checksum of its data is "
+            "wrong; copy or write the file again"
+        )
+
+
+# ---------------------------------------------------------------------------------- messages
+
+
+@cache
+def _example_class() -> Any:
+    """Return the message class of tf.Example, in a pool of its own beside TensorFlow's."""
+    from google.protobuf import (  # type: ignore[import-untyped]
+        descriptor_pb2,
+        descriptor_pool,
+        message_factory,
+    )
+
+    proto = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(
+        name="slicebeam/example.proto", package="slicebeam", syntax="proto3"
+    )
+
+    def add(parent: Any, name: str, *fields: tuple[str, int, int, str]) -> Any:
+        message = parent.add(name=name)
+        for field_name, number, kind, type_name in fields:
+            message.field.add(
+                name=field_name,
+                number=number,
+                type=kind,
+                type_name=type_name or None,
+                label=proto.LABEL_OPTIONAL,
+            )
+        return message
+
+    for name, kind in (
+        ("BytesList", proto.TYPE_BYTES),
+        ("FloatList", proto.TYPE_FLOAT),
+        ("Int64List", proto.TYPE_INT64),
+    ):
+        add(file.message_type, name, ("value", 1, kind, "")).field[0].label = proto.LABEL_REPEATED
+    message = proto.TYPE_MESSAGE
+    feature = add(
+        file.message_type,
+        "Feature",
+        ("bytes_list", 1, message, ".slicebeam.BytesList"),
+        ("float_list", 2, message, ".slicebeam.FloatList"),
+        ("int64_list", 3, message, ".slicebeam.Int64List"),
+    )
+    feature.oneof_decl.add(name="kind")
+    for part in feature.field:
+        part.oneof_index = 0
+    features = add(
+        file.message_type,
+        "Features",
+        ("feature", 1, message, ".slicebeam.Features.FeatureEntry"),
+    )
+    features.field[0].label = proto.LABEL_REPEATED
+    entry = add(
+        features.nested_type,
+        "FeatureEntry",
+        ("key", 1, proto.TYPE_STRING, ""),
+        ("value", 2, message, ".slicebeam.Feature"),
+    )
+    entry.options.map_entry = True
+    # A SequenceExample has its lists in field 2, which an Example lacks.
+    add(
+        file.message_type,
+        "Example",
+        ("features", 1, message, ".slicebeam.Features"),
+        ("feature_lists", 2, proto.TYPE_BYTES, ""),
+    )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("slicebeam.Example"))
+
+
+@dataclass
+class _Feature:
+    """The values of a feature in a block: where they are, and all of them in a row."""
+
+    kind: str
+    rows: list[int] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+
+
+def _parse(records: list[bytes], path: str, before: int) -> dict[str, _Feature]:
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
+
+    parse = _example_class().FromString
+    found: dict[str, _Feature] = {}
+    for row, record in enumerate(records):
+        try:
+            example = parse(record)
+        except DecodeError as error:
+            where = f"{path}, record {before + row + 1}"
+            raise InputError(f"{where}: not a tf.Example ({error}); {_FORMAT}") from error
+        if example.feature_lists or (record and not example.HasField("features")):
+            what = "a SequenceExample" if example.feature_lists else "not a tf.Example"
+            raise InputError(f"{path}, record {before + row + 1}: {what}; {_FORMAT}")
+        # Protobuf puts an entry that holds something else besides among what it does not know.
+        if any(unknown.field_number == 1 for unknown in UnknownFieldSet(example.features)):
+            raise InputError(
+                f"{path}, record {before + row + 1}: a feature without a name, or damaged; {_FORMAT}"
+            )
+        for name, value in example.features.feature.items():
+            kind = value.WhichOneof("kind")
+            if kind is None:
+                continue
+            feature = found.get(name)
+            if feature is None:
+                feature = found[name] = _Feature(kind)
+            elif feature.kind != kind:
+                raise InputError(
+                    f"{path}, record {before + row + 1}: feature {name!r} is a {kind}, but a "
+                    f"{feature.kind} in record {before + feature.rows[0] + 1}; write one kind"
+                )
+            values = getattr(value, kind).value
+            feature.rows.append(row)
+            feature.lengths.append(len(values))
+            feature.values.extend(values)
+    return found
+
+
+def _column(feature: _Feature, count: int) -> pa.Array:
+    types = {"bytes_list": pa.binary(), "float_list": pa.float32(), "int64_list": pa.int64()}
+    values = pa.array(feature.values, types[feature.kind])
+    if feature.kind == "bytes_list":
+        with suppress(pa.ArrowInvalid):
+            values = values.cast(pa.string())
+    rows = np.array(feature.rows, np.int64)
+    lengths = np.zeros(count, np.int64)
+    lengths[rows] = feature.lengths
+    if lengths.max() <= 1:
+        if len(values) == count:
+            return values
+        places = np.cumsum(lengths) - 1
+        return values.take(pa.array(places, mask=lengths == 0))
+    missing = np.ones(count, bool)
+    missing[rows] = False
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(offsets, values, mask=pa.array(missing))
+
+
+def read_tfrecord_blocks(
+    path: str,
+    *,
+    block_rows: int = 16384,
+    open_file: Callable[[str], BinaryIO] = open_stored,
+) -> Iterator[pa.Table]:
+    """Read a TFRecord file of tf.Example messages as blocks of columns, in file order.
+
+    Parameters
+    ----------
+    path : str
+        Name of the file; one that ends in ``.gz`` is gzip.
+    block_rows : int
+        Most records in a block, which also ends at 64 MB of records.
+    open_file : callable
+        Opens the name and returns its bytes as stored.
+
+    Yields
+    ------
+    pa.Table
+        A column for each feature of the block, by name. A feature with at most one value in each
+        record of the block is a scalar column, null where it is missing or empty; else a list
+        column, null where it is missing. Values are int64, float32, or string; bytes that are not
+        all UTF-8 in the block are binary.
+
+    Raises
+    ------
+    InputError
+        Empty or truncated file, a wrong checksum of a length or of data, a record that is not a
+        tf.Example, a feature of two kinds, corrupt gzip; with file and number of the record.
+    """
+    rows = 0
+    with open_bytes(path, open_file) as stream:
+        for records, before in _record_blocks(stream, path, block_rows):
+            features = _parse(records, path, before)
+            rows += len(records)
+            if not features:
+                raise InputError(f"{path}, record {before + 1}: no features; {_FORMAT}")
+            columns = {name: _column(features[name], len(records)) for name in sorted(features)}
+            yield pa.table(columns)
+    if not rows:
+        raise FileError(f"{path}: the file is empty; {_FORMAT}")

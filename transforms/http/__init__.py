@@ -1,0 +1,1 @@
+"""Calls over HTTP: one sender, one pace, and what is called again."""

@@ -1,0 +1,1 @@
+"""What keeps keys and other secrets out of files, logs and plain HTTP."""

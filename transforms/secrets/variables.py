@@ -1,0 +1,196 @@
+"""Values that the environment gives: used by value, written down by name.
+
+Options of an engine may say ``${NAME}`` or ``${NAME:-default}``. What is kept of a run (the document,
+its work folder, a dry run) holds that text; the value is looked up where an engine is made of it, each
+time anew. What was looked up is remembered in this process, so that an error or a log that repeats a
+value shows the name in its place.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.transforms.secrets.redaction import hiding
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+HIDDEN = "***"
+# Shorter values are parts of too many words.
+_SHORTEST = 4
+# What ``${…}`` holds.
+VARIABLE_NAME = r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?"
+_VARIABLE = re.compile(rf"\$\{{{VARIABLE_NAME}\}}")
+_HIDDEN_WORDS = (
+    r"secret|passw(?:or)?d|passphrase|token|credentials?|api[_.-]?key|access[_.-]?key|account[_.-]?key"
+    r"|private[_.-]?key|connection[_.-]?string|signature"
+)
+# The value may have a variable in it, whose braces are no end of a mapping.
+_LITERAL = re.compile(
+    rf"(?P<name>[\w.-]*(?:{_HIDDEN_WORDS})[\w.-]*['\"]?\s*[=:]\s*)"
+    r"(?P<value>'[^']*'|\"[^\"]*\"|(?:\$\{[^}]*\}|[^\s,}\]'\"])+)",
+    re.IGNORECASE,
+)
+_SECRET_NAME = re.compile(_HIDDEN_WORDS, re.IGNORECASE)
+
+_shown: dict[str, str] = {}
+_pattern: re.Pattern[str] | None = None
+
+
+def value_of(match: re.Match[str], where: str, environment: Mapping[str, str] | None = None) -> str:
+    """Return what the groups ``name`` and ``default`` of a match stand for.
+
+    Raises
+    ------
+    InputError
+        The variable is not set, or empty, and there is no default.
+    """
+    value = (os.environ if environment is None else environment).get(match["name"])
+    if not value:
+        value = match["default"]
+    if value is None:
+        raise InputError(f"{where}: the environment variable {match['name']} is not set; set it")
+    return value
+
+
+def resolved(value: Any, where: str) -> Any:
+    """Return an option's value with the values of its variables, in lists and mappings as well.
+
+    Parameters
+    ----------
+    where : the option, for an error
+
+    Raises
+    ------
+    InputError
+        A variable is not set.
+    """
+    if isinstance(value, dict):
+        return {name: resolved(one, where) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(resolved(one, where) for one in value)
+    if not isinstance(value, str):
+        return value
+
+    def fill(match: re.Match[str]) -> str:
+        found = value_of(match, where)
+        if os.environ.get(match["name"]):
+            remember(found, f"${{{match['name']}}}")
+        return found
+
+    return _VARIABLE.sub(fill, value)
+
+
+def remember(value: str, shown: str = HIDDEN) -> None:
+    """Let `redacted` show something else in place of a value."""
+    global _pattern  # noqa: PLW0603
+    if len(value.strip()) >= _SHORTEST and _shown.get(value) != shown:
+        _shown[value] = shown
+        _pattern = None
+
+
+def forget() -> None:
+    """Remember nothing of earlier runs of this process."""
+    global _pattern  # noqa: PLW0603
+    _shown.clear()
+    _pattern = None
+
+
+def redacted(text: str) -> str:
+    """Return a text with the names of variables in place of their values.
+
+    Values are found in URL quoting, in JSON and in base64 too; those of less than four characters are
+    left.
+    """
+    global _pattern  # noqa: PLW0603
+    if not _shown:
+        return text
+    values = sorted(_shown, key=len, reverse=True)
+    if _pattern is None:
+        forms = ((at, hiding([value])) for at, value in enumerate(values))
+        _pattern = re.compile(
+            "|".join(f"(?P<v{at}>{form.pattern})" for at, form in forms if form is not None)
+        )
+    return _pattern.sub(lambda match: _shown[values[int((match.lastgroup or "v0")[1:])]], text)
+
+
+def redact_file(path: Path) -> None:
+    """Redact a log that other programs wrote; one that can't be written stays as it is."""
+    if not _shown or not path.is_file():
+        return
+    with suppress(OSError):
+        text = path.read_text("utf-8", "surrogateescape")
+        clean = redacted(text)
+        if clean != text:
+            path.write_text(clean, "utf-8", "surrogateescape")
+
+
+def without_literals(option: str) -> str:
+    """Return an option of an engine without the secret that is spelt out in it.
+
+    >>> without_literals("beam_options.s3_secret_access_key=abcdef")
+    'beam_options.s3_secret_access_key=***'
+    >>> without_literals("beam_options.s3_secret_access_key=${KEY}")
+    'beam_options.s3_secret_access_key=${KEY}'
+    """
+
+    def hide(match: re.Match[str]) -> str:
+        value = match["value"].strip("'\"")
+        if _VARIABLE.search(value) or value == HIDDEN:
+            return match[0]
+        remember(value)
+        return match["name"] + HIDDEN
+
+    key, equals, value = option.partition("=")
+    if equals and is_secret(key):
+        if _VARIABLE.search(value) or value == HIDDEN:
+            return option
+        remember(value)
+        return f"{key}={HIDDEN}"
+    return _LITERAL.sub(hide, option)
+
+
+def is_secret(name: str) -> bool:
+    """Say whether an option or a variable of this name holds a secret.
+
+    >>> is_secret("s3_secret_access_key"), is_secret("region")
+    (True, False)
+    """
+    return bool(_SECRET_NAME.search(name))
+
+
+def remember_literals(options: Any, name: str = "") -> None:
+    """Remember the secrets that are spelt out in options, by the options' names."""
+    if isinstance(options, dict):
+        for key, value in options.items():
+            remember_literals(value, str(key))
+    elif isinstance(options, (list, tuple)):
+        for value in options:
+            remember_literals(value, name)
+    elif isinstance(options, str):
+        if _VARIABLE.fullmatch(options):
+            return
+        if is_secret(name):
+            remember(options)
+        else:
+            without_literals(options)
+
+
+def check_place(variable: str, where: str) -> None:
+    """Refuse a variable in a path, which is written down as it is, where its name says secret.
+
+    Raises
+    ------
+    InputError
+        The variable's name is that of a secret.
+    """
+    if is_secret(variable):
+        raise InputError(
+            f"{where}: ${{{variable}}} is named like a secret, and paths are written into the result; "
+            "give another variable, or a path without it"
+        )

@@ -1,0 +1,176 @@
+"""Quantile bins of a difficulty, such as a confidence: the same however the data is cut.
+
+Values are counted exactly, one by one. Where there are too many distinct ones they are rounded
+down to fewer bits of the mantissa, to the finest of a few fixed resolutions at which they fit. Which
+one that is depends on the values alone, never on the order in which they come, so the edges do not
+depend on chunks, workers or engine, as those of a sketch would.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from slicebeam.metrics.errors import ColumnError
+from slicebeam.transforms.encode.domains import missing_mask
+from slicebeam.transforms.encode.extract_predictions import numbers
+from slicebeam.transforms.encode.number_counts import NumberCounts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from slicebeam.transforms.encode.sources import Chunk
+
+# Of a bin: the difficulty is missing.
+MISSING_BIN = -1
+# Bits of the mantissa that are kept, finest first: with eight, all numbers that there are fit.
+_RESOLUTIONS = (52, 20, 18, 16, 14, 12, 10, 8)
+# Distinct values, of 16 bytes each, that are counted as they are.
+_MOST_DISTINCT = 1 << 21
+_MINUS_ZERO = np.int64(np.iinfo(np.int64).min)
+
+
+def difficulties(column: pa.ChunkedArray, name: str, chunk: Chunk) -> NDArray[np.float64]:
+    """Return a column of difficulties [rows], NaN where one is missing.
+
+    Raises
+    ------
+    InputError
+        The column is not numeric, or a value is infinite.
+    """
+    array = column.combine_chunks()
+    if pa.types.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
+    values = np.full(len(array), np.nan)
+    if pa.types.is_null(array.type):
+        return values
+    missing = missing_mask(array)
+    if missing is None:
+        values = numbers(array, name, chunk, "a difficulty")
+    elif pa.types.is_integer(array.type):
+        # Filled, not filtered: an error names the row.
+        filled = numbers(array.fill_null(0), name, chunk, "a difficulty")
+        values = np.where(missing, np.nan, filled)
+    else:
+        values[~missing] = numbers(array.filter(pa.array(~missing)), name, chunk, "a difficulty")
+    infinite = np.isinf(values)
+    if infinite.any():
+        at = int(np.argmax(infinite))
+        raise ColumnError(
+            f"column {name!r} holds {values[at]:g} in row {chunk.origin_row + at + 1:,} of "
+            f"{chunk.origin}, but a difficulty is a finite number; leave it empty or drop the example"
+        )
+    return values
+
+
+def difficulty_bins(values: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the bin of each difficulty [rows]: how many edges are not above it, −1 for a NaN."""
+    bins = np.searchsorted(edges, values, side="right").astype(np.int64)
+    bins[np.isnan(values)] = MISSING_BIN
+    return bins
+
+
+def rounded_down(values: NDArray[np.float64], bits: int) -> NDArray[np.float64]:
+    """Return the largest numbers not above the finite values that have so many mantissa bits.
+
+    Rounding first to more bits changes nothing.
+
+    >>> rounded_down(np.array([1.999, -1.001]), 1).tolist()
+    [1.5, -1.5]
+    """
+    words = np.ascontiguousarray(values).view(np.int64)
+    # As integers of this kind floats are ordered by value; the map is its own inverse.
+    ordered = np.where(words < 0, _MINUS_ZERO - words, words)
+    cut = np.int64(52 - bits)
+    ordered = (ordered >> cut) << cut
+    return np.where(ordered < 0, _MINUS_ZERO - ordered, ordered).view(np.float64)
+
+
+class DifficultyCounts:
+    """How often each difficulty occurs.
+
+    Parameters
+    ----------
+    most : distinct values up to which they are counted as they are; None for what memory allows
+
+    Attributes
+    ----------
+    resolution : mantissa bits of the values that are counted, 52 where they are exact
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = _MOST_DISTINCT if most is None else most
+        self._level = 0
+        self._counts = NumberCounts(pa.float64())
+
+    @property
+    def resolution(self) -> int:
+        """Mantissa bits of the values that are counted, 52 where they are exact."""
+        return _RESOLUTIONS[self._level]
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        """Count finite values [any number]."""
+        self._counts.add(pa.array(self._rounded(values)))
+        if self._counts.nbytes > 3 * 16 * self._most:
+            self._compact()
+
+    def merge(
+        self, values: NDArray[np.float64], counts: NDArray[np.int64], resolution: int
+    ) -> None:
+        """Count what `counted` returned for other values."""
+        self._coarsen(_RESOLUTIONS.index(resolution))
+        self._counts.add(pa.array(self._rounded(values)), counts)
+        self._compact()
+
+    def counted(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return the distinct values, sorted, and how often each occurs."""
+        self._compact()
+        values, counts = self._counts.counted()
+        return values.to_numpy(), counts
+
+    def _compact(self) -> None:
+        self._counts.compact()
+        while len(self._counts.counted()[1]) > self._most and self._level + 1 < len(_RESOLUTIONS):
+            self._coarsen(self._level + 1)
+
+    def _coarsen(self, level: int) -> None:
+        if level <= self._level:
+            return
+        self._level = level
+        self._counts.compact()
+        values, counts = self._counts.counted()
+        self._counts.clear()
+        self._counts.add(pa.array(self._rounded(values.to_numpy())), counts)
+
+    def _rounded(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return values if self._level == 0 else rounded_down(values, self.resolution)
+
+
+def quantile_edges(
+    values: NDArray[np.float64], counts: NDArray[np.int64], bins: int
+) -> NDArray[np.float64]:
+    """Return the inner edges of quantile bins: float64 [at most bins − 1], ascending.
+
+    The quantiles k/bins by linear interpolation, those that are equal once: bit for bit the
+    ``np.unique(np.quantile(values, k / bins))`` of the values written out one by one.
+
+    Parameters
+    ----------
+    values : float64 [distinct], finite, ascending
+    counts : int64 [distinct] how often each occurs, at least once
+    bins : how many there are to be, at least one
+    """
+    total = int(counts.sum())
+    if total == 0:
+        return np.zeros(0)
+    position = (total - 1) * (np.arange(1, bins) / bins)
+    before = np.floor(position).astype(np.int64)
+    ends = np.cumsum(counts)
+    low = values[np.searchsorted(ends, before, side="right")]
+    high = values[np.searchsorted(ends, np.minimum(before + 1, total - 1), side="right")]
+    share, gap = position - before, high - low
+    # From the nearer end, as numpy has it.
+    between = np.where(share >= 0.5, high - gap * (1 - share), low + gap * share)
+    return np.unique(between)

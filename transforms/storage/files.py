@@ -1,0 +1,100 @@
+"""Which files a user means, and what they hold."""
+
+from __future__ import annotations
+
+import glob
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slicebeam.metrics.errors import FileError, InputError, nearest, unknown_name
+from slicebeam.transforms.storage.file_formats import FORMATS
+from slicebeam.transforms.storage.storage import ObjectPath, storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slicebeam.transforms.storage.file_formats import Format
+
+_SUFFIXES: dict[str, Format] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".tfrecord": "tfrecord",
+    ".tfrecords": "tfrecord",
+}
+
+
+def expand_paths(patterns: Sequence[str]) -> list[str]:
+    """Return the files that the paths and globs name, each once, sorted by name.
+
+    Raises
+    ------
+    InputError
+        A path does not exist, a glob matches nothing, or a path is a folder.
+    """
+    found: set[str] = set()
+    for pattern in patterns:
+        path = storage_path(pattern, "--data")
+        if isinstance(path, ObjectPath):
+            found.update(_objects(pattern, path))
+            continue
+        if path.is_dir():
+            raise FileError(f"--data {pattern} is a folder; name its files: '{pattern}/*.parquet'")
+        if path.exists():
+            found.add(str(path))
+            continue
+        # Path.glob takes no pattern that begins at the root.
+        names = glob.glob(str(path), recursive=True)  # noqa: PTH207
+        matches = [name for name in names if Path(name).is_file()]
+        if not matches:
+            what = "no file matches" if glob.has_magic(str(path)) else "no such file"
+            raise FileError(f"--data {pattern}: {what}{_nearest_file(path)}")
+        found.update(matches)
+    return sorted(found)
+
+
+def _objects(pattern: str, path: ObjectPath) -> list[str]:
+    """Return the objects that a path or glob names."""
+    if path.is_file():
+        return [str(path)]
+    if not glob.has_magic(path.key):
+        if path.is_dir():
+            raise FileError(f"--data {pattern} is a folder; name its files: '{pattern}/*.parquet'")
+        raise FileError(f"--data {pattern}: no such object{_nearest_object(path)}")
+    bucket = ObjectPath(f"{path.scheme}://{path.bucket}")
+    matches = [str(one) for one in bucket.glob(path.key)]
+    if not matches:
+        raise FileError(f"--data {pattern}: no object matches")
+    return matches
+
+
+def _nearest_object(path: ObjectPath) -> str:
+    near = nearest(path.name, [entry.name for entry in path.parent.iterdir()])
+    return f"; did you mean {str(path.parent / near)!r}?" if near else ""
+
+
+def _nearest_file(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"; the folder {path.parent} does not exist"
+    near = nearest(path.name, [entry.name for entry in path.parent.iterdir()])
+    return f"; did you mean {str(path.parent / near)!r}?" if near else ""
+
+
+def file_format(path: str, override: str | None = None) -> Format:
+    """Return the format of a file, from its name unless it is overridden."""
+    if override is not None:
+        if override not in FORMATS:
+            raise unknown_name("format", override, FORMATS)
+        return override
+    name = Path(path).name.lower().removesuffix(".gz")
+    # Sharded names end in a number: examples.tfrecord-00000-of-00010.
+    name = re.sub(r"-\d+-of-\d+$", "", name)
+    for suffix, format_name in _SUFFIXES.items():
+        if name.endswith(suffix):
+            return format_name
+    raise InputError(
+        f"{path}: the name does not tell the format; give --format {'|'.join(FORMATS)}"
+    )

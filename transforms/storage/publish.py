@@ -1,0 +1,124 @@
+"""What a publication replaces: only the document that was there when its run began."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import IO, TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from slicebeam.metrics.errors import ConflictError
+from slicebeam.transforms.storage.object_stores import (
+    NoObjectError,
+    ObjectFacts,
+    VersionConflictError,
+)
+from slicebeam.transforms.storage.storage import ObjectPath, StoragePath, storage_errors
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHA256 = "sha256"
+_WRITER = "writer"
+
+
+@dataclass(frozen=True)
+class Version:
+    """The version of a file: what a later publication replaces, and no other.
+
+    Attributes
+    ----------
+    token : the store's own mark, a generation or an ETag; of a file on a disk, the hash of its content
+    """
+
+    token: str
+
+
+def version_of(path: StoragePath) -> Version | None:
+    """Return the version of a file; None where there is none."""
+    if isinstance(path, ObjectPath):
+        facts = path.store.facts(path.bucket, path.key)
+        return Version(facts.version) if facts else None
+    with storage_errors(path, "read"):
+        try:
+            with path.open("rb") as stream:
+                return Version(sha256_of(stream))
+        except (FileNotFoundError, IsADirectoryError):
+            return None
+
+
+def sha256_of(stream: IO[bytes]) -> str:
+    """Return the hash of all that a stream holds, as hexadecimal digits."""
+    digest = hashlib.sha256()
+    stream.seek(0)
+    while block := stream.read(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def metadata_of(sha256: str, writer: str) -> dict[str, str]:
+    """Return what an object says of itself: the hash of its content, and who wrote it."""
+    # S3 takes nothing but ASCII here.
+    return {SHA256: sha256, _WRITER: quote(writer.strip(), safe=" ")}
+
+
+def publish(path: ObjectPath, stream: IO[bytes], expected: Version | None, writer: str) -> None:
+    """Write an object if nobody else has written it since its version was read.
+
+    An answer may get lost after a write, and the repeated request then meets its own object: this
+    is told by its hash, and is success.
+
+    Parameters
+    ----------
+    stream : bytes, that can be read back
+    expected : what `version_of` said; None: nothing was there
+    writer : who writes, as another run would be told
+
+    Raises
+    ------
+    ConflictError
+        Somebody else has written it.
+    EngineError
+        Storage failed.
+    """
+    digest = sha256_of(stream)
+    try:
+        path.store.write(
+            path.bucket,
+            path.key,
+            stream,
+            metadata_of(digest, writer),
+            expected=expected.token if expected else None,
+            is_new=expected is None,
+        )
+    except (NoObjectError, VersionConflictError) as error:
+        found = path.store.facts(path.bucket, path.key)
+        if found is not None and found.metadata.get(SHA256) == digest:
+            return
+        raise stored_conflict(path, found) from error
+
+
+def stored_conflict(path: ObjectPath, found: ObjectFacts | None) -> ConflictError:
+    """Return the error of an object that somebody else has written meanwhile, or deleted (None)."""
+    if found is None:
+        return _conflict(path, None, "")
+    return _conflict(path, found.modified, unquote(found.metadata.get(_WRITER, "")))
+
+
+def local_conflict(path: Path) -> ConflictError:
+    """Return the error of a file that somebody else has written meanwhile, or deleted."""
+    try:
+        modified = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
+    except OSError:
+        return _conflict(path, None, "")
+    return _conflict(path, modified, "")
+
+
+def _conflict(path: StoragePath, modified: datetime | None, who: str) -> ConflictError:
+    if modified is None:
+        return ConflictError(f"{path} was deleted by somebody else during this run")
+    when = modified.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return ConflictError(
+        f"{path} was published by {who or 'somebody else'} at {when}, during this run; nothing was replaced"
+    )
