@@ -33,7 +33,7 @@ from slicebeam.metrics.registry import statistic_space
 from slicebeam.metrics.testing.level_bound import Visited, tests_per_level
 from slicebeam.metrics.testing.multiplicity import adjusted
 from slicebeam.metrics.testing.slice_test import SliceTest
-from slicebeam.pipelines.search.strategies import Knowledge, Priority
+from slicebeam.pipelines.search.strategies import Priority, SearchState
 from tests.running import search
 
 PROCESSES = 2
@@ -291,7 +291,7 @@ def _prioritised(seeds: range, *, within_batch: bool) -> int:
         large = data.sizes >= NULL_SMALLEST
         p = np.full(data.keys.size, np.nan)
         p[large] = designs.accuracy_p(data.sizes[large], x[large], NULL_ROWS, K, "worse")
-        known = Knowledge(NULL_SMALLEST)
+        known = SearchState(NULL_SMALLEST)
         steps = Priority(
             lattice, iterations=NULL_ITERATIONS, max_candidates=60, keep_refining=False
         )

@@ -32,7 +32,7 @@ from whole_runs import ADULT, OLD, Run, apart, machine, make_data, measure
 
 from slicebeam.metrics.counting.lattice import Lattice, contains
 from slicebeam.metrics.randomness import hash64
-from slicebeam.pipelines.search.strategies import Knowledge, Priority
+from slicebeam.pipelines.search.strategies import Priority, SearchState
 from slicebeam.transforms.encode.predicates import Singleton
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Ordered(Priority):
         super().__init__(lattice, **how)
         self.order = order
 
-    def _queue(self, known: Knowledge) -> Keys:
+    def _queue(self, known: SearchState) -> Keys:
         waiting = super()._queue(known)
         return waiting[np.lexsort((waiting, self.order(waiting)))]
 
@@ -211,7 +211,7 @@ class Ordered(Priority):
 class Replay(NamedTuple):
     """What a search over known results knew in the end, and lists with an entry an iteration."""
 
-    known: Knowledge
+    known: SearchState
     candidates: list[int]
     significant: list[int]
     estimates: list[list[float]]
@@ -223,7 +223,7 @@ def replay(whole: Results, steps: Priority) -> Replay:
     Replicate weights are hashes of the examples, so that a slice has the same p-value whichever
     strategy visits it.
     """
-    done = Replay(Knowledge(min_size=1), [], [], [])
+    done = Replay(SearchState(min_size=1), [], [], [])
     known = done.known
     while (proposal := steps.next(known)) is not None:
         at = np.minimum(np.searchsorted(whole.keys, proposal.candidates), whole.keys.size - 1)

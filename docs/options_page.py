@@ -13,13 +13,11 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parent / "reference" / "options.md"
 _INTRO = """\
-<!-- Written by `python docs/options_page.py` from the options; do not edit. -->
-
 # Options
 
-Every option of every command, by the groups of its `--help`. In a run file the key of an option is its
+This page lists every option of every command, by the groups of its `--help`. In a run file the key of an option is its
 flag, with `_` for `-`: `max_cross_size: 2`. In Python it is the keyword of that name:
-`search(data, max_cross_size=2)`.
+`search(data, max_cross_size=2)`. `python docs/options_page.py` writes it from the options.
 """
 
 

@@ -18,7 +18,7 @@ import typer
 from slicebeam.metrics.errors import EngineError, SlicebeamError, nearest, printable
 from slicebeam.pipelines.commands.flags import program
 from slicebeam.pipelines.commands.launch import Invocation
-from slicebeam.pipelines.commands.signals import ending, heed_signals, hold_streams, was_told_to_end
+from slicebeam.pipelines.commands.signals import ending, hold_streams, install_handlers, interrupted
 from slicebeam.transforms.secrets.plain_http import allow
 from slicebeam.transforms.secrets.variables import forget, redacted
 
@@ -49,7 +49,7 @@ def _one_line(error: typer.TyperException) -> str:
 def main() -> None:
     """Run the command line and exit with its code."""
     hold_streams()
-    heed_signals()
+    install_handlers()
     # What the network library has to say of a failure is no line for a user, who can ask for it.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     code = run(sys.argv[1:])
@@ -88,7 +88,7 @@ def run(arguments: list[str]) -> int:
         code = INTERRUPTED
     except Exception as error:  # noqa: BLE001  (a user sees a line, never a traceback)
         # An engine makes an error of its own of an interrupt.
-        if not was_told_to_end():
+        if not interrupted():
             message, code = _told(error)
             _say(invocation, message, code)
             return code

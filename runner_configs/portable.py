@@ -204,13 +204,13 @@ class PortableEngine(Backend):
 
         environment = self._environment()
 
-        class Runner(PortableRunner):
+        class EnvironmentRunner(PortableRunner):
             """Names the environment itself: Beam would list and stage all installed packages."""
 
             def default_environment(self, options: Any) -> Any:  # noqa: ARG002
                 return environment
 
-        return Runner()
+        return EnvironmentRunner()
 
     def _environment(self) -> Any:
         """Return what starts the Python of the workers."""

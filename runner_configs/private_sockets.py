@@ -94,7 +94,7 @@ def in_process_runner(pool: str, sockets: Path) -> Any:
             "machine; install apache-beam 2.77, or use --runner-config direct"
         )
 
-    class Runner(FnApiRunner):
+    class PrivateRunner(FnApiRunner):
         """Has its workers managed here, without a change to Beam for the rest of the process."""
 
         run_stages = FunctionType(
@@ -105,7 +105,7 @@ def in_process_runner(pool: str, sockets: Path) -> Any:
             beams.__closure__,
         )
 
-    return Runner(default_environment=ExternalEnvironment(pool))
+    return PrivateRunner(default_environment=ExternalEnvironment(pool))
 
 
 _numbers = count()

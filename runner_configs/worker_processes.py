@@ -156,7 +156,7 @@ def serve_pool(start: Callable[[Any], Any], at: str, secret: str = "") -> tuple[
     import grpc
     from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
-    class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
+    class PoolServicer(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         """Starts workers, which end with the connection to the engine that asked for them."""
 
         def StartWorker(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -172,7 +172,7 @@ def serve_pool(start: Callable[[Any], Any], at: str, secret: str = "") -> tuple[
 
     server = grpc.server(ThreadPoolExecutor(_ASKED_AT_ONCE))
     port = server.add_insecure_port(at)
-    beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(Pool(), server)
+    beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(PoolServicer(), server)
     server.start()
     return at if at.startswith("unix:") else f"{at.rpartition(':')[0]}:{port}", server
 

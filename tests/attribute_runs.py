@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import hash64
-from slicebeam.pipelines.attribution.session import Place, Plan, session
+from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
 from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
 from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
 
@@ -212,7 +212,7 @@ def opened(folder: Path, people: InMemory, *, text: str = TEXT, begins: bool = T
     if not path.exists():
         published(folder, people)
     told = SearchChangeList.model_validate_json(path.read_text())
-    place = Place.of(str(path), None)
+    place = LabelPaths.of(str(path), None)
     return session(people, told, told.slices[0], Plan(text, **plan), place, begins=begins)
 
 

@@ -144,7 +144,7 @@ def hall_t(axis: Axes) -> None:
     values = random.exponential(size=(runs, n)) - 1.0
     t = values.mean(axis=1) / (values.std(axis=1, ddof=1) / np.sqrt(n))
     # The skewness of exponential values is 2.
-    corrected = hall.bent(t, 2.0 / np.sqrt(n))
+    corrected = hall.hall_transform(t, 2.0 / np.sqrt(n))
     edges = np.linspace(-5, 5, 61)
     for statistic, color, label in (
         (t, BLUE, "Student's t"),

@@ -171,7 +171,7 @@ class ChangeSums:
 
 
 @dataclass(frozen=True)
-class Assessment:
+class ChangeAssessment:
     """The change on S slices that are reported, and on all examples.
 
     Attributes
@@ -184,18 +184,18 @@ class Assessment:
     overall: ChangeSums
 
     @classmethod
-    def zero(cls, slices: int) -> Assessment:
+    def zero(cls, slices: int) -> ChangeAssessment:
         """Return that of no examples."""
         return cls(ChangeSums.zero(slices), ChangeSums.zero(1))
 
     @classmethod
-    def of(cls, members: BoolArray, change: FloatArray, first_row: int = 0) -> Assessment:
+    def of(cls, members: BoolArray, change: FloatArray, first_row: int = 0) -> ChangeAssessment:
         """Return what one chunk adds; see `ChangeSums.of`."""
         slices = ChangeSums.of(members, change, first_row)
         return cls(slices, ChangeSums.of(np.ones((1, change.size), bool), change))
 
-    def __add__(self, other: Assessment) -> Assessment:
-        return Assessment(self.slices + other.slices, self.overall + other.overall)
+    def __add__(self, other: ChangeAssessment) -> ChangeAssessment:
+        return ChangeAssessment(self.slices + other.slices, self.overall + other.overall)
 
     @property
     def difference(self) -> FloatArray:

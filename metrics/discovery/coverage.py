@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.discovery.change import Assessment, ChangeSums
+    from slicebeam.metrics.discovery.change import ChangeAssessment, ChangeSums
 
     FloatArray = NDArray[np.float64]
     IntArray = NDArray[np.int64]
@@ -100,7 +100,7 @@ def of_partition(components: ChangeSums) -> Coverage:
     return _coverage(between, total, int(np.count_nonzero(components.n)) - 1, n, mean)
 
 
-def of_slices(found: Assessment, overlap: OverlapSums) -> Coverage:
+def of_slices(found: ChangeAssessment, overlap: OverlapSums) -> Coverage:
     """Return what a linear regression of D on membership of slices explains; they may overlap.
 
     Parameters

@@ -16,7 +16,7 @@ from slicebeam.metrics.significance.hall import (
     Studentised,
     against_rest,
     against_zero,
-    straightened,
+    inverse_hall_transform,
 )
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _interval(of: Studentised, confidence: float) -> tuple[FloatArray, FloatArra
         raise ValueError(f"confidence = {confidence} is not between 0 and 1")
     quantile = -stdtrit(of.df, 0.5 * (1.0 - confidence))
     # The ends hold the mean but at low confidence, where T's median is off 0 by more than that.
-    below = np.maximum(straightened(quantile, of.bend), 0.0)
-    above = np.minimum(straightened(-quantile, of.bend), 0.0)
+    below = np.maximum(inverse_hall_transform(quantile, of.bend), 0.0)
+    above = np.minimum(inverse_hall_transform(-quantile, of.bend), 0.0)
     low, high = of.difference - of.error * below, of.difference - of.error * above
     return np.where(of.known, low, -np.inf), np.where(of.known, high, np.inf)

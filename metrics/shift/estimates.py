@@ -25,7 +25,7 @@ _NO_VARIANCE = 1e-6
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MatrixEstimate:
     """The new confusion matrix of R runs.
 
     Attributes
@@ -116,7 +116,7 @@ def cell_p_values(shift: FloatArray, errors: FloatArray) -> FloatArray:
     shift : float64, any shape
         ΔĈ.
     errors : float64, the same shape
-        Of `Estimate.cell_errors`.
+        Of `MatrixEstimate.cell_errors`.
 
     Returns
     -------
@@ -196,7 +196,7 @@ def estimate(
     control: bool = True,
     replacement: bool = False,
     slices: Slices | None = None,
-) -> Estimate:
+) -> MatrixEstimate:
     """Return the new confusion matrix, its variances, and what the stopping rule needs.
 
     Ĉ_ij = Σ_{s∈i} p_s [H_sj/N_s − λ(O_sj/N_s − Ō_sj)].
@@ -282,7 +282,7 @@ def estimate(
         ((counted * right).sum(axis=2) - mean * inside) / asked,
         asked,
     )
-    return Estimate(
+    return MatrixEstimate(
         matrix,
         variance,
         unseen,
@@ -298,7 +298,7 @@ def estimate(
 
 
 def starved_accuracy_variance(
-    strata: Strata, sample: Sample, found: Estimate, *, replacement: bool = False
+    strata: Strata, sample: Sample, found: MatrixEstimate, *, replacement: bool = False
 ) -> FloatArray:
     """Return a mean squared error of the accuracy that also covers MASA's bias: float64 [R].
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.kinds import Method
-    from slicebeam.metrics.shift.estimates import Estimate
+    from slicebeam.metrics.shift.estimates import MatrixEstimate
     from slicebeam.metrics.shift.simulation import Items
     from slicebeam.metrics.shift.strata import FloatArray, Strata
 
@@ -107,7 +107,11 @@ class _Part(NamedTuple):
 
 
 def _judged(
-    strata: Strata, found: Estimate, truth: FloatArray, occurs: NDArray[np.bool_], confidence: float
+    strata: Strata,
+    found: MatrixEstimate,
+    truth: FloatArray,
+    occurs: NDArray[np.bool_],
+    confidence: float,
 ) -> _Part:
     errors = np.sqrt(np.square(found.matrix - truth).sum(axis=(1, 2)))
     accuracy = _accuracy(strata, truth)

@@ -16,7 +16,7 @@ from slicebeam.metrics.shift.allocation import (
     static_weights,
 )
 from slicebeam.metrics.shift.estimates import (
-    Estimate,
+    MatrixEstimate,
     estimate,
     reliance,
     starved_accuracy_variance,
@@ -287,7 +287,9 @@ def _earlier(stratum: IntArray) -> IntArray:
     return earlier
 
 
-def summarise(method: Method, strata: Strata, sample: Sample, *, replacement: bool) -> Estimate:
+def summarise(
+    method: Method, strata: Strata, sample: Sample, *, replacement: bool
+) -> MatrixEstimate:
     """Return the estimate of a method from what its runs counted.
 
     ``plus`` uses the old predictions; the accuracy of ``masa`` gets an error that covers its bias
@@ -308,7 +310,7 @@ def summarise(method: Method, strata: Strata, sample: Sample, *, replacement: bo
     whole, counted = sample.of_cells(strata)
     found = estimate(whole, counted, control=False, replacement=replacement)
     cells = (sample.asked.shape[0], *strata.shape)
-    return Estimate(
+    return MatrixEstimate(
         found.matrix.reshape(cells),
         found.variance.reshape(cells),
         np.broadcast_to(found.unseen, cells[:2]),

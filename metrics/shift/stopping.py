@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 if TYPE_CHECKING:
-    from slicebeam.metrics.shift.estimates import Estimate
+    from slicebeam.metrics.shift.estimates import MatrixEstimate
     from slicebeam.metrics.shift.strata import FloatArray
 
 _FIRST_CHECK = 100
@@ -19,7 +19,7 @@ def first_check(strata: int) -> int:
     return max(_FIRST_CHECK, 2 * strata)
 
 
-def error_bound(found: Estimate, confidence: float = 0.95) -> FloatArray:
+def error_bound(found: MatrixEstimate, confidence: float = 0.95) -> FloatArray:
     """Return what the Frobenius error of Ĉ is below with the given confidence: float64 [R].
 
     √((T + z·SE(T) + z²·e₁)·χ²_{h,q}/h) with h = max(½, T²/(2ΣV²)), where z and χ² are the quantiles

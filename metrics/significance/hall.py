@@ -194,7 +194,7 @@ def against_zero(sample: Moments, everything: Moments | None = None) -> Studenti
     return _studentised(difference, total, size - 1.0, bend, known, np.abs(bend) > 1.0)
 
 
-def bent(t: ArrayLike, bend: ArrayLike) -> FloatArray:
+def hall_transform(t: ArrayLike, bend: ArrayLike) -> FloatArray:
     """Return Hall's T = t + G·t²/3 + G²·t³/27 + G/6 of t [...] and G [...]; it rises with t."""
     x, G = np.asarray(t, dtype=np.float64), np.asarray(bend, dtype=np.float64)
     # The sum as one product, which rounding cannot make fall: ((1 + G·t/3)³ − 1)/G + G/6.
@@ -202,8 +202,8 @@ def bent(t: ArrayLike, bend: ArrayLike) -> FloatArray:
     return np.asarray(x * (factor * factor + factor + 1.0) / 3.0 + G / 6.0, dtype=np.float64)
 
 
-def straightened(T: ArrayLike, bend: ArrayLike) -> FloatArray:
-    """Return the t of which Hall's T [...] comes: the inverse of `bent`, at G = 0 too."""
+def inverse_hall_transform(T: ArrayLike, bend: ArrayLike) -> FloatArray:
+    """Return the t of which Hall's T [...] comes: the inverse of `hall_transform`, at G = 0 too."""
     y, G = np.asarray(T, dtype=np.float64), np.asarray(bend, dtype=np.float64)
     above = y - G / 6.0
     # t = 3·(c − 1)/G with c³ = 1 + G·above, without the difference that cancels.
@@ -249,7 +249,7 @@ def _p_value(of: Studentised, tail: Tail) -> tuple[FloatArray, BoolArray]:
     varies = of.error > 0
     with np.errstate(over="ignore"):
         t = of.difference / np.where(varies, of.error, 1.0)
-    T = bent(np.clip(t, -_LARGEST_T, _LARGEST_T), of.bend)
+    T = hall_transform(np.clip(t, -_LARGEST_T, _LARGEST_T), of.bend)
     # The upper tail by symmetry: 1 − P(t ≤ T) has no digits below 1e-16.
     p = select_tail(stdtr(of.df, -T), stdtr(of.df, T), tail)
     return np.where(of.known & varies & ~of.too_skewed, p, 1.0), of.too_skewed.copy()

@@ -31,7 +31,7 @@ _NORMAL_SKEWNESS = 1e-9
 _EXPANSION_SKEWNESS = 0.01
 
 
-class Moments(NamedTuple):
+class NullMoments(NamedTuple):
     """Mean, standard deviation and skewness of a statistic under the null, float64 [slices].
 
     The skewness is 0 where the standard deviation is.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.significance import hypergeometric, outcome_codes
-from slicebeam.metrics.significance.pearson_iii import Moments, pearson_iii_p_value
+from slicebeam.metrics.significance.pearson_iii import NullMoments, pearson_iii_p_value
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class PermutationTest(NamedTuple):
     reasons: NDArray[np.int8]
 
 
-def linear_statistic_moments(scores: ArrayLike, totals: ArrayLike, n: ArrayLike) -> Moments:
+def linear_statistic_moments(scores: ArrayLike, totals: ArrayLike, n: ArrayLike) -> NullMoments:
     """Return the exact moments of a sum of scores over n examples drawn without replacement.
 
     Parameters
@@ -100,7 +100,7 @@ def linear_statistic_moments(scores: ArrayLike, totals: ArrayLike, n: ArrayLike)
     spread = np.sqrt(np.where(varies, variance, 0.0))
     asymmetry = (rest - drawn) / np.maximum(population - 2.0, 1.0)
     shape = third / np.where(second > 0, second, 1.0) / np.where(varies, spread, 1.0)
-    return Moments(drawn * average, spread, np.where(varies, asymmetry * shape, 0.0))
+    return NullMoments(drawn * average, spread, np.where(varies, asymmetry * shape, 0.0))
 
 
 def fbeta_p_value(
@@ -213,14 +213,14 @@ def balanced_accuracy_p_value(
     return np.where((with_label > 0) & (without > 0), p, 1.0)
 
 
-def _share_moments(drawn: IntArray, population: IntArray, marked: IntArray) -> Moments:
+def _share_moments(drawn: IntArray, population: IntArray, marked: IntArray) -> NullMoments:
     """Return the moments of the share of marked among the drawn, of the shape of the arrays."""
     totals = np.stack([marked.ravel(), (population - marked).ravel()], axis=-1)
     scores = np.array([[1.0, 0.0]])
     moments = linear_statistic_moments(scores, totals, drawn.ravel())
     size = np.maximum(drawn, 1).ravel()
     shape = drawn.shape
-    return Moments(
+    return NullMoments(
         (moments.mean / size).reshape(shape),
         (moments.sd / size).reshape(shape),
         moments.skewness.reshape(shape),
@@ -288,7 +288,7 @@ def permutation_p_value(
 
 class _Sample(NamedTuple):
     values: FloatArray
-    moments: Moments
+    moments: NullMoments
     undefined: float
 
 
@@ -308,7 +308,7 @@ class _Draws(NamedTuple):
         undefined = 1.0 - float(defined.mean())
         if undefined > _UNDEFINED_SHARE:
             nothing = np.array([np.nan])
-            return _Sample(np.empty(0), Moments(nothing, nothing, nothing), undefined)
+            return _Sample(np.empty(0), NullMoments(nothing, nothing, nothing), undefined)
         values = values[defined]
         few_cells = self.totals.size <= _CELLS_PER_DRAW * self.replicates
         if undefined == 0.0 and few_cells:
@@ -348,19 +348,19 @@ def _cells_of_huge_population(
     return cells
 
 
-def _sample_moments(values: FloatArray) -> Moments:
+def _sample_moments(values: FloatArray) -> NullMoments:
     mean = values.mean()
     deviation = values - mean
     sd = float(np.sqrt(np.square(deviation).mean()))
     if sd <= _EQUAL_SCORES * np.abs(values).max(initial=0.0):
-        return Moments(np.array([mean]), np.zeros(1), np.zeros(1))
+        return NullMoments(np.array([mean]), np.zeros(1), np.zeros(1))
     third = float((deviation**3).mean())
-    return Moments(np.array([mean]), np.array([sd]), np.array([third / sd**3]))
+    return NullMoments(np.array([mean]), np.array([sd]), np.array([third / sd**3]))
 
 
 def _moments_with_exact_linear_part(
     values: FloatArray, cells: IntArray, totals: IntArray, n: int
-) -> Moments:
+) -> NullMoments:
     """Return the moments of values = linear part of the cells + rest, the first one's exactly.
 
     A control variate: the noise of simulated moments, which a deep tail magnifies, is left only in
@@ -383,7 +383,7 @@ def _moments_with_exact_linear_part(
     if variance <= 0.0:
         return plain
     sd = np.sqrt(variance)
-    return Moments(np.array([mean]), np.array([sd]), np.array([third / sd**3]))
+    return NullMoments(np.array([mean]), np.array([sd]), np.array([third / sd**3]))
 
 
 def _test_own_sizes(
@@ -453,7 +453,7 @@ def _test_on_grid(
     )
     mean, sd, skewness = (np.interp(n, nodes, part) for part in scaled)
     own_unit = np.sqrt((N - n) / n)
-    moments = Moments(
+    moments = NullMoments(
         limit + mean * own_unit**2, sd * own_unit, skewness / np.sqrt(n * ((N - n) / N))
     )
     p[rows] = pearson_iii_p_value(value[rows], *moments, tail)

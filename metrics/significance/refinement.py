@@ -55,7 +55,7 @@ def p_refine_overall(
     return hypergeometric.mid_p(n, x, n_parent, x_parent, tail)
 
 
-class _Pairs(NamedTuple):
+class _ChildCounts(NamedTuple):
     """A child drawn from its parent: b of n and b_parent of n_parent examples are for the worse."""
 
     n: IntArray
@@ -106,7 +106,7 @@ def p_refine_paired(
         np.atleast_1d(np.asarray(value, dtype=np.int64))
         for value in (n, b, c, n_parent, b_parent, c_parent)
     )
-    pairs = _Pairs(*np.broadcast_arrays(*counts))
+    pairs = _ChildCounts(*np.broadcast_arrays(*counts))
     _validate(pairs)
     discordant = pairs.b_parent + pairs.c_parent
     possible = (pairs.n > 0) & (pairs.n < pairs.n_parent) & (discordant > 0)
@@ -116,14 +116,14 @@ def p_refine_paired(
     rows = np.flatnonzero(possible)
     if not rows.size:
         return p
-    first, step, terms = _grid(_Pairs(*(column[rows] for column in pairs)))
+    first, step, terms = _grid(_ChildCounts(*(column[rows] for column in pairs)))
     for chunk in _chunks(terms):
-        part = _Pairs(*(column[rows[chunk]] for column in pairs))
+        part = _ChildCounts(*(column[rows[chunk]] for column in pairs))
         p[rows[chunk]] = _mid_tail(part, first[chunk], step[chunk], terms[chunk])
     return p
 
 
-def _validate(pairs: _Pairs) -> None:
+def _validate(pairs: _ChildCounts) -> None:
     agreeing = pairs.n - pairs.b - pairs.c
     agreeing_parent = pairs.n_parent - pairs.b_parent - pairs.c_parent
     parts = (
@@ -145,7 +145,7 @@ def _chunks(terms: IntArray) -> list[slice]:
     return [slice(start, end) for start, end in pairwise(bounds.tolist())]
 
 
-def _grid(pairs: _Pairs) -> tuple[IntArray, IntArray, IntArray]:
+def _grid(pairs: _ChildCounts) -> tuple[IntArray, IntArray, IntArray]:
     """Return the first k of each pair's sum, the step between its ks, and their number."""
     discordant = pairs.b_parent + pairs.c_parent
     agreeing = pairs.n_parent - discordant
@@ -162,7 +162,7 @@ def _grid(pairs: _Pairs) -> tuple[IntArray, IntArray, IntArray]:
     return first, step, (last - first) // step + 1
 
 
-def _likeliest_given_difference(pairs: _Pairs) -> tuple[FloatArray, FloatArray]:
+def _likeliest_given_difference(pairs: _ChildCounts) -> tuple[FloatArray, FloatArray]:
     """Return the likeliest k given B − C = b − c, and about the deviation of k there.
 
     Along B = C + d the probabilities of neighbours have a falling ratio, so that the top is found
@@ -194,7 +194,7 @@ def _likeliest_given_difference(pairs: _Pairs) -> tuple[FloatArray, FloatArray]:
     return b + c, 2.0 / np.sqrt(curvature)
 
 
-def _log_ratio(pairs: _Pairs, c: IntArray) -> FloatArray:
+def _log_ratio(pairs: _ChildCounts, c: IntArray) -> FloatArray:
     """Return log P(B + 1, C + 1)/P(B, C) at C = c and B = c + d, where both are possible."""
     b = c + (pairs.b - pairs.c)
     agreeing = (pairs.n - b - c).astype(np.float64)
@@ -205,7 +205,7 @@ def _log_ratio(pairs: _Pairs, c: IntArray) -> FloatArray:
     return ratio
 
 
-def _mid_tail(pairs: _Pairs, first: IntArray, step: IntArray, terms: IntArray) -> FloatArray:
+def _mid_tail(pairs: _ChildCounts, first: IntArray, step: IntArray, terms: IntArray) -> FloatArray:
     """Return P(D > d) + ½P(D = d) of each pair: the sum over its ks, laid end to end."""
     ends = np.cumsum(terms)
     pair = np.repeat(np.arange(terms.size), terms)

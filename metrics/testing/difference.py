@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _ROUNDING = 1e-12
 
 
-class Difference(NamedTuple):
+class RunDifference(NamedTuple):
     """What changed between two runs; every array is float64 [slices].
 
     Attributes
@@ -35,7 +35,7 @@ def difference(
     now: tuple[ArrayLike, ArrayLike, ArrayLike],
     then: tuple[ArrayLike, ArrayLike, ArrayLike],
     confidence: float,
-) -> Difference:
+) -> RunDifference:
     """Return the difference of two independent estimates with its interval and p-value.
 
     Parameters
@@ -84,7 +84,7 @@ def difference(
     distance = np.where((reach == 0) & (value == 0), 0.0, distance)
     p = 2.0 * norm.sf(quantile * distance)
     undefined = ~np.isfinite(value + below + above)
-    return Difference(
+    return RunDifference(
         *(np.where(undefined, np.nan, one) for one in (value, value - below, value + above, p))
     )
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from slicebeam.pipelines.attribution.labels import LabelStore
-    from slicebeam.pipelines.attribution.population import Population
+    from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.changelist.discovered import Id
 
 _QUIT, _BACK = ("q", "quit"), ("b", "back")
@@ -62,7 +62,7 @@ class TerminalLabeler:
     def __init__(self, read: Callable[[str], str], say: Callable[[str], None]) -> None:
         self._read, self._say = read, say
 
-    def label(self, items: Sequence[Id], population: Population, store: LabelStore) -> None:
+    def label(self, items: Sequence[Id], population: SlicePopulation, store: LabelStore) -> None:
         """Ask about each item until all are labelled or the person quits."""
         rows = rows_of(population, items)
         self._say(f"Is this true of the item: {printable(store.text)}\n")

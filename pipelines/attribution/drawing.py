@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from slicebeam.metrics.attribution.proposal import Proposal
-    from slicebeam.pipelines.attribution.population import IntArray, Population
+    from slicebeam.pipelines.attribution.population import IntArray, SlicePopulation
     from slicebeam.pipelines.attribution.state import State
     from slicebeam.pipelines.changelist.discovered import Id
 
@@ -25,7 +25,7 @@ _TRIES = 20
 
 
 def draw_round(
-    population: Population,
+    population: SlicePopulation,
     state: State,
     known: Collection[Id],
     budget: int,
@@ -91,7 +91,7 @@ def draw_round(
 
 
 def draw_training(
-    population: Population,
+    population: SlicePopulation,
     state: State,
     known: Collection[Id],
     budget: int,
@@ -140,7 +140,7 @@ def _has_census(state: State) -> bool:
 
 
 def _proposal(
-    population: Population,
+    population: SlicePopulation,
     outside: IntArray,
     queries: Sequence[str],
     exponent: float,

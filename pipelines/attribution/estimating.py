@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.attribution.estimates import Alignment, Decision, Interval
     from slicebeam.pipelines.attribution.labels import LabelStore
-    from slicebeam.pipelines.attribution.population import Population
+    from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.attribution.state import Drawn, State
     from slicebeam.pipelines.changelist.discovered import Id
 
@@ -60,7 +60,7 @@ class Evidence:
         return digest.hexdigest()[:16]
 
 
-def gather(state: State, store: LabelStore, population: Population) -> Evidence:
+def gather(state: State, store: LabelStore, population: SlicePopulation) -> Evidence:
     """Return what is labelled of what was drawn.
 
     Of each phase of a round the draws up to the first one without a label count. However many these
@@ -109,7 +109,7 @@ def _no_draws() -> Draws:
     return Draws(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int8), 1.0)
 
 
-def _draws(population: Population, one: Drawn, labels: NDArray[np.int8], number: int) -> Draws:
+def _draws(population: SlicePopulation, one: Drawn, labels: NDArray[np.int8], number: int) -> Draws:
     # Positions among the examples outside the slice.
     rank = np.cumsum(~population.member) - 1
     item = rank[positions_of(population, one.recall[:number])].astype(np.int64)

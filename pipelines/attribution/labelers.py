@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from slicebeam.pipelines.attribution.labels import LabelStore
-    from slicebeam.pipelines.attribution.population import Population
+    from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.changelist.discovered import Id
     from slicebeam.pipelines.paid_api.api_file import ApiFile
     from slicebeam.pipelines.paid_api.calls import Answer
@@ -36,7 +36,7 @@ _MOST_SHOWN = 5
 class Labeler(Protocol):
     """Who says whether words are true of items."""
 
-    def label(self, items: Sequence[Id], population: Population, store: LabelStore) -> None:
+    def label(self, items: Sequence[Id], population: SlicePopulation, store: LabelStore) -> None:
         """Put a label of each item into the store; fewer where it was told to stop."""
 
 
@@ -53,7 +53,7 @@ class RecordedLabels:
     def __init__(self, column: str, positive: Sequence[str]) -> None:
         self.column, self.positive = column, tuple(positive)
 
-    def label(self, items: Sequence[Id], population: Population, store: LabelStore) -> None:
+    def label(self, items: Sequence[Id], population: SlicePopulation, store: LabelStore) -> None:
         """Look the labels up; what is not recorded is unsure.
 
         Raises
@@ -145,7 +145,7 @@ class LanguageModel:
         self._folder = storage_path(ledger, "--ledger") if ledger else labels_dir / name
         self._name, self._note = f"llm {storage_path(path).name}", note
 
-    def label(self, items: Sequence[Id], population: Population, store: LabelStore) -> None:
+    def label(self, items: Sequence[Id], population: SlicePopulation, store: LabelStore) -> None:
         """Buy an answer for each item; what was bought is kept whatever happens.
 
         Raises

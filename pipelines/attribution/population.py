@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     IntArray = NDArray[np.int64]
 
 
-class Population(Protocol):
+class SlicePopulation(Protocol):
     """All examples, and which of them are in the slice.
 
     Attributes
@@ -62,12 +62,12 @@ class Population(Protocol):
         """Return a slice as the document tells it, with a new slice_id and its changes."""
 
 
-def ids_at(population: Population, positions: IntArray) -> tuple[Id, ...]:
+def ids_at(population: SlicePopulation, positions: IntArray) -> tuple[Id, ...]:
     """Return the ids of some examples."""
     return tuple(population.ids.take(pa.array(positions)).to_pylist())
 
 
-def positions_of(population: Population, ids: Sequence[Id]) -> IntArray:
+def positions_of(population: SlicePopulation, ids: Sequence[Id]) -> IntArray:
     """Return where examples of these ids are, int64.
 
     Raises

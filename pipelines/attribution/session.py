@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from slicebeam.pipelines.attribution.estimating import Assessed, Evidence
-    from slicebeam.pipelines.attribution.population import Population
+    from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.attribution.state import Drawn
     from slicebeam.pipelines.attribution.updating import Updated
     from slicebeam.pipelines.changelist.discovered import Attribution
@@ -94,7 +94,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Place:
+class LabelPaths:
     """Where the document and the labels are.
 
     Attributes
@@ -107,7 +107,7 @@ class Place:
     labels_dir: StoragePath
 
     @classmethod
-    def of(cls, document: str, labels_dir: str | None) -> Place:
+    def of(cls, document: str, labels_dir: str | None) -> LabelPaths:
         """Return the places that the options name."""
         path = storage_path(document, "--changelist")
         if labels_dir is not None:
@@ -117,11 +117,11 @@ class Place:
 
 @contextmanager
 def session(
-    population: Population,
+    population: SlicePopulation,
     document: SearchChangeList,
     one: Slice,
     plan: Plan,
-    place: Place,
+    place: LabelPaths,
     *,
     begins: bool = False,
     default_looks: int = 1,
@@ -192,7 +192,7 @@ def _locked(folder: StoragePath) -> Iterator[None]:
         lock.release()
 
 
-def _begun(population: Population, one: Slice, plan: Plan, default_looks: int) -> State:
+def _begun(population: SlicePopulation, one: Slice, plan: Plan, default_looks: int) -> State:
     size = int(population.member.sum())
     return State(
         slice_id=one.slice_id,
@@ -243,11 +243,11 @@ class Sampled:
 class Session:
     """The labels of a slice and a text, which are this process's; made by `session`."""
 
-    population: Population
+    population: SlicePopulation
     document: SearchChangeList
     slice: Slice
     plan: Plan
-    place: Place
+    place: LabelPaths
     folder: StoragePath
     state: State
     store: LabelStore

@@ -20,7 +20,7 @@ from slicebeam.transforms.storage.storage import storage_errors, written_whole
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from slicebeam.pipelines.attribution.population import Population
+    from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.attribution.state import Drawn
     from slicebeam.pipelines.changelist.discovered import Id
     from slicebeam.transforms.storage.storage import StoragePath
@@ -40,7 +40,7 @@ def paths(folder: StoragePath, number: int) -> tuple[StoragePath, StoragePath]:
     return folder / f"{name}.csv", folder / f"{name}.jsonl"
 
 
-def rows_of(population: Population, items: Sequence[Id]) -> list[dict[str, Any]]:
+def rows_of(population: SlicePopulation, items: Sequence[Id]) -> list[dict[str, Any]]:
     """Return the fields that show items, one mapping for each."""
     if not items:
         return []
@@ -57,7 +57,7 @@ def _renamed(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield {f"data.{name}" if name in own else name: value for name, value in row.items()}
 
 
-def write_sheets(folder: StoragePath, drawn: Drawn, population: Population) -> None:
+def write_sheets(folder: StoragePath, drawn: Drawn, population: SlicePopulation) -> None:
     """Write the items of a round that are to be labelled.
 
     The JSON Lines come first: the CSV, which is what people open, tells that both are there.
@@ -113,7 +113,7 @@ def _cell(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Row:
+class _SheetRow:
     """A row of a sheet: where it is, and its cells by the names of their columns."""
 
     place: str
@@ -149,7 +149,7 @@ def read_sheets(folder: StoragePath, drawn: Drawn) -> dict[Id, int]:
     return labels
 
 
-def _labels_in(name: str, rows: Iterator[_Row], drawn: Drawn) -> dict[Id, tuple[int, str]]:
+def _labels_in(name: str, rows: Iterator[_SheetRow], drawn: Drawn) -> dict[Id, tuple[int, str]]:
     """Return the labels of a sheet, each with its place."""
     by_text = {str(item): item for item in drawn.asked}
     facts = _facts(drawn)
@@ -202,7 +202,7 @@ def _id_text(value: Any) -> str:
     return text if text.strip() == text else text.strip()
 
 
-def _check_facts(row: _Row, item: Id, facts: Mapping[str, Any]) -> None:
+def _check_facts(row: _SheetRow, item: Id, facts: Mapping[str, Any]) -> None:
     """Refuse what was changed beside the label, where that column is still there."""
     for name, told in facts.items():
         value = row.cells.get(name)
@@ -229,7 +229,7 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _csv_rows(name: str, content: bytes) -> Iterator[_Row]:
+def _csv_rows(name: str, content: bytes) -> Iterator[_SheetRow]:
     text = _decoded(name, content)
     first, *rest = _LINE_END.split(text, maxsplit=1)
     if first.strip().casefold().startswith("sep="):
@@ -249,7 +249,7 @@ def _csv_rows(name: str, content: bytes) -> Iterator[_Row]:
                 _check_header(place, header)
                 continue
             # Some programs leave out empty cells at the end.
-            yield _Row(place, dict(zip(header, map(unquoted, cells), strict=False)))
+            yield _SheetRow(place, dict(zip(header, map(unquoted, cells), strict=False)))
         if header is None:
             raise FileError(f"{name} is empty; restore it, or remove it to have it written again")
     except csv.Error as error:
@@ -279,7 +279,7 @@ def _decoded(name: str, content: bytes) -> str:
         raise InputError(f"{name}, line {line} is no UTF-8 text; save it as CSV UTF-8") from error
 
 
-def _json_rows(name: str, content: bytes) -> Iterator[_Row]:
+def _json_rows(name: str, content: bytes) -> Iterator[_SheetRow]:
     for number, line in enumerate(_decoded(name, content).split("\n"), 1):
         if not line.strip():
             continue
@@ -290,4 +290,4 @@ def _json_rows(name: str, content: bytes) -> Iterator[_Row]:
             raise InputError(f"{place}: no readable JSON ({error}); mend it") from error
         if not isinstance(told, dict) or "item" not in told:
             raise InputError(f"{place}: an object with 'item' and 'label' is expected")
-        yield _Row(place, told)
+        yield _SheetRow(place, told)

@@ -13,7 +13,7 @@ from slicebeam.pipelines.changelist.discovered import Id
 from slicebeam.transforms.storage.storage import storage_errors, written_whole
 
 if TYPE_CHECKING:
-    from slicebeam.pipelines.attribution.population import Population
+    from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.transforms.storage.storage import StoragePath
 
 NAME = "state.json"
@@ -117,7 +117,7 @@ def text_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
-def slice_fingerprint(population: Population) -> str:
+def slice_fingerprint(population: SlicePopulation) -> str:
     """Return what tells the examples, and which of them are in the slice, whatever their order."""
     digest = hashlib.sha256()
     for part in (population.member, ~population.member):
@@ -152,7 +152,7 @@ def write_state(folder: StoragePath, state: State) -> None:
         stream.write(state.model_dump_json(indent=1).encode("utf-8") + b"\n")
 
 
-def check_same(state: State, population: Population) -> None:
+def check_same(state: State, population: SlicePopulation) -> None:
     """Refuse draws that were made of other examples.
 
     Raises

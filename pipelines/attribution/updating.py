@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.pipelines.attribution.labels import LabelStore
-    from slicebeam.pipelines.attribution.population import IntArray, Population
+    from slicebeam.pipelines.attribution.population import IntArray, SlicePopulation
     from slicebeam.pipelines.attribution.state import State
 
     FloatArray = NDArray[np.float64]
@@ -48,7 +48,7 @@ class Updated:
     labels: int
 
 
-def train(population: Population, state: State, store: LabelStore, encoder: str) -> Updated:
+def train(population: SlicePopulation, state: State, store: LabelStore, encoder: str) -> Updated:
     """Return the slice that the labels of the train rounds make of the old one.
 
     A logistic regression on the embeddings, with the labels as targets where there are any and the
@@ -89,7 +89,7 @@ def train(population: Population, state: State, store: LabelStore, encoder: str)
 
 
 def _fit(
-    population: Population, seed: int, places: IntArray, truth: NDArray[np.bool_]
+    population: SlicePopulation, seed: int, places: IntArray, truth: NDArray[np.bool_]
 ) -> tuple[FloatArray, float]:
     """Return coefficients of the raw embeddings [D], and the intercept."""
     from sklearn.linear_model import LogisticRegression

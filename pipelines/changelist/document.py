@@ -123,7 +123,7 @@ class Comparison(Part):
     after: str
 
 
-class Metric(Part):
+class MetricEntry(Part):
     """A metric; the primary one steered the search."""
 
     key: str
@@ -535,7 +535,7 @@ class ChangeList(Part):
     dataset: Dataset
     models: Annotated[tuple[Model, ...], Field(min_length=1)]
     comparison: Comparison
-    metrics: Annotated[tuple[Metric, ...], Field(min_length=1)]
+    metrics: Annotated[tuple[MetricEntry, ...], Field(min_length=1)]
     global_: Annotated[tuple[Change, ...], Field(alias="global", min_length=1)]
     testing: Testing | None = Field(None, description="of a search or check: present")
     search: Search | None = Field(None, description="of a search or check: present")

@@ -41,7 +41,7 @@ def naming_files(document: _Document, files: FileSet) -> _Document:
     return document.model_copy(update={"files": named or None, "replaced_files": replaced or None})
 
 
-def _entry(file: published_files.PublishedFile) -> PublishedFile:
+def _entry(file: published_files.DocumentFile) -> PublishedFile:
     return PublishedFile(name=file.name, sha256=f"sha256:{file.sha256}", size=file.size)
 
 

@@ -15,7 +15,11 @@ from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.config.confirmation import Confirmed
-from slicebeam.pipelines.discovery.known import Known, Wishes, with_derived
+from slicebeam.pipelines.discovery.known import (
+    DerivedColumnRequest,
+    PublishedDiscovery,
+    with_derived,
+)
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
 from slicebeam.pipelines.prepare.preparation import (
     choose_features,
@@ -28,7 +32,7 @@ from slicebeam.pipelines.prepare.preparation import (
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.earlier_run import earlier_run
-from slicebeam.pipelines.search.iterations import Iterations, Searched, parts_of
+from slicebeam.pipelines.search.iterations import Iterations, SearchResult, parts_of
 from slicebeam.pipelines.search.report_order import given_order
 from slicebeam.pipelines.search.results import collect_given
 from slicebeam.pipelines.search.search import Steps, run_steps
@@ -44,11 +48,11 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.check import CheckConfig
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.given_slices import GivenSlices, WantedSlices
-    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.search_observer import SearchObserver
-    from slicebeam.transforms.discovery.embed_examples import Split
+    from slicebeam.transforms.discovery.embed_examples import ExampleSplit
     from slicebeam.transforms.encode.sources import Source
 
 # Slices whose membership takes as much memory of a chunk as a column does.
@@ -85,7 +89,7 @@ def prepare_check(
     work: WorkFolder,
     engine: Engine,
     on_stage: Callable[[Stage], None],
-) -> Prepared:
+) -> EncodedDataset:
     """Read the data and write encoded shards that say in which of the slices an example is.
 
     The slices are one feature, of which an example may have many values; so each slice is a
@@ -93,7 +97,7 @@ def prepare_check(
     """
     known = None
     if config.changelist is not None:
-        known = Known(
+        known = PublishedDiscovery(
             config.changelist,
             read_search(config.changelist, "--changelist"),
             Confirmed(encoder=config.encoder),
@@ -105,13 +109,13 @@ def prepare_check(
 def prepare_given(
     config: RunConfig,
     wanted: WantedSlices,
-    known: Known | None,
+    known: PublishedDiscovery | None,
     files: Sequence[str],
     work: WorkFolder,
     engine: Engine,
     on_stage: Callable[[Stage], None],
-    split: Split | None = None,
-) -> Prepared:
+    split: ExampleSplit | None = None,
+) -> EncodedDataset:
     """Write encoded shards that say in which of the wanted slices an example is.
 
     Parameters
@@ -154,7 +158,7 @@ def prepare_given(
     return replace(prepared, given=given)
 
 
-def wishes_of(wanted: WantedSlices, own: Iterable[str]) -> Wishes:
+def wishes_of(wanted: WantedSlices, own: Iterable[str]) -> DerivedColumnRequest:
     """Return what slices ask of examples besides the columns of the data.
 
     Parameters
@@ -171,19 +175,19 @@ def wishes_of(wanted: WantedSlices, own: Iterable[str]) -> Wishes:
         if one.definition is None and not isinstance(one.predicate, str)
         for condition in one.predicate
     ]
-    return Wishes(definitions, frozenset(fields), frozenset(own))
+    return DerivedColumnRequest(definitions, frozenset(fields), frozenset(own))
 
 
 def with_own_columns(
     config: RunConfig,
-    known: Known,
-    wishes: Wishes,
+    known: PublishedDiscovery,
+    wishes: DerivedColumnRequest,
     source: Source,
     encoding: Encoding,
     work: WorkFolder,
     engine: Engine,
     on_stage: Callable[[Stage], None],
-    split: Split | None,
+    split: ExampleSplit | None,
 ) -> Source:
     """Return the examples with the columns that slices ask for and the data has not."""
     for name in sorted(wishes.all_fields - set(source.schema.names)):
@@ -213,7 +217,7 @@ def with_own_columns(
 class GivenIterations(Iterations):
     """Counts and tests all given slices in one iteration, also those too small to be tested."""
 
-    def search(self) -> Searched:
+    def search(self) -> SearchResult:
         """Count and test the slices."""
         lattice = self.prepared.lattice
         keys = lattice.singleton_keys()
@@ -264,7 +268,7 @@ class GivenNames(SliceNames):
         return pc.if_else(is_own, pa.scalar(None, pa.string()), super().predicates(keys))
 
 
-def given_names(prepared: Prepared) -> SliceNames:
+def given_names(prepared: EncodedDataset) -> SliceNames:
     """Return the names of the slices of a check."""
     if prepared.given is None:
         raise TypeError("a check without slices")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.attribution.rounds import Finished, Stopped, run_rounds
 from slicebeam.pipelines.attribution.rounds import estimate as estimated
-from slicebeam.pipelines.attribution.session import Place, Plan, Sampled, session
+from slicebeam.pipelines.attribution.session import LabelPaths, Plan, Sampled, session
 from slicebeam.pipelines.changelist.revisions import base_of
 from slicebeam.pipelines.config.attribute import DrawingConfig
-from slicebeam.pipelines.show.attribution import Asked, show_finished, show_sampled
+from slicebeam.pipelines.show.attribution import CommandHint, show_finished, show_sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,7 +55,7 @@ def estimate(config: EstimateConfig, note: Note) -> Finished:
 def run(config: RoundsConfig, note: Note) -> Finished | Stopped:
     """Label in rounds until it is decided, or the budget is used up."""
     plan = _plan(config)
-    place = Place.of(base_of(config.changelist), config.labels_dir)
+    place = LabelPaths.of(base_of(config.changelist), config.labels_dir)
     labeler = _labeler(
         config.labels, config.positive, config.llm, config.ledger, place.labels_dir, note
     )
@@ -107,7 +107,7 @@ def _opened(
     from slicebeam.pipelines.define.examples import open_population
 
     uri = base_of(config.changelist)
-    place = Place.of(uri, config.labels_dir)
+    place = LabelPaths.of(uri, config.labels_dir)
     population, document, one = open_population(
         uri, config.slice, data=config.data or None, confirmed=config.confirmed
     )
@@ -150,11 +150,11 @@ def _labeler(
     return terminal_labeler()
 
 
-def _asked(config: AttributionConfig) -> Asked:
+def _asked(config: AttributionConfig) -> CommandHint:
     more = [] if config.labels_dir is None else ["--labels-dir", config.labels_dir]
     for path in config.data:
         more += ["--data", path]
-    return Asked(config.changelist, config.slice, config.text, tuple(more))
+    return CommandHint(config.changelist, config.slice, config.text, tuple(more))
 
 
 def _note_all(opened: Session, note: Note) -> None:

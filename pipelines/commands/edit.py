@@ -22,7 +22,7 @@ from slicebeam.pipelines.changelist.edits import (
     undone_numbers,
 )
 from slicebeam.pipelines.define.joining import merged_slices, split_slice
-from slicebeam.pipelines.define.new_slices import Base, Counting, Revision
+from slicebeam.pipelines.define.new_slices import Counting, EditSession, Revision
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.encode.predicates import shortened
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 def rename(config: RenameConfig, note: Note) -> Revision:
     """Give a slice another name."""
-    base = Base.read(config.changelist)
+    base = EditSession.read(config.changelist)
     one = find_slice(base.document, config.slice)
     edited = renamed(base.document, one.slice_id, config.name)
     return base.publish(edited, f"renamed slice {one.name!r}")
@@ -54,7 +54,7 @@ def rename(config: RenameConfig, note: Note) -> Revision:
 
 def describe(config: DescribeConfig, note: Note) -> Revision:
     """Write the description of a slice."""
-    base = Base.read(config.changelist)
+    base = EditSession.read(config.changelist)
     one = find_slice(base.document, config.slice)
     edited = described(base.document, one.slice_id, config.text)
     return base.publish(edited, f"described slice {one.name!r}")
@@ -62,7 +62,7 @@ def describe(config: DescribeConfig, note: Note) -> Revision:
 
 def annotate(config: AnnotateConfig, note: Note) -> Revision:
     """Add a note to a slice."""
-    base = Base.read(config.changelist)
+    base = EditSession.read(config.changelist)
     one = find_slice(base.document, config.slice)
     edited = annotated(base.document, one.slice_id, config.note)
     return base.publish(edited, f"added a note to slice {one.name!r}")
@@ -70,21 +70,21 @@ def annotate(config: AnnotateConfig, note: Note) -> Revision:
 
 def remove(config: RemoveConfig, note: Note) -> Revision:
     """Remove a slice."""
-    base = Base.read(config.changelist)
+    base = EditSession.read(config.changelist)
     one = find_slice(base.document, config.slice)
     return base.publish(removed(base.document, one.slice_id), f"removed slice {one.name!r}")
 
 
 def merge(config: MergeConfig, note: Note) -> Revision:
     """Make one slice of several: the examples of any of them."""
-    base = Base.read(config.changelist)
+    base = EditSession.read(config.changelist)
     edited = merged_slices(base, config.slices, config.name, Counting.of(config))
     return base.publish(edited, f"merged {len(config.slices)} slices")
 
 
 def split(config: SplitConfig, note: Note) -> Revision:
     """Make two slices of one, by a predicate."""
-    base = Base.read(config.changelist)
+    base = EditSession.read(config.changelist)
     one = find_slice(base.document, config.slice)
     edited = split_slice(base, one, config.where, config.name, Counting.of(config))
     return base.publish(edited, f"split slice {one.name!r}")
@@ -92,14 +92,14 @@ def split(config: SplitConfig, note: Note) -> Revision:
 
 def undo(config: UndoConfig, note: Note) -> Revision:
     """Reverse the last edit that has not been undone yet."""
-    base = Base.read(config.changelist)
+    base = EditSession.read(config.changelist)
     edited = undone(base.document)
     return base.publish(edited, (edited.edit.note or "").replace("undoes", "undid", 1))
 
 
 def log(config: LogConfig, note: Note) -> tuple[Edit, ...]:
     """Return the edits of a document, in order."""
-    return tuple(Base.read(config.changelist).document.edits)
+    return tuple(EditSession.read(config.changelist).document.edits)
 
 
 def show_log(edits: tuple[Edit, ...], config: LogConfig) -> None:

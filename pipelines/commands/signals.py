@@ -21,7 +21,7 @@ _TOLD = {
 _received: list[int] = []
 
 
-def heed_signals() -> None:
+def install_handlers() -> None:
     """Let Ctrl-C, a scheduler's SIGTERM and a lost terminal end the command in order.
 
     Each raises KeyboardInterrupt where the command is, so that workers are ended and the lock is
@@ -41,7 +41,7 @@ def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  (a hand
     raise KeyboardInterrupt
 
 
-def was_told_to_end() -> bool:
+def interrupted() -> bool:
     """Whether a signal came that ends the command."""
     return bool(_received)
 

@@ -243,7 +243,9 @@ class DataConfig(Options):
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 # Options that do not change what is found, so a run may resume with others.
-PRESENTATION = frozenset({"work_dir", "output", "runner_config", "runner_option", "save_slices"})
+NON_IDENTITY_OPTIONS = frozenset(
+    {"work_dir", "output", "runner_config", "runner_option", "save_slices"}
+)
 
 
 def validated(kind: type[AnyOptions], options: Mapping[str, Any]) -> AnyOptions:

@@ -23,7 +23,7 @@ _SOURCES = ("api", "model", "replay_prediction")
 
 
 @dataclass(frozen=True)
-class Budget:
+class CallBudget:
     """What may be spent.
 
     Attributes
@@ -66,7 +66,7 @@ class Budget:
         return calls
 
 
-def parse_budget(text: str) -> Budget:
+def parse_budget(text: str) -> CallBudget:
     """Return a budget as the user writes it.
 
     >>> parse_budget("2000")
@@ -85,7 +85,7 @@ def parse_budget(text: str) -> Budget:
         )
     if amount <= 0:
         raise OptionError(f"--budget {text!r} buys nothing; give more")
-    return Budget(amount, None if unit is None else _SIGNS.get(unit, unit.upper()))
+    return CallBudget(amount, None if unit is None else _SIGNS.get(unit, unit.upper()))
 
 
 class ShiftConfig(DataConfig):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.attribution.population import Population
+    from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.changelist.discovered import Id
 
 # Inverse strength of the penalty |w|²/2 against the sum of the log losses, scikit-learn's default:
@@ -29,7 +29,7 @@ _MOST_ITERATIONS = 1000
 
 
 def classifier(
-    uri: str, population: Population, encoder: str
+    uri: str, population: SlicePopulation, encoder: str
 ) -> tuple[ClassifierDefinition, tuple[str, ...]]:
     """Return a logistic regression on embeddings, fitted to labels of a file, and notes.
 

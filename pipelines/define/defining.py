@@ -10,13 +10,13 @@ from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.edits import added, check_name
 from slicebeam.pipelines.config.define import METHODS
 from slicebeam.pipelines.config.option_fields import flag
-from slicebeam.pipelines.define.new_slices import Base, Counting, New
+from slicebeam.pipelines.define.new_slices import Counting, DefinedSlice, EditSession
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from slicebeam.pipelines.attribution.population import Population
+    from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.config.define import DefineConfig
     from slicebeam.pipelines.define.new_slices import Revision
@@ -40,17 +40,17 @@ def define_slice(config: DefineConfig, on_start: Callable[[str], None]) -> Revis
         The engine, the API or the storage failed.
     """
     counting = Counting.of(config)
-    base = Base.read(config.changelist)
+    base = EditSession.read(config.changelist)
     check_name(base.document, config.name)
     definition, notes = _defined(base, config, counting, on_start)
     base.notes += notes
-    new = New(config.name, definition, METHODS[config.way])
+    new = DefinedSlice(config.name, definition, METHODS[config.way])
     (one,) = base.counted([new], counting)
     return base.publish(added(base.document, one), f"defined slice {config.name!r}")
 
 
 def _defined(
-    base: Base, config: DefineConfig, counting: Counting, on_start: Callable[[str], None]
+    base: EditSession, config: DefineConfig, counting: Counting, on_start: Callable[[str], None]
 ) -> _Found:
     if config.where is not None:
         from slicebeam.pipelines.define.predicates import column_types, predicate_definition
@@ -64,7 +64,7 @@ def _defined(
     encoder = _encoder(base, way) if way in ("text_filter", "classifier") else ""
     id_field = _id_field(base, way) if way in ("ids", "llm_filter") else ""
     column = _text_column(base, config) if way == "llm_filter" else ""
-    population: Population = open_examples(
+    population: SlicePopulation = open_examples(
         base.uri, base.document, counting.data or None, counting.confirmed
     )
     if config.text_filter is not None:
@@ -83,9 +83,9 @@ def _defined(
 
 
 def _by_llm(
-    base: Base,
+    base: EditSession,
     config: DefineConfig,
-    population: Population,
+    population: SlicePopulation,
     column: str,
     on_start: Callable[[str], None],
 ) -> _Found:
@@ -106,7 +106,7 @@ def _by_llm(
     )
 
 
-def _encoder(base: Base, way: str) -> str:
+def _encoder(base: EditSession, way: str) -> str:
     discovery = base.document.discovery
     if discovery is None:
         raise OptionError(
@@ -116,7 +116,7 @@ def _encoder(base: Base, way: str) -> str:
     return discovery.encoder_fingerprint
 
 
-def _id_field(base: Base, way: str) -> str:
+def _id_field(base: EditSession, way: str) -> str:
     found = base.document.dataset.id_field
     if found is None:
         raise OptionError(
@@ -126,7 +126,7 @@ def _id_field(base: Base, way: str) -> str:
     return found
 
 
-def _text_column(base: Base, config: DefineConfig) -> str:
+def _text_column(base: EditSession, config: DefineConfig) -> str:
     discovery = base.document.discovery
     found = config.text or (discovery.text_field if discovery is not None else None)
     if found is None:

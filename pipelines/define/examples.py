@@ -20,7 +20,7 @@ from slicebeam.pipelines.changelist.rules import rule_of
 from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
 from slicebeam.pipelines.define.measuring import measured
-from slicebeam.pipelines.discovery.known import Known, Wishes
+from slicebeam.pipelines.discovery.known import DerivedColumnRequest, PublishedDiscovery
 from slicebeam.pipelines.prepare.preparation import read_source
 from slicebeam.pipelines.prepare.rows import read_rows
 from slicebeam.pipelines.run.engine import start_engine
@@ -56,7 +56,7 @@ class Examples:
     definition : of the slice whose members are asked for; None where nobody asks
     """
 
-    known: Known
+    known: PublishedDiscovery
     data: tuple[str, ...] | None
     definition: AnyDefinition | None = None
     # What CSV files are converted to, and embeddings, live as long as this.
@@ -142,7 +142,7 @@ class Examples:
             raise TypeError("examples of no slice have no members")
         is_discovery = self.known.document.discovery is not None
         own = frozenset(() if is_discovery else self.source.schema.names)
-        wishes = Wishes({"the slice": self.definition}, frozenset(), own)
+        wishes = DerivedColumnRequest({"the slice": self.definition}, frozenset(), own)
         rule = rule_of(self.definition)
         if wishes.embeddings:
             wishes.check_encoders(self.known)
@@ -290,7 +290,7 @@ def open_examples(
     InputError
         The data is missing or wrong, or ids do not tell examples apart.
     """
-    return Examples(Known(changelist_uri, document, confirmed), data)
+    return Examples(PublishedDiscovery(changelist_uri, document, confirmed), data)
 
 
 def open_population(
@@ -314,5 +314,5 @@ def open_population(
     """
     document = read_search(changelist_uri, "--changelist")
     one = find_slice(document, slice_name)
-    known = Known(changelist_uri, document, confirmed)
+    known = PublishedDiscovery(changelist_uri, document, confirmed)
     return Examples(known, data, one.definition), document, one

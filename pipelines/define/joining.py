@@ -11,18 +11,20 @@ from slicebeam.pipelines.changelist.discovered import (
     NotDefinition,
 )
 from slicebeam.pipelines.changelist.edits import Edited, check_name, find_slice, merged, split
-from slicebeam.pipelines.define.new_slices import New
+from slicebeam.pipelines.define.new_slices import DefinedSlice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.changelist.document import Slice
-    from slicebeam.pipelines.define.new_slices import Base, Counting
+    from slicebeam.pipelines.define.new_slices import Counting, EditSession
 
 _PARTS = 2
 
 
-def merged_slices(base: Base, slices: Sequence[str], name: str, counting: Counting) -> Edited:
+def merged_slices(
+    base: EditSession, slices: Sequence[str], name: str, counting: Counting
+) -> Edited:
     """Put a slice of all their examples in the place of some slices.
 
     Parameters
@@ -43,12 +45,12 @@ def merged_slices(base: Base, slices: Sequence[str], name: str, counting: Counti
     left = tuple(one for one in base.document.slices if one.slice_id not in ids)
     check_name(base.document.model_copy(update={"slices": left}), name)
     definition = AnyOfDefinition(of=tuple(one.definition for one in found))
-    (new,) = base.counted([New(name, definition)], counting)
+    (new,) = base.counted([DefinedSlice(name, definition)], counting)
     return merged(base.document, ids, new)
 
 
 def split_slice(
-    base: Base, one: Slice, where: str, names: Sequence[str], counting: Counting
+    base: EditSession, one: Slice, where: str, names: Sequence[str], counting: Counting
 ) -> Edited:
     """Put the examples of a slice that satisfy a predicate, and the others, in its place.
 
@@ -78,7 +80,7 @@ def split_slice(
         check_name(base.document.model_copy(update={"slices": left}), name)
     others = NotDefinition(of=predicate)
     parts = [
-        New(called[0], AllOfDefinition(of=(one.definition, predicate))),
-        New(called[1], AllOfDefinition(of=(one.definition, others))),
+        DefinedSlice(called[0], AllOfDefinition(of=(one.definition, predicate))),
+        DefinedSlice(called[1], AllOfDefinition(of=(one.definition, others))),
     ]
     return split(base.document, one.slice_id, base.counted(parts, counting))

@@ -13,21 +13,21 @@ from slicebeam.pipelines.check.check import GivenIterations, given_names, prepar
 from slicebeam.pipelines.config.check import CheckConfig, taken_over
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed, refuse_unconfirmed
-from slicebeam.pipelines.discovery.known import Known
+from slicebeam.pipelines.discovery.known import PublishedDiscovery
 from slicebeam.pipelines.prepare.given_slices import WantedSlices, wanted_slice
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.search.report_order import given_order
 from slicebeam.pipelines.search.results import collect_given
 from slicebeam.pipelines.search.search import Steps, run_steps
 from slicebeam.pipelines.search.search_observer import SilentObserver
-from slicebeam.transforms.discovery.embed_examples import Split
+from slicebeam.transforms.discovery.embed_examples import ExampleSplit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
-    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.prepare.preparation import EncodedDataset
 
 # How the files are read is no option of a check that takes over an earlier run's.
 _OF_FILES = (
@@ -70,7 +70,7 @@ def measured(
     EngineError
         The engine, the storage or what embeds texts failed.
     """
-    known = Known(changelist_uri, document, confirmed)
+    known = PublishedDiscovery(changelist_uri, document, confirmed)
     wanted = WantedSlices(
         "changelist",
         changelist_uri,
@@ -116,17 +116,17 @@ def _prepared(
     config: CheckConfig,
     *rest: Any,
     wanted: WantedSlices,
-    known: Known,
-    split: Split | None,
-) -> Prepared:
+    known: PublishedDiscovery,
+    split: ExampleSplit | None,
+) -> EncodedDataset:
     files, work, engine, on_stage = rest
     return prepare_given(config, wanted, known, files, work, engine, on_stage, split)
 
 
-def _split(known: Known) -> Split | None:
+def _split(known: PublishedDiscovery) -> ExampleSplit | None:
     """Return which examples shaped the components of a discovery; None where all are tested."""
     told, config = known.document.discovery, known.document.provenance.config
     if told is None or told.discovery_share is None:
         return None
     by = config.get("group") or config.get("example_id")
-    return Split(told.discovery_share, known.document.provenance.seed, by)
+    return ExampleSplit(told.discovery_share, known.document.provenance.seed, by)

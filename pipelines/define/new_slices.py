@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class New:
+class DefinedSlice:
     """A slice that is to be counted.
 
     Attributes
@@ -61,7 +61,7 @@ class Counting:
 
 
 @dataclass
-class Base:
+class EditSession:
     """The document that is edited.
 
     Attributes
@@ -76,7 +76,7 @@ class Base:
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def read(cls, changelist: str) -> Base:
+    def read(cls, changelist: str) -> EditSession:
         """Return the document of a path, or the last revision of that in a folder."""
         uri = base_of(changelist)
         base = cls(uri, read_search(uri, "--changelist"))
@@ -92,7 +92,7 @@ class Base:
         """Return the files or globs of the examples."""
         return counting.data or self.document.dataset.uri
 
-    def counted(self, wanted: Sequence[New], counting: Counting) -> list[Slice]:
+    def counted(self, wanted: Sequence[DefinedSlice], counting: Counting) -> list[Slice]:
         """Return new slices with their sizes and changes.
 
         Raises

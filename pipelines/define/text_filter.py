@@ -14,7 +14,7 @@ from slicebeam.transforms.encode.predicates import shortened
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.attribution.population import Population
+    from slicebeam.pipelines.attribution.population import SlicePopulation
 
 # Standard deviations above the mean similarity from which on an example is matched.
 DEVIATIONS = 2.0
@@ -43,7 +43,7 @@ def default_threshold(similarity: NDArray[np.floating]) -> float:
 
 
 def text_filter(
-    population: Population, encoder: str, query: str, threshold: float | None
+    population: SlicePopulation, encoder: str, query: str, threshold: float | None
 ) -> tuple[TextQueryDefinition, tuple[str, ...]]:
     """Return the definition of the examples that are similar to a text, and notes for the user.
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
     from slicebeam.pipelines.config.discover import DiscoverConfig
     from slicebeam.pipelines.discovery.discovered import Discovered
-    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.discovery.describe_slices import Description
@@ -64,7 +64,7 @@ _FILES_PER_GROUP = 8
 
 def with_discovery(
     config: DiscoverConfig,
-    prepared: Prepared,
+    prepared: EncodedDataset,
     changelist: SearchChangeList,
     work: WorkFolder,
     engine: Engine,
@@ -128,7 +128,7 @@ def _describing(
 
 
 def _passed(
-    describing: DescribeSlices, prepared: Prepared, work: WorkFolder, engine: Engine
+    describing: DescribeSlices, prepared: EncodedDataset, work: WorkFolder, engine: Engine
 ) -> list[Any]:
     notes = matching(work.path_of("derived"), "*.json")
     groups = [
@@ -329,7 +329,10 @@ def _found(
 
 
 def _discovery(
-    config: DiscoverConfig, prepared: Prepared, discovered: Discovered, description: Description
+    config: DiscoverConfig,
+    prepared: EncodedDataset,
+    discovered: Discovered,
+    description: Description,
 ) -> Discovery:
     axes = discovered.model.clusters.axes
     own = discovered.embedding.encoder

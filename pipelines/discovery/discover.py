@@ -17,7 +17,7 @@ from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.search.iterations import Iterations
 from slicebeam.pipelines.search.report_order import joined, said_by
 from slicebeam.pipelines.search.results import collect
-from slicebeam.pipelines.search.search import Further, Steps, run_steps, searched_names
+from slicebeam.pipelines.search.search import ExtraOutputs, Steps, run_steps, searched_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.discover import DiscoverConfig
-    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.report_order import Reported
@@ -57,14 +57,14 @@ def run_discovery(
         collect,
         searched_names,
         discovery_order,
-        Further((MODEL_FILE, MEMBERSHIP_FILE), further),
+        ExtraOutputs((MODEL_FILE, MEMBERSHIP_FILE), further),
     )
     return run_steps(config, steps, engine, observer, earlier=None, resume=resume, asked=asked)
 
 
 def further(
     config: DiscoverConfig,
-    prepared: Prepared,
+    prepared: EncodedDataset,
     changelist: SearchChangeList,
     streams: Sequence[IO[bytes]],
     work: WorkFolder,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slicebeam.pipelines.prepare.preparation import Prepared
+from slicebeam.pipelines.prepare.preparation import EncodedDataset
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.discovery.fitting import EmbeddedFiles, Fitted
@@ -41,7 +41,7 @@ class Discovered:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreparedDiscovery(Prepared):
+class PreparedDiscovery(EncodedDataset):
     """The examples of a discovery, ready to be counted.
 
     Attributes

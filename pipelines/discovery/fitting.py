@@ -116,7 +116,7 @@ class EmbeddedFiles:
 
 
 @dataclass
-class _State:
+class _FittingState:
     """How far EM is, by the name of the mixtures' columns."""
 
     mixtures: dict[str, Mixture]
@@ -140,7 +140,7 @@ class _State:
         return found
 
     @classmethod
-    def from_found(cls, found: Found) -> _State:
+    def from_found(cls, found: Found) -> _FittingState:
         """Return what `to_found` gave."""
         parts: dict[str, dict[str, NDArray[Any]]] = {}
         for key, values in found.items():
@@ -295,7 +295,7 @@ def _projected(
 
 def _started(
     config: DiscoverConfig, files: EmbeddedFiles, samples: StoragePath, axes: Pca | None
-) -> _State:
+) -> _FittingState:
     """Return the mixtures that EM starts from, by k-means on a sample."""
     pieces = [shaping(EmbeddedChunk(path)) for path in matching(samples, "*.arrow")]
     pieces = [piece for piece in pieces if len(piece[0])]
@@ -324,14 +324,14 @@ def _started(
         )
         for components in config.components
     }
-    return _State(mixtures, {name: [] for name in mixtures})
+    return _FittingState(mixtures, {name: [] for name in mixtures})
 
 
-def _write_state(work: WorkFolder, state: _State) -> None:
+def _write_state(work: WorkFolder, state: _FittingState) -> None:
     work.check()
     write_found(work.folder("mixtures") / "state.arrow", state.to_found())
 
 
-def _read_state(work: WorkFolder) -> _State | None:
+def _read_state(work: WorkFolder) -> _FittingState | None:
     path = work.folder("mixtures") / "state.arrow"
-    return _State.from_found(read_found(path)) if path.is_file() else None
+    return _FittingState.from_found(read_found(path)) if path.is_file() else None

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.stage import Stage
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.discovery.clusters import Clusters
-    from slicebeam.transforms.discovery.embed_examples import Split
+    from slicebeam.transforms.discovery.embed_examples import ExampleSplit
     from slicebeam.transforms.discovery.embeddings import Embedding
     from slicebeam.transforms.encode.definitions import Rule
     from slicebeam.transforms.encode.extract_slice_keys import Encoding
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Known:
+class PublishedDiscovery:
     """The document of an earlier run, and what lies beside it.
 
     Attributes
@@ -124,7 +124,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class DerivedColumnRequest:
     """What slices ask of examples besides the columns of the data.
 
     Attributes
@@ -178,7 +178,7 @@ class Wishes:
         texts = sorted(set().union(*(queries_of(rule) for rule in self.rules.values())))
         return dict(zip(texts, embedding.queries(texts), strict=True)) if texts else {}
 
-    def check_encoders(self, known: Known) -> None:
+    def check_encoders(self, known: PublishedDiscovery) -> None:
         """Refuse definitions that speak of the embeddings of another encoder."""
         for name, one in self.definitions.items():
             strange = encoders_of(one) - {known.discovery.encoder_fingerprint}
@@ -190,8 +190,8 @@ class Wishes:
 
 
 def with_derived(
-    known: Known,
-    wishes: Wishes,
+    known: PublishedDiscovery,
+    wishes: DerivedColumnRequest,
     source: Source,
     columns: Iterable[str],
     id_field: str | None,
@@ -201,7 +201,7 @@ def with_derived(
     engine: Engine,
     on_stage: Callable[[Stage], None],
     chunked: Callable[[EmbeddingFields], Source],
-    split: Split | None,
+    split: ExampleSplit | None,
 ) -> Source:
     """Return the examples with the columns that slices ask for, in files of the work folder.
 
@@ -241,7 +241,7 @@ def with_derived(
     return derive(derivation, source, encoding, work, engine)
 
 
-def _check_column(known: Known, fields: EmbeddingFields, source: Source) -> None:
+def _check_column(known: PublishedDiscovery, fields: EmbeddingFields, source: Source) -> None:
     """Refuse data without the column that tells embeddings; texts beside them show examples only."""
     name = fields.embedding or fields.text
     if name not in source.schema.names:
@@ -249,7 +249,7 @@ def _check_column(known: Known, fields: EmbeddingFields, source: Source) -> None
         raise InputError(f"slices of {known.uri} are told by embeddings of a column: {unknown}")
 
 
-def _check_dimensions(known: Known, dimensions: int) -> None:
+def _check_dimensions(known: PublishedDiscovery, dimensions: int) -> None:
     if dimensions != known.discovery.dimensions:
         raise InputError(
             f"embeddings of the data have {dimensions} dimensions, and those of the discovery had "

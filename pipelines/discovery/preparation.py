@@ -32,7 +32,7 @@ from slicebeam.transforms.discovery.derive_columns import (
     derived_examples,
     derived_source,
 )
-from slicebeam.transforms.discovery.embed_examples import Embedded, Split
+from slicebeam.transforms.discovery.embed_examples import Embedded, ExampleSplit
 from slicebeam.transforms.discovery.stored_encoder import StoredEncoder
 from slicebeam.transforms.encode.example_losses import has_losses
 from slicebeam.transforms.encode.extract_slice_keys import (
@@ -179,11 +179,11 @@ def _encoding(
     return features, encoding
 
 
-def _split(config: DiscoverConfig) -> Split | None:
+def _split(config: DiscoverConfig) -> ExampleSplit | None:
     if config.loss_weight == 0:
         return None
     # Examples that go together shape the mixtures together, or none of them does.
-    return Split(config.discovery_share, config.seed, config.group or config.example_id)
+    return ExampleSplit(config.discovery_share, config.seed, config.group or config.example_id)
 
 
 def _embedded(
@@ -191,7 +191,7 @@ def _embedded(
     source: Source,
     embedding: Embedding,
     outcome: Outcome,
-    split: Split | None,
+    split: ExampleSplit | None,
     work: WorkFolder,
 ) -> Embedded:
     if split is not None and not has_losses(config.metric[0]):

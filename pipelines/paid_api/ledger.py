@@ -37,7 +37,7 @@ _READ_TOGETHER = 16
 
 
 @dataclass
-class _State:
+class _LedgerState:
     """What the records say.
 
     Attributes
@@ -101,7 +101,7 @@ class Ledger:
     ) -> None:
         self.folder, self.count_lost = folder, count_lost
         self._identity, self._redact, self._lock = dict(identity), redact, lock
-        self._state = _State()
+        self._state = _LedgerState()
         self._writer: LedgerWriter | None = None
 
     @classmethod

@@ -72,7 +72,7 @@ class RequestFields(Protocol):
 
 
 @dataclass(frozen=True)
-class _Column:
+class _Placeholder:
     """Where a column of the item is filled in."""
 
     name: str
@@ -134,11 +134,11 @@ def _as_text(value: Any) -> str:
 class _Text:
     """A text with columns in it; it may hold secrets, and is never shown."""
 
-    parts: tuple[str | _Column, ...]
+    parts: tuple[str | _Placeholder, ...]
 
     def value(self, item: Item) -> Any:
         """Return the text; of a single column its value, as JSON has it."""
-        if len(self.parts) == 1 and isinstance(self.parts[0], _Column):
+        if len(self.parts) == 1 and isinstance(self.parts[0], _Placeholder):
             return self.parts[0].value(item)
         return self.text(item)
 
@@ -152,7 +152,7 @@ class _Text:
     @property
     def columns(self) -> Iterator[str]:
         """The columns in it."""
-        return (part.name for part in self.parts if isinstance(part, _Column))
+        return (part.name for part in self.parts if isinstance(part, _Placeholder))
 
 
 def _in_url(text: str) -> str:
@@ -269,7 +269,7 @@ class TemplateReader:
                 raise self.wrong(key, "the idempotency_header is set for each call; leave it out")
             headers[name] = self._template(key, _as_text(value))
             if not all(
-                isinstance(part, _Column) or part.isprintable() for part in headers[name].parts
+                isinstance(part, _Placeholder) or part.isprintable() for part in headers[name].parts
             ):
                 raise self.wrong(key, "it holds a line break or a control character; mend it")
         params = {
@@ -336,12 +336,14 @@ class TemplateReader:
         return template
 
     def _template(self, key: str, template: str) -> _Text:
-        parts: list[str | _Column] = []
+        parts: list[str | _Placeholder] = []
         for part in parts_of(template, f"{self.path}, {key}", partial(self._variable, key)):
             if isinstance(part, str):
                 parts.append(part)
             elif part.name:
-                parts.append(_Column(part.name.removesuffix(_BASE64), part.name.endswith(_BASE64)))
+                parts.append(
+                    _Placeholder(part.name.removesuffix(_BASE64), part.name.endswith(_BASE64))
+                )
             else:
                 raise self.wrong(
                     key, f"{template!r}: write {{column}} for a column, and {{{{ for a brace"

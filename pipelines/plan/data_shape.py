@@ -15,7 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.transforms.encode.domains import Domain, LeftOut, is_categorical, learn_domain
+from slicebeam.transforms.encode.domains import (
+    FeatureDomain,
+    LeftOutColumn,
+    is_categorical,
+    learn_domain,
+)
 from slicebeam.transforms.encode.sources import Source, Split, StoredFile, open_parquet
 from slicebeam.transforms.encode.value_counts import ColumnCounter, unsupported
 from slicebeam.transforms.formats.column_kinds import block_kinds, parse_column
@@ -220,12 +225,12 @@ def _of_sample(column: pa.ChunkedArray, name: str, bins: int, top_values: int) -
     learned = learn_domain(
         name, counted, bins=bins, top_values=top_values, named=False, error=error
     )
-    if isinstance(learned, LeftOut):
+    if isinstance(learned, LeftOutColumn):
         return ColumnShape(0, has_equal_bins=False)
     return shape_of_domain(learned)
 
 
-def shape_of_domain(domain: Domain) -> ColumnShape:
+def shape_of_domain(domain: FeatureDomain) -> ColumnShape:
     """Return what is known of a column whose domain is known."""
     return ColumnShape(domain.size, domain.kind == "numeric", domain.kind == "list")
 

@@ -92,7 +92,7 @@ class PlannedJob:
 
 
 @dataclass(frozen=True)
-class Planned:
+class RunPlan:
     """What a run would do.
 
     Attributes
@@ -212,7 +212,7 @@ def _bytes(size: float) -> str:
     return f"{size:.0f} B" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
 
 
-def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = False) -> Planned:
+def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = False) -> RunPlan:
     """Return what a search would do.
 
     Raises
@@ -264,7 +264,7 @@ def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = Fals
     return _planned(engine, looked, facts, *_split(engine, costs, built), costs)
 
 
-def plan_check(config: CheckConfig, engine: Engine) -> Planned:
+def plan_check(config: CheckConfig, engine: Engine) -> RunPlan:
     """Return what a check would do.
 
     Raises
@@ -365,7 +365,7 @@ def _planned(
     jobs: list[PlannedJob],
     rest: list[StageCost],
     costs: Sequence[StageCost],
-) -> Planned:
+) -> RunPlan:
     of_data: dict[str, Any] = {
         "rows": looked.known.rows,
         "bytes": looked.known.bytes,
@@ -376,7 +376,7 @@ def _planned(
     if looked.is_resampled:
         of_data["not_estimated"].append("replicates of the slices that turn out to be promising")
     total = totals(costs)
-    return Planned(
+    return RunPlan(
         engine.name,
         tuple(engine.sent_options("STAGE", run=RUN)),
         of_data | facts,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist import document as doc
     from slicebeam.pipelines.changelist.parts import Condition
     from slicebeam.pipelines.prepare.given_domains import GivenDomains
-    from slicebeam.transforms.encode.domains import Domain, NewValue
+    from slicebeam.transforms.encode.domains import FeatureDomain, UnseenValue
     from slicebeam.transforms.encode.frozen_domains import FrozenDomain
 
 # A share that was not zero is noted where chance explains its growth less often than this, and where it
@@ -25,12 +25,12 @@ _MOST_VALUES = 3
 
 
 @dataclass(frozen=True)
-class _Column:
+class _ColumnOfBothRuns:
     """A column in both runs."""
 
     uri: str
     then: FrozenDomain
-    now: Domain
+    now: FeatureDomain
     examples: int
     smallest: int
     option: str
@@ -77,7 +77,7 @@ class _Column:
                     if self._is_most(count):
                         yield self._remedy("--bins")
 
-    def _named(self, new: Sequence[NewValue], where: str) -> str:
+    def _named(self, new: Sequence[UnseenValue], where: str) -> str:
         values = "value" if len(new) == 1 else "values"
         ordered = sorted(new, key=lambda one: -one.n)[:_MOST_VALUES]
         more = f", … {len(new) - _MOST_VALUES} more" if len(new) > _MOST_VALUES else ""
@@ -130,7 +130,7 @@ def _percent(share: float) -> str:
 
 
 def drift_lines(
-    given: GivenDomains, domains: Sequence[Domain], examples: int, smallest: int
+    given: GivenDomains, domains: Sequence[FeatureDomain], examples: int, smallest: int
 ) -> tuple[str, ...]:
     """Return a line for each column that is lost, or holds what the earlier run had no predicate for.
 
@@ -153,7 +153,11 @@ def drift_lines(
     for domain in domains:
         if domain.name in given.domains:
             then = given.domains[domain.name]
-            parts = [*_Column(given.uri, then, domain, examples, smallest, given.option).parts()]
+            parts = [
+                *_ColumnOfBothRuns(
+                    given.uri, then, domain, examples, smallest, given.option
+                ).parts()
+            ]
             if parts:
                 lines.append(f"{domain.name}: {'; '.join(parts)}.")
         elif domain.name in given.learned:

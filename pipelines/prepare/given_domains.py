@@ -13,9 +13,9 @@ from slicebeam.metrics.registry import averaged_column
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.transforms.discovery.clusters import is_cluster_field
 from slicebeam.transforms.encode.domains import (
-    Domain,
-    LeftOut,
-    Seen,
+    ColumnSummary,
+    FeatureDomain,
+    LeftOutColumn,
     arrow_type,
     is_categorical,
     sortable,
@@ -72,7 +72,7 @@ class GivenDomains:
     examples: int
     domains: dict[str, FrozenDomain]
     learned: tuple[str, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[LeftOutColumn, ...]
     lost: tuple[str, ...]
     reasons: dict[str, str]
     top_values: int | None
@@ -106,7 +106,7 @@ def given_domains(
         held against those of its name.
     """
     document = read_search(path, option, with_slices=False)
-    known: dict[str, Domain] = {}
+    known: dict[str, FeatureDomain] = {}
     for shape in document.dataset.domains:
         if shape.name in known:
             raise InputError(f"{option} {path}: two domains are named {shape.name!r}; keep one")
@@ -117,7 +117,7 @@ def given_domains(
     domains: dict[str, FrozenDomain] = {}
     learned = []
     left_out = [
-        LeftOut(name, f"in {path} but not in this data")
+        LeftOutColumn(name, f"in {path} but not in this data")
         for name in known
         if name not in source.schema.names
     ]
@@ -127,7 +127,7 @@ def given_domains(
             if _was_wanted(document, name):
                 learned.append(name)
             else:
-                left_out.append(LeftOut(name, f"it has no domain in {path}"))
+                left_out.append(LeftOutColumn(name, f"it has no domain in {path}"))
             continue
         given = _held_against(domain, source.schema.field(name).type, f"{option} {path}")
         domains[name] = FrozenDomain(given, max(1, document.dataset.n))
@@ -167,7 +167,7 @@ def _was_wanted(document: doc.SearchChangeList, name: str) -> bool:
     )
 
 
-def _held_against(domain: Domain, kind: pa.DataType, where: str) -> Domain:
+def _held_against(domain: FeatureDomain, kind: pa.DataType, where: str) -> FeatureDomain:
     """Return a domain with the type in which a column of this data is compared with it."""
     name = domain.name
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -190,7 +190,7 @@ def _held_against(domain: Domain, kind: pa.DataType, where: str) -> Domain:
     return given
 
 
-def checked_domain(shape: doc.Domain) -> Domain:
+def checked_domain(shape: doc.Domain) -> FeatureDomain:
     """Return the domain of a document, whose predicates must divide the values as a run's do.
 
     Raises
@@ -227,7 +227,7 @@ def checked_domain(shape: doc.Domain) -> Domain:
         _check_bins([one for one in singletons if one.op != "is_null"], kind)
     else:
         _check_values(singletons, kind)
-    return Domain(
+    return FeatureDomain(
         shape.name,
         shape.kind,
         shape.data_type,
@@ -247,7 +247,7 @@ def _is_of_integers(shape: doc.Domain, kind: pa.DataType) -> bool:
     return bool(values) and all(isinstance(one, int) for one in values)
 
 
-def _seen(shape: doc.Domain, kind: pa.DataType) -> Seen | None:
+def _seen(shape: doc.Domain, kind: pa.DataType) -> ColumnSummary | None:
     if shape.seen is None:
         return None
     ends = [one for one in (shape.seen.low, shape.seen.high) if one is not None]
@@ -257,7 +257,7 @@ def _seen(shape: doc.Domain, kind: pa.DataType) -> Seen | None:
         if not _is_value(value, kind):
             raise InputError(f"{shortened(repr(value))} is no value of a column of {kind}")
     arrow_values(ends, kind)
-    return Seen(**shape.seen.model_dump())
+    return ColumnSummary(**shape.seen.model_dump())
 
 
 def _check(one: Singleton, name: str, kind_of_domain: str, kind: pa.DataType) -> None:

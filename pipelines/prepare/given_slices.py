@@ -13,7 +13,7 @@ from slicebeam.metrics.errors import ColumnError, FileError, InputError, OptionE
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.transforms.discovery.clusters import is_cluster_field
-from slicebeam.transforms.encode.conditions import Membership, check_condition
+from slicebeam.transforms.encode.conditions import SliceMembership, check_condition
 from slicebeam.transforms.encode.predicate_text import parse_predicate
 from slicebeam.transforms.encode.predicates import (
     OPS,
@@ -37,7 +37,7 @@ _CONDITION_KEYS = ("field", "op", "value")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SliceRequest:
     """A slice as it was written.
 
     Attributes
@@ -75,7 +75,7 @@ class WantedSlices:
 
     source: Literal["changelist", "file"]
     uri: str
-    slices: tuple[Wanted, ...]
+    slices: tuple[SliceRequest, ...]
     changelist_id: str | None = None
     data: tuple[str, ...] = ()
 
@@ -91,7 +91,7 @@ class GivenSlices:
     """
 
     wanted: WantedSlices
-    membership: Membership
+    membership: SliceMembership
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -116,17 +116,17 @@ def slices_of_changelist(uri: str, document: SearchChangeList) -> WantedSlices:
     return WantedSlices("changelist", uri, tuple(wanted), document.changelist_id, found_in)
 
 
-def wanted_slice(name: str, definition: AnyDefinition, slice_id: str) -> Wanted:
+def wanted_slice(name: str, definition: AnyDefinition, slice_id: str) -> SliceRequest:
     """Return a slice of a document as a check looks for it."""
     place = f"slice {shortened(name)!r}"
     if not isinstance(definition, PredicateDefinition):
-        wanted = Wanted(place, (), name, definition, slice_id)
+        wanted = SliceRequest(place, (), name, definition, slice_id)
         return replace(wanted, predicate=(Singleton(wanted.column, "==", True),))
     conditions = tuple(
         Singleton(each.field, each.op, each.value) for each in definition.predicate.all
     )
     is_text = name == " & ".join(map(str, conditions))
-    return Wanted(place, conditions, None if is_text else name)
+    return SliceRequest(place, conditions, None if is_text else name)
 
 
 def read_given(changelist: str | None, slices: str | None) -> WantedSlices:
@@ -172,16 +172,16 @@ def read_slices(uri: str) -> WantedSlices:
     return WantedSlices("file", uri, wanted)
 
 
-def _wanted(place: str, written: Any) -> Wanted:
+def _wanted(place: str, written: Any) -> SliceRequest:
     if isinstance(written, dict) and "predicate" in written:
         _check_keys(place, written, _KEYS)
         name = written.get("name")
         if name is not None and not (isinstance(name, str) and name.strip()):
             raise InputError(f"{place}: name {name!r} is no text; put it in quotes")
-        return Wanted(place, _predicate(place, written["predicate"]), name)
+        return SliceRequest(place, _predicate(place, written["predicate"]), name)
     if isinstance(written, dict) and "name" in written and "all" not in written:
         raise InputError(f"{place}: key 'predicate' is missing beside 'name'")
-    return Wanted(place, _predicate(place, written))
+    return SliceRequest(place, _predicate(place, written))
 
 
 def _predicate(place: str, written: Any) -> str | tuple[Singleton, ...]:
@@ -249,7 +249,7 @@ def given_slices(wanted: WantedSlices, schema: pa.Schema) -> GivenSlices:
     """
     columns = dict(zip(schema.names, schema.types, strict=True))
     option = "--changelist" if wanted.source == "changelist" else "--slices"
-    found: dict[int, Wanted] = {}
+    found: dict[int, SliceRequest] = {}
     predicates = []
     for one in wanted.slices:
         try:
@@ -264,11 +264,11 @@ def given_slices(wanted: WantedSlices, schema: pa.Schema) -> GivenSlices:
             )
         found[identity] = one
         predicates.append(conditions)
-    return GivenSlices(wanted, Membership(tuple(predicates)))
+    return GivenSlices(wanted, SliceMembership(tuple(predicates)))
 
 
 def _checked(
-    wanted: Wanted, columns: Mapping[str, pa.DataType], *, own: bool
+    wanted: SliceRequest, columns: Mapping[str, pa.DataType], *, own: bool
 ) -> Iterator[Singleton]:
     """Yield each condition once, after holding it against an empty column."""
     conditions = wanted.predicate

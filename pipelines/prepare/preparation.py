@@ -20,7 +20,7 @@ from slicebeam.pipelines.prepare.scaling import scale, totals
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.transforms.encode.convert import Conversion, ConvertToParquet, converted_source
-from slicebeam.transforms.encode.domains import Domain, LeftOut
+from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
 from slicebeam.transforms.encode.extract_predictions import (
     Outcome,
     Predictor,
@@ -99,7 +99,7 @@ class RepeatedIds:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class EncodedDataset:
     """The examples, ready to be counted.
 
     Attributes
@@ -125,8 +125,8 @@ class Prepared:
 
     source: Source
     outcome: Outcome
-    domains: tuple[Domain, ...]
-    left_out: tuple[LeftOut, ...]
+    domains: tuple[FeatureDomain, ...]
+    left_out: tuple[LeftOutColumn, ...]
     lattice: Lattice
     scaling: Scaling
     totals: NDArray[np.int64]
@@ -158,7 +158,7 @@ def prepare(
     work: WorkFolder,
     engine: Engine,
     on_stage: Callable[[Stage], None],
-) -> Prepared:
+) -> EncodedDataset:
     """Read the data, learn the domains and write the encoded shards."""
     if any(file_format(path, config.format) != "parquet" for path in files):
         on_stage(Stage("reading the data", _files(work, "parquet", "*.parquet"), "blocks read"))
@@ -180,8 +180,8 @@ def prepare_source(
     work: WorkFolder,
     engine: Engine,
     on_stage: Callable[[Stage], None],
-    known: tuple[Domain, ...] = (),
-) -> Prepared:
+    known: tuple[FeatureDomain, ...] = (),
+) -> EncodedDataset:
     """Learn the domains of features, beside those that are known, and write the encoded shards."""
     learned = learn(config, source, features, work, engine)
     domains, left_out = (*known, *learned.domains), learned.left_out
@@ -393,8 +393,8 @@ class Learned:
     lost : features of the given domains that this data has not
     """
 
-    domains: tuple[Domain, ...]
-    left_out: tuple[LeftOut, ...]
+    domains: tuple[FeatureDomain, ...]
+    left_out: tuple[LeftOutColumn, ...]
     drift: tuple[str, ...]
     top_values: int
     lost: tuple[str, ...] = ()
@@ -419,7 +419,7 @@ def learn(
             given = replace(given, lost=())
         features = given.features
     options = domain_options(config, given)
-    learned: list[Domain | LeftOut] = []
+    learned: list[FeatureDomain | LeftOutColumn] = []
     if features:
         transform = LearnDomains(source, features, options, work.folder("domains"))
         facts = run_stage(
@@ -433,8 +433,8 @@ def learn(
             facts=lambda _: {"learned": list(map(domain_to_json, read_domains(transform.folder)))},
         )
         learned = [domain_from_json(shape) for shape in facts["learned"]]
-    domains = tuple(domain for domain in learned if isinstance(domain, Domain))
-    left_out = tuple(domain for domain in learned if isinstance(domain, LeftOut))
+    domains = tuple(domain for domain in learned if isinstance(domain, FeatureDomain))
+    left_out = tuple(domain for domain in learned if isinstance(domain, LeftOutColumn))
     if given is None:
         return Learned(domains, left_out, (), options.top_values)
     return Learned(
@@ -501,10 +501,10 @@ def encode(
     config: RunConfig,
     encoding: Encoding,
     lattice: Lattice,
-    left_out: tuple[LeftOut, ...],
+    left_out: tuple[LeftOutColumn, ...],
     work: WorkFolder,
     engine: Engine,
-) -> Prepared:
+) -> EncodedDataset:
     """Write the shards, unless they are written, and check what they say of the examples."""
     run_stage(
         work,
@@ -556,7 +556,7 @@ def encode(
             repeated = RepeatedIds(repeats.values, _id_at(encoding, start + repeats.row))
     differs = [fact["differs"] for fact in facts if fact["rows"]]
     exact = ExactAuc(lattice, scaling, shards, of_all, config.memory, work, engine)
-    return Prepared(
+    return EncodedDataset(
         encoding.source,
         encoding.outcome,
         encoding.domains,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Places:
+class RunPaths:
     """Where a run reads and writes.
 
     Attributes
@@ -71,7 +71,7 @@ def removing_new_folders(config: DataConfig) -> Iterator[None]:
         raise
 
 
-def places_of(config: DataConfig) -> Places:
+def places_of(config: DataConfig) -> RunPaths:
     """Return where a run reads and writes, after making the output folder.
 
     Raises
@@ -90,7 +90,7 @@ def places_of(config: DataConfig) -> Places:
         raise OptionError(
             f"--work-dir {folder} is the output; name another folder, or leave it out"
         )
-    return Places(files, output, folder)
+    return RunPaths(files, output, folder)
 
 
 def writer() -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.observer import Observer
-    from slicebeam.pipelines.run.paths import Places
+    from slicebeam.pipelines.run.paths import RunPaths
     from slicebeam.pipelines.run.published_run import Document
     from slicebeam.pipelines.run.work_folder import WorkFolder
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def begin_run(
     config: DataConfig,
     kind: type[Document],
-    places: Places,
+    places: RunPaths,
     work: WorkFolder,
     engine: Engine,
     observer: Observer,
@@ -59,7 +59,7 @@ def begin_run(
 
 def open_work(
     config: DataConfig,
-    places: Places,
+    places: RunPaths,
     work: WorkFolder,
     engine: Engine,
     observer: Observer,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
-from slicebeam.pipelines.config.common import PRESENTATION
+from slicebeam.pipelines.config.common import NON_IDENTITY_OPTIONS
 from slicebeam.pipelines.run.lock_files import LOCK, lock_file
 from slicebeam.pipelines.run.run_lock import RunLock
 from slicebeam.pipelines.run.run_marker import RunMarker
@@ -335,7 +335,7 @@ def described(config: DataConfig, files: Sequence[str]) -> RunMarker:
     # What is missing among these is said where it is read.
     others = config.files_read
     read = [*files, *(path for path in others if path and storage_path(path).exists())]
-    options = config.model_dump(mode="json", exclude=set(PRESENTATION))
+    options = config.model_dump(mode="json", exclude=set(NON_IDENTITY_OPTIONS))
     return RunMarker(config=options, files=identities(read))
 
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.base import Metric
     from slicebeam.metrics.measures.cover import Cover
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.preparation import Prepared
-    from slicebeam.pipelines.search.iterations import Searched
+    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.search.iterations import SearchResult
     from slicebeam.pipelines.search.report_order import Reported
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import SliceNames
@@ -41,8 +41,8 @@ MOST_REPORTED = 1000
 
 def build(
     config: RunConfig,
-    prepared: Prepared,
-    searched: Searched,
+    prepared: EncodedDataset,
+    searched: SearchResult,
     results: Results,
     names: SliceNames,
     order: Reported,
@@ -74,7 +74,7 @@ def build(
             after="after",
         ),
         metrics=tuple(
-            doc.Metric(
+            doc.MetricEntry(
                 key=name,
                 name=metric(name).title,
                 kind=metric(name).kind,
@@ -129,7 +129,7 @@ def _what_is_found(options: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in options.items() if k not in presentation | {"memory_budget"}}
 
 
-def _fingerprint(prepared: Prepared) -> str:
+def _fingerprint(prepared: EncodedDataset) -> str:
     # What the codes mean, and not where a domain came from.
     coded = [domain.singletons for domain in prepared.domains]
     if prepared.given is not None:
@@ -145,7 +145,7 @@ def _fingerprint(prepared: Prepared) -> str:
     return "sha256:" + hashlib.sha256(content.encode()).hexdigest()
 
 
-def _check(prepared: Prepared, results: Results) -> doc.Check | None:
+def _check(prepared: EncodedDataset, results: Results) -> doc.Check | None:
     if prepared.given is None:
         return None
     wanted = prepared.given.wanted
@@ -174,7 +174,7 @@ def _title(config: RunConfig) -> str:
 
 def summary(
     config: RunConfig,
-    prepared: Prepared,
+    prepared: EncodedDataset,
     overall: tuple[doc.Change, ...],
     tests: doc.Testing,
 ) -> str:
@@ -193,7 +193,7 @@ def _overall(change: doc.Change) -> str:
     return text if change.before is None else f"{text}, was {shown(own, change.before.value)}"
 
 
-def _found(config: RunConfig, prepared: Prepared, tests: doc.MetricTests) -> str:
+def _found(config: RunConfig, prepared: EncodedDataset, tests: doc.MetricTests) -> str:
     """Return how many slices are significant in a metric, in a sentence."""
     if config.comparison == "baseline":
         what = {"worse": "degraded", "better": "improved", "both": "changed"}[config.alternative]
@@ -228,7 +228,7 @@ def _say(slices: int) -> str:
     return "says" if slices == 1 else "say"
 
 
-def _dataset(config: RunConfig, prepared: Prepared, fingerprint: str) -> doc.Dataset:
+def _dataset(config: RunConfig, prepared: EncodedDataset, fingerprint: str) -> doc.Dataset:
     return doc.Dataset(
         name=Path(config.data[0]).name,
         uri=config.data,
@@ -245,7 +245,7 @@ def _dataset(config: RunConfig, prepared: Prepared, fingerprint: str) -> doc.Dat
     )
 
 
-def _models(config: RunConfig, prepared: Prepared) -> list[doc.Model]:
+def _models(config: RunConfig, prepared: EncodedDataset) -> list[doc.Model]:
     models = [_model("after", prepared.outcome.new)]
     if config.comparison == "baseline" and prepared.outcome.old is not None:
         models.insert(0, _model("before", prepared.outcome.old))
@@ -268,7 +268,7 @@ def _model(role: Any, predictor: Predictor) -> doc.Model:
     )
 
 
-def _global(name: str, prepared: Prepared, *, grouped: bool) -> doc.Change:
+def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> doc.Change:
     """Return the metric on all examples, and its change where there are two models.
 
     Without intervals where examples go together: only slices are resampled by their groups.
@@ -311,7 +311,7 @@ def _global(name: str, prepared: Prepared, *, grouped: bool) -> doc.Change:
 def _values(
     own: Metric,
     sums: NDArray[np.int64],
-    prepared: Prepared,
+    prepared: EncodedDataset,
     stretch: NDArray[np.float64],
     *,
     old: bool = False,
@@ -341,7 +341,7 @@ def _estimate(value: float, low: float, high: float) -> Estimate:
 
 
 def _slices(
-    prepared: Prepared,
+    prepared: EncodedDataset,
     results: Results,
     names: SliceNames,
     reported: Reported,
@@ -389,7 +389,7 @@ def _slices(
     )
 
 
-def _definition(prepared: Prepared, key: int, predicate: str | None) -> AnyDefinition:
+def _definition(prepared: EncodedDataset, key: int, predicate: str | None) -> AnyDefinition:
     """Return what a slice is; what no predicate tells is a given slice, numbered from 1."""
     if predicate is not None:
         return PredicateDefinition(predicate=Predicate.model_validate_json(predicate))
@@ -434,7 +434,7 @@ def _copies(results: Results, names: SliceNames) -> dict[int, tuple[str, ...]]:
 
 
 def _changes(
-    prepared: Prepared,
+    prepared: EncodedDataset,
     results: Results,
     measured: MetricResult,
     order: NDArray[np.int64],

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.results import Results
@@ -30,7 +30,7 @@ _NOTHING = Cover(np.zeros(0, np.int64), np.zeros(0))
 
 def cover(
     config: RunConfig,
-    prepared: Prepared,
+    prepared: EncodedDataset,
     results: Results,
     order: NDArray[np.int64],
     work: WorkFolder,

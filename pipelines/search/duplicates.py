@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.run.engine import Cost, Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
 
@@ -36,7 +36,7 @@ def same_examples(
     significant: NDArray[np.bool_],
     shown_in: NDArray[np.int64],
     levels: NDArray[np.int64],
-    prepared: Prepared,
+    prepared: EncodedDataset,
     work: WorkFolder,
     engine: Engine,
 ) -> Keys:
@@ -178,7 +178,7 @@ def _parts(transform: HashSlices, _: Cost) -> dict[str, int]:
 def _hashes(
     keys: Keys,
     singleton_sizes: NDArray[np.int64],
-    prepared: Prepared,
+    prepared: EncodedDataset,
     work: WorkFolder,
     engine: Engine,
 ) -> NDArray[np.uint64]:

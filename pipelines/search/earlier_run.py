@@ -24,7 +24,7 @@ _SAME = ("label", "compare", "alternative", "positive_class", "threshold", "weig
 
 
 @dataclass(frozen=True)
-class Measured:
+class MetricValues:
     """A metric on the slices of a run; every array is [slices].
 
     Attributes
@@ -67,7 +67,7 @@ def _estimate(value: float, low: float, high: float) -> Estimate:
 
 
 @dataclass(frozen=True)
-class Earlier:
+class BaselineRun:
     """An earlier run.
 
     Attributes
@@ -80,11 +80,11 @@ class Earlier:
 
     uri: str
     document: doc.SearchChangeList
-    measured: dict[str, Measured]
+    measured: dict[str, MetricValues]
     has_all: bool
 
 
-def earlier_run(config: RunConfig) -> Earlier | None:
+def earlier_run(config: RunConfig) -> BaselineRun | None:
     """Return the run that ``--since`` names, None without one.
 
     Raises
@@ -113,7 +113,7 @@ def earlier_run(config: RunConfig) -> Earlier | None:
         measured = {name: _of_document(document, name) for name in both}
     else:
         measured = {name: _of_table(table) for name, table in tables.items()}
-    return Earlier(config.since, document, measured, tables is not None)
+    return BaselineRun(config.since, document, measured, tables is not None)
 
 
 def _measures(options: dict[str, Any]) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _shown(value: Any) -> str:
     return "not given" if value is None else repr(value)
 
 
-def _of_table(table: pa.Table) -> Measured:
+def _of_table(table: pa.Table) -> MetricValues:
     def numbers(name: str) -> NDArray[Any]:
         if name not in table.column_names:
             # Of a version that did not write it.
@@ -132,7 +132,7 @@ def _of_table(table: pa.Table) -> Measured:
         # A null is an undefined number.
         return table.column(name).to_numpy(zero_copy_only=False)
 
-    return Measured(
+    return MetricValues(
         numbers("slice_id").astype(str),
         numbers("n"),
         numbers("value"),
@@ -146,7 +146,7 @@ def _of_table(table: pa.Table) -> Measured:
     )
 
 
-def _of_document(document: doc.SearchChangeList, metric: str) -> Measured:
+def _of_document(document: doc.SearchChangeList, metric: str) -> MetricValues:
     measured = [
         (one, change)
         for one in document.slices
@@ -159,7 +159,7 @@ def _of_document(document: doc.SearchChangeList, metric: str) -> Measured:
     def numbers(values: list[float | None]) -> NDArray[np.float64]:
         return np.array([np.nan if value is None else value for value in values], np.float64)
 
-    return Measured(
+    return MetricValues(
         np.array([one.slice_id for one, _ in measured], str),
         np.array([one.size.n for one, _ in measured], np.int64),
         numbers([change.after.value for change in changes]),

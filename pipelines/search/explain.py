@@ -11,8 +11,8 @@ from slicebeam.metrics.significance import outcome_codes
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.preparation import Prepared
-    from slicebeam.pipelines.search.iterations import Searched
+    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.search.iterations import SearchResult
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import SliceNames
 
@@ -60,8 +60,8 @@ def explain(
     text: str,
     key: int | None,
     config: RunConfig,
-    prepared: Prepared,
-    searched: Searched,
+    prepared: EncodedDataset,
+    searched: SearchResult,
     results: Results,
     names: SliceNames,
 ) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ def _position(text: str, key: int | None, results: Results, names: SliceNames) -
     return int(found[0]) if found.size else None
 
 
-def _why_untested(config: RunConfig, searched: Searched, results: Results) -> str:
+def _why_untested(config: RunConfig, searched: SearchResult, results: Results) -> str:
     why = f"it has fewer than {config.used_min_slice_size:,} examples"
     if searched.strategy != "batch":
         why += f", or --strategy {searched.strategy} did not visit it"
@@ -111,7 +111,7 @@ def _why_untested(config: RunConfig, searched: Searched, results: Results) -> st
 
 
 def _metric_lines(
-    measured: MetricResult, at: int, config: RunConfig, prepared: Prepared, results: Results
+    measured: MetricResult, at: int, config: RunConfig, prepared: EncodedDataset, results: Results
 ) -> list[str]:
     method, reason = int(measured.method[at]), int(measured.reason[at])
     own = metric(measured.name)

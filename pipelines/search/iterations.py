@@ -32,8 +32,8 @@ from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.prepare.exact_auc import Exact, ExactAuc, added, has_error
 from slicebeam.pipelines.run.engine import Cost, Engine
 from slicebeam.pipelines.run.run_stage import run_stage
-from slicebeam.pipelines.search.retested import LEAST_GROUPS, Retested
-from slicebeam.pipelines.search.strategies import Iterative, Knowledge, Priority
+from slicebeam.pipelines.search.retested import LEAST_GROUPS, BootstrapStage
+from slicebeam.pipelines.search.strategies import Iterative, Priority, SearchState
 from slicebeam.transforms.count.combine_slice_metrics import CombineSliceMetrics, work_items
 from slicebeam.transforms.count.hash_slices import CountGroups, read_sums
 from slicebeam.transforms.count.plans import plan_digest, write_plan
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.counting_plan import PlannedUnit
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.strategies import Proposal
+    from slicebeam.pipelines.search.strategies import NextVisit
     from slicebeam.transforms.storage.storage import StoragePath
 
     Array = NDArray[Any]
@@ -116,7 +116,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Searched:
+class SearchResult:
     """What the iterations found.
 
     Attributes
@@ -155,7 +155,7 @@ class Iterations:
     def __init__(
         self,
         config: RunConfig,
-        prepared: Prepared,
+        prepared: EncodedDataset,
         work: WorkFolder,
         engine: Engine,
         on_progress: Callable[[Progress], None],
@@ -210,7 +210,7 @@ class Iterations:
             self.config.memory // TABLES_SHARE,
         )
 
-    def search(self) -> Searched:
+    def search(self) -> SearchResult:
         """Run all iterations of the strategy."""
         config = self.config
         if not isinstance(config, SearchConfig):
@@ -220,7 +220,7 @@ class Iterations:
             return self._batch()
         return self._step_by_step(config, strategy)
 
-    def _batch(self) -> Searched:
+    def _batch(self) -> SearchResult:
         lattice = self.prepared.lattice
         planned = plan_all(lattice, self.budget)
         parts, record = self._count(planned, lattice.space(), None, 0)
@@ -303,7 +303,7 @@ class Iterations:
         planned = plan_chosen(chosen, sizes, self.prepared.lattice, budget)
         second, cost = self.count(stage, planned, resampling=self.second)
         groups = self._groups(stage, chosen) if self.config.group else None
-        retested = Retested.read(second, groups, {i: self.tests[i] for i in numbers})
+        retested = BootstrapStage.read(second, groups, {i: self.tests[i] for i in numbers})
         folder = self.work.folder(f"{stage}-parts")
         rewritten = [retested.rewrite(part, folder / part.name) for part in parts]
         if ranked:
@@ -431,9 +431,9 @@ class Iterations:
         self.few_groups.append(asked[(groups >= LEAST_GROUPS) & (groups < ENOUGH_GROUPS)])
         return groups
 
-    def _step_by_step(self, config: SearchConfig, strategy: str) -> Searched:
+    def _step_by_step(self, config: SearchConfig, strategy: str) -> SearchResult:
         lattice = self.prepared.lattice
-        known = Knowledge(config.used_min_slice_size)
+        known = SearchState(config.used_min_slice_size)
         keep = config.keep_refining
         steps: Iterative | Priority
         if strategy == "iterative":
@@ -476,8 +476,8 @@ class Iterations:
         stopped: str,
         tests: tuple[int, ...],
         tested: tuple[int, ...],
-    ) -> Searched:
-        return Searched(
+    ) -> SearchResult:
+        return SearchResult(
             strategy,
             stopped,
             tuple(self.records),
@@ -488,7 +488,7 @@ class Iterations:
             self.most_groups,
         )
 
-    def _sizes_of(self, proposal: Proposal, parts: list[StoragePath]) -> tuple[Keys, Array]:
+    def _sizes_of(self, proposal: NextVisit, parts: list[StoragePath]) -> tuple[Keys, Array]:
         """Return the candidates and their sizes; those that are in no part are empty."""
         keys = np.sort(proposal.candidates)
         sizes = np.zeros(keys.size, np.int64)
@@ -497,7 +497,7 @@ class Iterations:
             sizes[at] = _sizes(batch, self.prepared.space.cells)
         return keys, sizes
 
-    def _learn(self, parts: list[StoragePath], known: Knowledge) -> None:
+    def _learn(self, parts: list[StoragePath], known: SearchState) -> None:
         """Add the p-values of what was counted."""
         for batch in parts_of(parts):
             known.learn(
@@ -505,7 +505,7 @@ class Iterations:
                 *(part_column(batch, name, 0) for name in ("p", "first", "least")),
             )
 
-    def _decide(self, known: Knowledge, per_level: tuple[int, ...]) -> None:
+    def _decide(self, known: SearchState, per_level: tuple[int, ...]) -> None:
         tested = np.flatnonzero(known.sizes >= known.min_size)
         levels = self.prepared.lattice.cross_sizes(known.keys[tested])
         q = self._adjusted(known.p[tested], levels, per_level, known.least_p[tested])
@@ -519,7 +519,7 @@ class Iterations:
         return adjusted(p, levels, per_level, correction, len(per_level), least_p)
 
     def _count_proposal(
-        self, proposal: Proposal, known: Knowledge
+        self, proposal: NextVisit, known: SearchState
     ) -> tuple[list[StoragePath], IterationRecord]:
         planned = plan_listed(
             proposal.candidates,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.measures.base import Metric
-    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.search.iterations import Iterations
 
 NO_LABEL, NEW, REFINES, INHERITED = range(4)
@@ -46,7 +46,7 @@ class ParentSums:
 
     def __init__(
         self,
-        prepared: Prepared,
+        prepared: EncodedDataset,
         iterations: Iterations,
         keys: Keys,
         sums: NDArray[np.int64],
@@ -65,7 +65,7 @@ class ParentSums:
         if unknown.size:
             self._count(unknown, prepared, iterations)
 
-    def _count(self, unknown: Keys, prepared: Prepared, iterations: Iterations) -> None:
+    def _count(self, unknown: Keys, prepared: EncodedDataset, iterations: Iterations) -> None:
         none = np.zeros(unknown.size, np.int64)
         planned = plan_listed(unknown, none, none, self.lattice, iterations.budget)
         parts, _ = iterations.count("parents", planned, counts_only=True)
@@ -124,7 +124,7 @@ def labels(
     significant: NDArray[np.bool_],
     delta: NDArray[np.float64],
     parents: ParentSums,
-    prepared: Prepared,
+    prepared: EncodedDataset,
 ) -> tuple[NDArray[np.int8], Keys, NDArray[np.float64]]:
     """Return label, key of the best parent and p of the refinement test [slices].
 

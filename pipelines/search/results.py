@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.base import Metric
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.iterations import Iterations, Searched
+    from slicebeam.pipelines.search.iterations import Iterations, SearchResult
 
 CONFIDENCE = 0.95
 # Slices up to this number are all saved unless --save-slices says otherwise.
@@ -168,8 +168,8 @@ class _Kept:
 
 def collect(
     config: SearchConfig,
-    prepared: Prepared,
-    searched: Searched,
+    prepared: EncodedDataset,
+    searched: SearchResult,
     iterations: Iterations,
     work: WorkFolder,
     engine: Engine,
@@ -191,7 +191,7 @@ def collect(
     levels = levels[chosen]
     parents = ParentSums(prepared, iterations, kept.keys, kept.sums, np.any(significant, axis=1))
     parents.make_exact(kept.keys, kept.sums, significant, iterations)
-    called = _Called(config, prepared, kept, levels, q, significant, parents)
+    called = SignificanceCalls(config, prepared, kept, levels, q, significant, parents)
     metrics = [_metric_result(number, called) for number in range(len(config.metric))]
     shown_in = np.sum([says_more(one.label) for one in metrics], axis=0)
     same_as = same_examples(
@@ -202,8 +202,8 @@ def collect(
 
 def collect_given(
     config: RunConfig,
-    prepared: Prepared,
-    searched: Searched,
+    prepared: EncodedDataset,
+    searched: SearchResult,
     iterations: Iterations,
     work: WorkFolder,  # noqa: ARG001  (as in `collect`)
     engine: Engine,  # noqa: ARG001
@@ -220,7 +220,7 @@ def collect_given(
     significant = q <= config.used_alpha
     parents = ParentSums(prepared, iterations, kept.keys, kept.sums, np.zeros(kept.keys.size, bool))
     levels = np.ones(kept.keys.size, np.int64)
-    called = _Called(config, prepared, kept, levels, q, significant, parents)
+    called = SignificanceCalls(config, prepared, kept, levels, q, significant, parents)
     metrics = [_metric_result(number, called) for number in range(len(config.metric))]
     for measured in metrics:
         measured.label[:] = NO_LABEL
@@ -269,8 +269,8 @@ def _with_empty(
 
 def _load(
     config: RunConfig,
-    prepared: Prepared,
-    searched: Searched,
+    prepared: EncodedDataset,
+    searched: SearchResult,
     *,
     keep_all: bool,
     keep_small: bool = False,
@@ -320,11 +320,11 @@ def _load(
 
 
 @dataclass(frozen=True)
-class _Called:
+class SignificanceCalls:
     """The kept slices, and which of them are significant in each metric [slices, metrics]."""
 
     config: RunConfig
-    prepared: Prepared
+    prepared: EncodedDataset
     kept: _Kept
     levels: NDArray[np.int64]
     q: NDArray[np.float64]
@@ -332,7 +332,7 @@ class _Called:
     parents: ParentSums
 
 
-def _metric_result(number: int, called: _Called) -> MetricResult:
+def _metric_result(number: int, called: SignificanceCalls) -> MetricResult:
     config, prepared, kept = called.config, called.prepared, called.kept
     own = metric(config.metric[number])
     space, totals = prepared.space, prepared.of_all

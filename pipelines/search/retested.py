@@ -27,7 +27,7 @@ _COLUMNS = ("p", "reason", "method", "se")
 
 
 @dataclass(frozen=True)
-class Retested:
+class BootstrapStage:
     """What replicates say of some slices.
 
     Attributes
@@ -47,7 +47,7 @@ class Retested:
         parts: list[StoragePath],
         groups: NDArray[np.int64] | None,
         tests: Mapping[int, SliceTest],
-    ) -> Retested:
+    ) -> BootstrapStage:
         """Read the parts of the second count.
 
         Parameters

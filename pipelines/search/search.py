@@ -11,7 +11,7 @@ from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.reading import TABLE, naming_files
 from slicebeam.pipelines.config.slices import Config
 from slicebeam.pipelines.prepare.preparation import prepare
-from slicebeam.pipelines.run.paths import Places, places_of, removing_new_folders, writer
+from slicebeam.pipelines.run.paths import RunPaths, places_of, removing_new_folders, writer
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.published_run import with_run
 from slicebeam.pipelines.run.resuming import begin_run, remove_work, resumable
@@ -19,7 +19,7 @@ from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.building import build
 from slicebeam.pipelines.search.covering import cover
-from slicebeam.pipelines.search.earlier_run import Earlier, earlier_run
+from slicebeam.pipelines.search.earlier_run import BaselineRun, earlier_run
 from slicebeam.pipelines.search.explain import explain
 from slicebeam.pipelines.search.iterations import Iterations
 from slicebeam.pipelines.search.report_order import Reported, report_order
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from slicebeam.pipelines.config.search import SearchConfig
-    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.search.iterations import Searched
+    from slicebeam.pipelines.search.iterations import SearchResult
     from slicebeam.pipelines.search.results import Results
     from slicebeam.pipelines.search.search_observer import SearchObserver
     from slicebeam.transforms.storage.publish import Version
 
 
 @dataclass(frozen=True)
-class Further(Generic[Config]):
+class ExtraOutputs(Generic[Config]):
     """What a command publishes besides the document and its table.
 
     Attributes
@@ -54,7 +54,7 @@ class Further(Generic[Config]):
 
     names: tuple[str, ...]
     write: Callable[
-        [Config, Prepared, SearchChangeList, Sequence[IO[bytes]], WorkFolder, Engine],
+        [Config, EncodedDataset, SearchChangeList, Sequence[IO[bytes]], WorkFolder, Engine],
         SearchChangeList,
     ]
 
@@ -74,13 +74,15 @@ class Steps(Generic[Config]):
     """
 
     prepare: Callable[
-        [Config, Sequence[str], WorkFolder, Engine, Callable[[Stage], None]], Prepared
+        [Config, Sequence[str], WorkFolder, Engine, Callable[[Stage], None]], EncodedDataset
     ]
     iterations: type[Iterations]
-    collect: Callable[[Config, Prepared, Searched, Iterations, WorkFolder, Engine], Results]
-    names: Callable[[Prepared], SliceNames]
+    collect: Callable[
+        [Config, EncodedDataset, SearchResult, Iterations, WorkFolder, Engine], Results
+    ]
+    names: Callable[[EncodedDataset], SliceNames]
     order: Callable[[Results, Config], Reported]
-    further: Further[Config] | None = None
+    further: ExtraOutputs[Config] | None = None
 
 
 def run_search(
@@ -111,7 +113,7 @@ def search_steps() -> Steps[SearchConfig]:
     return Steps(prepare, Iterations, collect, searched_names, report_order)
 
 
-def compared(config: SearchConfig) -> tuple[SearchConfig, Earlier | None]:
+def compared(config: SearchConfig) -> tuple[SearchConfig, BaselineRun | None]:
     """Return a search as it is run, and the earlier run that it is compared with."""
     earlier = earlier_run(config)
     if earlier is not None and earlier.document.discovery is not None:
@@ -124,7 +126,7 @@ def compared(config: SearchConfig) -> tuple[SearchConfig, Earlier | None]:
     return config, earlier
 
 
-def searched_names(prepared: Prepared) -> SliceNames:
+def searched_names(prepared: EncodedDataset) -> SliceNames:
     """Return the names of the slices of a search."""
     return SliceNames(prepared.lattice, prepared.domains)
 
@@ -135,7 +137,7 @@ def run_steps(
     engine: Engine,
     observer: SearchObserver,
     *,
-    earlier: Earlier | None,
+    earlier: BaselineRun | None,
     resume: bool,
     asked: str | None,
 ) -> Published:
@@ -154,7 +156,7 @@ def _run_steps(
     engine: Engine,
     observer: SearchObserver,
     *,
-    earlier: Earlier | None,
+    earlier: BaselineRun | None,
     resume: bool,
     asked: str | None,
 ) -> Published:
@@ -183,7 +185,7 @@ def _run_steps(
 
 
 @dataclass(frozen=True)
-class Described:
+class SearchOutcome:
     """What was found, as it was published, and how a slice of it was tested."""
 
     changelist: SearchChangeList
@@ -193,14 +195,14 @@ class Described:
 def find_and_publish(
     config: Config,
     steps: Steps[Config],
-    places: Places,
+    places: RunPaths,
     before: Version | None,
     work: WorkFolder,
     engine: Engine,
     observer: SearchObserver,
-    earlier: Earlier | None,
+    earlier: BaselineRun | None,
     asked: str | None = None,
-) -> Described:
+) -> SearchOutcome:
     """Do all steps, of which those that the work folder holds are done, and publish the result.
 
     Parameters
@@ -252,6 +254,6 @@ def find_and_publish(
         for line in files.publish(changelist.to_json().encode("utf-8")):
             observer.note(line)
     if asked is None:
-        return Described(changelist)
+        return SearchOutcome(changelist)
     explained = explain(asked, asked_key, config, prepared, searched, results, names)
-    return Described(changelist, explained)
+    return SearchOutcome(changelist, explained)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.config.common import DataConfig
-    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.run.stage import Stage
     from slicebeam.pipelines.search.iterations import IterationRecord, Progress
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class SearchObserver(Observer, Protocol):
     """Follows a search, a check or a discovery."""
 
-    def prepared(self, prepared: Prepared) -> None:
+    def prepared(self, prepared: EncodedDataset) -> None:
         """Show what was read."""
 
     def progress(self, progress: Progress) -> None:
@@ -40,7 +40,7 @@ class SilentObserver:
     def stage(self, stage: Stage) -> None:
         """Show nothing."""
 
-    def prepared(self, prepared: Prepared) -> None:
+    def prepared(self, prepared: EncodedDataset) -> None:
         """Show nothing."""
 
     def progress(self, progress: Progress) -> None:

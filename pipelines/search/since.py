@@ -16,7 +16,7 @@ from slicebeam.pipelines.changelist.parts import Predicate
 from slicebeam.pipelines.changelist.reading import TABLE
 from slicebeam.pipelines.prepare.drift import is_carried_on, why_absent
 from slicebeam.pipelines.search.building import shown
-from slicebeam.pipelines.search.earlier_run import Measured
+from slicebeam.pipelines.search.earlier_run import MetricValues
 from slicebeam.pipelines.search.results import CONFIDENCE
 from slicebeam.pipelines.search.since_overall import overall_since, tested_difference
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.kinds import Correction
-    from slicebeam.metrics.testing.difference import Difference
+    from slicebeam.metrics.testing.difference import RunDifference
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.search.earlier_run import Earlier
+    from slicebeam.pipelines.search.earlier_run import BaselineRun
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import SliceNames
 
@@ -38,8 +38,8 @@ _MOST_NAMED = 5
 _WITHIN: dict[Correction, Correction] = {"fdr-level": "bh", "fwer-tarone": "fwer-level"}
 
 
-def _of_results(results: Results, measured: MetricResult, ids: NDArray[np.str_]) -> Measured:
-    return Measured(
+def _of_results(results: Results, measured: MetricResult, ids: NDArray[np.str_]) -> MetricValues:
+    return MetricValues(
         ids,
         results.sizes,
         measured.value,
@@ -56,7 +56,7 @@ def _of_results(results: Results, measured: MetricResult, ids: NDArray[np.str_])
 class _Tested(NamedTuple):
     """The differences of a number between the slices of two runs, corrected [matched]."""
 
-    found: Difference
+    found: RunDifference
     q: NDArray[np.float64]
     significant: NDArray[np.bool_]
 
@@ -83,7 +83,7 @@ class _Compared:
 
 def compare_runs(
     config: RunConfig,
-    earlier: Earlier,
+    earlier: BaselineRun,
     document: doc.SearchChangeList,
     results: Results,
     names: SliceNames,
@@ -143,7 +143,7 @@ def _counts(name: str, compared: _Compared, listing: _Listing) -> doc.MetricSinc
 
 
 def _summary(
-    earlier: Earlier,
+    earlier: BaselineRun,
     overall: Sequence[doc.OverallSince],
     counts: Sequence[doc.MetricSince],
 ) -> str:
@@ -166,13 +166,13 @@ def _summary(
     return f"Since {date}: {' '.join(parts)}"
 
 
-def _compared(config: RunConfig, now: Measured, then: Measured) -> _Compared:
+def _compared(config: RunConfig, now: MetricValues, then: MetricValues) -> _Compared:
     _, at_now, at_then = np.intersect1d(now.ids, then.ids, assume_unique=True, return_indices=True)
     smallest = config.used_min_slice_size
     large = (now.n[at_now] >= smallest) & (then.n[at_then] >= smallest)
 
     def compared(value: str, low: str, high: str) -> _Tested:
-        def estimates(one: Measured, at: NDArray[np.int64]) -> tuple[Any, Any, Any]:
+        def estimates(one: MetricValues, at: NDArray[np.int64]) -> tuple[Any, Any, Any]:
             columns = (getattr(one, name)[at] for name in (value, low, high))
             first, second, third = (np.where(large, column, np.nan) for column in columns)
             return first, second, third
@@ -188,7 +188,7 @@ def _compared(config: RunConfig, now: Measured, then: Measured) -> _Compared:
     )
 
 
-def _tested(config: RunConfig, found: Difference) -> _Tested:
+def _tested(config: RunConfig, found: RunDifference) -> _Tested:
     tested = np.flatnonzero(~np.isnan(found.p))
     q = np.full(found.p.shape, np.nan)
     # One family: a slice is compared whatever was significant, so that nothing selected it.
@@ -244,10 +244,10 @@ class _Listing:
     def __init__(
         self,
         config: RunConfig,
-        earlier: Earlier,
+        earlier: BaselineRun,
         document: doc.SearchChangeList,
         metric_name: str,
-        now: Measured,
+        now: MetricValues,
         compared: _Compared,
     ) -> None:
         self.config, self.earlier, self.document = config, earlier, document
@@ -395,7 +395,7 @@ def _positions(ids: NDArray[np.str_], wanted: list[str]) -> dict[str, int]:
 
 def _all_warnings(
     config: RunConfig,
-    earlier: Earlier,
+    earlier: BaselineRun,
     document: doc.SearchChangeList,
     listings: Sequence[_Listing],
     overall: Sequence[doc.OverallSince],
@@ -426,7 +426,7 @@ def _all_warnings(
 
 
 def _warnings(
-    config: RunConfig, earlier: Earlier, document: doc.SearchChangeList, listing: _Listing
+    config: RunConfig, earlier: BaselineRun, document: doc.SearchChangeList, listing: _Listing
 ) -> Iterator[str]:
     then = earlier.document
     if then.dataset.fingerprint == document.dataset.fingerprint:

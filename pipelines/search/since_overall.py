@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.testing.difference import Difference
+    from slicebeam.metrics.testing.difference import RunDifference
     from slicebeam.pipelines.config.slices import RunConfig
 
 _SMALLEST_SHOWN = 1e-300
@@ -109,7 +109,7 @@ def _numbers(one: Estimate | None) -> tuple[float, float, float]:
 def tested_difference(
     config: RunConfig,
     name: str,
-    found: Difference,
+    found: RunDifference,
     adjusted: NDArray[np.float64],
     at: int,
 ) -> doc.Difference:

@@ -13,7 +13,7 @@ from slicebeam.transforms.encode.predicate_text import condition_fields, refuse_
 if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.search.slices_table import SliceNames
 
 _ID = re.compile(r"[0-9a-f]{16}")
@@ -38,7 +38,7 @@ def check_slice_text(text: str, config: RunConfig) -> None:
         raise OptionError(f"--explain {text!r}: {error}, or give the id of a slice") from error
 
 
-def find_slice_key(text: str, prepared: Prepared, names: SliceNames) -> int | None:
+def find_slice_key(text: str, prepared: EncodedDataset, names: SliceNames) -> int | None:
     """Return the key of the slice that is named by its id or its text.
 
     None for an id that is not looked for, the conjunctions being too many.
@@ -58,7 +58,7 @@ def find_slice_key(text: str, prepared: Prepared, names: SliceNames) -> int | No
         raise OptionError(f"--explain {text!r}: {error}") from error
 
 
-def _given(text: str, prepared: Prepared, names: SliceNames) -> int:
+def _given(text: str, prepared: EncodedDataset, names: SliceNames) -> int:
     if prepared.given is None:
         raise TypeError("a check without slices")
     keys = prepared.lattice.singleton_keys()
@@ -70,7 +70,7 @@ def _given(text: str, prepared: Prepared, names: SliceNames) -> int:
     raise unknown_name("slice", text, shown)
 
 
-def _by_id(text: str, prepared: Prepared, names: SliceNames) -> int | None:
+def _by_id(text: str, prepared: EncodedDataset, names: SliceNames) -> int | None:
     lattice = prepared.lattice
     if lattice.space() > _MOST_LOOKED_AT:
         return None
@@ -86,7 +86,7 @@ def _by_id(text: str, prepared: Prepared, names: SliceNames) -> int | None:
     )
 
 
-def _conjunctions(prepared: Prepared, features: list[int]) -> Keys:
+def _conjunctions(prepared: EncodedDataset, features: list[int]) -> Keys:
     """Return the keys of all conjunctions on a tuple of features."""
     lattice = prepared.lattice
     codes = [
@@ -97,7 +97,7 @@ def _conjunctions(prepared: Prepared, features: list[int]) -> Keys:
     return lattice.keys(digits)
 
 
-def _by_text(text: str, prepared: Prepared, names: SliceNames) -> int:
+def _by_text(text: str, prepared: EncodedDataset, names: SliceNames) -> int:
     domains = {domain.name: domain for domain in prepared.domains}
     left_out = {column.name: column.reason for column in prepared.left_out}
     texts = {str(single): 1 + at for at, single in enumerate(names.singletons)}

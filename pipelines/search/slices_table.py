@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.transforms.encode.domains import Domain
+    from slicebeam.transforms.encode.domains import FeatureDomain
 
 _ROWS_AT_A_TIME = 1 << 15
 
@@ -64,7 +64,7 @@ class SliceNames:
     domains : of the features, in the lattice's order
     """
 
-    def __init__(self, lattice: Lattice, domains: tuple[Domain, ...]) -> None:
+    def __init__(self, lattice: Lattice, domains: tuple[FeatureDomain, ...]) -> None:
         self.lattice = lattice
         self.singletons = [single for domain in domains for single in domain.singletons]
         self._hashes = np.array([0, *(s.identity() for s in self.singletons)], np.uint64)

@@ -24,7 +24,7 @@ _CHILDREN_AT_A_TIME = 1 << 18
 
 
 @dataclass
-class Knowledge:
+class SearchState:
     """What a search knows of the slices that it visited.
 
     Attributes
@@ -81,7 +81,7 @@ class Knowledge:
 
 
 @dataclass(frozen=True)
-class Proposal:
+class NextVisit:
     """What is visited next.
 
     Attributes
@@ -98,11 +98,11 @@ class Proposal:
     expected: float
 
 
-def first_proposal(lattice: Lattice) -> Proposal:
+def first_proposal(lattice: Lattice) -> NextVisit:
     """Return all singletons."""
     keys = lattice.singleton_keys()
     none = np.zeros(keys.size, np.int64)
-    return Proposal(keys, none, none, float(keys.size))
+    return NextVisit(keys, none, none, float(keys.size))
 
 
 class Iterative:
@@ -112,7 +112,7 @@ class Iterative:
         self.lattice, self.keep_refining = lattice, keep_refining
         self.level = 0
 
-    def next(self, known: Knowledge) -> Proposal | None:
+    def next(self, known: SearchState) -> NextVisit | None:
         """Return the candidates of the next level, None when there are none."""
         self.level += 1
         if self.level == 1:
@@ -137,7 +137,7 @@ class Iterative:
         if candidates.size == 0:
             return None
         sizes = known.size_of(bases)
-        return Proposal(candidates, bases, sizes, float(candidates.size))
+        return NextVisit(candidates, bases, sizes, float(candidates.size))
 
     def _children(self, some: Keys, parents: Keys, barren: Keys) -> tuple[Keys, Keys]:
         """Return candidates and the parents that they extend by a later singleton.
@@ -184,7 +184,7 @@ class Priority:
         self.iteration = 0
         self.popped: Keys = np.zeros(0, np.int64)
 
-    def next(self, known: Knowledge) -> Proposal | None:
+    def next(self, known: SearchState) -> NextVisit | None:
         """Return the candidates of the next iteration, None when there are none."""
         self.iteration += 1
         if self.iteration == 1:
@@ -221,9 +221,9 @@ class Priority:
         order = np.argsort(candidates)
         candidates, bases = candidates[order], bases[order]
         expected = float(self._expected(counts, rates))
-        return Proposal(candidates, bases, known.size_of(bases), expected)
+        return NextVisit(candidates, bases, known.size_of(bases), expected)
 
-    def _queue(self, known: Knowledge) -> Keys:
+    def _queue(self, known: SearchState) -> Keys:
         """Return the slices that can be extended, the lowest p-value first, ties by predicate."""
         waiting = known.sizes >= known.min_size
         if not self.keep_refining:
@@ -233,7 +233,7 @@ class Priority:
         keys, p = known.keys[waiting], known.first_p[waiting]
         return keys[np.lexsort((keys, p))]
 
-    def _nonempty_rates(self, known: Knowledge) -> list[Fraction]:
+    def _nonempty_rates(self, known: SearchState) -> list[Fraction]:
         """Return the share of non-empty slices for each cross size; that of the last one seen."""
         levels = self.lattice.cross_sizes(known.keys)
         rates = [Fraction(1)]
@@ -275,7 +275,7 @@ class Priority:
         return bases
 
     def _children(
-        self, some: Keys, known: Knowledge, barren: Keys, chosen: Keys
+        self, some: Keys, known: SearchState, barren: Keys, chosen: Keys
     ) -> tuple[Keys, NDArray[np.int64]]:
         """Return new candidates with the position of the base that reaches each first."""
         lattice = self.lattice

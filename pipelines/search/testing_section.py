@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.given_slices import GivenSlices
-    from slicebeam.pipelines.prepare.preparation import Prepared
-    from slicebeam.pipelines.search.iterations import Searched
+    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.search.iterations import SearchResult
     from slicebeam.pipelines.search.report_order import Reported
     from slicebeam.pipelines.search.results import MetricResult, Results
 
@@ -46,8 +46,8 @@ _MOST_LINES = 10
 
 def testing(
     config: RunConfig,
-    prepared: Prepared,
-    searched: Searched,
+    prepared: EncodedDataset,
+    searched: SearchResult,
     results: Results,
     reported: Reported,
 ) -> doc.Testing:
@@ -91,7 +91,7 @@ def testing(
     )
 
 
-def _corrected_for(config: RunConfig, prepared: Prepared, searched: Searched) -> str:
+def _corrected_for(config: RunConfig, prepared: EncodedDataset, searched: SearchResult) -> str:
     """Return what the correction promises in a plain sentence, and for how many metrics."""
     alpha, family = config.used_alpha, sum(searched.tests_per_level)
     levels = len(searched.tests_per_level)
@@ -122,7 +122,7 @@ def _corrected_for(config: RunConfig, prepared: Prepared, searched: Searched) ->
     return text
 
 
-def _unvisited(searched: Searched) -> str:
+def _unvisited(searched: SearchResult) -> str:
     """Return what the correction counts besides the slices that were tested, as a sentence."""
     family, tested = sum(searched.tests_per_level), sum(searched.tested_per_level)
     if family == tested:
@@ -135,7 +135,7 @@ def _unvisited(searched: Searched) -> str:
 
 def _metric_tests(
     config: RunConfig,
-    searched: Searched,
+    searched: SearchResult,
     results: Results,
     number: int,
     reported: NDArray[np.int64],
@@ -166,7 +166,7 @@ _ANSWERS = (CONSTANT, UNCHANGED, NOT_RESAMPLED)
 
 def _blind(
     config: RunConfig,
-    searched: Searched,
+    searched: SearchResult,
     measured: MetricResult,
     reasons: NDArray[np.int64],
     untested: dict[str, int],
@@ -217,7 +217,7 @@ def _not_tested(given: GivenSlices, results: Results) -> Iterator[str]:
         yield f"… {len(lines) - _MOST_LINES:,} more: column reason of slices.parquet."
 
 
-def _lost(config: RunConfig, prepared: Prepared) -> Iterator[str]:
+def _lost(config: RunConfig, prepared: EncodedDataset) -> Iterator[str]:
     """Yield the features of the earlier run of which no slice can be tested."""
     if prepared.lost and isinstance(config, SearchConfig):
         names = ", ".join(map(repr, prepared.lost))
@@ -270,8 +270,8 @@ def _tests_used(config: RunConfig, counts: NDArray[np.int64]) -> str:
 
 def _warnings(
     config: RunConfig,
-    prepared: Prepared,
-    searched: Searched,
+    prepared: EncodedDataset,
+    searched: SearchResult,
     results: Results,
     metrics: tuple[doc.MetricTests, ...],
 ) -> Iterator[str]:

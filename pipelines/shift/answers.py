@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.paid_api.calls import Answer
     from slicebeam.pipelines.paid_api.http_api import HttpApi
     from slicebeam.pipelines.paid_api.ledger import Ledger
-    from slicebeam.pipelines.shift.pool import Items
+    from slicebeam.pipelines.shift.pool import PoolItems
 
 # Codes of an answer that is no class, and of a call that was paid perhaps and never answered.
 NO_RESULT, LOST = -1, -2
 
 
-class Answers(Protocol):
+class AnswerSource(Protocol):
     """What is asked."""
 
     def codes(self, items: NDArray[np.int64], most_calls: int | None) -> NDArray[np.int64]:
@@ -93,7 +93,7 @@ class LedgerAnswers:
     replayed : answers that the ledger had before this run
     """
 
-    items: Items
+    items: PoolItems
     classes: Classes
     ledger: Ledger
     buy: Callable[[Sequence[Item], int | None], None]
@@ -141,7 +141,7 @@ class LedgerAnswers:
 
 
 def api_answers(
-    items: Items,
+    items: PoolItems,
     classes: Classes,
     ledger: Ledger,
     http: HttpApi,

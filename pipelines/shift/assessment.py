@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.kinds import Method
-    from slicebeam.pipelines.shift.answers import Answers
-    from slicebeam.pipelines.shift.pool import Pool
+    from slicebeam.pipelines.shift.answers import AnswerSource
+    from slicebeam.pipelines.shift.pool import LabelledPool
 
 Stopped = Literal["budget", "target_error", "pool"]
 
@@ -80,7 +80,7 @@ class Assessment:
     lost: int
 
 
-def strata_of(pool: Pool) -> Strata:
+def strata_of(pool: LabelledPool) -> Strata:
     """Return the strata of a pool, with a column of the matrix for answers that are no class."""
     classes = len(pool.classes) + 1
     old = None
@@ -105,9 +105,9 @@ def check_budget(strata: Strata, method: Method, calls: int | None) -> None:
 
 
 def assess(
-    pool: Pool,
+    pool: LabelledPool,
     method: Method,
-    answers: Answers,
+    answers: AnswerSource,
     stopping: Stopping,
     seed: int,
     on_calls: Callable[[int], None] = lambda _: None,
@@ -130,7 +130,7 @@ def assess(
     EngineError
         So many calls were lost that there is no estimate.
     """
-    course = _Course(pool, method, seed, stopping)
+    course = _AssessmentState(pool, method, seed, stopping)
     check_budget(course.strata, method, stopping.calls)
     stopped: Stopped | None = None
     while stopped is None:
@@ -147,10 +147,10 @@ def assess(
     return course.result(stopped)
 
 
-class _Course:
+class _AssessmentState:
     """Where an assessment is."""
 
-    def __init__(self, pool: Pool, method: Method, seed: int, stopping: Stopping) -> None:
+    def __init__(self, pool: LabelledPool, method: Method, seed: int, stopping: Stopping) -> None:
         self.pool, self.method, self.stopping = pool, method, stopping
         self.strata = strata_of(pool)
         self.sample = Sample.empty(1, self.strata.count, self.strata.shape[1])

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.config.shift import ShiftConfig
     from slicebeam.pipelines.shift.assessment import Assessment
-    from slicebeam.pipelines.shift.findings import Change, Findings, SliceFindings
-    from slicebeam.pipelines.shift.pool import Pool
+    from slicebeam.pipelines.shift.findings import AccuracyChange, Findings, SliceFindings
+    from slicebeam.pipelines.shift.pool import LabelledPool
     from slicebeam.transforms.encode.predicates import Singleton
 
 # From so many labels on MASA's estimate of the accuracy is too high by more than its error.
@@ -64,7 +64,7 @@ class Bill:
 
 def build(
     config: ShiftConfig,
-    pool: Pool,
+    pool: LabelledPool,
     assessed: Assessment,
     found: Findings,
     slices: Sequence[SliceFindings],
@@ -117,7 +117,7 @@ def build(
         ),
         comparison=doc.Comparison(kind="baseline", before="before", after="after"),
         metrics=(
-            doc.Metric(
+            doc.MetricEntry(
                 key="accuracy",
                 name="Accuracy",
                 kind="pointwise",
@@ -139,13 +139,13 @@ def build(
     )
 
 
-def _fingerprint(pool: Pool) -> str:
+def _fingerprint(pool: LabelledPool) -> str:
     content = json.dumps([pool.rows, pool.fingerprint, list(pool.classes)], sort_keys=True)
     return "sha256:" + hashlib.sha256(content.encode()).hexdigest()
 
 
 def _classes(
-    pool: Pool, assessed: Assessment, found: Findings
+    pool: LabelledPool, assessed: Assessment, found: Findings
 ) -> tuple[list[Any], list[Any], NDArray[np.int64]]:
     """Return the labels, the predictions, and the columns of the matrices that are told."""
     labels = [pool.classes[code] for code in pool.labels.tolist()]
@@ -158,7 +158,7 @@ def _classes(
 
 def _section(
     config: ShiftConfig,
-    pool: Pool,
+    pool: LabelledPool,
     assessed: Assessment,
     found: Findings,
     bill: Bill,
@@ -231,7 +231,7 @@ def _estimate(value: float, low: float, high: float, confidence: float) -> Estim
 
 
 def _accuracy(
-    change: Change, rows: int, confidence: float, p: float, adjusted: float | None
+    change: AccuracyChange, rows: int, confidence: float, p: float, adjusted: float | None
 ) -> doc.Change:
     significant = (p if adjusted is None else adjusted) <= 1 - confidence
     direction: Literal["improved", "degraded", "none"] = "none"
@@ -251,7 +251,9 @@ def _accuracy(
     )
 
 
-def _strata(config: ShiftConfig, pool: Pool, assessed: Assessment) -> tuple[told.ShiftStratum, ...]:
+def _strata(
+    config: ShiftConfig, pool: LabelledPool, assessed: Assessment
+) -> tuple[told.ShiftStratum, ...]:
     edges: list[float | None] = [None, *pool.edges.tolist(), None]
     strata = []
     for row, place, size, calls in zip(
@@ -278,7 +280,7 @@ def _slices(
     config: ShiftConfig,
     slices: Sequence[SliceFindings],
     predicates: Sequence[Sequence[Singleton]],
-    pool: Pool,
+    pool: LabelledPool,
     columns: NDArray[np.int64],
 ) -> tuple[tuple[doc.Slice, ...], tuple[told.SliceShift, ...]]:
     """Return the slices with their accuracies, the worst first, and with their matrices."""

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.kinds import Method
-    from slicebeam.metrics.shift.estimates import Estimate
+    from slicebeam.metrics.shift.estimates import MatrixEstimate
     from slicebeam.metrics.shift.strata import Strata
     from slicebeam.pipelines.changelist.document import ShiftChangeList
     from slicebeam.pipelines.shift.assessment import Assessment
-    from slicebeam.pipelines.shift.pool import Pool
+    from slicebeam.pipelines.shift.pool import LabelledPool
 
     FloatArray = NDArray[np.float64]
 
@@ -53,7 +53,7 @@ class Old:
 
 
 @dataclass(frozen=True)
-class Change:
+class AccuracyChange:
     """An accuracy, how it differs from before, and how sure that is.
 
     Attributes
@@ -95,11 +95,11 @@ class Findings:
     high: FloatArray
     p: FloatArray
     q: FloatArray
-    accuracy: Change
+    accuracy: AccuracyChange
     bound: float
     reliance: float | None
 
-    def classes_never_seen(self, pool: Pool) -> list[Any]:
+    def classes_never_seen(self, pool: LabelledPool) -> list[Any]:
         """Return the classes of a pool that are neither a label nor an old prediction."""
         labels = set(pool.labels.tolist())
         return [
@@ -115,7 +115,7 @@ def old_of_pool(strata: Strata) -> Old:
     return Old(matrix, np.zeros(matrix.shape), _accuracy(strata, matrix), 0.0)
 
 
-def old_of_document(strata: Strata, pool: Pool, document: ShiftChangeList, uri: str) -> Old:
+def old_of_document(strata: Strata, pool: LabelledPool, document: ShiftChangeList, uri: str) -> Old:
     """Return the old matrix that an earlier document tells, for the labels of this pool.
 
     Its rows are scaled to the pool's shares of the labels, which are known.
@@ -204,11 +204,11 @@ def _shares(matrix: FloatArray, label_share: FloatArray) -> FloatArray:
 
 
 def _findings(
-    found: Estimate,
+    found: MatrixEstimate,
     old: FloatArray,
     old_errors: FloatArray,
     run: int,
-    change: Change,
+    change: AccuracyChange,
     bound: float,
     reliance: float | None,
     confidence: float,
@@ -235,7 +235,7 @@ def _change(
     confidence: float,
     *,
     is_old_estimated: bool = False,
-) -> Change:
+) -> AccuracyChange:
     new = min(max(new, 0.0), 1.0)
     shift = new - old
     half = float(stats.norm.isf((1 - confidence) / 2)) * error
@@ -245,7 +245,7 @@ def _change(
         p = 2 * float(stats.norm.sf(abs(shift) / error)) if error > 0 else 0.0
     least, most = (-1.0, 1.0) if is_old_estimated else (-old, 1 - old)
     low, high = max(shift - half, least), min(shift + half, most)
-    return Change(old, new, *interval, shift, low, high, p)
+    return AccuracyChange(old, new, *interval, shift, low, high, p)
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class SliceFindings:
 
 
 def find_slices(
-    assessed: Assessment, pool: Pool, method: Method, confidence: float
+    assessed: Assessment, pool: LabelledPool, method: Method, confidence: float
 ) -> list[SliceFindings]:
     """Return what the calls tell of each slice that has examples.
 
@@ -330,7 +330,7 @@ def find_slices(
 
 
 def _counted(
-    assessed: Assessment, pool: Pool, used: Sequence[int] | NDArray[np.int64]
+    assessed: Assessment, pool: LabelledPool, used: Sequence[int] | NDArray[np.int64]
 ) -> tuple[Sample, NDArray[np.int64]]:
     """Return the counts of each slice's items in place of runs, and how many of them were asked."""
     ragged = pool.items.slices

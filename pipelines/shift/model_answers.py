@@ -42,7 +42,7 @@ _ASKED = ".asked"
 
 
 @dataclass(frozen=True)
-class Model:
+class AnsweringModel:
     """What answers, and what it reads.
 
     Attributes
@@ -83,7 +83,7 @@ class _FileHandler(ModelHandler):
             yield PredictionResult(row, value)
 
 
-def open_model(name: str, features: Sequence[str], columns: Sequence[str]) -> Model:
+def open_model(name: str, features: Sequence[str], columns: Sequence[str]) -> AnsweringModel:
     """Return the model that ``--model`` names.
 
     Parameters
@@ -118,7 +118,7 @@ def open_model(name: str, features: Sequence[str], columns: Sequence[str]) -> Mo
             raise OptionError(
                 f"--model {name} reads column {column!r}, which the data does not have"
             )
-    return Model(name, read, made, content)
+    return AnsweringModel(name, read, made, content)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class ModelCalls:
     identity : what the answers of the ledger are answers to
     """
 
-    model: Model
+    model: AnsweringModel
     ledger: Ledger
     work: WorkFolder
     engine: Engine

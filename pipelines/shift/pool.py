@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.run.run_stage import run_stage
-from slicebeam.transforms.encode.conditions import Membership
+from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.domains import missing_mask
 from slicebeam.transforms.encode.extract_predictions import MOST_CLASSES
 from slicebeam.transforms.encode.predicates import Singleton, json_values, shortened
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.sources import Source
 
-__all__ = ["Items", "Pool", "PoolColumns", "PoolSlices", "by_values", "read_pool"]
+__all__ = ["LabelledPool", "PoolColumns", "PoolItems", "PoolSlices", "by_values", "read_pool"]
 
 VALUES, ITEMS = "pool-values", "pool-items"
 # CPU time of reading a value and of counting or coding it, measured on ten million examples.
@@ -49,7 +49,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Items:
+class PoolItems:
     """The candidates of all strata, ordered by stratum and then by the hash of their identity.
 
     Attributes
@@ -79,7 +79,7 @@ class PoolSlices:
     Attributes
     ----------
     sizes : int64 [G] examples of each slice
-    labels : int64 [G, L] of them those of each label, as in `Pool.labels`
+    labels : int64 [G, L] of them those of each label, as in `LabelledPool.labels`
     old : int64 [G, L, P] of these those of each old prediction, None where that is not known
     """
 
@@ -89,7 +89,7 @@ class PoolSlices:
 
 
 @dataclass(frozen=True)
-class Pool:
+class LabelledPool:
     """A labelled pool, cut into strata.
 
     Attributes
@@ -117,7 +117,7 @@ class Pool:
     edges: NDArray[np.float64]
     sizes: NDArray[np.int64]
     old: NDArray[np.int64] | None
-    items: Items
+    items: PoolItems
     starts: NDArray[np.int64]
     fingerprint: int
     slices: PoolSlices | None
@@ -134,7 +134,7 @@ def read_pool(
     work: WorkFolder,
     engine: Engine,
     extra_classes: Sequence[Any] = (),
-) -> Pool:
+) -> LabelledPool:
     """Read a pool in two passes; one that an earlier process of the run finished is not repeated.
 
     Parameters
@@ -169,13 +169,13 @@ def read_pool(
     asked = hashlib.sha256(
         repr((asdict(columns), bins, signed, seed, most, tuple(extra_classes))).encode()
     ).hexdigest()
-    reading = _Reading(source, work, engine, asked)
+    reading = _PoolPasses(source, work, engine, asked)
     plan = reading.learned(columns, bins, signed, seed, most, extra_classes)
     return reading.stratified(plan)
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _PoolPasses:
     """The two passes of a run.
 
     Attributes
@@ -225,7 +225,7 @@ class _Reading:
             most,
         )
 
-    def stratified(self, plan: Stratification) -> Pool:
+    def stratified(self, plan: Stratification) -> LabelledPool:
         """Return the pool."""
         folder = self.work.folder(ITEMS)
         passing = StratifyPool(self.source, plan, self._groups, folder)
@@ -322,7 +322,9 @@ def _as_class(value: Any, columns: PoolColumns) -> Any:
     )
 
 
-def pool_of(plan: Stratification, counts: PoolCounts, table: pa.Table, schema: pa.Schema) -> Pool:
+def pool_of(
+    plan: Stratification, counts: PoolCounts, table: pa.Table, schema: pa.Schema
+) -> LabelledPool:
     """Return the pool from what the second pass found.
 
     Parameters
@@ -355,7 +357,7 @@ def pool_of(plan: Stratification, counts: PoolCounts, table: pa.Table, schema: p
         of_slices = of_slices.reshape(columns.by.size, classes, plan.old_classes)[:, labels]
         by_label = of_slices.sum(axis=2)
         slices = PoolSlices(by_label.sum(axis=1), by_label, of_slices if known else None)
-    return Pool(
+    return LabelledPool(
         counts.rows,
         plan.classes,
         labels,
@@ -379,7 +381,7 @@ def _counted(counts: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 def _items(
     columns: PoolColumns, stratum: NDArray[np.int64], table: pa.Table, schema: pa.Schema
-) -> Items:
+) -> PoolItems:
     row = table.column("row").to_numpy()
     identity = table.column("identity").to_numpy()
     if columns.example_id is None:
@@ -401,7 +403,7 @@ def _items(
     fields = {
         name: narrow(table.column(FIELD + name), schema.field(name).type) for name in columns.fields
     }
-    return Items(
+    return PoolItems(
         stratum.astype(np.int32),
         identity,
         keys,
@@ -429,7 +431,7 @@ def _refuse_repeated(
             )
 
 
-def by_values(source: Source, column: str, most: int = MOST_CLASSES) -> Membership:
+def by_values(source: Source, column: str, most: int = MOST_CLASSES) -> SliceMembership:
     """Return the values of a column as slices: a predicate each, sorted, and one for missing ones.
 
     Parameters
@@ -472,7 +474,7 @@ def by_values(source: Source, column: str, most: int = MOST_CLASSES) -> Membersh
     slices = [(Singleton(column, op, value),) for value in values]
     if is_missing:
         slices.append((Singleton(column, "is_null"),))
-    return Membership(tuple(slices))
+    return SliceMembership(tuple(slices))
 
 
 def _distinct(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, bool]:

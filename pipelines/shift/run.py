@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.paid_api.ledger import Ledger
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.observer import Observer
-    from slicebeam.pipelines.run.paths import Places
-    from slicebeam.pipelines.shift.answers import Answers
+    from slicebeam.pipelines.run.paths import RunPaths
+    from slicebeam.pipelines.shift.answers import AnswerSource
     from slicebeam.pipelines.shift.findings import Old
-    from slicebeam.pipelines.shift.pool import Pool
-    from slicebeam.transforms.encode.conditions import Membership
+    from slicebeam.pipelines.shift.pool import LabelledPool
+    from slicebeam.transforms.encode.conditions import SliceMembership
     from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -170,7 +170,9 @@ def _price(config: ShiftConfig, api: ApiFile | None) -> tuple[float | None, str 
     return (None, None) if api is None or api.price is None else (api.price, api.currency)
 
 
-def _old(config: ShiftConfig, strata: Strata, pool: Pool, told: ShiftChangeList | None) -> Old:
+def _old(
+    config: ShiftConfig, strata: Strata, pool: LabelledPool, told: ShiftChangeList | None
+) -> Old:
     if told is None:
         return old_of_pool(strata)
     return old_of_document(strata, pool, told, config.old_matrix or "")
@@ -189,16 +191,16 @@ class SlicedPool:
     model : what answers, where a model does
     """
 
-    pool: Pool
+    pool: LabelledPool
     source: Source
     class_type: str
-    by: Membership | None
+    by: SliceMembership | None
     model: Any = None
 
 
 def read_sliced_pool(
     config: ShiftConfig,
-    places: Places,
+    places: RunPaths,
     work: WorkFolder,
     engine: Engine,
     observer: Observer,
@@ -295,7 +297,7 @@ class _Asking:
         config: ShiftConfig,
         sliced: SlicedPool,
         api: ApiFile | None,
-        places: Places,
+        places: RunPaths,
         work: WorkFolder,
         engine: Engine,
     ) -> None:
@@ -315,7 +317,7 @@ class _Asking:
         """Return the answers so far."""
         return self.answered + self._bought
 
-    def open(self, stack: ExitStack) -> tuple[Answers, Ledger | None]:
+    def open(self, stack: ExitStack) -> tuple[AnswerSource, Ledger | None]:
         """Return what answers, and the ledger that the stack closes."""
         items = self.sliced.pool.items
         if items.recorded is not None:

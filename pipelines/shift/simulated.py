@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.shift import ShiftConfig
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.observer import Observer
-    from slicebeam.pipelines.shift.pool import Pool
+    from slicebeam.pipelines.shift.pool import LabelledPool
 
 # What an update may change: shares of the predictions, and a whole new API.
 CHURNS: tuple[float | None, ...] = (0.02, 0.05, 0.10, None)
@@ -49,7 +49,7 @@ _CHECKS = 60
 
 
 @dataclass(frozen=True)
-class Measured:
+class MethodQuality:
     """How good a method was on recorded answers, over R runs; what ``--repeat --json`` prints.
 
     Attributes
@@ -82,7 +82,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Planned:
+class BudgetPlan:
     """What a budget would give.
 
     Attributes
@@ -106,7 +106,9 @@ class Planned:
         return asdict(self)
 
 
-def measure(config: ShiftConfig, engine: Engine, observer: Observer, *, resume: bool) -> Measured:
+def measure(
+    config: ShiftConfig, engine: Engine, observer: Observer, *, resume: bool
+) -> MethodQuality:
     """Return how good the method is on recorded answers."""
     runs = config.repeat or 1
     (pool,) = _read(config, engine, observer, resume=resume, methods=[config.used_method])
@@ -127,7 +129,7 @@ def measure(config: ShiftConfig, engine: Engine, observer: Observer, *, resume: 
     last = found[-1]
     target = config.target_error or _DEFAULT_TARGET
     calls = calls_for_target(found, target)
-    return Measured(
+    return MethodQuality(
         config.used_method,
         budget,
         runs,
@@ -141,7 +143,9 @@ def measure(config: ShiftConfig, engine: Engine, observer: Observer, *, resume: 
     )
 
 
-def plan(config: ShiftConfig, engine: Engine, observer: Observer, *, resume: bool) -> list[Planned]:
+def plan(
+    config: ShiftConfig, engine: Engine, observer: Observer, *, resume: bool
+) -> list[BudgetPlan]:
     """Return what each budget would give, by method and by how much an update changes."""
     price, _ = priced(config)
     runs = config.repeat or _RUNS
@@ -173,7 +177,7 @@ def plan(config: ShiftConfig, engine: Engine, observer: Observer, *, resume: boo
                 confidence=config.confidence,
             )
             planned += [
-                Planned(
+                BudgetPlan(
                     method,
                     churn,
                     each.calls,
@@ -203,7 +207,7 @@ class BetterMethod:
     ratio: float
 
 
-def better_methods(planned: Sequence[Planned]) -> list[BetterMethod]:
+def better_methods(planned: Sequence[BudgetPlan]) -> list[BetterMethod]:
     """Return for each churn the method that errs at least 5 % less than ``plus``, if there is one."""
     errors: dict[tuple[float | None, Method], dict[int, float]] = {}
     for one in planned:
@@ -230,7 +234,7 @@ def _read(
     *,
     resume: bool,
     methods: Sequence[Method],
-) -> list[Pool]:
+) -> list[LabelledPool]:
     """Return all items of the pool, or as many as are simulated, stratified as each method wants."""
     if not config.output:
         with tempfile.TemporaryDirectory(prefix="slicebeam-") as folder:
@@ -267,7 +271,7 @@ def _checks(method: Method, strata: Strata, budget: int) -> list[int]:
     return [int(check) for check in checks]
 
 
-def _simulated(pool: Pool) -> tuple[Strata, Items]:
+def _simulated(pool: LabelledPool) -> tuple[Strata, Items]:
     """Return the pool that is simulated: all of it, or of each stratum as large a share.
 
     The last column of its matrices is "no result".

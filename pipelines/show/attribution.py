@@ -23,7 +23,7 @@ _PHASES = {"precision": "in the slice", "recall": "outside it", "train": "to tra
 
 
 @dataclass(frozen=True)
-class Asked:
+class CommandHint:
     """What the user named, for the commands that are told.
 
     Attributes
@@ -43,7 +43,7 @@ class Asked:
         return shlex.join(("slicebeam", "attribute", name, *named, *self.more, *more))
 
 
-def show_sampled(sampled: Sampled, asked: Asked, *, as_json: bool) -> None:
+def show_sampled(sampled: Sampled, asked: CommandHint, *, as_json: bool) -> None:
     """Print where the items to label are."""
     drawn = sampled.drawn
     if as_json:
@@ -79,7 +79,7 @@ def show_sampled(sampled: Sampled, asked: Asked, *, as_json: bool) -> None:
     sys.stdout.write(f"  {asked.command('estimate')}\n")
 
 
-def show_finished(finished: Finished, asked: Asked, *, as_json: bool) -> None:
+def show_finished(finished: Finished, asked: CommandHint, *, as_json: bool) -> None:
     """Print the estimates, the decision and what to do next."""
     attribution = finished.assessed.attribution
     if as_json:
@@ -168,7 +168,7 @@ def decided(assessed: Assessed) -> str:
     return f"Label more: it is not yet known whether precision and recall reach {wanted}."
 
 
-def _next(finished: Finished, asked: Asked) -> list[str]:
+def _next(finished: Finished, asked: CommandHint) -> list[str]:
     decision = finished.assessed.decision
     if finished.proposed is not None:
         return _of_proposed(finished, finished.proposed, asked)
@@ -182,7 +182,7 @@ def _next(finished: Finished, asked: Asked) -> list[str]:
     return []
 
 
-def _of_proposed(finished: Finished, one: Slice, asked: Asked) -> list[str]:
+def _of_proposed(finished: Finished, one: Slice, asked: CommandHint) -> list[str]:
     there = replace(asked, changelist=str(finished.document), slice=one.slice_id)
     made = f"Proposed: slice {one.slice_id} of {one.size.n:,} examples, by a trained classifier."
     # A sample of the old slice is none of the new one.

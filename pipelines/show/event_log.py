@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.config.common import DataConfig
-    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.run.published import Published
     from slicebeam.pipelines.run.stage import Stage
     from slicebeam.pipelines.search.gate import Verdict
@@ -76,7 +76,7 @@ class EventLog:
         """Tell how far a stage is."""
         self._write("progress", text=stage.text, done=done, total=stage.total, unit=stage.unit)
 
-    def prepared(self, prepared: Prepared) -> None:
+    def prepared(self, prepared: EncodedDataset) -> None:
         """Tell what was read, and which columns are no features."""
         self._write(
             "domains",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import ShiftChangeList
     from slicebeam.pipelines.changelist.shifted import Shift
     from slicebeam.pipelines.shift.run import PublishedShift
-    from slicebeam.pipelines.shift.simulated import BetterMethod, Measured, Planned
+    from slicebeam.pipelines.shift.simulated import BetterMethod, BudgetPlan, MethodQuality
 
 # A matrix of more classes than this is told by its cells that changed.
 _MOST_CLASSES = 12
@@ -233,7 +233,7 @@ def _notes(document: ShiftChangeList) -> list[str]:
     ]
 
 
-def show_measured(found: Measured) -> None:
+def show_measured(found: MethodQuality) -> None:
     """Print how good a method was."""
     console = console_of_stdout()
     console.print()
@@ -255,7 +255,7 @@ def show_measured(found: Measured) -> None:
 
 
 def show_plan(
-    planned: Sequence[Planned], currency: str | None, better: Sequence[BetterMethod] = ()
+    planned: Sequence[BudgetPlan], currency: str | None, better: Sequence[BetterMethod] = ()
 ) -> None:
     """Print what each budget would give, and where another method than ``plus`` gives more."""
     from rich import box

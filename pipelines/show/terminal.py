@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         Slice,
     )
     from slicebeam.pipelines.config.common import DataConfig
-    from slicebeam.pipelines.prepare.preparation import Prepared
+    from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.run.published import Published
     from slicebeam.pipelines.search.iterations import IterationRecord, Progress
     from slicebeam.pipelines.show.event_log import EventLog
@@ -106,7 +106,7 @@ class Terminal:
         if not self.quiet and stage.done is not None:
             self._watch = _Watch(stage, self._stderr())
 
-    def prepared(self, prepared: Prepared) -> None:
+    def prepared(self, prepared: EncodedDataset) -> None:
         """Say what was read."""
         if self.events is not None:
             self.events.prepared(prepared)

@@ -12,7 +12,12 @@ import pytest
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.api import search as api_search
 from slicebeam.pipelines.cli import run
-from slicebeam.transforms.encode.domains import Domain, LeftOut, ValueCounts, learn_domain
+from slicebeam.transforms.encode.domains import (
+    FeatureDomain,
+    LeftOutColumn,
+    ValueCounts,
+    learn_domain,
+)
 from tests.running import names_of, read, refused, search
 
 if TYPE_CHECKING:
@@ -77,7 +82,7 @@ def counted(values: Sequence[Any]) -> ValueCounts:
     return ValueCounts(pa.array(unique.tolist()), counts, 0, len(values))
 
 
-def learned(values: Sequence[Any], *, named: bool = False) -> Domain | LeftOut:
+def learned(values: Sequence[Any], *, named: bool = False) -> FeatureDomain | LeftOutColumn:
     return learn_domain("x", counted(values), bins=10, top_values=100, named=named)
 
 
@@ -85,26 +90,26 @@ def test_ids_of_pairs_are_left_out() -> None:
     pairs = np.repeat(np.arange(1000), 2)
     for values in (pairs.tolist(), [f"user {one}" for one in pairs]):
         left = learned(values)
-        assert isinstance(left, LeftOut)
+        assert isinstance(left, LeftOutColumn)
         assert left.reason.startswith(
             "1,000 distinct values in 2,000, about twice each: an id of pairs"
         )
         assert "--features" in left.reason
-        assert isinstance(learned(values, named=True), Domain)
+        assert isinstance(learned(values, named=True), FeatureDomain)
     # Some lost their partner, some have a third.
     some = np.concatenate([pairs[60:], np.arange(500, 530)])
-    assert isinstance(learned(some.tolist()), LeftOut)
-    assert isinstance(learned([f"user {one}" for one in some]), LeftOut)
+    assert isinstance(learned(some.tolist()), LeftOutColumn)
+    assert isinstance(learned([f"user {one}" for one in some]), LeftOutColumn)
 
 
 def test_measurements_that_repeat_as_seldom_stay() -> None:
     rng = np.random.default_rng(3)
     for most in (500, 1000, 2000, 10_000, 10**6):
         values = rng.integers(0, most, 2000).tolist()
-        assert isinstance(learned(values), Domain), most
+        assert isinstance(learned(values), FeatureDomain), most
     # Some names are frequent, though most occur about twice.
     names = [f"name {one}" for one in np.repeat(np.arange(900), 2)] + ["Miller"] * 200
-    assert isinstance(learned(names), Domain)
+    assert isinstance(learned(names), FeatureDomain)
 
 
 # ------------------------------------------------------------------------------ two models

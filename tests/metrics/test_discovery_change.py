@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import jaccard_score
 
 from slicebeam.metrics.discovery import coverage
-from slicebeam.metrics.discovery.change import Assessment, ChangeSums, z_score
+from slicebeam.metrics.discovery.change import ChangeAssessment, ChangeSums, z_score
 from slicebeam.metrics.discovery.coverage import OverlapSums, of_partition, of_slices
 from slicebeam.metrics.errors import InputError
 
@@ -107,14 +107,14 @@ def test_of_zero_one_losses_totals_are_exact():
     D = np.tile([1.0, -1.0, 0.0, 1.0, 1.0, -1.0, -1.0], 31)
     members = np.vstack([D > 0, D < 0, D == 0])
     found = reduce(
-        add, [Assessment.of(members[:, i : i + 3], D[i : i + 3]) for i in range(0, 217, 3)]
+        add, [ChangeAssessment.of(members[:, i : i + 3], D[i : i + 3]) for i in range(0, 217, 3)]
     )
     assert found.overall.total[0] == 0.0
 
 
 def test_of_one_model_the_difference_is_that_of_the_mean_loss_less_the_loss():
     members, loss, _ = population(5, 200, 6)
-    found = Assessment.of(members, -loss)
+    found = ChangeAssessment.of(members, -loss)
     wanted = [(loss.mean() - loss[inside]).mean() if inside.any() else 0.0 for inside in members]
     np.testing.assert_allclose(found.difference, wanted, atol=1e-14)
     assert found.difference[0] == 0
@@ -139,7 +139,7 @@ def test_a_change_that_is_not_finite_is_named_with_its_row(wrong):
     calls = (
         lambda: ChangeSums.of(np.zeros((2, 9), bool), D, 1000),
         lambda: ChangeSums.of_components(np.zeros(9, np.int64), 2, D, 1000),
-        lambda: Assessment.of(np.zeros((2, 9), bool), D, 1000),
+        lambda: ChangeAssessment.of(np.zeros((2, 9), bool), D, 1000),
     )
     for call in calls:
         with pytest.raises(
@@ -164,7 +164,7 @@ def test_shapes_that_do_not_agree_are_errors():
 
 def test_sums_travel():
     members, D, _ = population(1, 50, 4)
-    found = pickle.loads(pickle.dumps(Assessment.of(members, D)))
+    found = pickle.loads(pickle.dumps(ChangeAssessment.of(members, D)))
     np.testing.assert_array_equal(found.slices.total, ChangeSums.of(members, D).total)
 
 
@@ -221,7 +221,7 @@ def test_coverage_of_overlapping_slices_is_that_of_a_regression(seed, n, S, kind
         members[3], members[4] = members[2], members[2] ^ members[1]
     r2, rank = regression(members.astype(float), D)
     cut = list(pieces(rng, n))
-    assessed = reduce(add, [Assessment.of(members[:, a:b], D[a:b]) for a, b in cut])
+    assessed = reduce(add, [ChangeAssessment.of(members[:, a:b], D[a:b]) for a, b in cut])
     found = of_slices(assessed, reduce(add, [OverlapSums.of(members[:, a:b]) for a, b in cut]))
     assert found.r2 == pytest.approx(r2, abs=1e-9, nan_ok=True)
     assert found.expected == pytest.approx(rank / (n - 1), abs=1e-15)
@@ -236,7 +236,7 @@ def test_the_null_expectation_is_the_mean_over_all_orders():
     assert found[0].expected == pytest.approx(2 / 5)
     members = np.array([[1, 1, 1, 0, 0, 0], [0, 1, 0, 1, 0, 0], [1, 0, 1, 0, 1, 1], [0] * 6], bool)
     overlap = OverlapSums.of(members)
-    each = [of_slices(Assessment.of(members, order), overlap) for order in orders]
+    each = [of_slices(ChangeAssessment.of(members, order), overlap) for order in orders]
     # The third is what the second is not.
     assert np.mean([one.r2 for one in each]) == pytest.approx(2 / 5, abs=1e-12)
     assert each[0].expected == pytest.approx(2 / 5)
@@ -250,7 +250,9 @@ def test_without_variance_there_is_no_coverage(value):
     parts = [ChangeSums.of_components(components[a:][:77], 3, D[a:][:77]) for a in range(0, n, 77)]
     assert np.isnan(of_partition(reduce(add, parts)).r2)
     members = components == np.arange(3)[:, None]
-    both = reduce(add, [Assessment.of(members[:, a:][:, :77], D[a:][:77]) for a in range(0, n, 77)])
+    both = reduce(
+        add, [ChangeAssessment.of(members[:, a:][:, :77], D[a:][:77]) for a in range(0, n, 77)]
+    )
     found = of_slices(both, OverlapSums.of(members))
     assert np.isnan(found.r2)
     assert found.expected == pytest.approx(2 / (n - 1))
@@ -261,7 +263,7 @@ def test_coverage_of_few_examples():
         D, components, members = np.ones(n), np.zeros(n, np.int64), np.ones((2, n), bool)
         for found in (
             of_partition(ChangeSums.of_components(components, 3, D)),
-            of_slices(Assessment.of(members, D), OverlapSums.of(members)),
+            of_slices(ChangeAssessment.of(members, D), OverlapSums.of(members)),
         ):
             assert np.isnan(found.r2)
             assert found.expected == 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.testing import level_bound
 from slicebeam.metrics.testing.level_bound import Visited
-from slicebeam.pipelines.search.strategies import Iterative, Knowledge, Priority
+from slicebeam.pipelines.search.strategies import Iterative, Priority, SearchState
 from tests.oracles import lattice as oracle
 from tests.oracles import significance
 from tests.pipelines.search.test_strategies import RandomData, searched
@@ -20,7 +20,7 @@ from tests.pipelines.search.test_strategies import RandomData, searched
 SEEDS = st.integers(0, 2**32)
 
 
-def bounds_of(data: RandomData, known: Knowledge, min_size: int) -> list[int]:
+def bounds_of(data: RandomData, known: SearchState, min_size: int) -> list[int]:
     return level_bound.tests_per_level(
         data.lattice, Visited(known.keys, known.sizes), data.rows, min_size
     )

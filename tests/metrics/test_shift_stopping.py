@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from slicebeam.metrics.shift.estimates import Estimate, estimate
+from slicebeam.metrics.shift.estimates import MatrixEstimate, estimate
 from slicebeam.metrics.shift.simulation import summarise
 from slicebeam.metrics.shift.stopping import error_bound, first_check
 from tests.oracles import shift_oracle as oracle
@@ -39,7 +39,7 @@ def test_error_bound_is_the_formula(control, confidence):
 
 
 def test_numbers_of_the_rule_at_95_percent():
-    found = Estimate(
+    found = MatrixEstimate(
         matrix=np.zeros((1, 1, 2)),
         variance=np.full((1, 1, 2), 2e-5),
         unseen=np.zeros((1, 1)),

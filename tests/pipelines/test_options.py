@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-import slicebeam.pipelines
+import slicebeam.pipelines.commands
 from slicebeam.metrics.measures.share import Share
 from slicebeam.metrics.registry import metric, statistic_space
 from slicebeam.pipelines import api
@@ -24,7 +24,7 @@ from slicebeam.pipelines.commands.table import COMMANDS, SUBCOMMANDS, CommandSpe
 from slicebeam.pipelines.config.coercion import CONFIGS
 from slicebeam.pipelines.config.document import DocumentConfig
 from slicebeam.pipelines.config.option_fields import Options, declared, flagged
-from slicebeam.pipelines.define.new_slices import Base
+from slicebeam.pipelines.define.new_slices import EditSession
 from slicebeam.pipelines.python import signatures
 from slicebeam.pipelines.show.terminal_text import json_line
 
@@ -228,15 +228,20 @@ def test_the_command_of_the_page_for_developers_works(
     page = (ROOT / "docs" / "develop.md").read_text("utf-8")
     (code,) = re.findall(r"```python\n(class SummaryConfig.*?)```", page, re.DOTALL)
     (entry,) = re.findall(r'```python\n    "summary": (CommandSpec\(.*?\n    \)),', page, re.DOTALL)
-    module = ModuleType("slicebeam.pipelines.summary")
-    names = {"DocumentConfig": DocumentConfig, "Base": Base, "json_line": json_line, "sys": sys}
+    module = ModuleType("slicebeam.pipelines.commands.summary")
+    names = {
+        "DocumentConfig": DocumentConfig,
+        "EditSession": EditSession,
+        "json_line": json_line,
+        "sys": sys,
+    }
     module.__dict__.update(names)
     exec(f"from __future__ import annotations\n{code}", module.__dict__)
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(slicebeam.pipelines, "summary", module, raising=False)
+    monkeypatch.setattr(slicebeam.pipelines.commands, "summary", module, raising=False)
     monkeypatch.setitem(COMMANDS, "summary", eval(entry, {"CommandSpec": CommandSpec}))
     read = SimpleNamespace(document=SimpleNamespace(summary="What was found."))
-    monkeypatch.setattr(Base, "read", lambda _: read)
+    monkeypatch.setattr(EditSession, "read", lambda _: read)
     assert "--changelist <path>" in shown(capsys, "summary")
     assert run(["summary", "--changelist", "out"]) == 0
     assert capsys.readouterr().out == "What was found.\n"

@@ -14,7 +14,7 @@ import pytest
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_slices
-from slicebeam.transforms.encode.conditions import Membership, check_condition, holds
+from slicebeam.transforms.encode.conditions import SliceMembership, check_condition, holds
 from slicebeam.transforms.encode.predicate_text import parse_predicate
 from slicebeam.transforms.encode.predicates import Singleton
 from tests.oracles import predicates
@@ -119,7 +119,7 @@ def test_the_codes_of_overlapping_slices() -> None:
         [Singleton("y", "==", "a"), Singleton("x", "between", [2, 7])],
         [Singleton("y", "in", ["a", "b"])],
     ]
-    member = Membership(tuple(map(tuple, slices)))
+    member = SliceMembership(tuple(map(tuple, slices)))
     assert member.columns == ("x", "y")
     table = pa.table({"x": frame["x"], "y": pa.array(frame["y"], pa.string())})
     table = pa.concat_tables([table.slice(0, 777), table.slice(777)])

@@ -16,7 +16,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.transforms.encode.domains import Domain, LeftOut, arrow_type, learn_domain
+from slicebeam.transforms.encode.domains import (
+    FeatureDomain,
+    LeftOutColumn,
+    arrow_type,
+    learn_domain,
+)
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, json_values
 from slicebeam.transforms.encode.value_counts import ColumnCounter
 from tests.oracles import predicates
@@ -49,17 +54,17 @@ def count(values: pa.Array, most_bytes: int = 1 << 28, rows: int = 5000) -> tupl
 
 def learn(
     values: pa.Array, most_bytes: int = 1 << 28, *, bins: int = 10, top_values: int = 100
-) -> Domain | LeftOut:
+) -> FeatureDomain | LeftOutColumn:
     counted, error = count(values, most_bytes)
     return learn_domain("x", counted, bins=bins, top_values=top_values, named=False, error=error)
 
 
-def masks(domain: Domain, values: pa.Array) -> np.ndarray:
+def masks(domain: FeatureDomain, values: pa.Array) -> np.ndarray:
     frame = raw(pa.table({"x": values}))
     return np.array([predicates.mask(frame, {"all": [s.to_json()]}) for s in domain.singletons])
 
 
-def assert_encodes(domain: Domain, values: pa.Array) -> None:
+def assert_encodes(domain: FeatureDomain, values: pa.Array) -> None:
     """The code of a value is the one predicate that it satisfies, or no code where there is none."""
     held = masks(domain, values)
     assert (held.sum(0) <= 1).all()
@@ -109,19 +114,21 @@ def test_codes_are_what_predicates_say(
     column = st.lists(st.none() | value, min_size=1, max_size=30)
     values = pa.array(data.draw(column), data_type)
     domain = learn(values, bins=bins, top_values=top_values)
-    assume(isinstance(domain, Domain))
-    assert isinstance(domain, Domain)
+    assume(isinstance(domain, FeatureDomain))
+    assert isinstance(domain, FeatureDomain)
     assert_encodes(domain, values)
     # The same bins on other data: what satisfies none has no code.
     other = pa.array(data.draw(column), data_type)
-    opened = Domain(domain.name, domain.kind, domain.data_type, domain.singletons, closed=False)
+    opened = FeatureDomain(
+        domain.name, domain.kind, domain.data_type, domain.singletons, closed=False
+    )
     assert_encodes(opened, other)
 
 
 def test_top_values_and_the_rest() -> None:
     values = pa.array(["a"] * 5 + ["b"] * 4 + ["c"] * 4 + ["d", None])
     domain = learn(values, top_values=2)
-    assert isinstance(domain, Domain)
+    assert isinstance(domain, FeatureDomain)
     assert [one.to_json() for one in domain.singletons] == [
         {"field": "x", "op": "==", "value": "a"},
         {"field": "x", "op": "==", "value": "b"},
@@ -135,7 +142,7 @@ def test_a_heavy_value_has_a_bin_of_its_own_and_no_range_holds_it() -> None:
     numbers = np.round(rng.normal(size=2000), 3)
     numbers[rng.random(2000) < 0.4] = 0.25
     domain = learn(pa.array(numbers))
-    assert isinstance(domain, Domain)
+    assert isinstance(domain, FeatureDomain)
     held = masks(domain, pa.array([0.25]))[:, 0]
     assert [one.op for one, is_held in zip(domain.singletons, held, strict=True) if is_held] == [
         "=="
@@ -152,7 +159,7 @@ def test_a_heavy_value_has_a_bin_of_its_own_and_no_range_holds_it() -> None:
 def test_quantile_bins_hold_equal_shares() -> None:
     numbers = pa.array(np.random.default_rng(0).permutation(10_000) / 7)
     domain = learn(numbers, bins=8)
-    assert isinstance(domain, Domain)
+    assert isinstance(domain, FeatureDomain)
     assert [one.op for one in domain.singletons] == ["<", *["between"] * 6, ">="]
     assert np.bincount(domain.encode(numbers)).tolist() == [1250] * 8
 
@@ -182,7 +189,7 @@ def test_numbers_beyond_the_exact_limit(kind: str, share: float) -> None:
     numbers[:2] = [0, 30_000]
     values = SKETCHED[kind](numbers)
     domain = learn(values, SMALL)
-    assert isinstance(domain, Domain)
+    assert isinstance(domain, FeatureDomain)
     assert 0 < domain.error < 0.005
     held = masks(domain, values[:3000])
     assert (held.sum(0) == 1).all()
@@ -208,7 +215,7 @@ def test_texts_beyond_the_exact_limit() -> None:
     assert np.abs(off).max() <= error * len(values)
     assert counted.distinct == pytest.approx(len(true), rel=0.05)
     domain = learn(values, SMALL, top_values=20)
-    assert isinstance(domain, Domain)
+    assert isinstance(domain, FeatureDomain)
     assert {one.value for one in domain.singletons[:20]} == set(true.index[:20])
     assert domain.singletons[-1].op == "not_in"
     assert_encodes(domain, values[:2000])
@@ -219,7 +226,7 @@ def test_ids_beyond_the_exact_limit_are_left_out(kind: str) -> None:
     numbers = np.random.default_rng(4).permutation(40_000)
     values = pa.array(numbers) if kind == "int" else pa.array([f"id {n}" for n in numbers])
     domain = learn(values, SMALL)
-    assert isinstance(domain, LeftOut)
+    assert isinstance(domain, LeftOutColumn)
     assert "an id" in domain.reason
 
 
@@ -227,7 +234,7 @@ def test_lists_beyond_the_exact_limit() -> None:
     numbers = np.random.default_rng(4).integers(10**6, 2 * 10**6, 15_000)
     values = pa.array([[int(n), int(n) % 3, int(n) % 3] for n in numbers] + [None, []])
     domain = learn(values, SMALL, top_values=3)
-    assert isinstance(domain, Domain)
+    assert isinstance(domain, FeatureDomain)
     assert {one.value for one in domain.singletons[:3]} == {0, 1, 2}
     offsets, codes = domain.encode_lists(values)
     held = masks(domain, values)
@@ -480,7 +487,7 @@ def test_long_and_odd_texts_are_readable() -> None:
     assert str(Singleton("a\n", "not_in", [1])) == '"a\\n" not in {1}'
     assert str(Singleton("a\x1b", "in", [1])) == '"a\\u001b" in {1}'
     left = learn(pa.array([long]))
-    assert isinstance(left, LeftOut)
+    assert isinstance(left, LeftOutColumn)
     assert len(left.reason) < 90
 
 

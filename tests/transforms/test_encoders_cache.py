@@ -12,7 +12,7 @@ import pytest
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.transforms.encoders import cache
-from slicebeam.transforms.encoders.cache import Source, embed_once
+from slicebeam.transforms.encoders.cache import VectorSource, embed_once
 from slicebeam.transforms.storage.storage import storage_path
 from tests.conftest import own_stores
 
@@ -50,8 +50,8 @@ class Embedder:
 TEXTS = [f"text {number}" for number in range(95)]
 
 
-def _source(folder: StoragePath | None, fingerprint: str = "sha256:a") -> Source:
-    return Source("some", fingerprint, folder)
+def _source(folder: StoragePath | None, fingerprint: str = "sha256:a") -> VectorSource:
+    return VectorSource("some", fingerprint, folder)
 
 
 @pytest.fixture(autouse=True)

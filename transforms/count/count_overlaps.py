@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _SHARDS_AT_A_TIME = 256
 
 
-class _Pass(beam.DoFn):
+class _OverlapPass(beam.DoFn):
     def __init__(
         self,
         keys: Keys,
@@ -99,7 +99,7 @@ class CountOverlaps(beam.PTransform):
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
         """Wire the transform."""
         items = list(enumerate(self._groups()))
-        counted = _Pass(
+        counted = _OverlapPass(
             self.keys, self.lattice, self.singleton_sizes, self.space, self.scaling, self.folder
         )
         return pipeline | "Shards" >> beam.Create(items) | "Count" >> beam.ParDo(counted)

@@ -297,7 +297,7 @@ def _joined(columns: Sequence[Ragged]) -> Ragged:
     return Ragged(offsets, np.concatenate([column.codes for column in columns]))
 
 
-class _Count(beam.DoFn):
+class _CountWins(beam.DoFn):
     def __init__(self, plan: WinsPlan) -> None:
         self.plan = plan
 
@@ -351,5 +351,5 @@ class CountWins(beam.PTransform):
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
         """Wire the transform."""
-        counted = beam.ParDo(_Count(self.plan))
+        counted = beam.ParDo(_CountWins(self.plan))
         return pipeline | "Slices" >> beam.Create(list(self.items)) | "Count wins" >> counted

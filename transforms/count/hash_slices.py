@@ -42,7 +42,7 @@ class _Item:
     tables: tuple[Unit, ...] = ()
 
 
-class _Pass(beam.DoFn):
+class _SumPass(beam.DoFn):
     """Sums something of slices over shards, and writes the sums."""
 
     def __init__(self, lattice: Lattice, folder: StoragePath) -> None:
@@ -63,7 +63,7 @@ class _Pass(beam.DoFn):
         yield item.number
 
 
-class _Hash(_Pass):
+class _Hash(_SumPass):
     def __init__(
         self, lattice: Lattice, folder: StoragePath, singleton_sizes: NDArray[np.int64]
     ) -> None:
@@ -74,13 +74,13 @@ class _Hash(_Pass):
         return RowHashSums(keys, self.lattice, self.singleton_sizes, item.tables)
 
 
-class _Count(_Pass):
+class _CountGroups(_SumPass):
     def summed(self, keys: Keys, item: _Item) -> DistinctGroups:  # noqa: ARG002
         return DistinctGroups(keys, self.lattice)
 
 
 def _passes(
-    pipeline: beam.pvalue.PBegin, items: list[_Item], doing: _Pass
+    pipeline: beam.pvalue.PBegin, items: list[_Item], doing: _SumPass
 ) -> beam.PCollection[int]:
     return pipeline | "Slices" >> beam.Create(items) | "Sum" >> beam.ParDo(doing)
 
@@ -175,7 +175,7 @@ class CountGroups(beam.PTransform):
         """Wire the transform."""
         order = np.argsort(self.lattice.feature_sets(self.keys)[0], kind="stable")
         _write_keys(self.folder, self.keys[order])
-        return _passes(pipeline, self._items(), _Count(self.lattice, self.folder))
+        return _passes(pipeline, self._items(), _CountGroups(self.lattice, self.folder))
 
     def is_written(self) -> bool:
         """Return whether all parts, and nothing else, are there."""

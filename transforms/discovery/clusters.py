@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.mixture import log_responsibilities, most_likely
-from slicebeam.transforms.encode.domains import Domain
+from slicebeam.transforms.encode.domains import FeatureDomain
 from slicebeam.transforms.encode.predicates import Singleton
 
 if TYPE_CHECKING:
@@ -85,10 +85,10 @@ class Clusters:
         return next(iter(self.mixtures.values())).dimensions
 
     @cached_property
-    def domains(self) -> tuple[Domain, ...]:
+    def domains(self) -> tuple[FeatureDomain, ...]:
         """The columns as features, of which each component is a predicate."""
         return tuple(
-            Domain(
+            FeatureDomain(
                 field,
                 "categorical",
                 "string",

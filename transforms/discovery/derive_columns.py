@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.transforms.discovery.clusters import Assigned, Clusters
-    from slicebeam.transforms.discovery.embed_examples import Split
+    from slicebeam.transforms.discovery.embed_examples import ExampleSplit
     from slicebeam.transforms.encode.definitions import Rule
     from slicebeam.transforms.encode.extract_predictions import Outcome
     from slicebeam.transforms.encode.sources import Chunk, Source
@@ -75,7 +75,7 @@ class Derivation:
     beside: StoragePath | None = None
     outcome: Outcome | None = None
     metric: str = ""
-    split: Split | None = None
+    split: ExampleSplit | None = None
 
     @property
     def read(self) -> list[str]:

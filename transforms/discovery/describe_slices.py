@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.discovery import pca
-from slicebeam.metrics.discovery.change import Assessment, ChangeSums
+from slicebeam.metrics.discovery.change import ChangeAssessment, ChangeSums
 from slicebeam.metrics.discovery.coverage import OverlapSums
 from slicebeam.metrics.discovery.phrases import EmbeddingSums
 from slicebeam.metrics.discovery.typical import TopExamples, TypicalExamples
@@ -48,7 +48,7 @@ class Description:
     inside : bool [S, m] whether they are in the slices
     """
 
-    assessment: Assessment | None
+    assessment: ChangeAssessment | None
     components: Mapping[str, ChangeSums]
     overlap: OverlapSums
     embeddings: EmbeddingSums
@@ -102,7 +102,7 @@ class DescribeSlices:
         """Return the sums over no examples."""
         S = len(self.slices)
         return Description(
-            Assessment.zero(S) if self.has_change else None,
+            ChangeAssessment.zero(S) if self.has_change else None,
             {name: ChangeSums.zero(K) for name, K in self.components.items() if self.has_change},
             OverlapSums.zero(S),
             EmbeddingSums.zero(S, self.dimensions),
@@ -154,7 +154,7 @@ class DescribeSlices:
             else np.zeros(rows.size, bool)
         )
         return Description(
-            Assessment.of(inside, change) if change is not None else None,
+            ChangeAssessment.of(inside, change) if change is not None else None,
             components,
             OverlapSums.of(inside),
             EmbeddingSums.of(inside, z),
@@ -184,7 +184,7 @@ class DescribeSlices:
         S, D = len(self.slices), self.dimensions
         assessment = None
         if self.has_change:
-            assessment = Assessment(_changes("slices", found), _changes("all", found))
+            assessment = ChangeAssessment(_changes("slices", found), _changes("all", found))
         overall = None
         if self.has_words:
             scatter = found["scatter"].reshape(D, D)

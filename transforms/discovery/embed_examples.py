@@ -35,7 +35,7 @@ def loss_column(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class Split:
+class ExampleSplit:
     """How examples are split into those that shape a mixture and those that are tested.
 
     Attributes
@@ -86,7 +86,7 @@ class Embedded:
     seed: int
     outcome: Outcome | None = None
     metric: str = ""
-    split: Split | None = None
+    split: ExampleSplit | None = None
 
 
 def chunk_name(split: int, batch: int, suffix: str = "arrow") -> str:

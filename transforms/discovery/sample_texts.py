@@ -87,7 +87,7 @@ def sample_chunk(chunk: Chunk, wanted: TextSample) -> None:
     write_arrow(wanted.folder / chunk_name(chunk.split, chunk.batch), schema, [batch])
 
 
-class _Sample(beam.DoFn):
+class _SampleTexts(beam.DoFn):
     def __init__(self, wanted: TextSample) -> None:
         self.wanted = wanted
 
@@ -104,4 +104,4 @@ class SampleTexts(beam.PTransform):
 
     def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
         """Wire the transform."""
-        return chunks | "Sample" >> beam.ParDo(_Sample(self.wanted))
+        return chunks | "Sample" >> beam.ParDo(_SampleTexts(self.wanted))

@@ -27,7 +27,7 @@ _ROWS_AT_A_TIME = 1 << 13
 
 
 @dataclass(frozen=True)
-class Membership:
+class SliceMembership:
     """The slices that a check is about: a feature of which an example may have many values.
 
     Attributes

@@ -33,7 +33,7 @@ _TWICE = 0.8
 
 
 @dataclass(frozen=True)
-class Seen:
+class ColumnSummary:
     """What the data of a run held of a column, which later data is compared with.
 
     Attributes
@@ -56,7 +56,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class NewValue:
+class UnseenValue:
     """A value that an earlier run had no predicate for.
 
     Attributes
@@ -72,7 +72,7 @@ class NewValue:
 
 
 @dataclass(frozen=True)
-class Domain:
+class FeatureDomain:
     """The singleton predicates of one feature.
 
     Attributes
@@ -96,8 +96,8 @@ class Domain:
     singletons: tuple[Singleton, ...]
     error: float = 0.0
     closed: bool = True
-    seen: Seen | None = None
-    new_values: tuple[NewValue, ...] = ()
+    seen: ColumnSummary | None = None
+    new_values: tuple[UnseenValue, ...] = ()
 
     @property
     def size(self) -> int:
@@ -340,7 +340,7 @@ def sortable(values: pa.Array) -> NDArray[Any]:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class LeftOutColumn:
     """A column that is no feature, and why."""
 
     name: str
@@ -387,7 +387,7 @@ def learn_domain(
     top_values: int,
     named: bool,
     error: float = 0.0,
-) -> Domain | LeftOut:
+) -> FeatureDomain | LeftOutColumn:
     """Return the domain of a column, or why it has none.
 
     Parameters
@@ -404,25 +404,27 @@ def learn_domain(
     if counted.list_column:
         present = int(counted.counts.sum())
     if distinct == 0:
-        return LeftOut(name, "every value is missing")
+        return LeftOutColumn(name, "every value is missing")
     if distinct == 1 and counted.missing == 0 and not counted.list_column:
         value = json_values(counted.values)[0]
         shown = shortened(value) if isinstance(value, str) else value
-        return LeftOut(name, f"one value only ({shown!r})")
+        return LeftOutColumn(name, f"one value only ({shown!r})")
     if pa.types.is_decimal(kind):
         try:
             sortable(counted.values)
         except InputError as too_wide:
-            return LeftOut(name, str(too_wide))
+            return LeftOutColumn(name, str(too_wide))
     ids = present > FEW_VALUES and not named
     # A sketch knows the number of distinct values to about one percent.
     most = present if error == 0 else 0.98 * present
     if ids and pa.types.is_integer(kind) and distinct >= most:
-        return LeftOut(name, f"all of its {present:,} integers are distinct: an id")
+        return LeftOutColumn(name, f"all of its {present:,} integers are distinct: an id")
     if ids and pa.types.is_string(kind) and distinct > MOST_DISTINCT * present:
-        return LeftOut(name, f"{distinct:,} distinct values in {present:,}: an id or free text")
+        return LeftOutColumn(
+            name, f"{distinct:,} distinct values in {present:,}: an id or free text"
+        )
     if ids and not error and not counted.list_column and _are_pairs(counted, distinct, present):
-        return LeftOut(
+        return LeftOutColumn(
             name,
             f"{distinct:,} distinct values in {present:,}, about twice each: an id of pairs; name it "
             "in --features to keep it",
@@ -433,7 +435,7 @@ def learn_domain(
         domain = _categorical_domain(name, counted, top_values, error)
     else:
         domain = numeric_domain(name, counted, bins, error)
-    return domain if domain.size > 1 else LeftOut(name, "all of its values are in one bin")
+    return domain if domain.size > 1 else LeftOutColumn(name, "all of its values are in one bin")
 
 
 def _are_pairs(counted: ValueCounts, distinct: int, present: int) -> bool:
@@ -460,14 +462,16 @@ def _missing_singleton(name: str, missing: int) -> tuple[Singleton, ...]:
     return (Singleton(name, "is_null"),) if missing else ()
 
 
-def _categorical_domain(name: str, counted: ValueCounts, top_values: int, error: float) -> Domain:
+def _categorical_domain(
+    name: str, counted: ValueCounts, top_values: int, error: float
+) -> FeatureDomain:
     top = most_frequent(counted.counts, top_values)
     values = json_values(counted.values.take(pa.array(top)))
     singletons = [Singleton(name, "==", value) for value in values]
     if top.size < counted.distinct or error:
         singletons.append(Singleton(name, "not_in", values))
     singletons += _missing_singleton(name, counted.missing)
-    return Domain(
+    return FeatureDomain(
         name,
         "categorical",
         str(counted.values.type),
@@ -477,18 +481,18 @@ def _categorical_domain(name: str, counted: ValueCounts, top_values: int, error:
     )
 
 
-def _seen_besides(counted: ValueCounts, named: NDArray[np.int64]) -> Seen:
+def _seen_besides(counted: ValueCounts, named: NDArray[np.int64]) -> ColumnSummary:
     """Return what a column holds besides the values at some positions."""
     rest = np.delete(counted.counts, named)
-    return Seen(int(counted.missing), int(rest.sum()), int(rest.max(initial=0)))
+    return ColumnSummary(int(counted.missing), int(rest.sum()), int(rest.max(initial=0)))
 
 
-def _list_domain(name: str, counted: ValueCounts, top_values: int, error: float) -> Domain:
+def _list_domain(name: str, counted: ValueCounts, top_values: int, error: float) -> FeatureDomain:
     top = most_frequent(counted.counts, top_values)
     values = json_values(counted.values.take(pa.array(top)))
     singletons = [Singleton(name, "contains", value) for value in values]
     singletons += _missing_singleton(name, counted.missing)
-    return Domain(
+    return FeatureDomain(
         name,
         "list",
         str(counted.values.type),
@@ -498,7 +502,7 @@ def _list_domain(name: str, counted: ValueCounts, top_values: int, error: float)
     )
 
 
-def numeric_domain(name: str, counted: ValueCounts, bins: int, error: float = 0.0) -> Domain:
+def numeric_domain(name: str, counted: ValueCounts, bins: int, error: float = 0.0) -> FeatureDomain:
     """Return the bins of a numeric column.
 
     A value that alone holds more than 1/bins of the column gets a bin of its own (otherwise the
@@ -545,13 +549,13 @@ def numeric_domain(name: str, counted: ValueCounts, bins: int, error: float = 0.
         else:
             singletons.append(Singleton(name, "between", [values[i], values[i + 1]]))
     singletons += _missing_singleton(name, counted.missing)
-    return Domain(
+    return FeatureDomain(
         name,
         "numeric",
         str(counted.values.type),
         tuple(singletons),
         error,
-        seen=Seen(int(counted.missing), low=low, high=high),
+        seen=ColumnSummary(int(counted.missing), low=low, high=high),
     )
 
 

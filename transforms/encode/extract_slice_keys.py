@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.transforms.encode.conditions import Membership
-    from slicebeam.transforms.encode.domains import Domain
+    from slicebeam.transforms.encode.conditions import SliceMembership
+    from slicebeam.transforms.encode.domains import FeatureDomain
     from slicebeam.transforms.encode.extract_predictions import Outcome, Predicted, Side
     from slicebeam.transforms.encode.sources import Chunk, Source, Split
     from slicebeam.transforms.storage.storage import StoragePath
@@ -64,14 +64,14 @@ class Encoding:
     """
 
     source: Source
-    domains: tuple[Domain, ...]
+    domains: tuple[FeatureDomain, ...]
     outcome: Outcome
     space: StatisticSpace
     folder: StoragePath
     example_id: str | None = None
     id_option: str = "--example-id"
     model_columns: dict[Side, tuple[str, ...]] = field(default_factory=dict)
-    given: Membership | None = None
+    given: SliceMembership | None = None
     is_resampled: bool = False
 
     def columns(self) -> list[str]:
@@ -193,7 +193,7 @@ def _bits(
     return bits
 
 
-def _codes(column: pa.Array | pa.ChunkedArray, domain: Domain) -> NDArray[np.int64] | Ragged:
+def _codes(column: pa.Array | pa.ChunkedArray, domain: FeatureDomain) -> NDArray[np.int64] | Ragged:
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if domain.kind == "list":
         return Ragged(*domain.encode_lists(array))

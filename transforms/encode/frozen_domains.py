@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from slicebeam.metrics.significance.drift import p_more_frequent
 from slicebeam.transforms.encode.domains import (
-    Domain,
-    NewValue,
-    Seen,
+    ColumnSummary,
+    FeatureDomain,
+    UnseenValue,
     missing_mask,
     most_frequent,
     sortable,
@@ -52,7 +52,7 @@ class FrozenDomain:
     examples : of the earlier run
     """
 
-    domain: Domain
+    domain: FeatureDomain
     examples: int
 
     @property
@@ -80,7 +80,7 @@ def with_new_values(
     top_values: int,
     smallest: int,
     error: float = 0.0,
-) -> Domain:
+) -> FeatureDomain:
     """Return a categorical domain or that of a list column, completed for new data.
 
     Predicates keep their places; those that are added come after them: new values in the order of
@@ -114,7 +114,7 @@ def with_new_values(
         )
     listed = _json(values.take(pa.array(np.flatnonzero(chosen))))
     new = tuple(
-        NewValue(value, n, occurred=most != 0)
+        UnseenValue(value, n, occurred=most != 0)
         for value, n in zip(listed, counts[chosen].tolist(), strict=True)
     )
     rest = counts[~named & ~chosen]
@@ -127,7 +127,7 @@ def with_new_values(
         singletons=_completed(domain, listed, bool(other or error), bool(counted.missing)),
         error=max(domain.error, error),
         closed=True,
-        seen=Seen(int(counted.missing), other, int(rest.max(initial=0))),
+        seen=ColumnSummary(int(counted.missing), other, int(rest.max(initial=0))),
         new_values=new,
     )
 
@@ -138,7 +138,7 @@ def _json(values: pa.Array) -> list[Any]:
 
 
 def _completed(
-    domain: Domain, new: list[Any], has_other: bool, has_missing: bool
+    domain: FeatureDomain, new: list[Any], has_other: bool, has_missing: bool
 ) -> tuple[Singleton, ...]:
     name, is_list = domain.name, domain.kind == "list"
     op = "contains" if is_list else "=="
@@ -195,7 +195,7 @@ class FrozenBins:
             for gap in self._gaps:
                 gap.add(numbers, numbers[ends[0]], numbers[ends[1]])
 
-    def result(self) -> Domain:
+    def result(self) -> FeatureDomain:
         """Return the domain with a bin for each gap that holds an example, and with *missing*."""
         filled = [gap.singleton for gap in self._gaps if gap.held]
         singletons = [one for one, is_gap in self._bins if not is_gap or one in filled]
@@ -208,7 +208,7 @@ class FrozenBins:
             self._domain,
             singletons=(*singletons, *nulls),
             closed=True,
-            seen=Seen(
+            seen=ColumnSummary(
                 self._missing,
                 other=sum(gap.held for gap in self._gaps),
                 low=low,
@@ -230,7 +230,7 @@ class FrozenBins:
 class _Gap:
     """A range of numbers without a bin, and how many examples are in it."""
 
-    def __init__(self, singleton: Singleton, domain: Domain) -> None:
+    def __init__(self, singleton: Singleton, domain: FeatureDomain) -> None:
         self.singleton, self.held = singleton, 0
         pair = singleton.value if singleton.op == "between" else [singleton.value] * 2
         self._low, self._high = sortable(domain.constants(pair))
@@ -247,7 +247,7 @@ class _Gap:
         self.held += int(np.count_nonzero(held))
 
 
-def _without_gaps(domain: Domain) -> list[tuple[Singleton, bool]]:
+def _without_gaps(domain: FeatureDomain) -> list[tuple[Singleton, bool]]:
     """Return the bins of a domain and those before, between and after them, and which are these.
 
     The bins of a run cover the range of its data but for what is next to a value with a bin of its

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 
-from slicebeam.transforms.encode.domains import Domain, LeftOut, NewValue, Seen, learn_domain
+from slicebeam.transforms.encode.domains import (
+    ColumnSummary,
+    FeatureDomain,
+    LeftOutColumn,
+    UnseenValue,
+    learn_domain,
+)
 from slicebeam.transforms.encode.frozen_domains import FrozenBins, FrozenDomain, with_new_values
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.encode.sources import read_split
@@ -58,7 +64,7 @@ def column_groups(features: Sequence[str], rows: int, memory: int) -> list[tuple
 
 def learn_columns(
     source: Source, features: Sequence[str], options: DomainOptions
-) -> Iterator[Domain | LeftOut]:
+) -> Iterator[FeatureDomain | LeftOutColumn]:
     """Yield the domain of each feature, or why it has none, reading only these columns.
 
     Raises
@@ -72,7 +78,7 @@ def learn_columns(
         frozen = options.frozen.get(name)
         reason = None if frozen else unsupported(source.schema.field(name).type)
         if reason:
-            yield LeftOut(name, reason)
+            yield LeftOutColumn(name, reason)
         else:
             supported.append(name)
     if not supported:
@@ -118,21 +124,21 @@ def _value_type(kind: Any) -> Any:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def domain_to_json(domain: Domain | LeftOut) -> dict[str, Any]:
+def domain_to_json(domain: FeatureDomain | LeftOutColumn) -> dict[str, Any]:
     """Return the JSON form of a domain or of a column that was left out."""
     return asdict(domain)
 
 
-def domain_from_json(shape: dict[str, Any]) -> Domain | LeftOut:
+def domain_from_json(shape: dict[str, Any]) -> FeatureDomain | LeftOutColumn:
     """Return the domain of its JSON form."""
     if "reason" in shape:
-        return LeftOut(**shape)
-    return Domain(
+        return LeftOutColumn(**shape)
+    return FeatureDomain(
         **{
             **shape,
             "singletons": tuple(Singleton(**singleton) for singleton in shape["singletons"]),
-            "seen": Seen(**shape["seen"]) if shape.get("seen") else None,
-            "new_values": tuple(NewValue(**value) for value in shape.get("new_values", ())),
+            "seen": ColumnSummary(**shape["seen"]) if shape.get("seen") else None,
+            "new_values": tuple(UnseenValue(**value) for value in shape.get("new_values", ())),
         }
     )
 
@@ -180,9 +186,9 @@ class LearnDomains(beam.PTransform):
         return column_groups(self.features, self.source.rows, self.options.memory)
 
 
-def read_domains(folder: StoragePath) -> list[Domain | LeftOut]:
+def read_domains(folder: StoragePath) -> list[FeatureDomain | LeftOutColumn]:
     """Return what `LearnDomains` wrote, in the order of the features."""
-    learned: list[Domain | LeftOut] = []
+    learned: list[FeatureDomain | LeftOutColumn] = []
     for path in matching(folder, "*.json"):
         learned += [domain_from_json(shape) for shape in json.loads(path.read_text("utf-8"))]
     return learned

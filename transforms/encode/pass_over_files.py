@@ -54,7 +54,7 @@ class RowGroup(NamedTuple):
     ends: tuple[int, ...]
 
 
-class _Pass(beam.DoFn):
+class _FilePass(beam.DoFn):
     def __init__(self, function: FunctionOfGroup, folder: StoragePath) -> None:
         self.function, self.folder = function, folder
 
@@ -82,7 +82,7 @@ class PassOverFiles(beam.PTransform):
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
         """Wire the transform."""
         items = list(enumerate(self._filled()))
-        passing = _Pass(_OfPaths(self.function), self.folder)
+        passing = _FilePass(_OfPaths(self.function), self.folder)
         return pipeline | "Files" >> beam.Create(items) | "Pass" >> beam.ParDo(passing)
 
     def _filled(self) -> list[Sequence[str]]:
@@ -129,7 +129,7 @@ class PassOverRows(beam.PTransform):
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
         """Wire the transform."""
-        passing = _Pass(self.function, self.folder)
+        passing = _FilePass(self.function, self.folder)
         items = list(enumerate(self.groups))
         return pipeline | "Rows" >> beam.Create(items) | "Pass" >> beam.ParDo(passing)
 

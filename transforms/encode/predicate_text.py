@@ -31,7 +31,7 @@ _FORMS = "=, <, >=, in [low, high), in {a, b}, not in {a, b}, contains, is missi
 _EXAMPLE = "age in [37, 41) & sex = Female"
 
 
-class _Reading(NamedTuple):
+class _ConditionReading(NamedTuple):
     """One way to read a condition; values are the words as they stand."""
 
     field: str
@@ -118,7 +118,7 @@ def _condition(text: str, columns: Mapping[str, pa.DataType]) -> Singleton:
     return Singleton(field, op, values if op in ("in", "not_in", "between") else values[0])
 
 
-def _readings(text: str) -> Iterator[_Reading]:
+def _readings(text: str) -> Iterator[_ConditionReading]:
     """Yield every way to read a condition: a name may hold the words of the notation."""
     quotes = [match.span() for match in re.finditer(_QUOTED, text)]
 
@@ -141,12 +141,12 @@ def _readings(text: str) -> Iterator[_Reading]:
             yield reading._replace(op=_SIGNS[match[0]])
 
 
-def _reading(field: str, op: str, words: list[str]) -> Iterator[_Reading]:
+def _reading(field: str, op: str, words: list[str]) -> Iterator[_ConditionReading]:
     """Yield the reading if its parts are words."""
     if all(_WORD.fullmatch(word) for word in (field, *words)):
         field = field.strip()
         name = json.loads(field, strict=False) if field.startswith('"') else field
-        yield _Reading(name, op, tuple(words))
+        yield _ConditionReading(name, op, tuple(words))
 
 
 def _value(word: str, kind: pa.DataType) -> Any:

@@ -39,7 +39,7 @@ _MOST_OPEN = 4
 
 
 @dataclass(frozen=True)
-class Source:
+class VectorSource:
     """Whose vectors are kept, and where.
 
     Attributes
@@ -59,7 +59,7 @@ class Source:
         return hashlib.sha256(self.fingerprint.encode()).hexdigest()[:_PREFIX_DIGITS]
 
 
-def embed_once(texts: Sequence[str], source: Source, embed: Embed) -> NDArray[np.float32]:
+def embed_once(texts: Sequence[str], source: VectorSource, embed: Embed) -> NDArray[np.float32]:
     """Return the vectors of texts, embedding those that are not kept yet, each of them once.
 
     Parameters
@@ -109,7 +109,7 @@ def _keys(texts: Sequence[str], fingerprint: str) -> NDArray[np.bytes_]:
 
 
 @lru_cache(_MOST_OPEN)
-def _opened(source: Source) -> _Store:
+def _opened(source: VectorSource) -> _Store:
     return _Store(source)
 
 
@@ -120,7 +120,7 @@ class _Store:
     The keys are sorted; the i-th is of row ``_row[i]`` of ``_parts[_part[i]]``.
     """
 
-    source: Source
+    source: VectorSource
     _keys: NDArray[np.bytes_] = field(default_factory=lambda: np.empty(0, _KEY))
     _part: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     _row: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
-from slicebeam.transforms.encoders.cache import Source, embed_once
+from slicebeam.transforms.encoders.cache import VectorSource, embed_once
 from slicebeam.transforms.encoders.embedding_calls import Calls
 from slicebeam.transforms.secrets.plain_http import is_allowed, refuse_plain_http
 
@@ -71,7 +71,7 @@ class EndpointEncoder:
         EngineError
             It cannot be reached, or answers what is no vector of each text.
         """
-        source = Source(self.name, self.fingerprint, self.cache)
+        source = VectorSource(self.name, self.fingerprint, self.cache)
         return embed_once([text or " " for text in texts], source, self._embed)
 
     def check_key(self, key: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.transforms.encoders.cache import Source, embed_once
+from slicebeam.transforms.encoders.cache import VectorSource, embed_once
 from slicebeam.transforms.storage.publish import sha256_of
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class MiniLmEncoder:
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors of texts, shape ``[n, 384]``."""
-        source = Source(self.name, self.fingerprint, self.cache)
+        source = VectorSource(self.name, self.fingerprint, self.cache)
         return embed_once(texts, source, _embed).reshape(len(texts), _LENGTH)
 
 

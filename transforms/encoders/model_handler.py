@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.errors import OptionError, SlicebeamError
-from slicebeam.transforms.encoders.cache import Source, embed_once
+from slicebeam.transforms.encoders.cache import VectorSource, embed_once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +60,7 @@ class HandlerEncoder:
         def embed(missing: Sequence[str], keep: Keep) -> None:
             _embed(self.name, missing, keep)
 
-        return embed_once(texts, Source(self.name, self.fingerprint, self.cache), embed)
+        return embed_once(texts, VectorSource(self.name, self.fingerprint, self.cache), embed)
 
 
 def handler_encoder(name: str, cache: StoragePath | None) -> HandlerEncoder:

@@ -29,7 +29,7 @@ _SHOWN = 80
 _WRONG_LENGTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
 
 
-class _Row(NamedTuple):
+class _WrongRow(NamedTuple):
     """A row whose length is wrong: its number in the data, its fields, and how its text begins."""
 
     number: int
@@ -38,7 +38,7 @@ class _Row(NamedTuple):
     text: str
 
 
-class _Reading(NamedTuple):
+class _CsvReading(NamedTuple):
     """How a file is read."""
 
     path: str
@@ -267,9 +267,9 @@ def read_csv_blocks(
             found = _WRONG_LENGTH.search(str(error))
             if found:
                 number, expected, actual, text = found.groups()
-                row = _Row(int(number), int(expected), int(actual), text)
+                row = _WrongRow(int(number), int(expected), int(actual), text)
                 named = column_names is not None
-                reading = _Reading(path, skip_rows, delimiter, open_file)
+                reading = _CsvReading(path, skip_rows, delimiter, open_file)
                 raise _length_error(reading, row, names, named=named) from error
             if "straddl" in str(error):
                 raise InputError(
@@ -303,7 +303,9 @@ def _arrow_blocks(
             yield pa.Table.from_batches([batch])
 
 
-def _length_error(reading: _Reading, row: _Row, names: Sequence[str], *, named: bool) -> InputError:
+def _length_error(
+    reading: _CsvReading, row: _WrongRow, names: Sequence[str], *, named: bool
+) -> InputError:
     expected, found = row.expected, row.found
     line, skip_rows, path = _line_of(reading, expected), reading.skip_rows, reading.path
     where = f"{path}, line {line}" if line else f"{path}, row {row.number} of the data"
@@ -325,7 +327,7 @@ def _length_error(reading: _Reading, row: _Row, names: Sequence[str], *, named: 
     )
 
 
-def _line_of(reading: _Reading, expected: int) -> int | None:
+def _line_of(reading: _CsvReading, expected: int) -> int | None:
     """Return the number of the first line whose row has another length, if csv can tell."""
     skip_rows = reading.skip_rows
     with open_bytes(reading.path, reading.open_file) as stream:

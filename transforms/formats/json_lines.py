@@ -316,13 +316,13 @@ def _explain(
         where = f"{path}, line {number}"
         shown = _short(line.decode("utf-8", "replace").strip())
         try:
-            row = _loads(line, object_pairs_hook=_Pairs)
+            row = _loads(line, object_pairs_hook=_ObjectPairs)
         except (json.JSONDecodeError, RecursionError) as error:
             why = error.msg if isinstance(error, json.JSONDecodeError) else "too deep"
             raise InputError(
                 f"{where}: not JSON ({why}): {shown!r}; JSON Lines holds one object a line"
             ) from None
-        if not isinstance(row, _Pairs):
+        if not isinstance(row, _ObjectPairs):
             raise InputError(
                 f"{where}: {_kind_of(row)} where an object is expected: {shown!r}; "
                 "JSON Lines holds one object a line"
@@ -340,13 +340,13 @@ def _explain(
     raise InputError(f"{path}, from line {first_line} on: {reason.splitlines()[0]}")
 
 
-class _Pairs(list[tuple[str, Any]]):
+class _ObjectPairs(list[tuple[str, Any]]):
     """The pairs of an object, with keys that occur twice."""
 
 
 def _leaves(prefix: str, value: Any, where: str) -> Iterator[tuple[str, Any]]:
     """Yield the name of a column, or of a part of a nested one, with each value it has."""
-    if isinstance(value, _Pairs):
+    if isinstance(value, _ObjectPairs):
         keys: set[str] = set()
         for key, part in value:
             name = f"{prefix}.{key}" if prefix else key
@@ -370,7 +370,7 @@ def _kind_of(value: Any) -> str:
         return "number"
     if isinstance(value, str):
         return "string"
-    return "object" if isinstance(value, _Pairs) else "array"
+    return "object" if isinstance(value, _ObjectPairs) else "array"
 
 
 def _short(text: str) -> str:

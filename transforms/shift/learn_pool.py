@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.transforms.encode.conditions import Membership
+    from slicebeam.transforms.encode.conditions import SliceMembership
     from slicebeam.transforms.encode.sources import Chunk, Source, Split
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -57,7 +57,7 @@ class PoolColumns:
     recorded: str | None
     example_id: str | None
     fields: tuple[str, ...]
-    by: Membership | None
+    by: SliceMembership | None
     class_type: str
 
     @property

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 from slicebeam.metrics.errors import EngineError
 from slicebeam.transforms.storage.publish import sha256_of
 from slicebeam.transforms.storage.published_files import (
-    PublishedFile,
+    DocumentFile,
     files_in,
     is_own_name,
     own_name,
@@ -47,7 +47,7 @@ class FileSet(ABC):
     ) -> None:
         self.document, self.streams = document, streams
         self.before, self.writer = before, writer
-        self._replaced: tuple[PublishedFile, ...] | None = None
+        self._replaced: tuple[DocumentFile, ...] | None = None
 
     @property
     def folder(self) -> StoragePath:
@@ -64,16 +64,16 @@ class FileSet(ABC):
         return sha256_of(self.streams[name])
 
     @cached_property
-    def files(self) -> dict[str, PublishedFile]:
+    def files(self) -> dict[str, DocumentFile]:
         """The files by well-known name, once all are written; the document has to name them."""
         found = {}
         for name, stream in self.streams.items():
             digest, size = self.sha256(name), stream.tell()
-            found[name] = PublishedFile(own_name(name, digest, self._before), digest, size)
+            found[name] = DocumentFile(own_name(name, digest, self._before), digest, size)
         return found
 
     @property
-    def replaced(self) -> tuple[PublishedFile, ...]:
+    def replaced(self) -> tuple[DocumentFile, ...]:
         """The files that nobody needs when this set is published; the document has to name them.
 
         Should the process die before it has removed them, the next publication does.

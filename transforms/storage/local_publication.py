@@ -27,7 +27,7 @@ from slicebeam.transforms.storage.storage import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from slicebeam.transforms.storage.published_files import PublishedFile
+    from slicebeam.transforms.storage.published_files import DocumentFile
     from slicebeam.transforms.storage.storage import StoragePath
 
 # Seconds to wait for another run that is publishing in the same folder, and between two looks.
@@ -95,7 +95,7 @@ class LocalFileSet(FileSet):
         with storage_errors(self._path, "write"):
             sync_folder(self._folder)
 
-    def _bring_up_to_date(self, name: str, file: PublishedFile) -> None:
+    def _bring_up_to_date(self, name: str, file: DocumentFile) -> None:
         """Let the well-known name stand for the file."""
         source, path = self._folder / file.name, self._folder / name
         with storage_errors(path, "write"):

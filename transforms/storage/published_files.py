@@ -18,7 +18,7 @@ _NAME = re.compile(r"([a-z]+)\.[0-9a-f]{12}(\.[a-z]+)")
 
 
 @dataclass(frozen=True)
-class PublishedFile:
+class DocumentFile:
     """A file that a document names.
 
     Attributes
@@ -75,7 +75,7 @@ def is_own_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def files_in(document: bytes) -> tuple[tuple[PublishedFile, ...], tuple[PublishedFile, ...]]:
+def files_in(document: bytes) -> tuple[tuple[DocumentFile, ...], tuple[DocumentFile, ...]]:
     """Return the files that a document names, and those that it says it replaces.
 
     What is no document of this kind, or one of an earlier version, names none.
@@ -93,10 +93,10 @@ def files_in(document: bytes) -> tuple[tuple[PublishedFile, ...], tuple[Publishe
     )
 
 
-def _files(entries: list[Any]) -> tuple[PublishedFile, ...]:
+def _files(entries: list[Any]) -> tuple[DocumentFile, ...]:
     found = []
     for one in entries:
         if isinstance(one, dict) and is_own_name(str(one.get("name"))):
             sha256 = str(one.get("sha256")).removeprefix("sha256:")
-            found.append(PublishedFile(str(one["name"]), sha256, int(one.get("size") or 0)))
+            found.append(DocumentFile(str(one["name"]), sha256, int(one.get("size") or 0)))
     return tuple(found)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from slicebeam.transforms.storage.publish import Version
-    from slicebeam.transforms.storage.published_files import PublishedFile
+    from slicebeam.transforms.storage.published_files import DocumentFile
     from slicebeam.transforms.storage.storage import StoragePath
 
 
@@ -54,7 +54,7 @@ class StoredFileSet(FileSet):
         if found is None or found.metadata.get(SHA256) != hashlib.sha256(content).hexdigest():
             raise stored_conflict(self._path, found)
 
-    def _write(self, name: str, file: PublishedFile, stream: IO[bytes]) -> None:
+    def _write(self, name: str, file: DocumentFile, stream: IO[bytes]) -> None:
         path = self._path.parent / name
         path.store.write(path.bucket, path.key, stream, metadata_of(file.sha256, self.writer))
 
@@ -101,7 +101,7 @@ class StoredFileSet(FileSet):
         except FileNotFoundError:
             return b""
 
-    def _copy(self, file: PublishedFile) -> None:
+    def _copy(self, file: DocumentFile) -> None:
         """Write the content of a file under its well-known name."""
         if self.files.get(file.well_known) == file:
             stream: IO[bytes] = self.streams[file.well_known]

@@ -13,7 +13,7 @@ from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.attribution.labels import NAME, label_of
 from slicebeam.pipelines.attribution.rounds import estimate
-from slicebeam.pipelines.attribution.session import Place, Plan, session
+from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
 from slicebeam.pipelines.attribution.sheets import read_sheets
 from tests.attribute_runs import (
     TEXT,
@@ -283,7 +283,7 @@ def test_labels_in_object_storage(bucket: Bucket, tmp_path: Path) -> None:
     people = population()
     told = document(people)
     bucket.write("run/changelist.json", told.to_json().encode())
-    place = Place.of(f"{bucket.uri}/run/changelist.json", None)
+    place = LabelPaths.of(f"{bucket.uri}/run/changelist.json", None)
 
     def opened_there() -> Any:
         return session(people, told, told.slices[0], Plan(TEXT), place, begins=True)

@@ -11,7 +11,7 @@ import pytest
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.attribution.labelers import RecordedLabels
 from slicebeam.pipelines.attribution.rounds import Finished, run_rounds
-from slicebeam.pipelines.attribution.session import Place, Plan, session
+from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
 from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
 from tests.attribute_runs import TEXT, InMemory, fill, opened, population, truthful
 
@@ -78,7 +78,7 @@ def test_the_new_slice_is_drawn_anew_and_known_labels_are_used(tmp_path: Path) -
         document,
         one,
         Plan(TEXT, looks=2),
-        Place.of(str(finished.document), None),
+        LabelPaths.of(str(finished.document), None),
         begins=True,
     ) as new:
         first = new.draw(100)
@@ -106,7 +106,7 @@ def test_the_intervals_of_the_new_slice_cover_too(tmp_path: Path) -> None:
             finished = run_rounds(old, TRUTH, budget=120, rounds=1, train=60)
             updated, document = old.updated(), old.document
         people.member = updated.member
-        place = Place.of(str(finished.document), None)
+        place = LabelPaths.of(str(finished.document), None)
         plan = Plan(TEXT, seed=run)
         with session(people, document, document.slices[1], plan, place, begins=True) as new:
             found = run_rounds(new, TRUTH, budget=120, rounds=1).assessed.attribution

@@ -47,13 +47,13 @@ def ran(program: str, **options: Any) -> subprocess.CompletedProcess[str]:
 def test_a_signal_is_an_interrupt_and_is_remembered(number: signal.Signals, told: str) -> None:
     ended = ran(
         f"""
-heed_signals()
-assert not was_told_to_end()
+install_handlers()
+assert not interrupted()
 try:
     os.kill(os.getpid(), {int(number)})
     raise SystemExit("not interrupted")
 except KeyboardInterrupt:
-    print(ending(), was_told_to_end())
+    print(ending(), interrupted())
 """
     )
     assert ended.stdout == f"{told} True\n", ended.stderr
@@ -62,7 +62,7 @@ except KeyboardInterrupt:
 def test_what_is_sent_again_does_not_disturb_the_tidying_up() -> None:
     ended = ran(
         """
-heed_signals()
+install_handlers()
 try:
     os.kill(os.getpid(), signal.SIGTERM)
 except KeyboardInterrupt:
@@ -77,7 +77,7 @@ def test_nohup_is_heeded() -> None:
     ended = ran(
         """
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-heed_signals()
+install_handlers()
 os.kill(os.getpid(), signal.SIGHUP)
 print("goes on")
 """

@@ -10,7 +10,7 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.commands.table import COMMANDS
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.config.shift import ShiftConfig
-from slicebeam.pipelines.shift.simulated import CHURNS, Planned, better_methods
+from slicebeam.pipelines.shift.simulated import CHURNS, BudgetPlan, better_methods
 from slicebeam.pipelines.show.shift import show_plan
 
 
@@ -44,8 +44,8 @@ def test_every_option_has_help_and_an_effect() -> None:
         assert text.endswith((".", "]")), name
 
 
-def planned(method: str, churn: float | None, budget: int, error: float) -> Planned:
-    return Planned(method, churn, budget, None, error, 0.1, 0.1)  # type: ignore[arg-type]
+def planned(method: str, churn: float | None, budget: int, error: float) -> BudgetPlan:
+    return BudgetPlan(method, churn, budget, None, error, 0.1, 0.1)  # type: ignore[arg-type]
 
 
 def test_a_plan_says_where_another_method_errs_less(capsys: pytest.CaptureFixture[str]) -> None:

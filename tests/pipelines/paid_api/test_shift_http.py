@@ -40,14 +40,14 @@ BEARER = f"Bearer {SECRET}"
 CLIENT = """
 import os, sys
 from pathlib import Path
-from slicebeam.pipelines.commands.signals import heed_signals
+from slicebeam.pipelines.commands.signals import install_handlers
 from slicebeam.pipelines.paid_api import http_api
 from slicebeam.transforms.http import calls as http_calls
 from slicebeam.pipelines.paid_api.api_file import ApiFile
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.pipelines.paid_api.ledger import Ledger
 
-heed_signals()
+install_handlers()
 http_calls._FIRST_WAIT = 0.01
 file, folder, number, most = sys.argv[1:]
 api = ApiFile.read(file, os.environ)

@@ -11,7 +11,7 @@ from scipy import stats
 from slicebeam.metrics.significance.drift import p_more_frequent
 from slicebeam.pipelines.prepare.drift import drift_lines
 from slicebeam.pipelines.prepare.given_domains import GivenDomains
-from slicebeam.transforms.encode.domains import Domain, Seen
+from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain
 from slicebeam.transforms.encode.frozen_domains import FrozenDomain
 from slicebeam.transforms.encode.predicates import Singleton
 
@@ -39,10 +39,12 @@ def test_false_alarms_stay_below_the_level() -> None:
     assert (p <= 0.05).mean() > 0.03
 
 
-def noted(now: Seen, examples: int = 10**6) -> tuple[str, ...]:
+def noted(now: ColumnSummary, examples: int = 10**6) -> tuple[str, ...]:
     """The lines about a column of a million examples that had 40,000 missing and 1,000 others."""
     singletons = (Singleton("x", "==", "a"), Singleton("x", "not_in", ["a"]))
-    then = Domain("x", "categorical", "string", singletons, seen=Seen(40_000, 1_000, 500))
+    then = FeatureDomain(
+        "x", "categorical", "string", singletons, seen=ColumnSummary(40_000, 1_000, 500)
+    )
     frozen = {"x": FrozenDomain(then, 10**6)}
     given = GivenDomains("DOC", 10**6, frozen, (), (), (), {}, None)
     return drift_lines(given, [replace(then, seen=now)], examples, 20)
@@ -51,15 +53,17 @@ def noted(now: Seen, examples: int = 10**6) -> tuple[str, ...]:
 def test_a_share_is_noted_where_it_grew_by_half_and_surely() -> None:
     # At a million examples a quarter more is certain, and is what any two nights differ by.
     assert float(p_more_frequent(50_000, 10**6, 40_000, 10**6)) < 1e-100
-    assert noted(Seen(50_000, 1_000, 500)) == ()
-    assert noted(Seen(59_000, 1_499, 500)) == ()
-    assert noted(Seen(60_000, 1_499, 500)) == ("x: 6.0% missing, 4.0% in DOC.",)
-    assert noted(Seen(20_000, 1_500, 500)) == ("x: 0.15% have other values, 0.10% in DOC.",)
+    assert noted(ColumnSummary(50_000, 1_000, 500)) == ()
+    assert noted(ColumnSummary(59_000, 1_499, 500)) == ()
+    assert noted(ColumnSummary(60_000, 1_499, 500)) == ("x: 6.0% missing, 4.0% in DOC.",)
+    assert noted(ColumnSummary(20_000, 1_500, 500)) == (
+        "x: 0.15% have other values, 0.10% in DOC.",
+    )
     # Of few examples, twice the share may be chance.
-    assert noted(Seen(80, 0, 0), 1000) == ("x: 8.0% missing, 4.0% in DOC.",)
-    assert noted(Seen(60, 0, 0), 1000) == ()
+    assert noted(ColumnSummary(80, 0, 0), 1000) == ("x: 8.0% missing, 4.0% in DOC.",)
+    assert noted(ColumnSummary(60, 0, 0), 1000) == ()
     # Too few to be tested.
-    assert noted(Seen(19, 0, 0), 100) == ()
+    assert noted(ColumnSummary(19, 0, 0), 100) == ()
 
 
 AMONG = "that is one slice, so cut the column anew with --top-values"
@@ -69,31 +73,33 @@ AMONG = "that is one slice, so cut the column anew with --top-values"
 def test_others_that_are_most_values(other: int, is_most: bool) -> None:
     line = "x: 50.0% have other values, 0.10% in DOC"
     remedy = f"; {AMONG} instead of --domains" if is_most else ""
-    assert noted(Seen(0, other, 500)) == (f"{line}{remedy}.",)
+    assert noted(ColumnSummary(0, other, 500)) == (f"{line}{remedy}.",)
     # Missing values are no others.
-    (said,) = noted(Seen(40_000, other - 20_000, 500))
+    (said,) = noted(ColumnSummary(40_000, other - 20_000, 500))
     assert (AMONG in said) == is_most
-    assert (AMONG in noted(Seen(40_000, other - 20_001, 500))[0]) is False
+    assert (AMONG in noted(ColumnSummary(40_000, other - 20_001, 500))[0]) is False
 
 
 @pytest.mark.parametrize("option", ["--domains", "--since"])
 @pytest.mark.parametrize("side", ["below", "above"])
 def test_values_beyond_an_end_that_are_most(option: str, side: str) -> None:
     singletons = (Singleton("x", "<", 0), Singleton("x", ">=", 0))
-    then = Domain("x", "numeric", "double", singletons, seen=Seen(0, low=-5, high=7))
+    then = FeatureDomain(
+        "x", "numeric", "double", singletons, seen=ColumnSummary(0, low=-5, high=7)
+    )
     frozen = {"x": FrozenDomain(then, 1000)}
     given = GivenDomains("DOC", 1000, frozen, (), (), (), {}, None, option)
     end = {"below": -5, "above": 7}[side]
     instead = " instead of --domains" if option == "--domains" else ""
     remedy = f"; that is one slice, so cut the column anew with --bins{instead}"
     for count, said in ((400, ""), (401, remedy)):
-        seen = replace(Seen(200, below=0, above=0), **{side: count})
+        seen = replace(ColumnSummary(200, below=0, above=0), **{side: count})
         line = f"x: 20.0% missing, none in DOC; 40.{count - 400}% {side} {end}, none in DOC{said}."
         assert drift_lines(given, [replace(then, seen=seen)], 1000, 20) == (line,)
 
 
 def test_others_that_were_most_values_before_are_no_news() -> None:
     singletons = (Singleton("x", "==", "a"), Singleton("x", "not_in", ["a"]))
-    then = Domain("x", "categorical", "string", singletons, seen=Seen(0, 800, 5))
+    then = FeatureDomain("x", "categorical", "string", singletons, seen=ColumnSummary(0, 800, 5))
     given = GivenDomains("DOC", 1000, {"x": FrozenDomain(then, 1000)}, (), (), (), {}, None)
-    assert drift_lines(given, [replace(then, seen=Seen(0, 900, 5))], 1000, 20) == ()
+    assert drift_lines(given, [replace(then, seen=ColumnSummary(0, 900, 5))], 1000, 20) == ()

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.pipelines.search import strategies
-from slicebeam.pipelines.search.strategies import Iterative, Knowledge, Priority
+from slicebeam.pipelines.search.strategies import Iterative, Priority, SearchState
 from tests.oracles import lattice as oracle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from slicebeam.pipelines.search.strategies import Proposal
+    from slicebeam.pipelines.search.strategies import NextVisit
 
 
 class RandomData:
@@ -84,9 +84,9 @@ def searched(
     min_size: int,
     *,
     significant_share: float = 0.2,
-) -> Iterator[tuple[Knowledge, Proposal]]:
+) -> Iterator[tuple[SearchState, NextVisit]]:
     """Drive a strategy as the search does, and yield what is known after each iteration."""
-    known = Knowledge(min_size)
+    known = SearchState(min_size)
     while (proposal := steps.next(known)) is not None:
         names = [data.conjunction(key) for key in proposal.candidates.tolist()]
         sizes = np.array([data.size_of(one) for one in names], np.int64)
@@ -109,7 +109,7 @@ def searched(
         yield known, proposal
 
 
-def check_proposal(data: RandomData, known: Knowledge, proposal: Proposal) -> None:
+def check_proposal(data: RandomData, known: SearchState, proposal: NextVisit) -> None:
     """A candidate's base is a visited slice of one predicate less, with its size."""
     candidates = [data.conjunction(key) for key in proposal.candidates.tolist()]
     assert len(set(candidates)) == len(candidates)
@@ -127,9 +127,9 @@ def check_proposal(data: RandomData, known: Knowledge, proposal: Proposal) -> No
 
 def generated_by(
     data: RandomData, steps: Iterative | Priority, min_size: int, share: float
-) -> tuple[list[set[oracle.Slice]], list[float], Knowledge]:
+) -> tuple[list[set[oracle.Slice]], list[float], SearchState]:
     generated, estimates = [], []
-    known = Knowledge(min_size)
+    known = SearchState(min_size)
     for known, proposal in searched(data, steps, min_size, significant_share=share):
         check_proposal(data, known, proposal)
         generated.append({data.conjunction(key) for key in proposal.candidates.tolist()})
@@ -214,7 +214,7 @@ def test_priority_is_algorithm_2() -> None:
 
 
 def test_knowledge_stays_sorted() -> None:
-    known = Knowledge(2)
+    known = SearchState(2)
     rng = np.random.default_rng(0)
     keys = rng.permutation(40)
     for some in np.split(keys, [5, 6, 20]):

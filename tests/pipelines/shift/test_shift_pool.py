@@ -18,14 +18,14 @@ from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.shift import pool as pool_module
 from slicebeam.pipelines.shift.pool import (
-    Pool,
+    LabelledPool,
     PoolColumns,
     all_classes,
     by_values,
     read_pool,
 )
 from slicebeam.transforms.encode import sources
-from slicebeam.transforms.encode.conditions import Membership
+from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.convert import Conversion, convert_file, converted_source
 from slicebeam.transforms.encode.extract_slice_keys import id_hashes
 from slicebeam.transforms.encode.predicates import Singleton
@@ -100,7 +100,7 @@ def source_of(
 
 def pool_in(
     folder: Path, columns: PoolColumns, source: Source, engine: Engine, **options: Any
-) -> Pool:
+) -> LabelledPool:
     folder.mkdir(exist_ok=True)
     asked = {"bins": 3, "signed": False, "seed": SEED, "most": 20, **options}
     return read_pool(columns, source, work=WorkFolder(folder), engine=engine, **asked)
@@ -112,7 +112,7 @@ def plain_class(value: Any) -> Any:
 
 
 def check(
-    pool: Pool,
+    pool: LabelledPool,
     frame: pd.DataFrame,
     columns: PoolColumns,
     *,
@@ -235,7 +235,7 @@ def test_what_is_not_there_is_left_out(
     check(pool, frame, columns, most=most)
 
 
-def same(one: Pool, other: Pool) -> None:
+def same(one: LabelledPool, other: LabelledPool) -> None:
     assert one.classes == other.classes
     assert one.fingerprint == other.fingerprint
     for name in ("labels", "stratum_row", "stratum_bin", "edges", "sizes", "old", "starts"):
@@ -317,7 +317,7 @@ def test_a_csv_file_is_the_pool_that_its_parquet_is(tmp_path: Path, engine: Engi
 
 def test_counts_and_candidates_of_slices(tmp_path: Path, engine: Engine) -> None:
     frame = frame_of(600)
-    by = Membership(
+    by = SliceMembership(
         (
             (Singleton("city", "==", "Paris"),),
             (Singleton("city", "is_null"),),
@@ -484,7 +484,7 @@ def test_too_many_slices_of_too_many_classes_are_refused(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool_module, "_MOST_ENTRIES", 99)
-    by = Membership(tuple((Singleton("city", "==", str(number)),) for number in range(10)))
+    by = SliceMembership(tuple((Singleton("city", "==", str(number)),) for number in range(10)))
     source = source_of(frame_of(100), tmp_path / "d")
     with pytest.raises(InputError, match=r"--by: 10 slices of confusion matrices of 5 × 7"):
         pool_in(tmp_path / "w", replace(TEXT, by=by), source, engine)
