@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.transforms.formats import csv_columns
 from slicebeam.transforms.formats.column_kinds import (
     ColumnKinds,
     block_kinds,
@@ -138,6 +139,26 @@ def test_what_csv_writes_is_read_back(tmp_path_factory, rows, quoting, end, bloc
     empty = "" if quoting == csv.QUOTE_ALL else None
     expected = [[cell or empty for cell in row] for row in rows]
     assert [list(row.values()) for row in table.to_pylist()] == expected
+
+
+def test_a_value_amid_the_file_does_not_look_like_a_quote_that_never_closes(tmp_path, monkeypatch):
+    """Arrow has read on, up to a quote that opens, when it gives a block that ends in a line end."""
+    inner = csv_columns._arrow_blocks
+
+    def reading_ahead(body, *given):
+        blocks = [*inner(body, *given)]
+        end = body.tail
+        for block in blocks:
+            body.tail = b'c,"\n'
+            yield block
+        body.tail = end
+
+    monkeypatch.setattr(csv_columns, "_arrow_blocks", reading_ahead)
+    rows = [["a" * 40, "\n"], ["b" * 40, "\n"], ["c", "\n"], ["d" * 40, "e"]]
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows([["x", "y"], *rows])
+    table = read(write(tmp_path / "a.csv", stream.getvalue()), block_bytes=64)
+    assert [list(row.values()) for row in table.to_pylist()] == rows
 
 
 # ----------------------------------------------------------------------------------- errors

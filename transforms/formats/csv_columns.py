@@ -235,6 +235,7 @@ def read_csv_blocks(
     finished = 0
     while True:
         rows_before = finished
+        held: pa.Table | None = None
         try:
             with open_bytes(path, open_file) as stream:
                 names, body = _begin(stream, path, column_names, skip_rows, delimiter)
@@ -245,15 +246,21 @@ def read_csv_blocks(
                     fresh = table.slice(rows_before) if rows_before else table
                     rows_before -= table.num_rows - fresh.num_rows
                     if fresh.num_rows:
-                        finished += fresh.num_rows
-                        last = fresh[fresh.num_columns - 1][-1].as_py()
-                        if body.opens_quote(last):
-                            line = body.lines - last.count("\n") + 1
-                            raise InputError(
-                                f"{path}, line {line}: a quote opens here and is never closed: "
-                                f"{_beginning(last)!r}; close it or double it"
-                            )
-                        yield fresh
+                        if held is not None:
+                            finished += held.num_rows
+                            yield held
+                        held = fresh
+                if held is not None:
+                    # Arrow reads ahead: what the file ends in is known when all of it was read.
+                    last = held[held.num_columns - 1][-1].as_py()
+                    if body.opens_quote(last):
+                        line = body.lines - last.count("\n") + 1
+                        raise InputError(
+                            f"{path}, line {line}: a quote opens here and is never closed: "
+                            f"{_beginning(last)!r}; close it or double it"
+                        )
+                    finished += held.num_rows
+                    yield held
                 if not finished:
                     yield pa.table({name: pa.array([], pa.string()) for name in names})
                 return
@@ -272,8 +279,9 @@ def read_csv_blocks(
                 reading = _CsvReading(path, skip_rows, delimiter, open_file)
                 raise _length_error(reading, row, names, named=named) from error
             if "straddl" in str(error):
+                read = finished + (0 if held is None else held.num_rows)
                 raise InputError(
-                    f"{path}: the row after {finished} rows of data is longer than 256 MB; "
+                    f"{path}: the row after {read} rows of data is longer than 256 MB; "
                     "is a quote opened and never closed?"
                 ) from error
             raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
