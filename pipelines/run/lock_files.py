@@ -98,21 +98,29 @@ class LocalLock:
     def take(self) -> bool:
         """Take the lock where nobody has it, and say whether that was so."""
         with storage_errors(self.path, "write"):
-            own = self._written(self._temporary, os.O_TRUNC)
             try:
-                os.link(self._temporary, self.path)
-            except FileExistsError:
-                os.close(own)
+                return self._take()
+            except FileNotFoundError:
+                # A run that ended meanwhile removed the folder: it is made again for the next attempt.
+                self.path.parent.mkdir(parents=True, exist_ok=True)
                 return False
-            except OSError:
-                # A file system without links: the name is free, or opening it says so.
-                os.close(own)
-                try:
-                    own = self._written(self.path, os.O_EXCL)
-                except FileExistsError:
-                    return False
-            finally:
-                self._temporary.unlink(missing_ok=True)
+
+    def _take(self) -> bool:
+        own = self._written(self._temporary, os.O_TRUNC)
+        try:
+            os.link(self._temporary, self.path)
+        except FileExistsError:
+            os.close(own)
+            return False
+        except OSError:
+            # A file system without links: the name is free, or opening it says so.
+            os.close(own)
+            try:
+                own = self._written(self.path, os.O_EXCL)
+            except FileExistsError:
+                return False
+        finally:
+            self._temporary.unlink(missing_ok=True)
         self._own = own
         return True
 

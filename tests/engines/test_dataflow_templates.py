@@ -111,7 +111,7 @@ def test_a_template_launched_without_data_says_so(bucket: Bucket, service: Dataf
     while service.jobs[-1].state not in ("JOB_STATE_DONE", "JOB_STATE_FAILED"):
         time.sleep(0.05)
     told = service.told(service.jobs[-1])
-    assert f"InputError: --data {bucket.uri}/none-*.parquet: no object matches" in told
+    assert f"FileError: --data {bucket.uri}/none-*.parquet: no object matches" in told
 
 
 @pytest.mark.parametrize(

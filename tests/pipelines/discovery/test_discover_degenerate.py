@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from slicebeam.pipelines import api
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.discovery import discover as command
 from slicebeam.transforms.http import calls as http_calls
 from tests.discover_runs import discover, embeddings, examples, read_discovery, written
 from tests.running import refused
@@ -341,10 +341,10 @@ def test_from_python(tmp_path: Path) -> None:
         (TABLE.to_pandas(), 5),
         ([str(tmp_path / "e.parquet")], np.int64(5)),
     ):
-        report = command.discover(data, components=components, output=None, **options)
+        report = api.discover(data, components=components, output=None, **options)
         assert report.path is None
         pd.testing.assert_frame_equal(report.slices.to_pandas(), whole.table)
-    told = command.discover(TABLE, components=[5, 2, 2], **options).changelist.discovery
+    told = api.discover(TABLE, components=[5, 2, 2], **options).changelist.discovery
     assert told is not None
     assert [one.components for one in told.resolutions] == [2, 5]
 

@@ -413,3 +413,14 @@ def test_a_lost_answer_does_not_lose_a_bucket(bucket: Bucket, proxy: Proxy) -> N
     assert again.struck == 1
     lock.release()
     assert bucket.keys() == []
+
+
+def test_a_folder_that_a_run_removes_as_it_ends_is_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    lock = RunLock(folder, lock_file(folder))
+    folder.rmdir()
+    lock.acquire()
+    assert (folder / lock_files.LOCK).is_file()
+    lock.release()
+    assert not list(folder.iterdir())
