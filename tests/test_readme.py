@@ -301,6 +301,7 @@ def test_the_tutorial_shows_what_explain_prints(
     assert [line for line in _words(block.text.splitlines()) if line not in printed] == []
 
 
+@pytest.mark.slow
 def test_the_picture_is_what_the_demo_prints() -> None:
     """Line by line; run ``python docs/pictures/demo.py`` where the output has changed."""
     script = runpy.run_path(str(ROOT / "docs" / "pictures" / "demo.py"))

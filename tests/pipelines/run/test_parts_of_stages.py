@@ -17,7 +17,12 @@ from tests.running import search
     [
         (duplicates, "hashes", {}),
         (covering, "overlaps", {}),
-        (iterations, "iteration-1-resampled-groups", {"group": "fnlwgt"}),
+        pytest.param(
+            iterations,
+            "iteration-1-resampled-groups",
+            {"group": "fnlwgt"},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["hashes", "overlaps", "groups"],
 )
