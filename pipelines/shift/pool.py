@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.transforms.encode.column_values import missing_mask
 from slicebeam.transforms.encode.conditions import SliceMembership
-from slicebeam.transforms.encode.domains import missing_mask
 from slicebeam.transforms.encode.extract_predictions import MOST_CLASSES
 from slicebeam.transforms.encode.predicates import Singleton, json_values, shortened
 from slicebeam.transforms.encode.sources import read_split

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.measures.base import Needs
 from slicebeam.metrics.registry import averaged_column
-from slicebeam.transforms.encode.domains import missing_mask
+from slicebeam.transforms.encode.column_values import missing_mask
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:

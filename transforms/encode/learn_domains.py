@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 
+from slicebeam.transforms.encode.domain_learning import learn_domain
 from slicebeam.transforms.encode.domains import (
     ColumnSummary,
     FeatureDomain,
     LeftOutColumn,
     UnseenValue,
-    learn_domain,
 )
 from slicebeam.transforms.encode.frozen_domains import FrozenBins, FrozenDomain, with_new_values
 from slicebeam.transforms.encode.predicates import Singleton

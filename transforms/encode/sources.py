@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
+from slicebeam.transforms.encode.column_values import arrow_type
 from slicebeam.transforms.formats.column_kinds import parse_column
 from slicebeam.transforms.formats.schemas import conform, unify_schemas
 from slicebeam.transforms.storage.checked_files import open_checked
@@ -177,8 +178,6 @@ class Source:
     @cached_property
     def schema(self) -> pa.Schema:
         """The schema of the examples, after text was parsed."""
-        from slicebeam.transforms.encode.domains import arrow_type
-
         fields = [
             pa.field(field.name, arrow_type(self.text_types.get(field.name, "string")))
             if field.name in self.text_types

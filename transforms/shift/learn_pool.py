@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.transforms.encode.domains import missing_mask
+from slicebeam.transforms.encode.column_values import missing_mask
 from slicebeam.transforms.encode.extract_predictions import MOST_CLASSES, classes
 from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.shift.difficulty_bins import DifficultyCounts, difficulties
