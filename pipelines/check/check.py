@@ -32,10 +32,12 @@ from slicebeam.pipelines.prepare.preparation import (
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.earlier_run import earlier_run
-from slicebeam.pipelines.search.iterations import Iterations, SearchResult, parts_of
+from slicebeam.pipelines.search.iteration_records import SearchResult
+from slicebeam.pipelines.search.iterations import Iterations
 from slicebeam.pipelines.search.report_order import given_order
 from slicebeam.pipelines.search.results import collect_given
 from slicebeam.pipelines.search.search import Steps, run_steps
+from slicebeam.pipelines.search.slice_counter import parts_of
 from slicebeam.pipelines.search.slices_table import SliceNames
 from slicebeam.transforms.count.significance import part_column
 from slicebeam.transforms.discovery.clusters import is_cluster_field
@@ -222,16 +224,16 @@ class GivenIterations(Iterations):
         lattice = self.prepared.lattice
         keys = lattice.singleton_keys()
         none = np.zeros(keys.size, np.int64)
-        planned = plan_listed(keys, none, none, lattice, self.budget)
+        planned = plan_listed(keys, none, none, lattice, self.counter.budget)
         parts, record = self._count(planned, keys.size, None, 0)
         tested = 0
         for batch in parts_of(parts):
             tested += int(np.count_nonzero(~np.isnan(part_column(batch, "p", 0))))
         family = (tested,)
-        parts, record = self._resampled(parts, family, record)
+        parts, record = self.second_tests.resampled(parts, family, record)
         self.parts += parts
-        record, _ = self._settled(family, record, is_all=True)
-        called = self._called(self.parts, 0, family, 1.0) if parts else []
+        record, self.parts, _ = self.second_tests.settled(self.parts, family, record, is_all=True)
+        called = self.second_tests.called(self.parts, 0, family, 1.0) if parts else []
         self._note(record, sum(keys.size for keys in called))
         return self._searched("given", "exhausted", family, family)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.cover import Cover
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.preparation import EncodedDataset
-    from slicebeam.pipelines.search.iterations import SearchResult
+    from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.report_order import Reported
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import SliceNames

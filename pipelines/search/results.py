@@ -14,8 +14,8 @@ from slicebeam.metrics.significance.outcome_codes import METHODS, NO_EXAMPLES, R
 from slicebeam.metrics.testing.multiplicity import adjusted
 from slicebeam.pipelines.prepare.exact_auc import put_whole
 from slicebeam.pipelines.search.duplicates import same_examples
-from slicebeam.pipelines.search.iterations import parts_of
 from slicebeam.pipelines.search.refinement_labels import NO_LABEL, ParentSums, labels, says_more
+from slicebeam.pipelines.search.slice_counter import parts_of
 from slicebeam.transforms.count.significance import part_column
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.iterations import Iterations, SearchResult
+    from slicebeam.pipelines.search.iteration_records import SearchResult
+    from slicebeam.pipelines.search.iterations import Iterations
 
 CONFIDENCE = 0.95
 # Slices up to this number are all saved unless --save-slices says otherwise.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.search.iterations import SearchResult
+    from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.results import Results
     from slicebeam.pipelines.search.search_observer import SearchObserver
     from slicebeam.transforms.storage.publish import Version

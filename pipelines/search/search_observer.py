@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.run.stage import Stage
-    from slicebeam.pipelines.search.iterations import IterationRecord, Progress
+    from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress
 
 
 class SearchObserver(Observer, Protocol):

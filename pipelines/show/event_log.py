@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.published import Published
     from slicebeam.pipelines.run.stage import Stage
     from slicebeam.pipelines.search.gate import Verdict
-    from slicebeam.pipelines.search.iterations import IterationRecord, Progress
+    from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress
     from slicebeam.pipelines.shift.run import PublishedShift
 
 _MOST_FILES = 100

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.run.published import Published
-    from slicebeam.pipelines.search.iterations import IterationRecord, Progress
+    from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress
     from slicebeam.pipelines.show.event_log import EventLog
 
 MOST_ROWS = 12
