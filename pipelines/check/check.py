@@ -20,15 +20,11 @@ from slicebeam.pipelines.discovery.known import (
     PublishedDiscovery,
     with_derived,
 )
+from slicebeam.pipelines.prepare.encode import encode, model_columns
+from slicebeam.pipelines.prepare.features import choose_features
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
-from slicebeam.pipelines.prepare.preparation import (
-    choose_features,
-    chunk_rows,
-    encode,
-    model_columns,
-    read_source,
-    resolve_outcome,
-)
+from slicebeam.pipelines.prepare.outcome import resolve_outcome
+from slicebeam.pipelines.prepare.source import chunk_rows, read_source
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.earlier_run import earlier_run
@@ -49,8 +45,8 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.pipelines.config.check import CheckConfig
     from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.prepare.given_slices import GivenSlices, WantedSlices
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.search_observer import SearchObserver

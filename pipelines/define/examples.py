@@ -21,8 +21,8 @@ from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
 from slicebeam.pipelines.define.measuring import measured
 from slicebeam.pipelines.discovery.known import DerivedColumnRequest, PublishedDiscovery
-from slicebeam.pipelines.prepare.preparation import read_source
 from slicebeam.pipelines.prepare.rows import read_rows
+from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.transforms.discovery.embed_examples import chunk_name

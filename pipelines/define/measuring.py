@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
 
 # How the files are read is no option of a check that takes over an earlier run's.
 _OF_FILES = (

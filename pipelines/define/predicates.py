@@ -77,7 +77,7 @@ def _schema(changelist_uri: str, document: SearchChangeList, files: Sequence[str
         return open_parquet([StoredFile(path, path) for path in files]).schema
     # What type a column of text is of shows only when all of it was read.
     from slicebeam.pipelines.config.check import check_config
-    from slicebeam.pipelines.prepare.preparation import read_source
+    from slicebeam.pipelines.prepare.source import read_source
     from slicebeam.pipelines.run.engine import start_engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
     from slicebeam.pipelines.config.discover import DiscoverConfig
     from slicebeam.pipelines.discovery.discovered import Discovered
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.discovery.describe_slices import Description

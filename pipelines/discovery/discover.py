@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.discover import DiscoverConfig
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.report_order import Reported

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slicebeam.pipelines.prepare.preparation import EncodedDataset
+from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.discovery.fitting import EmbeddedFiles, Fitted

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.discovery.fitting import EmbeddedFiles
-from slicebeam.pipelines.prepare.preparation import chunk_rows
+from slicebeam.pipelines.prepare.source import chunk_rows
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.transforms.discovery.embed_examples import EmbedExamples

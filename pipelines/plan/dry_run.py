@@ -26,9 +26,10 @@ from slicebeam.pipelines.plan.data_shape import (
     shape_of_domain,
 )
 from slicebeam.pipelines.plan.job_steps import steps_of
+from slicebeam.pipelines.prepare.features import choose_features
 from slicebeam.pipelines.prepare.given_domains import given_domains
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
-from slicebeam.pipelines.prepare.preparation import choose_features, resolve_outcome
+from slicebeam.pipelines.prepare.outcome import resolve_outcome
 from slicebeam.pipelines.search.search import compared
 from slicebeam.pipelines.single_job.single_job import (
     SearchPart,

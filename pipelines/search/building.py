@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.base import Metric
     from slicebeam.metrics.measures.cover import Cover
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.report_order import Reported
     from slicebeam.pipelines.search.results import MetricResult, Results

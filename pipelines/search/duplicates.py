@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Cost, Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
 

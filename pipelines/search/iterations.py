@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.counting_plan import PlannedUnit
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.strategies import NextVisit

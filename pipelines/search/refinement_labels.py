@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.measures.base import Metric
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.iterations import Iterations
 
 NO_LABEL, NEW, REFINES, INHERITED = range(4)

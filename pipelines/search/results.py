@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.base import Metric
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.iteration_records import SearchResult

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from slicebeam.pipelines.config.search import SearchConfig
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.results import Results

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.config.common import DataConfig
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.stage import Stage
     from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting.counting_plan import PlannedUnit
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.storage.storage import StoragePath
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.prepare.given_slices import GivenSlices
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.report_order import Reported
     from slicebeam.pipelines.search.results import MetricResult, Results

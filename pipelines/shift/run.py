@@ -12,7 +12,7 @@ from slicebeam.pipelines.changelist.document import ShiftChangeList
 from slicebeam.pipelines.changelist.reading import naming_files
 from slicebeam.pipelines.config.shift import parse_budget
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
-from slicebeam.pipelines.prepare.preparation import read_source
+from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.paths import places_of, removing_new_folders, writer
 from slicebeam.pipelines.run.published_run import with_run
 from slicebeam.pipelines.run.resuming import begin_run, remove_work, resumable

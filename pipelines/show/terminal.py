@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         Slice,
     )
     from slicebeam.pipelines.config.common import DataConfig
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.published import Published
     from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress
     from slicebeam.pipelines.show.event_log import EventLog
