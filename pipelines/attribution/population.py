@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition, Id
-    from slicebeam.pipelines.changelist.document import Slice
+    from slicebeam.pipelines.changelist.slices import Slice
 
     IntArray = NDArray[np.int64]
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.attribution.estimating import Assessed
     from slicebeam.pipelines.attribution.labelers import Labeler
     from slicebeam.pipelines.attribution.session import Session
-    from slicebeam.pipelines.changelist.document import Slice
+    from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.transforms.storage.storage import StoragePath
 
 

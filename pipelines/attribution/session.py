@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.attribution.state import Drawn
     from slicebeam.pipelines.attribution.updating import Updated
     from slicebeam.pipelines.changelist.discovered import Attribution
-    from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.transforms.storage.storage import StoragePath
 
 FOLDER = "attribution"

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
-    from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.transforms.discovery.embeddings import Embedding
     from slicebeam.transforms.encode.sources import Chunk, Source
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
-    from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
 
 # How the files are read is no option of a check that takes over an earlier run's.

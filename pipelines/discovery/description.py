@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.discover import DiscoverConfig
     from slicebeam.pipelines.discovery.discovered import Discovered
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset

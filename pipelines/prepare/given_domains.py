@@ -23,7 +23,8 @@ from slicebeam.transforms.formats.schemas import unify_schemas
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from slicebeam.pipelines.changelist import document as doc
+    from slicebeam.pipelines.changelist.dataset import Domain
+    from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.transforms.encode.sources import Source
 
 # The ops of each kind of domain, the order of bins aside.
@@ -142,14 +143,14 @@ def given_domains(
     )
 
 
-def _values_named(document: doc.SearchChangeList) -> int | None:
+def _values_named(document: SearchChangeList) -> int | None:
     named = document.provenance.config.get("top_values")
     if not isinstance(named, int) or isinstance(named, bool) or named < 1:
         return None
     return named
 
 
-def _was_wanted(document: doc.SearchChangeList, name: str) -> bool:
+def _was_wanted(document: SearchChangeList, name: str) -> bool:
     """Return whether the earlier run would have taken the column for a feature."""
     options = document.provenance.config
     if document.check is not None or document.discovery is not None:
@@ -185,7 +186,7 @@ def _held_against(domain: FeatureDomain, kind: pa.DataType, where: str) -> Featu
     return given
 
 
-def checked_domain(shape: doc.Domain) -> FeatureDomain:
+def checked_domain(shape: Domain) -> FeatureDomain:
     """Return the domain of a document, whose predicates must divide the values as a run's do.
 
     Raises
@@ -233,7 +234,7 @@ def checked_domain(shape: doc.Domain) -> FeatureDomain:
     )
 
 
-def _is_of_integers(shape: doc.Domain, kind: pa.DataType) -> bool:
+def _is_of_integers(shape: Domain, kind: pa.DataType) -> bool:
     """Return whether a domain is of integers that a later run had as doubles, some being missing."""
     if shape.kind == "numeric" or not pa.types.is_floating(kind):
         return False
@@ -242,7 +243,7 @@ def _is_of_integers(shape: doc.Domain, kind: pa.DataType) -> bool:
     return bool(values) and all(isinstance(one, int) for one in values)
 
 
-def _seen(shape: doc.Domain, kind: pa.DataType) -> ColumnSummary | None:
+def _seen(shape: Domain, kind: pa.DataType) -> ColumnSummary | None:
     if shape.seen is None:
         return None
     ends = [one for one in (shape.seen.low, shape.seen.high) if one is not None]

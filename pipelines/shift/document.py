@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from slicebeam.metrics.testing.multiplicity import bh_adjusted
-from slicebeam.pipelines.changelist import document as doc
 from slicebeam.pipelines.changelist import shifted as told
+from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEntry, Model
+from slicebeam.pipelines.changelist.dataset import Dataset
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
+from slicebeam.pipelines.changelist.document import ShiftChangeList
 from slicebeam.pipelines.changelist.parts import Condition, Estimate, Predicate
+from slicebeam.pipelines.changelist.provenance import Provenance
+from slicebeam.pipelines.changelist.slices import Origin, Size, Slice
 from slicebeam.transforms.encode.predicates import slice_hashes
 
 if TYPE_CHECKING:
@@ -72,7 +76,7 @@ def build(
     bill: Bill,
     runner: str,
     warnings: Sequence[str] = (),
-) -> doc.ShiftChangeList:
+) -> ShiftChangeList:
     """Return the document of a shift."""
     fingerprint = _fingerprint(pool)
     options = config.resolved()
@@ -84,12 +88,12 @@ def build(
     section = _section(
         config, pool, assessed, found, bill, (labels, predictions, columns), matrices, warnings
     )
-    return doc.ShiftChangeList(
+    return ShiftChangeList(
         changelist_id=hashlib.sha256(identity).hexdigest()[:16],
         title=f"Shift of {bill.source}",
         summary=_summary(section, change),
         created_at=datetime.now(timezone.utc),
-        dataset=doc.Dataset(
+        dataset=Dataset(
             name=Path(config.data[0]).name,
             uri=config.data,
             fingerprint=fingerprint,
@@ -101,13 +105,13 @@ def build(
             left_out=(),
         ),
         models=(
-            doc.Model(
+            Model(
                 key="before",
                 role="before",
                 name=config.old_prediction or Path(config.old_matrix or "").name,
                 prediction_field=config.old_prediction,
             ),
-            doc.Model(
+            Model(
                 key="after",
                 role="after",
                 name=bill.source,
@@ -115,9 +119,9 @@ def build(
                 model_uri=config.api or config.model,
             ),
         ),
-        comparison=doc.Comparison(kind="baseline", before="before", after="after"),
+        comparison=Comparison(kind="baseline", before="before", after="after"),
         metrics=(
-            doc.MetricEntry(
+            MetricEntry(
                 key="accuracy",
                 name="Accuracy",
                 kind="pointwise",
@@ -129,7 +133,7 @@ def build(
         global_=(change,),
         shift=section,
         slices=described,
-        provenance=doc.Provenance(
+        provenance=Provenance(
             tool_version=version("slicebeam"),
             command="shift",
             runner=runner,
@@ -232,12 +236,12 @@ def _estimate(value: float, low: float, high: float, confidence: float) -> Estim
 
 def _accuracy(
     change: AccuracyChange, rows: int, confidence: float, p: float, adjusted: float | None
-) -> doc.Change:
+) -> Change:
     significant = (p if adjusted is None else adjusted) <= 1 - confidence
     direction: Literal["improved", "degraded", "none"] = "none"
     if change.shift != 0:
         direction = "improved" if change.shift > 0 else "degraded"
-    return doc.Change(
+    return Change(
         metric="accuracy",
         n=rows,
         after=_estimate(change.new, change.new_low, change.new_high, confidence),
@@ -282,7 +286,7 @@ def _slices(
     predicates: Sequence[Sequence[Singleton]],
     pool: LabelledPool,
     columns: NDArray[np.int64],
-) -> tuple[tuple[doc.Slice, ...], tuple[told.SliceShift, ...]]:
+) -> tuple[tuple[Slice, ...], tuple[told.SliceShift, ...]]:
     """Return the slices with their accuracies, the worst first, and with their matrices."""
     changes = [one.found.accuracy for one in slices]
     adjusted = bh_adjusted([change.p for change in changes], len(changes))
@@ -294,17 +298,17 @@ def _slices(
         conditions = predicates[one.number]
         slice_id = f"{int(hashes[at]):016x}"
         described.append(
-            doc.Slice(
+            Slice(
                 slice_id=slice_id,
                 name=" & ".join(map(str, conditions)),
-                origin=doc.Origin(method="manual" if config.by else "imported"),
+                origin=Origin(method="manual" if config.by else "imported"),
                 definition=PredicateDefinition(
                     predicate=Predicate(
                         all=tuple(Condition(**part.to_json()) for part in conditions)
                     )
                 ),
                 cross_size=len(conditions),
-                size=doc.Size(n=one.size, share=one.size / pool.rows),
+                size=Size(n=one.size, share=one.size / pool.rows),
                 impact=one.size * change.shift,
                 changes=(
                     _accuracy(change, one.size, config.confidence, change.p, float(adjusted[at])),
@@ -377,7 +381,7 @@ def _warnings(config: ShiftConfig, assessed: Assessment, found: Findings, bill: 
     return warnings
 
 
-def _summary(section: told.Shift, change: doc.Change) -> str:
+def _summary(section: told.Shift, change: Change) -> str:
     delta, calls = change.delta or Estimate(), section.cost.calls
     before = change.before.value if change.before else None
     text = (

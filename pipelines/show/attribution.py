@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.attribution.rounds import Finished
     from slicebeam.pipelines.attribution.session import Sampled
     from slicebeam.pipelines.changelist.discovered import Attribution
-    from slicebeam.pipelines.changelist.document import Slice
     from slicebeam.pipelines.changelist.parts import Estimate
+    from slicebeam.pipelines.changelist.slices import Slice
 
 _PHASES = {"precision": "in the slice", "recall": "outside it", "train": "to train by"}
 

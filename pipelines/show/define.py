@@ -9,7 +9,7 @@ from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.show.terminal_text import json_line
 
 if TYPE_CHECKING:
-    from slicebeam.pipelines.changelist.document import Slice
+    from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.document import DocumentConfig
     from slicebeam.pipelines.define.new_slices import Revision
 

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from slicebeam.pipelines.changelist.discovered import Discovery, Found, ShownExample
-    from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.slices import Slice
 
 _MOST = 10
 

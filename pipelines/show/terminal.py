@@ -21,13 +21,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from slicebeam.pipelines.changelist.document import (
-        Change,
-        SearchChangeList,
-        Since,
-        SinceSlice,
-        Slice,
-    )
+    from slicebeam.pipelines.changelist.changes import Change
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.since import Since, SinceSlice
+    from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.published import Published
