@@ -72,7 +72,7 @@ class Report:
         """Print it as the command does, in a notebook as HTML."""
         from slicebeam.pipelines.changelist.document import ShiftChangeList
         from slicebeam.pipelines.show.shift import show_shift
-        from slicebeam.pipelines.show.terminal import show_slices
+        from slicebeam.pipelines.show.slice_tables import show_slices
 
         if isinstance(self.changelist, ShiftChangeList):
             show_shift(self.changelist)

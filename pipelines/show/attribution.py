@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import printable
-from slicebeam.pipelines.show.terminal import console_of_stdout
+from slicebeam.pipelines.show.slice_tables import console_of_stdout
 from slicebeam.pipelines.show.terminal_text import json_line
 
 if TYPE_CHECKING:
