@@ -77,7 +77,7 @@ def gather(state: State, store: LabelStore, population: SlicePopulation) -> Evid
         precision_goes_on &= counted.size == labels.size
         inside.append(counted)
         waiting += int((labels != MISSING).sum()) - counted.size
-        rounds += _told(state, store, one, "precision", one.precision[: counted.size])
+        rounds += _round(state, store, one, "precision", one.precision[: counted.size])
         labels = store.codes(one.recall)
         number = _labelled_first(labels)
         waiting += len(
@@ -86,9 +86,9 @@ def gather(state: State, store: LabelStore, population: SlicePopulation) -> Evid
         )
         if number:
             draws.append(_draws(population, one, labels, number))
-        rounds += _told(state, store, one, "recall", one.recall[:number])
+        rounds += _round(state, store, one, "recall", one.recall[:number])
         trained = tuple(item for item in one.train if item in store.known)
-        rounds += _told(state, store, one, "train", trained)
+        rounds += _round(state, store, one, "train", trained)
     missing = (item for one in state.rounds for item in one.items if item not in store.known)
     return Evidence(
         np.concatenate([np.zeros(0, np.int8), *inside]),
@@ -116,7 +116,7 @@ def _draws(population: SlicePopulation, one: Drawn, labels: NDArray[np.int8], nu
     return Draws(item, np.array(one.weights[:number]), labels[:number], one.least_weight or 1.0)
 
 
-def _told(
+def _round(
     state: State,
     store: LabelStore,
     one: Drawn,
@@ -181,11 +181,11 @@ def assess(state: State, evidence: Evidence, labels_uri: str) -> Assessed:
         looks=state.looks,
     )
     decided = decision(found, precision=state.least_precision, recall=state.least_recall)
-    told = _STATES[decided]
+    outcome = _STATES[decided]
     attribution = Attribution(
         text=state.text,
         queries=tuple(dict.fromkeys(query for one in state.rounds for query in one.queries)),
-        state="labelling" if told == "estimated" and evidence.open else told,
+        state="labelling" if outcome == "estimated" and evidence.open else outcome,
         precision=_estimate(found.precision, level),
         recall=_estimate(found.recall, level),
         missed=_estimate(found.missed, level),

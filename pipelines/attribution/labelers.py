@@ -174,7 +174,7 @@ class LanguageModel:
         ):
             ledger.reread(api.answer_in)
             missing = [key for key in keys if key not in ledger.answers]
-            self._note(_asked(api, len(keys), len(missing)))
+            self._note(_announcement(api, len(keys), len(missing)))
             try:
                 http.buy(wanted, ledger, ledger.calls + len(missing))
             finally:
@@ -206,10 +206,10 @@ def _answered(value: Any) -> int | None:
     return None if value is None else label_of(str(value).strip().strip(".!\"'*` "))
 
 
-def _asked(api: ApiFile, items: int, missing: int) -> str:
-    told = f"asking about {missing:,} of {items:,} items"
+def _announcement(api: ApiFile, items: int, missing: int) -> str:
+    message = f"asking about {missing:,} of {items:,} items"
     if missing < items:
-        told += f" ({items - missing:,} are paid already)"
+        message += f" ({items - missing:,} are paid already)"
     if api.price is not None:
-        told += f", for about {missing * api.price:,.2f} {api.currency}"
-    return told
+        message += f", for about {missing * api.price:,.2f} {api.currency}"
+    return message

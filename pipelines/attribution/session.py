@@ -262,8 +262,8 @@ class Session:
     @property
     def open_items(self) -> tuple[Any, ...]:
         """Items of the rounds without a label, in the order in which to label them."""
-        asked = (item for one in self.state.rounds for item in one.asked)
-        return tuple(item for item in dict.fromkeys(asked) if item not in self.store.known)
+        to_label = (item for one in self.state.rounds for item in one.asked)
+        return tuple(item for item in dict.fromkeys(to_label) if item not in self.store.known)
 
     def read_back(self) -> None:
         """Keep what the sheets say.

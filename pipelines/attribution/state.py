@@ -88,8 +88,8 @@ class State(_Record):
         That of another slice is another one, even if the user's is the same: a slice that was made
         by labels of a sample has to be judged by one that is independent of them.
         """
-        told = f"{self.seed}\n{self.slice_fingerprint}\n{self.text}"
-        return int.from_bytes(hashlib.sha256(told.encode()).digest()[:8], "big")
+        identity = f"{self.seed}\n{self.slice_fingerprint}\n{self.text}"
+        return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big")
 
     @property
     def labelled(self) -> int:

@@ -91,8 +91,8 @@ def annotated(document: SearchChangeList, slice_id: str, note: str) -> Edited:
 
 def attributed(document: SearchChangeList, slice_id: str, attribution: Any) -> Edited:
     """Say how far words are true of a slice; ``attribution`` is an `Attribution`."""
-    told = attribution.model_dump(mode="json", exclude_none=True)
-    return _with_field(document, "attribute", slice_id, told)
+    section = attribution.model_dump(mode="json", exclude_none=True)
+    return _with_field(document, "attribute", slice_id, section)
 
 
 def added(document: SearchChangeList, new: Slice, note: str | None = None) -> Edited:
@@ -154,8 +154,8 @@ def last_not_undone(edits: Sequence[Edit]) -> int | None:
 
 def undone_numbers(edits: Sequence[Edit]) -> set[int]:
     """Return the numbers, from 1, of the edits of a journal that were undone."""
-    told = (edit.after for edit in edits if edit.op == "undo")
-    return {after["undone"] for after in told if isinstance(after, dict) and "undone" in after}
+    changes = (edit.after for edit in edits if edit.op == "undo")
+    return {after["undone"] for after in changes if isinstance(after, dict) and "undone" in after}
 
 
 def check_name(document: SearchChangeList, name: str, *, besides: str | None = None) -> None:
@@ -195,8 +195,8 @@ def _with_field(document: SearchChangeList, op: str, slice_id: str, value: Any) 
     before = old.model_dump(mode="json", exclude_none=True).get(field)
     if value == before:
         raise InputError(f"the {field} of slice {slice_id} is this already; nothing to change")
-    told = {**old.model_dump(mode="json", exclude_none=True), field: value}
-    new = Slice.model_validate(told)
+    content = {**old.model_dump(mode="json", exclude_none=True), field: value}
+    new = Slice.model_validate(content)
     slices = tuple(new if one.slice_id == slice_id else one for one in document.slices)
     changed = document.model_copy(update={"slices": slices})
     return Edited(changed, _edit(op, slice_id, before, value))

@@ -131,15 +131,15 @@ def read_shift(uri: str, option: str) -> ShiftChangeList:
 
 def _refuse_doubles(where: str, document: ChangeList) -> None:
     """Refuse a slice, a domain, or a metric of a slice, that the document tells twice."""
-    told = [
+    sections = [
         ("slice", [one.slice_id for one in document.slices]),
         ("the domain of", [one.name for one in document.dataset.domains]),
     ]
-    told += [
+    sections += [
         (f"slice {one.slice_id}, metric", [change.metric for change in one.changes])
         for one in document.slices
     ]
-    for what, names in told:
+    for what, names in sections:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"{where}: {what} {twice} occurs twice; keep one of the two")

@@ -63,7 +63,7 @@ def run_check(
     observer: SearchObserver,
     *,
     resume: bool = False,
-    asked: str | None = None,
+    explained_slice: str | None = None,
 ) -> Published:
     """Test the given slices and publish what was found.
 
@@ -78,7 +78,15 @@ def run_check(
     """
     steps = Steps(prepare_check, GivenIterations, collect_given, given_names, given_order)
     earlier = earlier_run(config)
-    return run_steps(config, steps, engine, observer, earlier=earlier, resume=resume, asked=asked)
+    return run_steps(
+        config,
+        steps,
+        engine,
+        observer,
+        earlier=earlier,
+        resume=resume,
+        explained_slice=explained_slice,
+    )
 
 
 def prepare_check(

@@ -132,7 +132,7 @@ def _bought(
                 f"{missing:,} more calls are needed, {ledger.calls:,} are paid; give --budget "
                 f"{ledger.calls + missing}"
             )
-        on_start(_asked(api, len(keys), missing))
+        on_start(_announcement(api, len(keys), missing))
         http.buy(items, ledger, budget)
         found = {text: ledger.answers[key] for key, text in keys.items() if key in ledger.answers}
         return found, sum(key in ledger.lost for key in keys) if counts else 0
@@ -142,11 +142,11 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _asked(api: ApiFile, texts: int, missing: int) -> str:
-    told = f"asking about {missing:,} of {texts:,} different texts"
+def _announcement(api: ApiFile, texts: int, missing: int) -> str:
+    message = f"asking about {missing:,} of {texts:,} different texts"
     if api.price is not None:
-        told += f", for about {missing * api.price:,.2f} {api.currency}"
-    return told
+        message += f", for about {missing * api.price:,.2f} {api.currency}"
+    return message
 
 
 def _label(api: ApiFile, answer: Answer | None) -> int:

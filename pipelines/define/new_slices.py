@@ -126,13 +126,13 @@ class EditSession:
                 raise InputError(
                     f"slice {shortened(one.name)!r} would have no examples; define it otherwise"
                 )
-            told = {
+            update = {
                 "slice_id": slice_id,
                 "name": one.name,
                 "definition": one.definition,
                 "origin": Origin(method=one.method),
             }
-            slices.append(counted.model_copy(update=told))
+            slices.append(counted.model_copy(update=update))
         return slices
 
     def publish(self, edited: Edited, summary: str) -> Revision:

@@ -45,8 +45,10 @@ def predicate_definition(text: str, columns: Mapping[str, pa.DataType]) -> Predi
             check_condition(one, columns[one.field])
     except InputError as error:
         raise OptionError(f"--where: {error}") from error
-    told = tuple(Condition(field=one.field, op=_op(one.op), value=one.value) for one in conditions)
-    return PredicateDefinition(predicate=Predicate(all=told))
+    written = tuple(
+        Condition(field=one.field, op=_op(one.op), value=one.value) for one in conditions
+    )
+    return PredicateDefinition(predicate=Predicate(all=written))
 
 
 def _op(text: str) -> Any:
@@ -81,9 +83,9 @@ def _schema(changelist_uri: str, document: SearchChangeList, files: Sequence[str
     from slicebeam.pipelines.run.engine import start_engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
 
-    told = {name: earlier[name] for name in _HOW_READ if name in earlier}
+    how_read = {name: earlier[name] for name in _HOW_READ if name in earlier}
     with tempfile.TemporaryDirectory(prefix="slicebeam-") as folder:
-        options = {**told, "data": files, "output": folder, "changelist": changelist_uri}
+        options = {**how_read, "data": files, "output": folder, "changelist": changelist_uri}
         config = check_config(options)
         with start_engine("direct", ()) as engine:
             work = WorkFolder(Path(folder) / "work")

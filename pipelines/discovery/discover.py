@@ -40,7 +40,7 @@ def run_discovery(
     observer: SearchObserver,
     *,
     resume: bool = False,
-    asked: str | None = None,
+    explained_slice: str | None = None,
 ) -> Published:
     """Discover slices and publish what was found.
 
@@ -59,7 +59,15 @@ def run_discovery(
         discovery_order,
         ExtraOutputs((MODEL_FILE, MEMBERSHIP_FILE), further),
     )
-    return run_steps(config, steps, engine, observer, earlier=None, resume=resume, asked=asked)
+    return run_steps(
+        config,
+        steps,
+        engine,
+        observer,
+        earlier=None,
+        resume=resume,
+        explained_slice=explained_slice,
+    )
 
 
 def further(

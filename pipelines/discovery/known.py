@@ -94,9 +94,11 @@ class PublishedDiscovery:
     @property
     def fields(self) -> EmbeddingFields:
         """Where embeddings come from."""
-        told = self.discovery
-        encoder = None if told.encoder == "none" else told.encoder
-        return EmbeddingFields(told.embedding_field, told.text_field, encoder, self.folder / CACHE)
+        discovery = self.discovery
+        encoder = None if discovery.encoder == "none" else discovery.encoder
+        return EmbeddingFields(
+            discovery.embedding_field, discovery.text_field, encoder, self.folder / CACHE
+        )
 
     def embedding(self, folder: StoragePath) -> Embedding:
         """Return the same, with what embeds texts.
@@ -114,8 +116,8 @@ class PublishedDiscovery:
             self.uri, {"encoder": self.fields.encoder}, {"encoder": self.confirmed.encoder}
         )
         own = embedding_of(self.fields, None, 0, folder, self.model.encoder)
-        told = self.discovery.encoder_fingerprint
-        if own.encoder is not None and own.encoder.fingerprint != told:
+        fingerprint = self.discovery.encoder_fingerprint
+        if own.encoder is not None and own.encoder.fingerprint != fingerprint:
             raise OptionError(
                 f"--encoder {self.discovery.encoder} is not what it was at the discovery, so that new "
                 "embeddings cannot be compared; discover again"

@@ -138,14 +138,14 @@ class ApiFile(BaseModel):
     @property
     def identity(self) -> str:
         """SHA-256 of what is asked, whatever is made of the answer; no secret is in it."""
-        asked = {
+        content = {
             "url": self.url,
             "method": self.method,
             "params": self.params,
             "json": self.json_body,
             "headers": sorted(name.lower() for name in self.headers),
         }
-        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def request(self, item: Item) -> Request:
         """Return the request of an item.

@@ -298,7 +298,7 @@ class _Purchase:
                     return
                 reason = f"HTTP {response.status}"
                 await ledger.failed(item.key, reason)
-                wait = self._pace.pause_as_asked(
+                wait = self._pace.pause_as_requested(
                     response,
                     f"{api.path}: {reason}: the API",
                     f"the answers so far are in {ledger.folder}",
@@ -338,7 +338,7 @@ class _Purchase:
             where=f"{self.api.path}, url",
             timeout=self.api.timeout,
             most_bytes=_LARGEST_BODY,
-            told=self._told,
+            describe=self._described,
         )
 
     async def _note(self, item: Item, response: Response) -> None:
@@ -419,5 +419,5 @@ class _Purchase:
     def _excerpt(self, text: str) -> str:
         return " ".join(self.api.redact(text).split())[:_SHOWN]
 
-    def _told(self, error: Exception) -> str:
+    def _described(self, error: Exception) -> str:
         return self._excerpt(str(error) or type(error).__name__)

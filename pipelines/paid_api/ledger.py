@@ -196,8 +196,8 @@ class Ledger:
 
     def idempotency_key(self, key: str) -> str:
         """Return by what the API knows the call of an item again, whichever run makes it."""
-        told = json.dumps([self._identity, key], sort_keys=True)
-        return hashlib.sha256(told.encode()).hexdigest()[:32]
+        text = json.dumps([self._identity, key], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def reread(self, extract: Callable[[str], tuple[Any, str | None]]) -> int:
         """Read the kept bodies again, and return how many of them now give another answer.

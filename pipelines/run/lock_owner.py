@@ -57,10 +57,10 @@ class Owner:
     def from_json(cls, text: bytes) -> Owner | None:
         """Return the owner that a lock names, None where it names none."""
         try:
-            told = json.loads(text)
+            fields = json.loads(text)
             return cls(
-                pid=int(told["pid"]),
-                **{name: str(told[name]) for name in cls.__dataclass_fields__ if name != "pid"},
+                pid=int(fields["pid"]),
+                **{name: str(fields[name]) for name in cls.__dataclass_fields__ if name != "pid"},
             )
         except (ValueError, TypeError, KeyError):
             return None

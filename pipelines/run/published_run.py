@@ -97,19 +97,19 @@ def _unchanged(kind: type[Document], path: StoragePath, text: bytes, run: RunMar
         document = kind.model_validate_json(text)
     except (ValueError, ValidationError) as error:
         raise OptionError(f"--resume: {path} is no document of this command; {_ANEW}") from error
-    told = document.provenance.run
-    if told is None:
+    recorded = document.provenance.run
+    if recorded is None:
         raise OptionError(
             f"--resume: {path} does not say which options and data it is of, as an earlier version "
             f"wrote it; {_ANEW}"
         )
     for what, mine, its in (
-        ("options", run.config_hash, told.config),
-        ("data", run.data_hash, told.data),
+        ("options", run.config_hash, recorded.config),
+        ("data", run.data_hash, recorded.data),
     ):
         if mine != its:
             raise OptionError(f"--resume: {path} was published with other {what}; {_ANEW}")
-    if content_hash(content) != told.content:
+    if content_hash(content) != recorded.content:
         raise OptionError(f"--resume: {path} was changed since it was published; {_ANEW}")
     for named in (document.files or {}).values():
         for name in (well_known(named.name), named.name):

@@ -280,13 +280,13 @@ class WorkFolder:
     def done(self, stage: str) -> dict[str, Any] | None:
         """Return what a finished stage left behind, None if it is not finished."""
         try:
-            told = read_facts(self._note(stage))
+            noted = read_facts(self._note(stage))
         except (FileNotFoundError, DamagedFileError):
             # What can't be read back is done again.
             return None
-        if not set(told["files"]) <= set(self._files_of(stage)):
+        if not set(noted["files"]) <= set(self._files_of(stage)):
             return None
-        facts: dict[str, Any] = told["facts"]
+        facts: dict[str, Any] = noted["facts"]
         return facts
 
     def finish(self, stage: str, facts: dict[str, Any]) -> None:

@@ -259,10 +259,10 @@ class SecondTests:
 
     def _groups(self, stage: str, keys: Keys) -> Array:
         """Return in how many groups the examples of each slice are."""
-        asked = keys
+        wanted = keys
         if self.most_groups is None:
             # No slice has more groups than one of its predicates: what they have bounds them all.
-            keys = np.union1d(asked, self.prepared.lattice.singleton_keys())
+            keys = np.union1d(wanted, self.prepared.lattice.singleton_keys())
         folder = self.work.folder(f"{stage}-groups")
         transform = CountGroups(keys, self.prepared.lattice, self.prepared.shards, folder)
         noted = run_stage(
@@ -276,6 +276,6 @@ class SecondTests:
         known, groups = read_sums(folder, noted["parts"])
         if self.most_groups is None:
             self.most_groups = int(groups.max(initial=0))
-        groups = groups[np.searchsorted(known, asked)]
-        self.few_groups.append(asked[(groups >= LEAST_GROUPS) & (groups < ENOUGH_GROUPS)])
+        groups = groups[np.searchsorted(known, wanted)]
+        self.few_groups.append(wanted[(groups >= LEAST_GROUPS) & (groups < ENOUGH_GROUPS)])
         return groups

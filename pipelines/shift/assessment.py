@@ -161,7 +161,7 @@ class _AssessmentState:
             self._parts = 2
             self._halves = Sample.empty(1, 2 * self.strata.count, self.strata.shape[1])
         self.lost = 0
-        self._asked: list[NDArray[np.int64]] = []
+        self._items: list[NDArray[np.int64]] = []
         self._codes: list[NDArray[np.int64]] = []
         # Candidates of each part that were asked, those without an answer too.
         self._taken = np.zeros(self._parts * self.strata.count, np.int64)
@@ -294,7 +294,7 @@ class _AssessmentState:
         self.sample.add(stratum[answered][None], columns[None], before)
         if self._halves is not None:
             self._halves.add(parts[answered][None], columns[None], before)
-        self._asked.append(kept)
+        self._items.append(kept)
         self._codes.append(columns)
 
     def is_close_enough(self) -> bool:
@@ -321,7 +321,7 @@ class _AssessmentState:
         return Assessment(
             self.strata,
             self.sample,
-            np.concatenate([np.zeros(0, np.int64), *self._asked]),
+            np.concatenate([np.zeros(0, np.int64), *self._items]),
             np.concatenate([np.zeros(0, np.int64), *self._codes]),
             stopped,
             self.lost,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from slicebeam.metrics.testing.multiplicity import bh_adjusted
-from slicebeam.pipelines.changelist import shifted as told
+from slicebeam.pipelines.changelist import shifted
 from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEntry, Model
 from slicebeam.pipelines.changelist.dataset import Dataset
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
@@ -167,15 +167,15 @@ def _section(
     found: Findings,
     bill: Bill,
     classes: tuple[list[Any], list[Any], NDArray[np.int64]],
-    slices: tuple[told.SliceShift, ...],
+    slices: tuple[shifted.SliceShift, ...],
     warnings: Sequence[str],
-) -> told.Shift:
+) -> shifted.Shift:
     labels, predictions, columns = classes
     alpha = 1 - config.confidence
     cells = np.argwhere(found.q[:, columns] <= alpha)
     order = np.argsort([-abs(found.shift[row, columns[column]]) for row, column in cells])
     calls = int(assessed.items.size)
-    return told.Shift(
+    return shifted.Shift(
         method=config.used_method,
         labels=tuple(labels),
         predictions=tuple(predictions),
@@ -191,7 +191,7 @@ def _section(
             f"(Benjamini and Hochberg over {found.q.size:,} cells, those of 'no result' among them)."
         ),
         changed=tuple(
-            told.ChangedCell(
+            shifted.ChangedCell(
                 label=labels[row],
                 prediction=predictions[column],
                 shift=_estimate(
@@ -211,7 +211,7 @@ def _section(
         target_error=config.target_error,
         reliance=found.reliance,
         old_from="predictions" if config.old_prediction else "document",
-        cost=told.ShiftCost(
+        cost=shifted.ShiftCost(
             calls=calls,
             replayed=bill.replayed,
             no_result=int(np.count_nonzero(assessed.codes == len(pool.classes))),
@@ -226,7 +226,7 @@ def _section(
     )
 
 
-def _matrix(values: NDArray[np.float64], columns: NDArray[np.int64]) -> told.Matrix:
+def _matrix(values: NDArray[np.float64], columns: NDArray[np.int64]) -> shifted.Matrix:
     return tuple(tuple(row) for row in values[:, columns].tolist())
 
 
@@ -257,7 +257,7 @@ def _accuracy(
 
 def _strata(
     config: ShiftConfig, pool: LabelledPool, assessed: Assessment
-) -> tuple[told.ShiftStratum, ...]:
+) -> tuple[shifted.ShiftStratum, ...]:
     edges: list[float | None] = [None, *pool.edges.tolist(), None]
     strata = []
     for row, place, size, calls in zip(
@@ -268,7 +268,7 @@ def _strata(
         strict=True,
     ):
         strata.append(
-            told.ShiftStratum(
+            shifted.ShiftStratum(
                 label=pool.classes[int(pool.labels[row])],
                 low=edges[place] if place >= 0 else None,
                 high=edges[place + 1] if place >= 0 else None,
@@ -286,7 +286,7 @@ def _slices(
     predicates: Sequence[Sequence[Singleton]],
     pool: LabelledPool,
     columns: NDArray[np.int64],
-) -> tuple[tuple[Slice, ...], tuple[told.SliceShift, ...]]:
+) -> tuple[tuple[Slice, ...], tuple[shifted.SliceShift, ...]]:
     """Return the slices with their accuracies, the worst first, and with their matrices."""
     changes = [one.found.accuracy for one in slices]
     adjusted = bh_adjusted([change.p for change in changes], len(changes))
@@ -317,7 +317,7 @@ def _slices(
         )
         found = one.found
         matrices.append(
-            told.SliceShift(
+            shifted.SliceShift(
                 slice_id=slice_id,
                 calls=one.calls,
                 old_matrix=_matrix(found.old, columns),
@@ -381,7 +381,7 @@ def _warnings(config: ShiftConfig, assessed: Assessment, found: Findings, bill: 
     return warnings
 
 
-def _summary(section: told.Shift, change: Change) -> str:
+def _summary(section: shifted.Shift, change: Change) -> str:
     delta, calls = change.delta or Estimate(), section.cost.calls
     before = change.before.value if change.before else None
     text = (

@@ -138,13 +138,15 @@ def _factory(name: str, module: str, factory: str) -> Callable[[], Any]:
             f"--model {name}: {error}; write module:function, of a module that can be imported"
         ) from error
     except Exception as error:
-        raise OptionError(f"--model {name}: importing {module} failed: {_told(error)}") from error
+        raise OptionError(
+            f"--model {name}: importing {module} failed: {_one_line(error)}"
+        ) from error
     if not callable(found):
         raise OptionError(f"--model {name}: {factory} is no function that returns a model handler")
     try:
         handler = found()
     except Exception as error:
-        raise OptionError(f"--model {name}: {factory}() failed: {_told(error)}") from error
+        raise OptionError(f"--model {name}: {factory}() failed: {_one_line(error)}") from error
     if not isinstance(handler, ModelHandler):
         raise OptionError(
             f"--model {name}: {factory}() returns a {type(handler).__name__}, not a ModelHandler of "
@@ -153,7 +155,7 @@ def _factory(name: str, module: str, factory: str) -> Callable[[], Any]:
     return found
 
 
-def _told(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     """Return an error of the user's code in a line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
@@ -216,8 +218,8 @@ class ModelCalls:
     @property
     def _prefix(self) -> str:
         """What the files begin with: the folder may have those of another model or of other data."""
-        told = json.dumps(dict(self.identity), sort_keys=True)
-        return hashlib.sha256(told.encode()).hexdigest()[:12]
+        identity = json.dumps(dict(self.identity), sort_keys=True)
+        return hashlib.sha256(identity.encode()).hexdigest()[:12]
 
     def _collect(self, folder: StoragePath, items: Sequence[Item]) -> None:
         wanted = {item.key for item in items} - set(self.ledger.answers)

@@ -166,10 +166,10 @@ def read_pool(
             "a signed difficulty tells right old predictions from wrong ones, but there is no "
             "column of old predictions; name one, or leave the sign out"
         )
-    asked = hashlib.sha256(
+    digest = hashlib.sha256(
         repr((asdict(columns), bins, signed, seed, most, tuple(extra_classes))).encode()
     ).hexdigest()
-    reading = _PoolPasses(source, work, engine, asked)
+    reading = _PoolPasses(source, work, engine, digest)
     plan = reading.learned(columns, bins, signed, seed, most, extra_classes)
     return reading.stratified(plan)
 
@@ -180,13 +180,13 @@ class _PoolPasses:
 
     Attributes
     ----------
-    asked : what an earlier process must have been asked too, for its findings to be used
+    digest : what an earlier process must have been asked too, for its findings to be used
     """
 
     source: Source
     work: WorkFolder
     engine: Engine
-    asked: str
+    digest: str
 
     @property
     def _groups(self) -> int:
@@ -252,7 +252,7 @@ class _PoolPasses:
             lambda pipeline: pipeline | name >> passing,
             passing.is_written,
             seconds=self.source.rows * columns * _SECONDS_PER_VALUE,
-            plan=self.asked,
+            plan=self.digest,
             reads_data=True,
             facts=facts,
         )

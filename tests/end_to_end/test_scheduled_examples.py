@@ -139,8 +139,8 @@ def parsed(command: str, environment: dict[str, str]) -> dict[str, Any]:
     words = [str(FOLDER / Path(word).name) if word.endswith(".yaml") else word for word in words]
     seen: dict[str, Any] = {}
 
-    def launched(command: str, options: Any, asked: Any, invocation: Invocation) -> int:
-        seen.update(command=command, options=options, asked=asked)
+    def launched(command: str, options: Any, run_options: Any, invocation: Invocation) -> int:
+        seen.update(command=command, options=options, run_options=run_options)
         return 0
 
     with pytest.MonkeyPatch.context() as patched:

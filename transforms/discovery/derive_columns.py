@@ -85,8 +85,8 @@ class Derivation:
             name for rule in self.rules.values() for name in columns_of(rule, self.id_field)
         }
         # Beside a group, which is what is resampled, ids are no column of the search.
-        told = [self.id_field] if self.beside is not None and self.id_field is not None else []
-        return list(dict.fromkeys([*self.columns, *told, *sorted(of_rules - fields)]))
+        ids = [self.id_field] if self.beside is not None and self.id_field is not None else []
+        return list(dict.fromkeys([*self.columns, *ids, *sorted(of_rules - fields)]))
 
 
 def derive_chunk(chunk: Chunk, wanted: Derivation) -> None:

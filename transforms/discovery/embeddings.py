@@ -178,9 +178,11 @@ def write_embeddings(
     columns |= {name: pa.array(values) for name, values in others.items()}
     if not columns:
         columns = {"none": pa.nulls(rows)}
-    told = json.dumps({**facts, "rows": rows, "dimensions": D}).encode()
+    facts_json = json.dumps({**facts, "rows": rows, "dimensions": D}).encode()
     batch = pa.record_batch(list(columns.values()), names=list(columns))
-    schema = batch.schema.with_metadata({"facts": told, "checksum": str(zlib.crc32(told))})
+    schema = batch.schema.with_metadata(
+        {"facts": facts_json, "checksum": str(zlib.crc32(facts_json))}
+    )
     write_arrow(path, schema, [batch.replace_schema_metadata(schema.metadata)])
 
 

@@ -56,8 +56,8 @@ class EndpointEncoder:
     @property
     def fingerprint(self) -> str:
         """``sha256:…`` of the address and the model."""
-        told = f"endpoint {self.address} {self.model}"
-        return f"sha256:{hashlib.sha256(told.encode()).hexdigest()}"
+        identity = f"endpoint {self.address} {self.model}"
+        return f"sha256:{hashlib.sha256(identity.encode()).hexdigest()}"
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors of texts, shape ``[n, D]``.

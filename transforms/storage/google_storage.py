@@ -197,5 +197,5 @@ def _google_reason(error: Exception) -> str:
         cause = cause.__cause__
     # Of what requests wraps around what urllib3 wraps, the innermost says what happened.
     inner = getattr(cause.args[0], "reason", None) if cause.args else None
-    told = str(getattr(cause, "message", "") or inner or cause).splitlines() or [repr(cause)]
-    return told[0][:200]
+    lines = str(getattr(cause, "message", "") or inner or cause).splitlines() or [repr(cause)]
+    return lines[0][:200]
