@@ -54,7 +54,7 @@ class Evidence:
 
     @property
     def digest(self) -> str:
-        """What tells these labels from others: to look at the same again is no further look."""
+        """Identifies these labels: to look at the same ones again is no further look."""
         digest = hashlib.sha256(self.inside.tobytes() + b"/")
         digest.update(self.outside.item.tobytes() + self.outside.label.tobytes())
         return digest.hexdigest()[:16]
@@ -123,7 +123,7 @@ def _round(
     phase: Literal["train", "precision", "recall"],
     items: Sequence[Id],
 ) -> list[Round]:
-    """Return the round of a phase as the document tells it, none where nothing is labelled."""
+    """Return the round of a phase as the document reports it, none where nothing is labelled."""
     different = tuple(dict.fromkeys(items))
     if not different:
         return []
@@ -150,7 +150,7 @@ class Assessed:
 
     Attributes
     ----------
-    attribution : as the document tells it
+    attribution : as the document reports it
     decision : what to do
     found : the estimates
     notes : what to be careful about
@@ -169,7 +169,7 @@ def assess(state: State, evidence: Evidence, labels_uri: str) -> Assessed:
     ----------
     state : with this look among those that were taken
     evidence : its labels
-    labels_uri : where the labels are, as the document tells it
+    labels_uri : where the labels are, as the document states it
     """
     level = 1 - (1 - state.confidence) / state.looks
     found = alignment(

@@ -63,7 +63,7 @@ class Label:
 class LabelStore:
     """The labels of a text, in a folder, and those of the same text in the folders beside it.
 
-    Whether words are true of an item does not depend on the slice, so that nobody is asked twice.
+    Whether words are true of an item does not depend on the slice, so that none is labelled twice.
 
     Parameters
     ----------

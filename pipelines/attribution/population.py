@@ -59,7 +59,7 @@ class SlicePopulation(Protocol):
         """Return a recorded column, in the order of the ids; `InputError` where there is none."""
 
     def defined(self, name: str, definition: AnyDefinition, member: NDArray[np.bool_]) -> Slice:
-        """Return a slice as the document tells it, with a new slice_id and its changes."""
+        """Return a slice as the document states it, with a new slice_id and its changes."""
 
 
 def ids_at(population: SlicePopulation, positions: IntArray) -> tuple[Id, ...]:

@@ -66,7 +66,7 @@ def run_rounds(
     """Draw, label and look in turn, and publish what comes out.
 
     A run that was stopped goes on where it was: what is drawn stays drawn, and what is labelled
-    is not asked again.
+    is not requested again.
 
     Parameters
     ----------

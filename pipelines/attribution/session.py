@@ -49,7 +49,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked of a slice; None is what an earlier round had, or the default.
+    """The user's options for a slice; None is what an earlier round had, or the default.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ def session(
     ----------
     population : the examples
     document, one : the ChangeList and its slice
-    plan : what is asked
+    plan : the user's options
     place : of the document and the labels
     begins : whether there may be no round yet
     default_looks : that are planned where the plan does not say
@@ -320,8 +320,8 @@ class Session:
             drawn = self.draw(budget, is_train=is_train)
         if drawn is None:
             raise InputError(
-                "every example was drawn in a round before; 'slicebeam attribute estimate' tells "
-                "what the labels say"
+                "every example was drawn in a round before; 'slicebeam attribute estimate' "
+                "reports what the labels say"
             )
         sheet, lines = paths(self.folder, drawn.number)
         if is_new or not (sheet.is_file() or lines.is_file()):

@@ -60,7 +60,7 @@ def _renamed(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def write_sheets(folder: StoragePath, drawn: Drawn, population: SlicePopulation) -> None:
     """Write the items of a round that are to be labelled.
 
-    The JSON Lines come first: the CSV, which is what people open, tells that both are there.
+    The JSON Lines come first: the CSV, which is what people open, shows that both are there.
     """
     facts = _facts(drawn)
     shown = rows_of(population, drawn.asked)

@@ -113,12 +113,12 @@ def folder_name(slice_id: str, text: str) -> str:
 
 
 def text_hash(text: str) -> str:
-    """Return what tells a text from others."""
+    """Return a short hash that identifies a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def slice_fingerprint(population: SlicePopulation) -> str:
-    """Return what tells the examples, and which of them are in the slice, whatever their order."""
+    """Return a hash of the examples and of which are in the slice, whatever their order."""
     digest = hashlib.sha256()
     for part in (population.member, ~population.member):
         hashes = np.sort(population.hashes[part])

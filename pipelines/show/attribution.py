@@ -24,7 +24,7 @@ _PHASES = {"precision": "in the slice", "recall": "outside it", "train": "to tra
 
 @dataclass(frozen=True)
 class CommandHint:
-    """What the user named, for the commands that are told.
+    """What the user named, for the commands that are printed.
 
     Attributes
     ----------
