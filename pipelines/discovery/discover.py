@@ -94,7 +94,7 @@ def discovery_order(results: Results, config: DiscoverConfig) -> Reported:  # no
 
     These are the significant slices that say more than those above them, each set of examples once,
     by z of DISCOVERY's rule: |mean D|/sqrt((variance of D + .05)/n). For a metric that is no mean over
-    the examples of a slice, the variance is that which the interval tells.
+    the examples of a slice, the variance is that which the interval implies.
     """
     return joined([_most_changed_first(results, measured) for measured in results.metrics])
 

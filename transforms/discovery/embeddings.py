@@ -82,7 +82,7 @@ class Embedding:
         """
         if self.encoder is None:
             raise InputError(
-                f"words are embedded by what made column {self.column!r}, which nobody told; discover "
+                f"words are embedded by what made column {self.column!r}, which no option names; discover "
                 "again with --encoder"
             )
         return self.encoder.encode(texts)
