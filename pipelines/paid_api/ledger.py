@@ -349,7 +349,7 @@ class Ledger:
 
 
 def _difference(name: str, now: str | None, before: str | None) -> str:
-    """Return what differs between what is asked now and what was asked before."""
+    """Return how the requests differ from those that were paid before."""
     if name == "api":
         return "they were bought with another url, method, params, json or headers"
     if name in ("data", "example_id") and (now is None or before is None):

@@ -43,7 +43,7 @@ _PRESENTATION = {"data", "output", "work_dir", "runner_config", "runner_option",
 
 @dataclass(frozen=True)
 class Bill:
-    """What was asked and what it cost.
+    """What was queried and what it cost.
 
     Attributes
     ----------
@@ -151,7 +151,7 @@ def _fingerprint(pool: LabelledPool) -> str:
 def _classes(
     pool: LabelledPool, assessed: Assessment, found: Findings
 ) -> tuple[list[Any], list[Any], NDArray[np.int64]]:
-    """Return the labels, the predictions, and the columns of the matrices that are told."""
+    """Return the labels, the predictions, and the columns of the matrices that are reported."""
     labels = [pool.classes[code] for code in pool.labels.tolist()]
     none = len(pool.classes)
     has_none = bool((assessed.codes == none).any() or found.old[:, none].any())

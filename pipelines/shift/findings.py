@@ -1,4 +1,4 @@
-"""What an assessment tells: the matrices, their intervals, and which cells changed."""
+"""What an assessment found: the matrices, their intervals, and which cells changed."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def old_of_pool(strata: Strata) -> Old:
 
 
 def old_of_document(strata: Strata, pool: LabelledPool, document: ShiftChangeList, uri: str) -> Old:
-    """Return the old matrix that an earlier document tells, for the labels of this pool.
+    """Return the old matrix that an earlier document holds, for the labels of this pool.
 
     Its rows are scaled to the pool's shares of the labels, which are known.
 
@@ -147,7 +147,7 @@ def old_of_document(strata: Strata, pool: LabelledPool, document: ShiftChangeLis
     if (sums <= 0).any():
         raise OptionError(
             f"--old-matrix {uri}: label {labels[int(sums.argmin())]!r} has no share in it; give a "
-            "document that tells of every label"
+            "document with every label"
         )
     scale = strata.label_share / sums
     warnings: tuple[str, ...] = ()
@@ -170,7 +170,7 @@ def _accuracy(strata: Strata, matrix: FloatArray) -> float:
 
 
 def find(assessed: Assessment, method: Method, old: Old, confidence: float) -> Findings:
-    """Return what an assessment tells of the whole pool.
+    """Return what an assessment says about the whole pool.
 
     The p-values of cells are those that the intervals stand for, and are corrected by Benjamini and
     Hochberg over all cells that either matrix could fill.
@@ -255,7 +255,7 @@ class SliceFindings:
     Attributes
     ----------
     number : of the slice, in the order in which they were given
-    size, calls : its examples, and how many of them were asked
+    size, calls : its examples, and how many of them were queried
     found : the matrices, which sum to 1, and the accuracy
     """
 
@@ -332,7 +332,7 @@ def find_slices(
 def _counted(
     assessed: Assessment, pool: LabelledPool, used: Sequence[int] | NDArray[np.int64]
 ) -> tuple[Sample, NDArray[np.int64]]:
-    """Return the counts of each slice's items in place of runs, and how many of them were asked."""
+    """Return the counts of each slice's items in place of runs, and the number of queried ones."""
     ragged = pool.items.slices
     if ragged is None:
         raise TypeError("a pool without slices")

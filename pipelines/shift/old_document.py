@@ -24,7 +24,7 @@ def read_old(uri: str) -> ShiftChangeList:
     Raises
     ------
     InputError
-        It is no document of a shift, or what it tells of the matrix can't be so.
+        It is no document of a shift, or its matrix can't be right.
     """
     document = read_shift(uri, "--old-matrix")
     if wrong := _wrong(document):

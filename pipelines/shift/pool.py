@@ -163,7 +163,7 @@ def read_pool(
         raise InputError(f"{bins} bins of the difficulty: at least 1 is needed")
     if signed and columns.old_prediction is None:
         raise InputError(
-            "a signed difficulty tells right old predictions from wrong ones, but there is no "
+            "a signed difficulty separates right old predictions from wrong ones, but there is no "
             "column of old predictions; name one, or leave the sign out"
         )
     digest = hashlib.sha256(
@@ -180,7 +180,7 @@ class _PoolPasses:
 
     Attributes
     ----------
-    digest : what an earlier process must have been asked too, for its findings to be used
+    digest : of the options; findings of an earlier process are used where it is the same
     """
 
     source: Source
@@ -260,7 +260,7 @@ class _PoolPasses:
     def _check_rows(self, rows: int, name: str) -> None:
         if rows != self.source.rows:
             raise EngineError(
-                f"{self.work.path_of(name)} tells of {rows:,} of {self.source.rows:,} examples: a file is "
+                f"{self.work.path_of(name)} covers {rows:,} of {self.source.rows:,} examples: a file is "
                 "missing; run again without --resume"
             )
 

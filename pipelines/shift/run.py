@@ -1,4 +1,4 @@
-"""``slicebeam shift``: from a labelled pool to the document that tells how an API changed."""
+"""``slicebeam shift``: from a labelled pool to the document that reports how an API changed."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _api(config: ShiftConfig) -> ApiFile | None:
     if not api.columns:
         raise InputError(
             f"{config.api}: no {{column}} is in url, params, json or headers, so that every call would "
-            "be the same; write the column that tells what is asked"
+            "be the same; write the column that holds the request's input"
         )
     return api
 
@@ -212,7 +212,7 @@ def read_sliced_pool(
 
     Parameters
     ----------
-    limit : items of a stratum that may be asked; None for all
+    limit : items of a stratum that may be queried; None for all
     old_document : the document of --old-matrix, whose classes are classes of the pool
     """
     observer.stage(Stage("reading the pool"))
