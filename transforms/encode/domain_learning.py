@@ -75,7 +75,7 @@ def learn_domain(
     counted : all its values with their counts
     bins : quantile bins of a numeric column
     top_values : values of a categorical column that get a predicate of their own
-    named : whether the user asked for this very column, which then is never taken for an id
+    named : whether the user named this very column, which then is never taken for an id
     error : of the sketch that counted, 0.0 for exact counts
     """
     kind, distinct = counted.values.type, counted.distinct

@@ -42,7 +42,7 @@ class DomainOptions:
     ----------
     bins : quantile bins of a numeric column
     top_values : values of a categorical column with a predicate of their own
-    named : features that the user asked for by name
+    named : features that the user named
     memory : bytes that a worker may use
     frozen : domains of an earlier run by column, which are kept, and completed by what is new
     smallest : examples that a new value needs to be named

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.statistic_space import Term
     from slicebeam.transforms.storage.storage import StoragePath
 
-# Objects that are asked for their metadata together.
+# Objects whose metadata is requested together.
 _READ_AT_ONCE = 16
 WEIGHT = "weight"
 CONTENT = "content"

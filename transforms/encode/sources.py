@@ -78,7 +78,7 @@ class StoredFile:
                 options = {**options, "buffer_size": _BUFFER}
             else:
                 file = stack.enter_context(open_input(path))
-                # What is wanted of a row group is asked for at once.
+                # What is wanted of a row group is requested at once.
                 options = {**options, "pre_buffer": True}
             yield stack.enter_context(
                 pq.ParquetFile(file, page_checksum_verification=True, **options)
@@ -335,7 +335,7 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
             done += table.num_rows
     if done != split.rows:
         raise InputError(
-            f"{split.file.path}: {done:,} rows were read where its footer tells {split.rows:,}; the file is "
+            f"{split.file.path}: {done:,} rows were read where its footer says {split.rows:,}; the file is "
             "damaged, write it again"
         )
 

@@ -43,7 +43,7 @@ class Calls:
     ----------
     name : of the encoder, for messages
     address : of the requests
-    model : asked for
+    model : name of the model
     key : sent as a bearer token, empty for none; it is never shown
     """
 

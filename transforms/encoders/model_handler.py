@@ -31,7 +31,7 @@ _MOST_LOADED = 2
 class HandlerEncoder:
     """A function that returns a ``ModelHandler``: it gets texts, and its inferences are vectors.
 
-    Only the import path tells it from others: where the model behind it changes, give the function
+    Only the import path identifies it: where the model behind it changes, give the function
     another name, or delete the folder of what was embedded.
 
     Attributes

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Seconds before the first call that is made again, doubled each time up to the longest.
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
-# An API that asks to wait for longer than this is asked again by another run.
+# An API that asks to wait for longer than this is called again by another run.
 _MOST_PATIENCE = 3600.0
 _PASSING = frozenset({408, 429})
 
@@ -58,7 +58,7 @@ async def response_of(
     Parameters
     ----------
     call : begins the request
-    where : option or file that tells the address, for errors
+    where : option or file that gives the address, for errors
     timeout : seconds of the session, for errors
     most_bytes : of the body, after which the connection is closed
     describe : returns what may be shown of an error, without secrets

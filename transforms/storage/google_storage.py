@@ -174,7 +174,7 @@ class GoogleStore:
                 if_generation_match=0 if is_new else int(expected) if expected else None,
                 checksum="crc32c",
                 content_type=content_type(key),
-                # Every caller may write the same again, so a lost answer is asked for once more.
+                # Every caller may write the same again: a request without an answer is repeated.
                 **self._options,
             )
 

@@ -123,7 +123,7 @@ class S3Store:
             with self._errors("look up", bucket, key):
                 head = self._answer_to(lambda: self._client.head_object(Bucket=bucket, Key=key))
         except NoObjectError:
-            # The answer to HEAD has no body that tells a missing bucket from a missing object.
+            # The answer to HEAD does not distinguish a missing bucket from a missing object.
             with self._errors("look up", bucket, key):
                 self._answer_to(
                     lambda: self._client.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
