@@ -121,7 +121,7 @@ def _say(invocation: Invocation, message: str, code: int) -> None:
 
 
 def _message_of(error: Exception) -> tuple[str, int]:
-    """Return what a user is told of an error, and the exit code."""
+    """Return the message for an error, and the exit code."""
     if isinstance(error, typer.TyperException):
         return _one_line(error), 2
     if isinstance(error, SlicebeamError):

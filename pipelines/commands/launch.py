@@ -35,7 +35,7 @@ class Invocation:
     command: Command | None = None
 
     def log(self, run_options: RunOptions) -> EventLog | None:
-        """Return the log of a run that is about to begin, if it is asked for.
+        """Return the log of a run that is about to begin, if the user wants one.
 
         Raises
         ------

@@ -99,7 +99,7 @@ def read_run(
     environment: Mapping[str, str],
     instead: Mapping[str, Any] = MappingProxyType({}),
 ) -> RunSpec:
-    """Return what a configuration file, or the document of an earlier run, tells to run.
+    """Return what a configuration file, or the document of an earlier run, describes.
 
     Parameters
     ----------

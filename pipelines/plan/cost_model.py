@@ -89,7 +89,7 @@ class StageCost:
 
 @dataclass(frozen=True)
 class Shape:
-    """What the model is told of data and search.
+    """What the model knows of data and search.
 
     Attributes
     ----------

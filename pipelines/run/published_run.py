@@ -67,7 +67,7 @@ def published_before(
     ----------
     kind : of the document
     path : where it is published
-    run : that is asked to go on
+    run : that would go on
     begun : what the work folder says of a run that was begun; None where there is none
 
     Raises

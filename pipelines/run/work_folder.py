@@ -331,7 +331,7 @@ class WorkFolder:
 
 
 def described(config: DataConfig, files: Sequence[str]) -> RunMarker:
-    """Return what tells a run from others: its configuration, and what it reads."""
+    """Return what identifies a run: its configuration, and what it reads."""
     # What is missing among these is said where it is read.
     others = config.files_read
     read = [*files, *(path for path in others if path and storage_path(path).exists())]

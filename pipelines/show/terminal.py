@@ -36,7 +36,7 @@ class Terminal:
     ----------
     quiet : show nothing
     as_json : print the summary as JSON on stdout instead of the table
-    events : is told what happens instead of the user, where a scheduler reads it
+    events : log for a scheduler, which gets everything in place of the terminal
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Terminal:
             self._say(printable(redacted(text)))
 
     def recorded(self, record: IterationRecord) -> None:
-        """Take note of what an iteration did; the user is told when the next one begins."""
+        """Take note of what an iteration did; the user sees it when the next one begins."""
         if self.events is not None:
             self.events.recorded(record)
 
