@@ -130,7 +130,7 @@ def read_shift(uri: str, option: str) -> ShiftChangeList:
 
 
 def _refuse_doubles(where: str, document: ChangeList) -> None:
-    """Refuse a slice, a domain, or a metric of a slice, that the document tells twice."""
+    """Refuse a slice, a domain, or a metric of a slice, that the document lists twice."""
     sections = [
         ("slice", [one.slice_id for one in document.slices]),
         ("the domain of", [one.name for one in document.dataset.domains]),

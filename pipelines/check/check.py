@@ -245,7 +245,7 @@ class GivenIterations(Iterations):
 class GivenNames(SliceNames):
     """The identity, the text and the predicate of given slices, as a search would call them.
 
-    A slice that no predicate tells has the identity and the text of its document.
+    A slice that no predicate describes has the identity and the text of its document.
 
     Parameters
     ----------
@@ -269,7 +269,7 @@ class GivenNames(SliceNames):
         return pc.coalesce(self._own.take(pa.array(keys)), super().ids(keys))
 
     def predicates(self, keys: Keys) -> pa.Array:
-        """See `SliceNames.predicates`; null where no predicate tells the slice."""
+        """See `SliceNames.predicates`; null where no predicate describes the slice."""
         is_own = self._own.take(pa.array(keys)).is_valid()
         return pc.if_else(is_own, pa.scalar(None, pa.string()), super().predicates(keys))
 

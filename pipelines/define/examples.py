@@ -54,7 +54,7 @@ class Examples:
     ----------
     known : the document
     data : files or globs; None for those of the document
-    definition : of the slice whose members are asked for; None where nobody asks
+    definition : of the slice whose members are wanted; None for none
     """
 
     known: PublishedDiscovery
@@ -64,7 +64,7 @@ class Examples:
     _folder: Any = field(default_factory=lambda: tempfile.TemporaryDirectory(prefix="slicebeam-"))
 
     def __post_init__(self) -> None:
-        # What is wrong with ids is said before anything is asked or paid.
+        # What is wrong with ids is said before anything is paid.
         _ = self.ids
 
     @cached_property
@@ -262,7 +262,7 @@ class Examples:
         definition: AnyDefinition,
         member: NDArray[np.bool_],  # noqa: ARG002
     ) -> Slice:
-        """Return a slice as the document tells it, with its slice_id and its changes."""
+        """Return a slice as the document states it, with its slice_id and its changes."""
         (one,) = measured(
             self.known.document,
             [(name, definition)],

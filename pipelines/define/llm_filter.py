@@ -37,7 +37,7 @@ def llm_filter(
 ) -> tuple[LlmFilterDefinition, tuple[str, ...]]:
     """Return the definition of the examples of which a language model says yes, and notes.
 
-    Examples with the same text are asked about once. Every answer is in a ledger before it is used,
+    Examples with the same text cost one question. Every answer is in a ledger before it is used,
     so that nothing is paid twice: the same question goes on with what was answered, also of other
     data.
 
@@ -47,10 +47,10 @@ def llm_filter(
     llm : YAML file of an HTTP API, as of ``slicebeam shift --api``, in which ``{prompt}`` stands for
         the question
     ids : int64 or string [n]
-    texts : string [n]; an example without one is not asked about, and no member
+    texts : string [n]; an example without one costs no question, and is no member
     folder : gets the ledger's folder, ``llm-filter-<hash>``
     budget : most calls of all runs with this ledger
-    on_start : is told what is asked, before anything is
+    on_start : receives a line about the questions, before the first one
 
     Raises
     ------
@@ -58,7 +58,7 @@ def llm_filter(
         The prompt or the file is wrong, the budget does not suffice, the API refuses the requests,
         or nothing is left.
     EngineError
-        An example got no answer however often it was asked, or the ledger can't be written.
+        An example got no answer despite all retries, or the ledger can't be written.
     """
     if TEXT not in prompt:
         raise OptionError(

@@ -39,7 +39,7 @@ class EncodedDataset:
     Attributes
     ----------
     source : where they were read from
-    outcome : what is asked of each example
+    outcome : what is measured of each example
     domains : of the features
     left_out : the columns that are no features, and why
     lattice : the slices
@@ -48,7 +48,7 @@ class EncodedDataset:
     shards : the encoded files
     labels : the classes
     content : a hash of all examples' codes and what is measured of them, whatever their order
-    of_all : int64 [columns and total terms] what the metrics are told of all examples
+    of_all : int64 [columns and total terms] what the metrics know of all examples
     repeated_ids : ids that several examples have, where they are named and not to be groups
     models_agree : whether two models are compared that differ on no example
     given : the slices of a check, which has no domains

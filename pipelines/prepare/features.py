@@ -99,7 +99,7 @@ def learn(
     )
     if given is not None:
         if config.features:
-            # What is not asked for is not missed.
+            # A feature that the user did not name is not missed.
             given = replace(given, lost=())
         features = given.features
     options = domain_options(config, given)

@@ -211,7 +211,7 @@ def checked_domain(shape: Domain) -> FeatureDomain:
         raise InputError("it has no predicate")
     at = 0
     try:
-        for at, one in enumerate(singletons):  # noqa: B007  (the error tells it)
+        for at, one in enumerate(singletons):  # noqa: B007  (the error reports it)
             _check(one, shape.name, shape.kind, kind)
     except InputError as error:
         raise InputError(f"predicate {at + 1}: {error}") from error

@@ -395,7 +395,7 @@ def _slices(
 
 
 def _definition(prepared: EncodedDataset, key: int, predicate: str | None) -> AnyDefinition:
-    """Return what a slice is; what no predicate tells is a given slice, numbered from 1."""
+    """Return what a slice is; what no predicate describes is a given slice, numbered from 1."""
     if predicate is not None:
         return PredicateDefinition(predicate=Predicate.model_validate_json(predicate))
     given = prepared.given.wanted.slices[key - 1].definition if prepared.given else None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.work_folder import WorkFolder
 
 
-# Where hashing takes longer, the first shard tells most slices apart before the others are read.
+# Where hashing takes longer, the first shard separates most slices before the others are read.
 _SECONDS_WORTH_A_SAMPLE = 4.0
 # Conjunctions of up to so many predicates are looked at for what their parts imply.
 _LONGEST_IMPLICATION = 3

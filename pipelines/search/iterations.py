@@ -39,8 +39,8 @@ class Iterations:
     Parameters
     ----------
     config, prepared, work, engine : of the run
-    on_progress : is told when an iteration begins
-    on_record : is told what an iteration did
+    on_progress : called when an iteration begins
+    on_record : receives what an iteration did
     """
 
     def __init__(

@@ -278,7 +278,7 @@ def _load(
 ) -> tuple[_Kept, NDArray[np.float64], Tally]:
     """Return the slices that may be reported, their q-values [slices, metrics], and the tally.
 
-    Slices too small to be tested are kept where they are asked for, with p and q NaN.
+    Slices too small to be tested are kept where `keep_small` is set, with p and q NaN.
 
     A slice whose p exceeds alpha is not significant after any correction, and does not change the
     q-value of one that is, so that of very many slices only the others are kept in memory.

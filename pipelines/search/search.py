@@ -68,7 +68,7 @@ class Steps(Generic[Config]):
     prepare : reads the data and writes the encoded shards
     iterations : counts and tests the slices
     collect : returns what was found
-    names : tells how the slices are called
+    names : gives the slices their names
     order : returns the slices to report, of each metric the significant ones first
     further : what is published besides; None for nothing
     """

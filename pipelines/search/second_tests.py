@@ -171,7 +171,7 @@ class SecondTests:
         *,
         is_all: bool = False,
     ) -> tuple[IterationRecord, list[StoragePath], list[StoragePath]]:
-        """Let exact AUCs decide of the slices that could be significant; all, where they are asked for.
+        """Let exact AUCs decide on the slices that could be significant, or on all with ``is_all``.
 
         Those that another metric calls have one too, for they may be reported.
 

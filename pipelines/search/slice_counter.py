@@ -100,7 +100,7 @@ class SliceCounter:
         ----------
         stage : name of the folder of its parts in the work folder
         planned : units
-        on_begin : is told a function that says how many candidates are counted
+        on_begin : receives a function that says how many candidates are counted
         counts_only : neither test the slices nor resample them
         resampling : how examples are resampled, where it is not for every candidate
 
