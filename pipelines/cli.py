@@ -89,7 +89,7 @@ def run(arguments: list[str]) -> int:
     except Exception as error:  # noqa: BLE001  (a user sees a line, never a traceback)
         # An engine makes an error of its own of an interrupt.
         if not interrupted():
-            message, code = _told(error)
+            message, code = _message_of(error)
             _say(invocation, message, code)
             return code
         code = INTERRUPTED
@@ -120,8 +120,8 @@ def _say(invocation: Invocation, message: str, code: int) -> None:
         sys.stderr.write(f"slicebeam: {printable(message)}\n")
 
 
-def _told(error: Exception) -> tuple[str, int]:
-    """Return what a user is told of an error, and the exit code."""
+def _message_of(error: Exception) -> tuple[str, int]:
+    """Return the message for an error, and the exit code."""
     if isinstance(error, typer.TyperException):
         return _one_line(error), 2
     if isinstance(error, SlicebeamError):

@@ -16,7 +16,8 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import hash64
 from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
 from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
-from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
+from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.slices import Slice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.changelist import document as doc
+from slicebeam.pipelines.changelist.changes import Change
 from slicebeam.pipelines.changelist.discovered import Discovery, PredicateDefinition
+from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import Condition, Estimate, Predicate
 from slicebeam.pipelines.changelist.rules import rule_of, slice_id_of
+from slicebeam.pipelines.changelist.slices import Size, Slice
 from slicebeam.transforms.encode.definitions import members, queries_of, similarities
 from tests.running import search
 
@@ -82,9 +84,9 @@ def searched(folder: Path, frame: pd.DataFrame | None = None, suffix: str = "par
     return folder / "out" / "changelist.json"
 
 
-def discovered(path: Path) -> doc.SearchChangeList:
+def discovered(path: Path) -> SearchChangeList:
     """Let a document tell of embeddings, and return it."""
-    document = doc.SearchChangeList.model_validate_json(path.read_text())
+    document = SearchChangeList.model_validate_json(path.read_text())
     discovery = Discovery(
         encoder="axes",
         encoder_fingerprint="e1",
@@ -104,9 +106,7 @@ def discovered(path: Path) -> doc.SearchChangeList:
     return document
 
 
-def counted(
-    document: doc.SearchChangeList, name: str, definition: Any, frame: pd.DataFrame
-) -> doc.Slice:
+def counted(document: SearchChangeList, name: str, definition: Any, frame: pd.DataFrame) -> Slice:
     """A slice as it is counted, by pandas."""
     rule = rule_of(definition)
     queries = {text: embedded(text) for text in queries_of(rule)}
@@ -116,18 +116,18 @@ def counted(
     held = members(rule, table, embeddings(frame), queries, "id")
     right = (frame["label"] == frame["prediction"])[held]
     value = float(right.mean()) if held.any() else None
-    change = doc.Change(
+    change = Change(
         metric=document.metrics[0].key,
         n=int(held.sum()),
         after=Estimate(value=value),
         direction="none",
     )
-    return doc.Slice(
+    return Slice(
         slice_id="0" * 16,
         name=name,
         definition=definition,
         cross_size=1,
-        size=doc.Size(n=int(held.sum()), share=float(held.mean())),
+        size=Size(n=int(held.sum()), share=float(held.mean())),
         changes=(change,),
     )
 
@@ -144,8 +144,8 @@ class Measured:
         self.frame, self.calls = frame, []
 
     def __call__(
-        self, document: doc.SearchChangeList, definitions: Sequence[Any], **told: Any
-    ) -> list[doc.Slice]:
+        self, document: SearchChangeList, definitions: Sequence[Any], **told: Any
+    ) -> list[Slice]:
         self.calls.append((definitions, told))
         return [counted(document, *one, self.frame) for one in definitions]
 
@@ -191,7 +191,7 @@ def predicate(field: str, op: Any, value: Any) -> PredicateDefinition:
     return PredicateDefinition(predicate=Predicate(all=(condition,)))
 
 
-def made(document: doc.SearchChangeList, name: str, definition: Any) -> doc.Slice:
+def made(document: SearchChangeList, name: str, definition: Any) -> Slice:
     """A slice of a definition, as if it were counted."""
     told = {"slice_id": slice_id_of(definition), "name": name, "definition": definition}
     return document.slices[0].model_copy(update=told)

@@ -31,7 +31,7 @@ def terminal_labeler() -> TerminalLabeler:
     """
     if not sys.stdin.isatty():
         raise InputError(
-            "without --labels and --llm a person is asked, but standard input is no terminal; give "
+            "without --labels and --llm a person labels, but standard input is no terminal; give "
             "one of the two, or label the sheets of 'slicebeam attribute sample'"
         )
 

@@ -36,14 +36,13 @@ def draw_round(
 ) -> Drawn | None:
     """Return the items of a further round, None where every example was drawn before.
 
-    Draws of an item whose label is known are not asked again, so that a round may cost less than its
-    budget. They are not replaced by others: how many draws there are must not depend on what they
-    are.
+    Items whose label is known are not labelled again, so that a round may cost less than its
+    budget. Their draws are not replaced: how many draws there are must not depend on what they are.
 
     Parameters
     ----------
     known : items with a label
-    budget : labels that may be asked
+    budget : labels that may be requested
     queries, exponent, uniform_share : of the proposal
     """
     inside, outside = np.flatnonzero(population.member), np.flatnonzero(~population.member)

@@ -54,7 +54,7 @@ class Evidence:
 
     @property
     def digest(self) -> str:
-        """What tells these labels from others: to look at the same again is no further look."""
+        """Identifies these labels: to look at the same ones again is no further look."""
         digest = hashlib.sha256(self.inside.tobytes() + b"/")
         digest.update(self.outside.item.tobytes() + self.outside.label.tobytes())
         return digest.hexdigest()[:16]
@@ -77,7 +77,7 @@ def gather(state: State, store: LabelStore, population: SlicePopulation) -> Evid
         precision_goes_on &= counted.size == labels.size
         inside.append(counted)
         waiting += int((labels != MISSING).sum()) - counted.size
-        rounds += _told(state, store, one, "precision", one.precision[: counted.size])
+        rounds += _round(state, store, one, "precision", one.precision[: counted.size])
         labels = store.codes(one.recall)
         number = _labelled_first(labels)
         waiting += len(
@@ -86,9 +86,9 @@ def gather(state: State, store: LabelStore, population: SlicePopulation) -> Evid
         )
         if number:
             draws.append(_draws(population, one, labels, number))
-        rounds += _told(state, store, one, "recall", one.recall[:number])
+        rounds += _round(state, store, one, "recall", one.recall[:number])
         trained = tuple(item for item in one.train if item in store.known)
-        rounds += _told(state, store, one, "train", trained)
+        rounds += _round(state, store, one, "train", trained)
     missing = (item for one in state.rounds for item in one.items if item not in store.known)
     return Evidence(
         np.concatenate([np.zeros(0, np.int8), *inside]),
@@ -116,14 +116,14 @@ def _draws(population: SlicePopulation, one: Drawn, labels: NDArray[np.int8], nu
     return Draws(item, np.array(one.weights[:number]), labels[:number], one.least_weight or 1.0)
 
 
-def _told(
+def _round(
     state: State,
     store: LabelStore,
     one: Drawn,
     phase: Literal["train", "precision", "recall"],
     items: Sequence[Id],
 ) -> list[Round]:
-    """Return the round of a phase as the document tells it, none where nothing is labelled."""
+    """Return the round of a phase as the document reports it, none where nothing is labelled."""
     different = tuple(dict.fromkeys(items))
     if not different:
         return []
@@ -150,7 +150,7 @@ class Assessed:
 
     Attributes
     ----------
-    attribution : as the document tells it
+    attribution : as the document reports it
     decision : what to do
     found : the estimates
     notes : what to be careful about
@@ -169,7 +169,7 @@ def assess(state: State, evidence: Evidence, labels_uri: str) -> Assessed:
     ----------
     state : with this look among those that were taken
     evidence : its labels
-    labels_uri : where the labels are, as the document tells it
+    labels_uri : where the labels are, as the document states it
     """
     level = 1 - (1 - state.confidence) / state.looks
     found = alignment(
@@ -181,11 +181,11 @@ def assess(state: State, evidence: Evidence, labels_uri: str) -> Assessed:
         looks=state.looks,
     )
     decided = decision(found, precision=state.least_precision, recall=state.least_recall)
-    told = _STATES[decided]
+    outcome = _STATES[decided]
     attribution = Attribution(
         text=state.text,
         queries=tuple(dict.fromkeys(query for one in state.rounds for query in one.queries)),
-        state="labelling" if told == "estimated" and evidence.open else told,
+        state="labelling" if outcome == "estimated" and evidence.open else outcome,
         precision=_estimate(found.precision, level),
         recall=_estimate(found.recall, level),
         missed=_estimate(found.missed, level),

@@ -37,7 +37,7 @@ class Labeler(Protocol):
     """Who says whether words are true of items."""
 
     def label(self, items: Sequence[Id], population: SlicePopulation, store: LabelStore) -> None:
-        """Put a label of each item into the store; fewer where it was told to stop."""
+        """Put a label of each item into the store; fewer where the user stopped it."""
 
 
 class RecordedLabels:
@@ -115,7 +115,7 @@ class LanguageModel:
     path : of the file
     ledger : folder of what was paid; None for one beside the labels
     labels_dir : that would be beside
-    note : is told what is asked
+    note : receives a line about what will be bought
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class LanguageModel:
         if TEXT not in self.api.columns:
             raise InputError(
                 f"{path}: no {{{TEXT}}} is in url, params, json or headers, so that the model would "
-                "not know what is asked; write it into the prompt"
+                "not know which words to judge; write it into the prompt"
             )
         if not set(self.api.columns) - {TEXT}:
             raise InputError(
@@ -153,7 +153,7 @@ class LanguageModel:
         InputError
             The API refuses the requests, or an item lacks what the prompt needs.
         EngineError
-            An item got no answer however often it was asked, or the ledger can't be written.
+            An item got no answer despite all retries, or the ledger can't be written.
         """
         from slicebeam.pipelines.paid_api.http_api import HttpApi
         from slicebeam.pipelines.paid_api.ledger import Ledger
@@ -174,7 +174,7 @@ class LanguageModel:
         ):
             ledger.reread(api.answer_in)
             missing = [key for key in keys if key not in ledger.answers]
-            self._note(_asked(api, len(keys), len(missing)))
+            self._note(_announcement(api, len(keys), len(missing)))
             try:
                 http.buy(wanted, ledger, ledger.calls + len(missing))
             finally:
@@ -206,10 +206,10 @@ def _answered(value: Any) -> int | None:
     return None if value is None else label_of(str(value).strip().strip(".!\"'*` "))
 
 
-def _asked(api: ApiFile, items: int, missing: int) -> str:
-    told = f"asking about {missing:,} of {items:,} items"
+def _announcement(api: ApiFile, items: int, missing: int) -> str:
+    message = f"asking about {missing:,} of {items:,} items"
     if missing < items:
-        told += f" ({items - missing:,} are paid already)"
+        message += f" ({items - missing:,} are paid already)"
     if api.price is not None:
-        told += f", for about {missing * api.price:,.2f} {api.currency}"
-    return told
+        message += f", for about {missing * api.price:,.2f} {api.currency}"
+    return message

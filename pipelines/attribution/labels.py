@@ -63,7 +63,7 @@ class Label:
 class LabelStore:
     """The labels of a text, in a folder, and those of the same text in the folders beside it.
 
-    Whether words are true of an item does not depend on the slice, so that nobody is asked twice.
+    Whether words are true of an item does not depend on the slice, so that none is labelled twice.
 
     Parameters
     ----------
@@ -132,14 +132,14 @@ class LabelStore:
 
 
 def _line(one: Label, text: str) -> bytes:
-    told = {
+    record = {
         "item": one.item,
         "text": text,
         "label": WORDS[one.label],
         "labeler": one.labeler,
         "at": one.at,
     }
-    return json.dumps(told, ensure_ascii=False).encode("utf-8") + b"\n"
+    return json.dumps(record, ensure_ascii=False).encode("utf-8") + b"\n"
 
 
 def _read(path: StoragePath, text: str) -> list[Label]:
@@ -154,11 +154,13 @@ def _read(path: StoragePath, text: str) -> list[Label]:
     labels = []
     for number, line in enumerate(content.splitlines(), 1):
         try:
-            told = parse_json(line.decode("utf-8"))
-            code = label_of(told["label"])
-            one = Label(told["item"], UNSURE if code is None else code, told["labeler"], told["at"])
+            record = parse_json(line.decode("utf-8"))
+            code = label_of(record["label"])
+            one = Label(
+                record["item"], UNSURE if code is None else code, record["labeler"], record["at"]
+            )
             is_whole = code is not None and isinstance(one.item, (int, str))
-            mine = told["text"] == text
+            mine = record["text"] == text
         except (KeyError, TypeError, ValueError):
             is_whole = mine = False
         if not is_whole:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition, Id
-    from slicebeam.pipelines.changelist.document import Slice
+    from slicebeam.pipelines.changelist.slices import Slice
 
     IntArray = NDArray[np.int64]
 
@@ -59,7 +59,7 @@ class SlicePopulation(Protocol):
         """Return a recorded column, in the order of the ids; `InputError` where there is none."""
 
     def defined(self, name: str, definition: AnyDefinition, member: NDArray[np.bool_]) -> Slice:
-        """Return a slice as the document tells it, with a new slice_id and its changes."""
+        """Return a slice as the document states it, with a new slice_id and its changes."""
 
 
 def ids_at(population: SlicePopulation, positions: IntArray) -> tuple[Id, ...]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.attribution.estimating import Assessed
     from slicebeam.pipelines.attribution.labelers import Labeler
     from slicebeam.pipelines.attribution.session import Session
-    from slicebeam.pipelines.changelist.document import Slice
+    from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.transforms.storage.storage import StoragePath
 
 
@@ -66,7 +66,7 @@ def run_rounds(
     """Draw, label and look in turn, and publish what comes out.
 
     A run that was stopped goes on where it was: what is drawn stays drawn, and what is labelled
-    is not asked again.
+    is not requested again.
 
     Parameters
     ----------

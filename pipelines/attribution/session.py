@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.attribution.state import Drawn
     from slicebeam.pipelines.attribution.updating import Updated
     from slicebeam.pipelines.changelist.discovered import Attribution
-    from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.transforms.storage.storage import StoragePath
 
 FOLDER = "attribution"
@@ -48,7 +49,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked of a slice; None is what an earlier round had, or the default.
+    """The user's options for a slice; None is what an earlier round had, or the default.
 
     Attributes
     ----------
@@ -132,7 +133,7 @@ def session(
     ----------
     population : the examples
     document, one : the ChangeList and its slice
-    plan : what is asked
+    plan : the user's options
     place : of the document and the labels
     begins : whether there may be no round yet
     default_looks : that are planned where the plan does not say
@@ -261,8 +262,8 @@ class Session:
     @property
     def open_items(self) -> tuple[Any, ...]:
         """Items of the rounds without a label, in the order in which to label them."""
-        asked = (item for one in self.state.rounds for item in one.asked)
-        return tuple(item for item in dict.fromkeys(asked) if item not in self.store.known)
+        to_label = (item for one in self.state.rounds for item in one.asked)
+        return tuple(item for item in dict.fromkeys(to_label) if item not in self.store.known)
 
     def read_back(self) -> None:
         """Keep what the sheets say.
@@ -319,8 +320,8 @@ class Session:
             drawn = self.draw(budget, is_train=is_train)
         if drawn is None:
             raise InputError(
-                "every example was drawn in a round before; 'slicebeam attribute estimate' tells "
-                "what the labels say"
+                "every example was drawn in a round before; 'slicebeam attribute estimate' "
+                "reports what the labels say"
             )
         sheet, lines = paths(self.folder, drawn.number)
         if is_new or not (sheet.is_file() or lines.is_file()):

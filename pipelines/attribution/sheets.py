@@ -60,7 +60,7 @@ def _renamed(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def write_sheets(folder: StoragePath, drawn: Drawn, population: SlicePopulation) -> None:
     """Write the items of a round that are to be labelled.
 
-    The JSON Lines come first: the CSV, which is what people open, tells that both are there.
+    The JSON Lines come first: the CSV, which is what people open, shows that both are there.
     """
     facts = _facts(drawn)
     shown = rows_of(population, drawn.asked)
@@ -204,19 +204,19 @@ def _id_text(value: Any) -> str:
 
 def _check_facts(row: _SheetRow, item: Id, facts: Mapping[str, Any]) -> None:
     """Refuse what was changed beside the label, where that column is still there."""
-    for name, told in facts.items():
+    for name, drawn_value in facts.items():
         value = row.cells.get(name)
         text = "" if value is None else str(value).strip()
-        if not text or told == "":
+        if not text or drawn_value == "":
             continue
-        if isinstance(told, str):
-            is_same = text.casefold() == told
+        if isinstance(drawn_value, str):
+            is_same = text.casefold() == drawn_value
         else:
             number = _number(text)
-            is_same = number is not None and math.isclose(number, told, rel_tol=_ROUNDING)
+            is_same = number is not None and math.isclose(number, drawn_value, rel_tol=_ROUNDING)
         if not is_same:
             raise InputError(
-                f"{row.place}: {name} {value!r} of item {item!r}, which was drawn with {told}; "
+                f"{row.place}: {name} {value!r} of item {item!r}, which was drawn with {drawn_value}; "
                 "restore it, only the label is for you to fill"
             )
 
@@ -285,9 +285,9 @@ def _json_rows(name: str, content: bytes) -> Iterator[_SheetRow]:
             continue
         place = f"{name}, line {number}"
         try:
-            told = parse_json(line)
+            record = parse_json(line)
         except ValueError as error:
             raise InputError(f"{place}: no readable JSON ({error}); mend it") from error
-        if not isinstance(told, dict) or "item" not in told:
+        if not isinstance(record, dict) or "item" not in record:
             raise InputError(f"{place}: an object with 'item' and 'label' is expected")
-        yield _SheetRow(place, told)
+        yield _SheetRow(place, record)

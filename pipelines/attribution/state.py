@@ -88,8 +88,8 @@ class State(_Record):
         That of another slice is another one, even if the user's is the same: a slice that was made
         by labels of a sample has to be judged by one that is independent of them.
         """
-        told = f"{self.seed}\n{self.slice_fingerprint}\n{self.text}"
-        return int.from_bytes(hashlib.sha256(told.encode()).digest()[:8], "big")
+        identity = f"{self.seed}\n{self.slice_fingerprint}\n{self.text}"
+        return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big")
 
     @property
     def labelled(self) -> int:
@@ -113,12 +113,12 @@ def folder_name(slice_id: str, text: str) -> str:
 
 
 def text_hash(text: str) -> str:
-    """Return what tells a text from others."""
+    """Return a short hash that identifies a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def slice_fingerprint(population: SlicePopulation) -> str:
-    """Return what tells the examples, and which of them are in the slice, whatever their order."""
+    """Return a hash of the examples and of which are in the slice, whatever their order."""
     digest = hashlib.sha256()
     for part in (population.member, ~population.member):
         hashes = np.sort(population.hashes[part])

@@ -1,4 +1,4 @@
-"""What a ChangeList tells of slices of unstructured data: how they were found, named and defined."""
+"""Slices of unstructured data in a ChangeList: how they were found, named and defined."""
 
 from __future__ import annotations
 

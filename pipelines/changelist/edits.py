@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import ValidationError
 
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
-from slicebeam.pipelines.changelist import document as doc
 from slicebeam.pipelines.changelist.discovered import Edit
+from slicebeam.pipelines.changelist.slices import Slice
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Edited(NamedTuple):
     edit: Edit
 
 
-def find_slice(document: SearchChangeList, text: str) -> doc.Slice:
+def find_slice(document: SearchChangeList, text: str) -> Slice:
     """Return the slice that a user means: by its id, its name, or the beginning of its id.
 
     Raises
@@ -91,11 +91,11 @@ def annotated(document: SearchChangeList, slice_id: str, note: str) -> Edited:
 
 def attributed(document: SearchChangeList, slice_id: str, attribution: Any) -> Edited:
     """Say how far words are true of a slice; ``attribution`` is an `Attribution`."""
-    told = attribution.model_dump(mode="json", exclude_none=True)
-    return _with_field(document, "attribute", slice_id, told)
+    section = attribution.model_dump(mode="json", exclude_none=True)
+    return _with_field(document, "attribute", slice_id, section)
 
 
-def added(document: SearchChangeList, new: doc.Slice, note: str | None = None) -> Edited:
+def added(document: SearchChangeList, new: Slice, note: str | None = None) -> Edited:
     """Add a slice, behind the others."""
     return _replaced(document, "add_slice", new.slice_id, (), (new,), note)
 
@@ -105,12 +105,12 @@ def removed(document: SearchChangeList, slice_id: str) -> Edited:
     return _replaced(document, "remove_slice", slice_id, (slice_id,), ())
 
 
-def merged(document: SearchChangeList, slice_ids: Sequence[str], new: doc.Slice) -> Edited:
+def merged(document: SearchChangeList, slice_ids: Sequence[str], new: Slice) -> Edited:
     """Put one slice in the place of several."""
     return _replaced(document, "merge", new.slice_id, slice_ids, (new,))
 
 
-def split(document: SearchChangeList, slice_id: str, parts: Sequence[doc.Slice]) -> Edited:
+def split(document: SearchChangeList, slice_id: str, parts: Sequence[Slice]) -> Edited:
     """Put parts in the place of a slice."""
     return _replaced(document, "split", slice_id, (slice_id,), parts)
 
@@ -154,8 +154,8 @@ def last_not_undone(edits: Sequence[Edit]) -> int | None:
 
 def undone_numbers(edits: Sequence[Edit]) -> set[int]:
     """Return the numbers, from 1, of the edits of a journal that were undone."""
-    told = (edit.after for edit in edits if edit.op == "undo")
-    return {after["undone"] for after in told if isinstance(after, dict) and "undone" in after}
+    changes = (edit.after for edit in edits if edit.op == "undo")
+    return {after["undone"] for after in changes if isinstance(after, dict) and "undone" in after}
 
 
 def check_name(document: SearchChangeList, name: str, *, besides: str | None = None) -> None:
@@ -182,7 +182,7 @@ def _check_text(option: str, text: str) -> None:
         raise InputError(f"{option} is no UTF-8 text; write it again") from error
 
 
-def _slice(document: SearchChangeList, slice_id: str) -> doc.Slice:
+def _slice(document: SearchChangeList, slice_id: str) -> Slice:
     for one in document.slices:
         if one.slice_id == slice_id:
             return one
@@ -195,8 +195,8 @@ def _with_field(document: SearchChangeList, op: str, slice_id: str, value: Any) 
     before = old.model_dump(mode="json", exclude_none=True).get(field)
     if value == before:
         raise InputError(f"the {field} of slice {slice_id} is this already; nothing to change")
-    told = {**old.model_dump(mode="json", exclude_none=True), field: value}
-    new = doc.Slice.model_validate(told)
+    content = {**old.model_dump(mode="json", exclude_none=True), field: value}
+    new = Slice.model_validate(content)
     slices = tuple(new if one.slice_id == slice_id else one for one in document.slices)
     changed = document.model_copy(update={"slices": slices})
     return Edited(changed, _edit(op, slice_id, before, value))
@@ -207,7 +207,7 @@ def _replaced(
     op: str,
     target: str,
     gone: Sequence[str],
-    new: Sequence[doc.Slice],
+    new: Sequence[Slice],
     note: str | None = None,
 ) -> Edited:
     """Put new slices in the place of the first of those that go, or behind all others."""
@@ -229,7 +229,7 @@ def _replaced(
     return Edited(changed, _edit(op, target, before or None, after or None, note))
 
 
-def _check_new(left: Sequence[doc.Slice], new: Sequence[doc.Slice]) -> None:
+def _check_new(left: Sequence[Slice], new: Sequence[Slice]) -> None:
     known = {one.slice_id: one for one in left}
     for one in new:
         if one.slice_id in known:
@@ -247,7 +247,7 @@ def _put_back(document: SearchChangeList, edit: Edit) -> SearchChangeList:
         new = {one["slice_id"] for one in edit.after}
     slices = [one for one in document.slices if one.slice_id not in new]
     for one in edit.before or ():
-        slices.insert(one["position"], doc.Slice.model_validate(one["slice"]))
+        slices.insert(one["position"], Slice.model_validate(one["slice"]))
     return document.model_copy(update={"slices": tuple(slices)})
 
 

@@ -14,10 +14,10 @@ from slicebeam.metrics.errors import FileError, InputError
 from slicebeam.pipelines.changelist.document import (
     SCHEMA_VERSION,
     ChangeList,
-    PublishedFile,
     SearchChangeList,
     ShiftChangeList,
 )
+from slicebeam.pipelines.changelist.provenance import PublishedFile
 from slicebeam.transforms.formats.strict_text import parse_json
 from slicebeam.transforms.storage.publish import sha256_of
 from slicebeam.transforms.storage.storage import open_input, storage_errors, storage_path
@@ -130,16 +130,16 @@ def read_shift(uri: str, option: str) -> ShiftChangeList:
 
 
 def _refuse_doubles(where: str, document: ChangeList) -> None:
-    """Refuse a slice, a domain, or a metric of a slice, that the document tells twice."""
-    told = [
+    """Refuse a slice, a domain, or a metric of a slice, that the document lists twice."""
+    sections = [
         ("slice", [one.slice_id for one in document.slices]),
         ("the domain of", [one.name for one in document.dataset.domains]),
     ]
-    told += [
+    sections += [
         (f"slice {one.slice_id}, metric", [change.metric for change in one.changes])
         for one in document.slices
     ]
-    for what, names in told:
+    for what, names in sections:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"{where}: {what} {twice} occurs twice; keep one of the two")

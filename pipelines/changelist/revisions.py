@@ -121,7 +121,7 @@ def publish_revision(
     parent = Parent(
         changelist_id=base.changelist_id, revision=base.revision, fingerprint=fingerprint
     )
-    told = {
+    update = {
         "parent": parent,
         "edits": (*base.edits, *edits),
         "changelist_id": base.changelist_id,
@@ -132,7 +132,7 @@ def publish_revision(
     while True:
         # A number that somebody has taken just now may not be listed yet.
         number = max(number, *revisions(path.parent), 0) + 1
-        document = changed.model_copy(update={**told, "revision": number})
+        document = changed.model_copy(update={**update, "revision": number})
         target = revision_path(path.parent, number)
         if _created(target, document.to_json().encode()):
             return read_search(str(target), "--changelist"), target
@@ -172,9 +172,9 @@ def _remove_abandoned(folder: Path) -> None:
 
 def _created_object(path: ObjectPath, content: bytes) -> bool:
     digest = hashlib.sha256(content).hexdigest()
-    told = {_SHA256: digest}
+    metadata = {_SHA256: digest}
     try:
-        path.store.write(path.bucket, path.key, io.BytesIO(content), told, is_new=True)
+        path.store.write(path.bucket, path.key, io.BytesIO(content), metadata, is_new=True)
     except VersionConflictError:
         # The answer to the write may have got lost, and the repeated request met its own object.
         found = path.store.facts(path.bucket, path.key)

@@ -62,8 +62,8 @@ def slice_id_of(definition: AnyDefinition) -> str:
     """Return the id of a defined slice, 16 hexadecimal digits: of a predicate, as a search has it."""
     if isinstance(definition, PredicateDefinition):
         return f"{int(slice_hashes([_conditions(definition)])[0]):0{_DIGITS}x}"
-    told = definition.model_dump_json(exclude_none=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:_DIGITS]
+    text = definition.model_dump_json(exclude_none=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
 def encoders_of(definition: AnyDefinition) -> set[str]:

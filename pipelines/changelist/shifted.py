@@ -1,4 +1,4 @@
-"""The section of a ChangeList that tells how the confusion matrix of a prediction API shifted."""
+"""The section of a ChangeList that reports how the confusion matrix of a prediction API shifted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ChangedCell(Part):
 
 
 class ShiftStratum(Part):
-    """Items of one label and one bin of the difficulty, of which so many were asked."""
+    """Items of one label and one bin of the difficulty, of which so many were queried."""
 
     label: Any
     low: float | None = Field(None, description="least difficulty; null: no bound")
@@ -33,7 +33,7 @@ class ShiftStratum(Part):
 
 
 class ShiftCost(Part):
-    """What was asked, and what it cost."""
+    """What was queried, and what it cost."""
 
     calls: int = Field(description="answers that the estimate is made of")
     replayed: int = Field(description="of these, answers that the ledger had from earlier runs")
@@ -81,8 +81,8 @@ class Shift(Part):
         description="what the Frobenius error of the new matrix is below, with that confidence"
     )
     stopped: Literal["budget", "target_error", "pool"] = Field(
-        description="why no more was asked: the budget was spent, the target error was reached, or "
-        "every item was asked"
+        description="why no more items were queried: the budget was spent, the target error was reached, "
+        "or every item was queried"
     )
     budget: int | None = Field(None, description="calls")
     target_error: float | None = None

@@ -20,22 +20,20 @@ from slicebeam.pipelines.discovery.known import (
     PublishedDiscovery,
     with_derived,
 )
+from slicebeam.pipelines.prepare.encode import encode, model_columns
+from slicebeam.pipelines.prepare.features import choose_features
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
-from slicebeam.pipelines.prepare.preparation import (
-    choose_features,
-    chunk_rows,
-    encode,
-    model_columns,
-    read_source,
-    resolve_outcome,
-)
+from slicebeam.pipelines.prepare.outcome import resolve_outcome
+from slicebeam.pipelines.prepare.source import chunk_rows, read_source
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.earlier_run import earlier_run
-from slicebeam.pipelines.search.iterations import Iterations, SearchResult, parts_of
+from slicebeam.pipelines.search.iteration_records import SearchResult
+from slicebeam.pipelines.search.iterations import Iterations
 from slicebeam.pipelines.search.report_order import given_order
 from slicebeam.pipelines.search.results import collect_given
 from slicebeam.pipelines.search.search import Steps, run_steps
+from slicebeam.pipelines.search.slice_counter import parts_of
 from slicebeam.pipelines.search.slices_table import SliceNames
 from slicebeam.transforms.count.significance import part_column
 from slicebeam.transforms.discovery.clusters import is_cluster_field
@@ -47,8 +45,8 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.pipelines.config.check import CheckConfig
     from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.prepare.given_slices import GivenSlices, WantedSlices
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.search_observer import SearchObserver
@@ -65,7 +63,7 @@ def run_check(
     observer: SearchObserver,
     *,
     resume: bool = False,
-    asked: str | None = None,
+    explained_slice: str | None = None,
 ) -> Published:
     """Test the given slices and publish what was found.
 
@@ -80,7 +78,15 @@ def run_check(
     """
     steps = Steps(prepare_check, GivenIterations, collect_given, given_names, given_order)
     earlier = earlier_run(config)
-    return run_steps(config, steps, engine, observer, earlier=earlier, resume=resume, asked=asked)
+    return run_steps(
+        config,
+        steps,
+        engine,
+        observer,
+        earlier=earlier,
+        resume=resume,
+        explained_slice=explained_slice,
+    )
 
 
 def prepare_check(
@@ -222,16 +228,16 @@ class GivenIterations(Iterations):
         lattice = self.prepared.lattice
         keys = lattice.singleton_keys()
         none = np.zeros(keys.size, np.int64)
-        planned = plan_listed(keys, none, none, lattice, self.budget)
+        planned = plan_listed(keys, none, none, lattice, self.counter.budget)
         parts, record = self._count(planned, keys.size, None, 0)
         tested = 0
         for batch in parts_of(parts):
             tested += int(np.count_nonzero(~np.isnan(part_column(batch, "p", 0))))
         family = (tested,)
-        parts, record = self._resampled(parts, family, record)
+        parts, record = self.second_tests.resampled(parts, family, record)
         self.parts += parts
-        record, _ = self._settled(family, record, is_all=True)
-        called = self._called(self.parts, 0, family, 1.0) if parts else []
+        record, self.parts, _ = self.second_tests.settled(self.parts, family, record, is_all=True)
+        called = self.second_tests.called(self.parts, 0, family, 1.0) if parts else []
         self._note(record, sum(keys.size for keys in called))
         return self._searched("given", "exhausted", family, family)
 
@@ -239,7 +245,7 @@ class GivenIterations(Iterations):
 class GivenNames(SliceNames):
     """The identity, the text and the predicate of given slices, as a search would call them.
 
-    A slice that no predicate tells has the identity and the text of its document.
+    A slice that no predicate describes has the identity and the text of its document.
 
     Parameters
     ----------
@@ -263,7 +269,7 @@ class GivenNames(SliceNames):
         return pc.coalesce(self._own.take(pa.array(keys)), super().ids(keys))
 
     def predicates(self, keys: Keys) -> pa.Array:
-        """See `SliceNames.predicates`; null where no predicate tells the slice."""
+        """See `SliceNames.predicates`; null where no predicate describes the slice."""
         is_own = self._own.take(pa.array(keys)).is_valid()
         return pc.if_else(is_own, pa.scalar(None, pa.string()), super().predicates(keys))
 

@@ -41,7 +41,7 @@ def sample(config: SampleConfig, note: Note) -> Sampled:
 def show_round(sampled: Sampled, config: SampleConfig) -> None:
     """Print where the items to label are."""
     if not config.quiet or config.as_json:
-        show_sampled(sampled, _asked(config), as_json=config.as_json)
+        show_sampled(sampled, _command_hint(config), as_json=config.as_json)
 
 
 def estimate(config: EstimateConfig, note: Note) -> Finished:
@@ -72,7 +72,7 @@ def run(config: RoundsConfig, note: Note) -> Finished | Stopped:
 def show_estimate(came: Finished | Stopped, config: AttributionConfig) -> None:
     """Print the estimates, the decision and what to do next."""
     if isinstance(came, Finished) and (not config.quiet or config.as_json):
-        show_finished(came, _asked(config), as_json=config.as_json)
+        show_finished(came, _command_hint(config), as_json=config.as_json)
 
 
 def _plan(config: AttributionConfig) -> Plan:
@@ -150,7 +150,7 @@ def _labeler(
     return terminal_labeler()
 
 
-def _asked(config: AttributionConfig) -> CommandHint:
+def _command_hint(config: AttributionConfig) -> CommandHint:
     more = [] if config.labels_dir is None else ["--labels-dir", config.labels_dir]
     for path in config.data:
         more += ["--data", path]

@@ -116,9 +116,9 @@ def _lines(edits: tuple[Edit, ...]) -> list[str]:
     gone = undone_numbers(edits)
     lines = []
     for number, edit in enumerate(edits, 1):
-        told = [f"{number:>3}", f"{edit.at:%Y-%m-%d %H:%M:%S}", f"{edit.op:<12}", edit.target]
-        told += filter(None, [_what(edit), "(undone)" if number in gone else ""])
-        lines.append(printable("  ".join(told)))
+        cells = [f"{number:>3}", f"{edit.at:%Y-%m-%d %H:%M:%S}", f"{edit.op:<12}", edit.target]
+        cells += filter(None, [_what(edit), "(undone)" if number in gone else ""])
+        lines.append(printable("  ".join(cells)))
     return lines or ["nothing was changed"]
 
 

@@ -34,8 +34,8 @@ class Invocation:
     events: EventLog | None = None
     command: Command | None = None
 
-    def log(self, asked: RunOptions) -> EventLog | None:
-        """Return the log of a run that is about to begin, if it is asked for.
+    def log(self, run_options: RunOptions) -> EventLog | None:
+        """Return the log of a run that is about to begin, if the user wants one.
 
         Raises
         ------
@@ -44,19 +44,19 @@ class Invocation:
         """
         from slicebeam.pipelines.config.run_options import LOG_FORMATS
 
-        if asked.log_format not in LOG_FORMATS:
-            hint = nearest_hint(asked.log_format, LOG_FORMATS)
+        if run_options.log_format not in LOG_FORMATS:
+            hint = nearest_hint(run_options.log_format, LOG_FORMATS)
             raise OptionError(
-                f"--log-format {asked.log_format!r}{hint} choose from {', '.join(LOG_FORMATS)}"
+                f"--log-format {run_options.log_format!r}{hint} choose from {', '.join(LOG_FORMATS)}"
             )
-        if asked.log_format == "text":
+        if run_options.log_format == "text":
             self.events = None
             return None
         from slicebeam.pipelines.show.event_log import EventLog
 
         if self.events is None:
             self.events = EventLog()
-        self.events.quiet = asked.quiet
+        self.events.quiet = run_options.quiet
         return self.events
 
 
@@ -71,10 +71,12 @@ def run_command(name: str, given: Mapping[str, Any], invocation: Invocation) -> 
     from slicebeam.pipelines.config.coercion import split_lists
     from slicebeam.pipelines.config.option_fields import flagged
 
-    config, run_options = COMMANDS[name].options
-    asked = {key: given[key] for key in flagged(run_options) if key in given}
-    options = {key: value for key, value in given.items() if key not in asked}
-    return launch(config.command, split_lists(config, options), run_options(**asked), invocation)
+    config, options_type = COMMANDS[name].options
+    run_options = {key: given[key] for key in flagged(options_type) if key in given}
+    options = {key: value for key, value in given.items() if key not in run_options}
+    return launch(
+        config.command, split_lists(config, options), options_type(**run_options), invocation
+    )
 
 
 def document_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
@@ -95,7 +97,7 @@ def document_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
 
 
 def launch(
-    command: Command, options: Mapping[str, Any], asked: RunOptions, invocation: Invocation
+    command: Command, options: Mapping[str, Any], run_options: RunOptions, invocation: Invocation
 ) -> int:
     """Run a command and show what it found.
 
@@ -103,7 +105,7 @@ def launch(
     ----------
     command : which one
     options : of its configuration that are no defaults
-    asked : what else the user wants
+    run_options : what else the user wants
     invocation : of the process
 
     Returns
@@ -117,16 +119,16 @@ def launch(
         There is a ``fail_on``, and for some metric nothing could be tested; the result is published.
     """
     invocation.command = command
-    events = invocation.log(asked)
-    if asked.fail_on not in (None, "worse"):
-        raise OptionError(f"--fail-on {asked.fail_on!r}: only 'worse' is known")
-    if asked.allow_http and command == "search":
+    events = invocation.log(run_options)
+    if run_options.fail_on not in (None, "worse"):
+        raise OptionError(f"--fail-on {run_options.fail_on!r}: only 'worse' is known")
+    if run_options.allow_http and command == "search":
         raise OptionError("--allow-http has no effect on a search, which asks no endpoint")
-    allow(asked.allow_http)
+    allow(run_options.allow_http)
     if command == "shift":
         from slicebeam.pipelines.commands.shift import launch_shift
 
-        return launch_shift(options, asked, events)
+        return launch_shift(options, run_options, events)
     from slicebeam.pipelines.run.engine import start_engine
 
     with start_engine(
@@ -135,37 +137,37 @@ def launch(
         from slicebeam.pipelines.show.terminal import Terminal
 
         config = configuration(command, options)
-        if asked.fail_on == "worse" and config.alternative == "better":
+        if run_options.fail_on == "worse" and config.alternative == "better":
             raise OptionError(
                 "--fail-on worse needs --alternative worse or both: better finds none"
             )
-        if asked.dry_run or asked.single_job or asked.template is not None:
-            from slicebeam.pipelines.commands.previews import check_asked
+        if run_options.dry_run or run_options.single_job or run_options.template is not None:
+            from slicebeam.pipelines.commands.previews import check_preview
 
-            check_asked(config, asked)
-        if asked.dry_run or asked.template is not None:
+            check_preview(config, run_options)
+        if run_options.dry_run or run_options.template is not None:
             from slicebeam.pipelines.commands.previews import preview
 
-            preview(config, engine, asked)
+            preview(config, engine, run_options)
             return 0
-        terminal = Terminal(quiet=asked.quiet, as_json=asked.as_json, events=events)
+        terminal = Terminal(quiet=run_options.quiet, as_json=run_options.as_json, events=events)
         perhaps = options.get("since_if_exists")
         if perhaps is not None and config.since is None:
             terminal.note(f"there is no {perhaps!r} yet, so that nothing is compared with it")
-        published = run_config(config, engine, terminal, asked)
+        published = run_config(config, engine, terminal, run_options)
     from slicebeam.pipelines.search.gate import BLIND, verdict
 
-    found = verdict(published.changelist, asked.fail_on)
+    found = verdict(published.changelist, run_options.fail_on)
     if events is not None:
         events.published(published, found)
     if found.code == BLIND:
         raise UntestedError(
-            f"--fail-on {asked.fail_on}: {'; '.join(found.reasons)}\n"
+            f"--fail-on {run_options.fail_on}: {'; '.join(found.reasons)}\n"
             f"what was found is published: {published.changelist_path}"
         )
     # The log has the reasons in its last event.
     for reason in found.reasons if events is None else ():
-        terminal.note(f"--fail-on {asked.fail_on}: {reason}")
+        terminal.note(f"--fail-on {run_options.fail_on}: {reason}")
     return found.code
 
 
@@ -194,18 +196,24 @@ def configuration(command: Command, options: Mapping[str, Any]) -> RunConfig:
     return configured
 
 
-def run_config(config: RunConfig, engine: Engine, terminal: Any, asked: RunOptions) -> Published:
+def run_config(
+    config: RunConfig, engine: Engine, terminal: Any, run_options: RunOptions
+) -> Published:
     """Run a configuration and show its result."""
     from slicebeam.pipelines.config.search import SearchConfig
 
     try:
-        if asked.single_job and isinstance(config, SearchConfig):
+        if run_options.single_job and isinstance(config, SearchConfig):
             from slicebeam.pipelines.single_job.single_job import run_single_job
 
-            published = run_single_job(config, engine, terminal, resume=asked.resume)
+            published = run_single_job(config, engine, terminal, resume=run_options.resume)
         else:
             published = COMMANDS[config.command].run(
-                config, engine, terminal, resume=asked.resume, asked=asked.explain
+                config,
+                engine,
+                terminal,
+                resume=run_options.resume,
+                explained_slice=run_options.explain,
             )
     finally:
         terminal.stop()

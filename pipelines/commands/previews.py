@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.engine import Engine
 
 
-def check_asked(config: RunConfig, asked: RunOptions) -> None:
+def check_preview(config: RunConfig, run_options: RunOptions) -> None:
     """Refuse what does not go together.
 
     Raises
@@ -26,25 +26,25 @@ def check_asked(config: RunConfig, asked: RunOptions) -> None:
         A flag would have no effect beside another one, or with this command.
     """
     wanted = {
-        "--dry-run": asked.dry_run,
-        "--template": asked.template is not None,
-        "--single-job": asked.single_job,
+        "--dry-run": run_options.dry_run,
+        "--template": run_options.template is not None,
+        "--single-job": run_options.single_job,
     }
     given = [flag for flag, is_given in wanted.items() if is_given]
     of_search = [flag for flag in given if flag != "--dry-run"]
     if of_search and config.command != "search":
         raise InputError(f"{of_search[0]} is for search, not for {config.command}")
-    if asked.template is not None and (asked.dry_run or asked.single_job):
+    if run_options.template is not None and (run_options.dry_run or run_options.single_job):
         raise InputError(f"{' and '.join(given)} do not go together; choose one")
-    if asked.resume and (asked.dry_run or asked.template is not None):
+    if run_options.resume and (run_options.dry_run or run_options.template is not None):
         raise OptionError(f"--resume has no effect beside {given[0]}, which runs nothing")
-    if asked.explain is not None and given:
+    if run_options.explain is not None and given:
         raise OptionError(
             f"--explain needs what the search counts in this process; leave out {given[0]}"
         )
 
 
-def preview(config: RunConfig, engine: Engine, asked: RunOptions) -> None:
+def preview(config: RunConfig, engine: Engine, run_options: RunOptions) -> None:
     """Print what a run would do, or write its template.
 
     Raises
@@ -54,25 +54,25 @@ def preview(config: RunConfig, engine: Engine, asked: RunOptions) -> None:
     EngineError
         The template could not be written.
     """
-    if asked.template is None or not isinstance(config, SearchConfig):
+    if run_options.template is None or not isinstance(config, SearchConfig):
         from slicebeam.pipelines.plan.dry_run import plan_check, plan_search
 
         if isinstance(config, SearchConfig):
-            planned = plan_search(config, engine, single_job=asked.single_job)
+            planned = plan_search(config, engine, single_job=run_options.single_job)
         elif isinstance(config, CheckConfig):
             planned = plan_check(config, engine)
         else:
             raise TypeError(f"nothing is known of {config.command}")
-        said = planned.to_json() if asked.as_json else planned.to_text()
+        said = planned.to_json() if run_options.as_json else planned.to_text()
     else:
         from slicebeam.pipelines.single_job.template import write_template
 
-        template = write_template(config, engine.config, asked.template)
+        template = write_template(config, engine.config, run_options.template)
         facts = {"template": str(template.path), "launch": template.launch}
         said = f"template: {template.path}"
         if template.launch:
             said += f"\nlaunch it with: {template.launch}"
-        if asked.as_json:
+        if run_options.as_json:
             said = json.dumps(facts)
-    if not asked.quiet or asked.as_json:
+    if not run_options.quiet or run_options.as_json:
         sys.stdout.write(harmless(said) + "\n")

@@ -73,8 +73,8 @@ def run_file(name: str, given: Mapping[str, Any], invocation: Invocation) -> int
         invocation.log(RunOptions(**wanted))
     instead = {one.name: given[one.name] for one in replaceable() if one.name in given}
     spec = read_run(given["file"], given.get("date"), os.environ, instead)
-    asked = RunOptions(**{**spec.asked, **wanted})
-    return launch(spec.command, spec.options, asked, invocation)
+    run_options = RunOptions(**{**spec.run_options, **wanted})
+    return launch(spec.command, spec.options, run_options, invocation)
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,12 @@ class RunSpec:
     ----------
     command : to run
     options : of its configuration
-    asked : what is no part of the configuration, by the names of `RunOptions`
+    run_options : what is no part of the configuration, by the names of `RunOptions`
     """
 
     command: Command
     options: dict[str, Any]
-    asked: dict[str, Any]
+    run_options: dict[str, Any]
 
 
 def read_run(
@@ -99,7 +99,7 @@ def read_run(
     environment: Mapping[str, str],
     instead: Mapping[str, Any] = MappingProxyType({}),
 ) -> RunSpec:
-    """Return what a configuration file, or the document of an earlier run, tells to run.
+    """Return what a configuration file, or the document of an earlier run, describes.
 
     Parameters
     ----------
@@ -134,13 +134,13 @@ def read_run(
     filling = _Filling(file, _day(date), environment)
     command = _command(file, content)
     fields = declared(CONFIGS[command])
-    run_options = {_key(one): one for one in declared(RunOptions).values()}
+    run_fields = {_key(one): one for one in declared(RunOptions).values()}
     options: dict[str, Any] = {}
-    asked: dict[str, Any] = {}
+    run_options: dict[str, Any] = {}
     for key, value in content.items():
-        field = fields.get(key) or run_options.get(key)
+        field = fields.get(key) or run_fields.get(key)
         if field is None and key != "command":
-            known = ["command", *fields, *run_options]
+            known = ["command", *fields, *run_fields]
             raise InputError(f"{file}: {unknown_name('key', str(key), known)}")
         if field is None:
             continue
@@ -148,8 +148,8 @@ def read_run(
         if key in fields:
             options[key] = filling.filled(field, typed) if field.option.has_placeholders else typed
         else:
-            asked[field.name] = typed
-    return RunSpec(command, options | dict(instead), asked)
+            run_options[field.name] = typed
+    return RunSpec(command, options | dict(instead), run_options)
 
 
 def _key(field: OptionField) -> str:

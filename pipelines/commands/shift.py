@@ -18,17 +18,19 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.show.terminal import Terminal
 
 
-def launch_shift(options: Mapping[str, Any], asked: RunOptions, events: EventLog | None) -> int:
+def launch_shift(
+    options: Mapping[str, Any], run_options: RunOptions, events: EventLog | None
+) -> int:
     """Run a shift, a plan of one or a measurement, show it, and return the exit code.
 
     Parameters
     ----------
     options : of its configuration that are no defaults
-    asked : what else the user wants
+    run_options : what else the user wants
     events : where a scheduler reads what happens
     """
     for name in ("explain", "single_job", "template", "dry_run"):
-        if getattr(asked, name):
+        if getattr(run_options, name):
             flag = "--" + name.replace("_", "-")
             instead = "; --plan says what it would cost" if name == "dry_run" else ""
             raise InputError(f"{flag} is not for a shift{instead}; leave it out")
@@ -39,33 +41,35 @@ def launch_shift(options: Mapping[str, Any], asked: RunOptions, events: EventLog
         from slicebeam.pipelines.show.terminal import Terminal
 
         config = shift_config(dict(options))
-        if config.simulates and asked.fail_on is not None:
+        if config.simulates and run_options.fail_on is not None:
             raise OptionError("--fail-on has no effect on --plan and --repeat; leave it out")
-        if asked.resume and not (config.output or config.work_dir):
+        if run_options.resume and not (config.output or config.work_dir):
             raise OptionError(
                 "--resume goes on in the folder that a run began with: give its --output or --work-dir"
             )
-        terminal = Terminal(quiet=asked.quiet, as_json=asked.as_json, events=events)
+        terminal = Terminal(quiet=run_options.quiet, as_json=run_options.as_json, events=events)
         try:
             if config.simulates:
-                _simulate(config, engine, terminal, asked)
+                _simulate(config, engine, terminal, run_options)
                 return 0
-            return _assess(config, engine, terminal, asked)
+            return _assess(config, engine, terminal, run_options)
         finally:
             terminal.stop()
 
 
-def _assess(config: ShiftConfig, engine: Engine, terminal: Terminal, asked: RunOptions) -> int:
+def _assess(
+    config: ShiftConfig, engine: Engine, terminal: Terminal, run_options: RunOptions
+) -> int:
     from slicebeam.pipelines.shift.run import run_shift
     from slicebeam.pipelines.show.shift import print_json, show, summary_json
 
-    published = run_shift(config, engine, terminal, resume=asked.resume)
+    published = run_shift(config, engine, terminal, resume=run_options.resume)
     terminal.stop()
-    if asked.as_json:
+    if run_options.as_json:
         print_json(summary_json(published))
-    elif not asked.quiet:
+    elif not run_options.quiet:
         show(published)
-    failed = asked.fail_on == "worse" and _is_worse(published.changelist)
+    failed = run_options.fail_on == "worse" and _is_worse(published.changelist)
     if terminal.events is not None:
         terminal.events.published_shift(published, int(failed))
     return int(failed)
@@ -77,23 +81,25 @@ def _is_worse(document: ShiftChangeList) -> bool:
     return any(change.significant and change.direction == "degraded" for change in changes)
 
 
-def _simulate(config: ShiftConfig, engine: Engine, terminal: Terminal, asked: RunOptions) -> None:
+def _simulate(
+    config: ShiftConfig, engine: Engine, terminal: Terminal, run_options: RunOptions
+) -> None:
     from slicebeam.pipelines.shift.run import priced
     from slicebeam.pipelines.shift.simulated import better_methods, measure, plan
     from slicebeam.pipelines.show.shift import print_json, show_measured, show_plan
 
     if not config.plan:
-        found = measure(config, engine, terminal, resume=asked.resume)
+        found = measure(config, engine, terminal, resume=run_options.resume)
         terminal.stop()
-        if asked.as_json:
+        if run_options.as_json:
             print_json(found.to_json())
-        elif not asked.quiet:
+        elif not run_options.quiet:
             show_measured(found)
         return
-    planned = plan(config, engine, terminal, resume=asked.resume)
+    planned = plan(config, engine, terminal, resume=run_options.resume)
     terminal.stop()
     price, currency = priced(config)
-    if asked.as_json:
+    if run_options.as_json:
         print_json([one.to_json() for one in planned])
-    elif not asked.quiet:
+    elif not run_options.quiet:
         show_plan(planned, None if price is None else currency, better_methods(planned))

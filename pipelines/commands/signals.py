@@ -1,4 +1,4 @@
-"""How a command ends that is told to end, and how it goes on without the streams it usually has."""
+"""How an interrupted command ends, and how any goes on without the streams it usually has."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def interrupted() -> bool:
 
 
 def ending() -> tuple[int, str]:
-    """Return exit code and word of the signal that ended the command: Ctrl-C unless told."""
+    """Return exit code and word of the signal that ended the command, Ctrl-C by default."""
     number = _received[0] if _received else signal.SIGINT
     return _BY_SIGNAL + number, _TOLD[signal.Signals(number)]
 

@@ -88,7 +88,7 @@ def _reason(name: str, value: Any) -> str | None:
         return "importing it runs its code"
     if name == "runner_config" and value in _OWN_ENGINES:
         return None
-    # A file of phrases is data; a YAML file names the API that is asked for them.
+    # A file of phrases is data; a YAML file names the API that writes them.
     if name == "phrases" and not str(value).lower().endswith((".yaml", ".yml")):
         return None
     return _REASONS.get(name)

@@ -14,7 +14,7 @@ from slicebeam.pipelines.config.slices import Direction
 
 LSA = "lsa"
 _MOST_COMPONENTS = 10_000
-# What a run of other data, or of another mixture, has found tells nothing of components.
+# What a run of other data, or of another mixture, has found says nothing about components.
 _OF_COLUMNS = ("domains", "since")
 
 

@@ -318,13 +318,13 @@ class ShiftConfig(DataConfig):
             )
         if (self.by or self.changelist) and self.used_method == "uniform":
             raise OptionError(
-                "--method uniform tells nothing of slices; choose plus, masa or proportional"
+                "--method uniform says nothing about slices; choose plus, masa or proportional"
             )
         if self.by and self.changelist:
             raise OptionError("--by and --changelist both name slices; choose one")
         if self.old_matrix and self.old_prediction:
             raise OptionError(
-                "--old-matrix has no effect beside --old-prediction, which tells the old matrix too"
+                "--old-matrix has no effect beside --old-prediction, which gives the old matrix too"
             )
         return self
 
@@ -390,7 +390,7 @@ class ShiftConfig(DataConfig):
 
     @property
     def simulates(self) -> bool:
-        """Whether nothing is asked: a plan, or a study on recorded answers."""
+        """Whether nothing is queried: a plan, or a study on recorded answers."""
         return self.plan or self.repeat is not None
 
     @property

@@ -92,7 +92,7 @@ def _by_llm(
     from slicebeam.pipelines.define.llm_filter import llm_filter
 
     # The others are given, as was checked.
-    asked: Any = config
+    options: Any = config
     texts = population.column(column)
     if pa.types.is_dictionary(texts.type):
         texts = texts.dictionary_decode()
@@ -102,7 +102,7 @@ def _by_llm(
         )
     folder = storage_path(base.uri).parent
     return llm_filter(
-        asked.llm_filter, asked.llm, population.ids, texts, folder, asked.budget, on_start
+        options.llm_filter, options.llm, population.ids, texts, folder, options.budget, on_start
     )
 
 

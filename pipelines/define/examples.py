@@ -21,8 +21,8 @@ from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
 from slicebeam.pipelines.define.measuring import measured
 from slicebeam.pipelines.discovery.known import DerivedColumnRequest, PublishedDiscovery
-from slicebeam.pipelines.prepare.preparation import read_source
 from slicebeam.pipelines.prepare.rows import read_rows
+from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.transforms.discovery.embed_examples import chunk_name
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
-    from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.transforms.discovery.embeddings import Embedding
     from slicebeam.transforms.encode.sources import Chunk, Source
 
@@ -53,7 +54,7 @@ class Examples:
     ----------
     known : the document
     data : files or globs; None for those of the document
-    definition : of the slice whose members are asked for; None where nobody asks
+    definition : of the slice whose members are wanted; None for none
     """
 
     known: PublishedDiscovery
@@ -63,7 +64,7 @@ class Examples:
     _folder: Any = field(default_factory=lambda: tempfile.TemporaryDirectory(prefix="slicebeam-"))
 
     def __post_init__(self) -> None:
-        # What is wrong with ids is said before anything is asked or paid.
+        # What is wrong with ids is said before anything is paid.
         _ = self.ids
 
     @cached_property
@@ -261,7 +262,7 @@ class Examples:
         definition: AnyDefinition,
         member: NDArray[np.bool_],  # noqa: ARG002
     ) -> Slice:
-        """Return a slice as the document tells it, with its slice_id and its changes."""
+        """Return a slice as the document states it, with its slice_id and its changes."""
         (one,) = measured(
             self.known.document,
             [(name, definition)],

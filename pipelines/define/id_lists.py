@@ -112,14 +112,14 @@ def _listed(uri: str, id_field: str) -> Iterator[Any]:
 
 def _in_json(line: str, id_field: str, where: str) -> Any:
     try:
-        told = parse_json(line)
+        record = parse_json(line)
     except ValueError as error:
         raise InputError(f"{where}: no JSON ({error})") from error
-    if not isinstance(told, dict):
-        return told
-    if id_field not in told:
+    if not isinstance(record, dict):
+        return record
+    if id_field not in record:
         raise InputError(f"{where}: there is no {id_field!r}; write the ids under this name")
-    return told[id_field]
+    return record[id_field]
 
 
 def _column(header: Sequence[str], id_field: str, where: str) -> int:

@@ -16,7 +16,7 @@ from slicebeam.pipelines.define.new_slices import DefinedSlice
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slicebeam.pipelines.changelist.document import Slice
+    from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.define.new_slices import Counting, EditSession
 
 _PARTS = 2

@@ -37,7 +37,7 @@ def llm_filter(
 ) -> tuple[LlmFilterDefinition, tuple[str, ...]]:
     """Return the definition of the examples of which a language model says yes, and notes.
 
-    Examples with the same text are asked about once. Every answer is in a ledger before it is used,
+    Examples with the same text cost one question. Every answer is in a ledger before it is used,
     so that nothing is paid twice: the same question goes on with what was answered, also of other
     data.
 
@@ -47,10 +47,10 @@ def llm_filter(
     llm : YAML file of an HTTP API, as of ``slicebeam shift --api``, in which ``{prompt}`` stands for
         the question
     ids : int64 or string [n]
-    texts : string [n]; an example without one is not asked about, and no member
+    texts : string [n]; an example without one costs no question, and is no member
     folder : gets the ledger's folder, ``llm-filter-<hash>``
     budget : most calls of all runs with this ledger
-    on_start : is told what is asked, before anything is
+    on_start : receives a line about the questions, before the first one
 
     Raises
     ------
@@ -58,7 +58,7 @@ def llm_filter(
         The prompt or the file is wrong, the budget does not suffice, the API refuses the requests,
         or nothing is left.
     EngineError
-        An example got no answer however often it was asked, or the ledger can't be written.
+        An example got no answer despite all retries, or the ledger can't be written.
     """
     if TEXT not in prompt:
         raise OptionError(
@@ -132,7 +132,7 @@ def _bought(
                 f"{missing:,} more calls are needed, {ledger.calls:,} are paid; give --budget "
                 f"{ledger.calls + missing}"
             )
-        on_start(_asked(api, len(keys), missing))
+        on_start(_announcement(api, len(keys), missing))
         http.buy(items, ledger, budget)
         found = {text: ledger.answers[key] for key, text in keys.items() if key in ledger.answers}
         return found, sum(key in ledger.lost for key in keys) if counts else 0
@@ -142,11 +142,11 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _asked(api: ApiFile, texts: int, missing: int) -> str:
-    told = f"asking about {missing:,} of {texts:,} different texts"
+def _announcement(api: ApiFile, texts: int, missing: int) -> str:
+    message = f"asking about {missing:,} of {texts:,} different texts"
     if api.price is not None:
-        told += f", for about {missing * api.price:,.2f} {api.currency}"
-    return told
+        message += f", for about {missing * api.price:,.2f} {api.currency}"
+    return message
 
 
 def _label(api: ApiFile, answer: Answer | None) -> int:

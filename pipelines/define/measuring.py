@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
-    from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.slices import Slice
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
 
 # How the files are read is no option of a check that takes over an earlier run's.
 _OF_FILES = (
@@ -103,7 +104,13 @@ def measured(
         prepare = partial(_prepared, wanted=wanted, known=known, split=split)
         steps = Steps(prepare, GivenIterations, collect_given, given_names, given_order)
         published = run_steps(
-            config, steps, engine, SilentObserver(), earlier=None, resume=False, asked=None
+            config,
+            steps,
+            engine,
+            SilentObserver(),
+            earlier=None,
+            resume=False,
+            explained_slice=None,
         )
     found = {one.slice_id: one for one in published.changelist.slices}
     return [
@@ -125,8 +132,8 @@ def _prepared(
 
 def _split(known: PublishedDiscovery) -> ExampleSplit | None:
     """Return which examples shaped the components of a discovery; None where all are tested."""
-    told, config = known.document.discovery, known.document.provenance.config
-    if told is None or told.discovery_share is None:
+    discovery, config = known.document.discovery, known.document.provenance.config
+    if discovery is None or discovery.discovery_share is None:
         return None
     by = config.get("group") or config.get("example_id")
-    return ExampleSplit(told.discovery_share, known.document.provenance.seed, by)
+    return ExampleSplit(discovery.discovery_share, known.document.provenance.seed, by)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.changelist.document import Origin
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of, later_revision, publish_revision
 from slicebeam.pipelines.changelist.rules import slice_id_of
+from slicebeam.pipelines.changelist.slices import Origin
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
 from slicebeam.transforms.encode.predicates import shortened
 from slicebeam.transforms.storage.storage import storage_path
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
-    from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
+    from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.edits import Edited
+    from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.document import CountingConfig
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -125,13 +126,13 @@ class EditSession:
                 raise InputError(
                     f"slice {shortened(one.name)!r} would have no examples; define it otherwise"
                 )
-            told = {
+            update = {
                 "slice_id": slice_id,
                 "name": one.name,
                 "definition": one.definition,
                 "origin": Origin(method=one.method),
             }
-            slices.append(counted.model_copy(update=told))
+            slices.append(counted.model_copy(update=update))
         return slices
 
     def publish(self, edited: Edited, summary: str) -> Revision:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.parts import Condition, Predicate
+from slicebeam.transforms.encode.column_values import arrow_type
 from slicebeam.transforms.encode.conditions import check_condition
-from slicebeam.transforms.encode.domains import arrow_type
 from slicebeam.transforms.encode.predicate_text import parse_predicate
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 from slicebeam.transforms.storage.files import expand_paths, file_format
@@ -45,8 +45,10 @@ def predicate_definition(text: str, columns: Mapping[str, pa.DataType]) -> Predi
             check_condition(one, columns[one.field])
     except InputError as error:
         raise OptionError(f"--where: {error}") from error
-    told = tuple(Condition(field=one.field, op=_op(one.op), value=one.value) for one in conditions)
-    return PredicateDefinition(predicate=Predicate(all=told))
+    written = tuple(
+        Condition(field=one.field, op=_op(one.op), value=one.value) for one in conditions
+    )
+    return PredicateDefinition(predicate=Predicate(all=written))
 
 
 def _op(text: str) -> Any:
@@ -77,13 +79,13 @@ def _schema(changelist_uri: str, document: SearchChangeList, files: Sequence[str
         return open_parquet([StoredFile(path, path) for path in files]).schema
     # What type a column of text is of shows only when all of it was read.
     from slicebeam.pipelines.config.check import check_config
-    from slicebeam.pipelines.prepare.preparation import read_source
+    from slicebeam.pipelines.prepare.source import read_source
     from slicebeam.pipelines.run.engine import start_engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
 
-    told = {name: earlier[name] for name in _HOW_READ if name in earlier}
+    how_read = {name: earlier[name] for name in _HOW_READ if name in earlier}
     with tempfile.TemporaryDirectory(prefix="slicebeam-") as folder:
-        options = {**told, "data": files, "output": folder, "changelist": changelist_uri}
+        options = {**how_read, "data": files, "output": folder, "changelist": changelist_uri}
         config = check_config(options)
         with start_engine("direct", ()) as engine:
             work = WorkFolder(Path(folder) / "work")

@@ -1,1 +1,1 @@
-"""Slices of unstructured data: how they are found, told, and kept."""
+"""Slices of unstructured data: how they are found, described, and kept."""

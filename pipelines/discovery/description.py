@@ -1,4 +1,4 @@
-"""What the document tells of discovered slices: how they changed, in words, and by examples."""
+"""What the document says about discovered slices: how they changed, in words, and by examples."""
 
 from __future__ import annotations
 
@@ -39,15 +39,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.discover import DiscoverConfig
     from slicebeam.pipelines.discovery.discovered import Discovered
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.discovery.describe_slices import Description
 
-# Slices of which the document tells how many examples improved, at most.
+# Slices of which the document reports how many examples improved, at most.
 _ASSESSED = 100
 # Examples of each role, and phrases, of a described slice.
 _EXAMPLES, _PHRASES = 10, 5
@@ -92,7 +93,7 @@ def with_discovery(
 
 
 def _discovered_slice(one: Slice) -> Slice:
-    """Return a slice that tells that a mixture found it, if a mixture did."""
+    """Return a slice that is marked as found by a mixture, if a mixture found it."""
     definition = one.definition
     is_found = isinstance(definition, PredicateDefinition) and any(
         is_cluster_field(condition.field) for condition in definition.predicate.all

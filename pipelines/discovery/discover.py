@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.discover import DiscoverConfig
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.report_order import Reported
@@ -40,7 +40,7 @@ def run_discovery(
     observer: SearchObserver,
     *,
     resume: bool = False,
-    asked: str | None = None,
+    explained_slice: str | None = None,
 ) -> Published:
     """Discover slices and publish what was found.
 
@@ -59,7 +59,15 @@ def run_discovery(
         discovery_order,
         ExtraOutputs((MODEL_FILE, MEMBERSHIP_FILE), further),
     )
-    return run_steps(config, steps, engine, observer, earlier=None, resume=resume, asked=asked)
+    return run_steps(
+        config,
+        steps,
+        engine,
+        observer,
+        earlier=None,
+        resume=resume,
+        explained_slice=explained_slice,
+    )
 
 
 def further(
@@ -86,7 +94,7 @@ def discovery_order(results: Results, config: DiscoverConfig) -> Reported:  # no
 
     These are the significant slices that say more than those above them, each set of examples once,
     by z of DISCOVERY's rule: |mean D|/sqrt((variance of D + .05)/n). For a metric that is no mean over
-    the examples of a slice, the variance is that which the interval tells.
+    the examples of a slice, the variance is that which the interval implies.
     """
     return joined([_most_changed_first(results, measured) for measured in results.metrics])
 

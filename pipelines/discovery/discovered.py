@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slicebeam.pipelines.prepare.preparation import EncodedDataset
+from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.discovery.fitting import EmbeddedFiles, Fitted
@@ -25,7 +25,7 @@ class Discovered:
     source : all examples, also those that are not tested
     embedding : where embeddings come from
     files : of the embeddings
-    beside : folder of what is told of each example besides its columns
+    beside : folder of what is reported of each example besides its columns
     fitted : the mixtures
     model : the same as it is published
     sample : of the texts; None where there are none

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.discovery.fitting import EmbeddedFiles
-from slicebeam.pipelines.prepare.preparation import chunk_rows
+from slicebeam.pipelines.prepare.source import chunk_rows
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.transforms.discovery.embed_examples import EmbedExamples
@@ -76,14 +76,14 @@ class EmbeddingFields:
         """Return the source, of which fewer examples are read at a time where embeddings are long."""
         width = _LARGEST_USUAL
         if self.embedding:
-            # The first vector tells the length of all.
+            # The first vector gives the length of all.
             first = next(read_split(source.in_chunks(1), source.splits[0], [self.embedding]))
             value = first.table.column(0)[0].as_py()
             width = len(value) if isinstance(value, list) else 1
         columns = len(source.schema) + width // _NUMBERS_PER_COLUMN
         rows = chunk_rows(config, columns)
         if self.encoder is not None and not self.embedding and not needs_fit(self.encoder):
-            # What takes minutes tells how far it is.
+            # What takes minutes reports its progress.
             rows = min(rows, _SLOW_TEXTS)
         return source.in_chunks(rows)
 

@@ -1,4 +1,4 @@
-"""What an earlier discovery knows: it tells new examples' components, and embeds words."""
+"""What an earlier discovery knows: it assigns new examples to components, and embeds words."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class PublishedDiscovery:
         """
         if self.document.discovery is None:
             raise InputError(
-                f"{self.uri} is not of a discovery, so that nothing tells what embeds an example; name "
-                "the document of slicebeam discover"
+                f"{self.uri} is not of a discovery, so that nothing says what embeds an example; "
+                "name the document of slicebeam discover"
             )
         return self.document.discovery
 
@@ -88,15 +88,17 @@ class PublishedDiscovery:
 
     @property
     def clusters(self) -> Clusters:
-        """What tells the components of an example."""
+        """Assigns examples to components."""
         return self.model.clusters
 
     @property
     def fields(self) -> EmbeddingFields:
         """Where embeddings come from."""
-        told = self.discovery
-        encoder = None if told.encoder == "none" else told.encoder
-        return EmbeddingFields(told.embedding_field, told.text_field, encoder, self.folder / CACHE)
+        discovery = self.discovery
+        encoder = None if discovery.encoder == "none" else discovery.encoder
+        return EmbeddingFields(
+            discovery.embedding_field, discovery.text_field, encoder, self.folder / CACHE
+        )
 
     def embedding(self, folder: StoragePath) -> Embedding:
         """Return the same, with what embeds texts.
@@ -114,8 +116,8 @@ class PublishedDiscovery:
             self.uri, {"encoder": self.fields.encoder}, {"encoder": self.confirmed.encoder}
         )
         own = embedding_of(self.fields, None, 0, folder, self.model.encoder)
-        told = self.discovery.encoder_fingerprint
-        if own.encoder is not None and own.encoder.fingerprint != told:
+        fingerprint = self.discovery.encoder_fingerprint
+        if own.encoder is not None and own.encoder.fingerprint != fingerprint:
             raise OptionError(
                 f"--encoder {self.discovery.encoder} is not what it was at the discovery, so that new "
                 "embeddings cannot be compared; discover again"
@@ -129,7 +131,7 @@ class DerivedColumnRequest:
 
     Attributes
     ----------
-    definitions : of slices that no predicate tells, by the column that says who is a member
+    definitions : of slices that no predicate describes, by the column that says who is a member
     fields : that predicates are about
     own : columns of the data that are no components, whatever they are called
     """
@@ -150,27 +152,27 @@ class DerivedColumnRequest:
 
     @property
     def components(self) -> set[str]:
-        """The columns of components that are asked for."""
+        """The columns of components that are needed."""
         return {name for name in self.all_fields - self.own if is_cluster_field(name)}
 
     @property
     def clusters(self) -> bool:
-        """Whether components are asked for."""
+        """Whether components are needed."""
         return bool(self.components)
 
     @property
     def embeddings(self) -> bool:
-        """Whether embeddings are asked for."""
+        """Whether embeddings are needed."""
         return self.clusters or any(map(needs_embeddings, self.rules.values()))
 
     @property
     def ids(self) -> bool:
-        """Whether ids are asked for."""
+        """Whether ids are needed."""
         return any(map(needs_ids, self.rules.values()))
 
     @property
     def any(self) -> bool:
-        """Whether anything is asked that is no column of the data."""
+        """Whether anything is needed that is no column of the data."""
         return bool(self.definitions) or self.clusters
 
     def queries(self, embedding: Embedding) -> dict[str, NDArray[np.float32]]:
@@ -242,11 +244,11 @@ def with_derived(
 
 
 def _check_column(known: PublishedDiscovery, fields: EmbeddingFields, source: Source) -> None:
-    """Refuse data without the column that tells embeddings; texts beside them show examples only."""
+    """Refuse data without the column of the embeddings; texts beside them show examples only."""
     name = fields.embedding or fields.text
     if name not in source.schema.names:
         unknown = unknown_name("column", str(name), source.schema.names)
-        raise InputError(f"slices of {known.uri} are told by embeddings of a column: {unknown}")
+        raise InputError(f"slices of {known.uri} are defined by embeddings of a column: {unknown}")
 
 
 def _check_dimensions(known: PublishedDiscovery, dimensions: int) -> None:

@@ -58,7 +58,7 @@ def phrases_of_model(
     InputError
         The file is wrong, or the API refuses the requests.
     EngineError
-        A question got no answer however often it was asked, or the ledger can't be written.
+        A question got no answer despite all retries, or the ledger can't be written.
     """
     from slicebeam.pipelines.paid_api.http_api import HttpApi
     from slicebeam.pipelines.paid_api.ledger import Ledger

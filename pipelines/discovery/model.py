@@ -88,8 +88,8 @@ class DiscoveryModel:
         """A hash of all parameters, whatever packed them."""
         digest = hashlib.sha256()
         for name, values in sorted(self.to_arrays().items()):
-            told = f"{name} {values.dtype.str} {values.shape}".encode()
-            digest.update(told + np.ascontiguousarray(values).tobytes())
+            header = f"{name} {values.dtype.str} {values.shape}".encode()
+            digest.update(header + np.ascontiguousarray(values).tobytes())
         return f"sha256:{digest.hexdigest()}"
 
     def write(self, stream: IO[bytes]) -> None:

@@ -16,13 +16,11 @@ from slicebeam.pipelines.discovery.embedding import (
 )
 from slicebeam.pipelines.discovery.fitting import fit_mixtures
 from slicebeam.pipelines.discovery.model import DiscoveryModel
-from slicebeam.pipelines.prepare.preparation import (
-    choose_features,
-    model_columns,
-    prepare_source,
-    read_source,
-    resolve_outcome,
-)
+from slicebeam.pipelines.prepare.encode import model_columns
+from slicebeam.pipelines.prepare.features import choose_features
+from slicebeam.pipelines.prepare.outcome import resolve_outcome
+from slicebeam.pipelines.prepare.preparation import prepare_source
+from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.transforms.discovery.clusters import cluster_field, is_cluster_field

@@ -35,7 +35,7 @@ class ApiFile(BaseModel):
     method : of HTTP
     answer : a JMESPath expression that finds the answer
     labels : the class of each answer; None where answers are classes themselves
-    price : of a call, in ``currency``; None where it is not told
+    price : of a call, in ``currency``; None where the file gives none
     timeout : seconds that a call may take
     concurrency : calls in flight
     rate_limit : calls a second
@@ -137,15 +137,15 @@ class ApiFile(BaseModel):
 
     @property
     def identity(self) -> str:
-        """SHA-256 of what is asked, whatever is made of the answer; no secret is in it."""
-        asked = {
+        """SHA-256 of the request, whatever is made of the answer; no secret is in it."""
+        content = {
             "url": self.url,
             "method": self.method,
             "params": self.params,
             "json": self.json_body,
             "headers": sorted(name.lower() for name in self.headers),
         }
-        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def request(self, item: Item) -> Request:
         """Return the request of an item.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.paid_api.request_templates import Request
     from slicebeam.transforms.http.calls import Response
 
-# Seconds that a run which is told to end gives the calls in flight, which are paid.
+# Seconds that an interrupted run gives the calls in flight, which are paid.
 _GRACE = 5.0
 # Servers close connections that nobody uses for a while, and what is sent just then is lost.
 _KEPT_ALIVE = 4.0
@@ -49,7 +49,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class HttpApi:
-    """An API that is asked over HTTP; a context, in which its connections stay open.
+    """An API that answers over HTTP; a context, in which its connections stay open.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class HttpApi:
         items : those of a key that occurred before are left out
         ledger : what was bought before, and what is bought now
         most_calls : the budget of the ledger as a whole, earlier runs too; None for any number
-        on_answer : is told each new answer when it is durable
+        on_answer : called after each new answer, once it is durable
 
         Raises
         ------
@@ -137,9 +137,9 @@ class HttpApi:
             The API refuses the requests, none of the first answers gives a class, or an item lacks
             a column. What is answered by then is in the ledger.
         EngineError
-            An item got no answer however often it was asked, or the ledger can't be written.
+            An item got no answer despite all retries, or the ledger can't be written.
         KeyboardInterrupt
-            The run was told to end; calls in flight got some seconds to be answered.
+            The run was interrupted; calls in flight got some seconds to be answered.
         """
         api = self.api
         if ledger.count_lost != (api.lost_calls == "count"):
@@ -298,7 +298,7 @@ class _Purchase:
                     return
                 reason = f"HTTP {response.status}"
                 await ledger.failed(item.key, reason)
-                wait = self._pace.pause_as_asked(
+                wait = self._pace.pause_as_requested(
                     response,
                     f"{api.path}: {reason}: the API",
                     f"the answers so far are in {ledger.folder}",
@@ -338,7 +338,7 @@ class _Purchase:
             where=f"{self.api.path}, url",
             timeout=self.api.timeout,
             most_bytes=_LARGEST_BODY,
-            told=self._told,
+            describe=self._described,
         )
 
     async def _note(self, item: Item, response: Response) -> None:
@@ -370,7 +370,7 @@ class _Purchase:
     def _check_first(self) -> None:
         """Raise where the first answers all give no class."""
         number = self.api.stop_after
-        # Answers are in the ledger a moment before those who asked for them go on.
+        # Answers are in the ledger a moment before those who wait for them go on.
         first = list(islice(self.ledger.answers.values(), number))
         if any(self._has_class(answer) for answer in first):
             self._unproven = False
@@ -419,5 +419,5 @@ class _Purchase:
     def _excerpt(self, text: str) -> str:
         return " ".join(self.api.redact(text).split())[:_SHOWN]
 
-    def _told(self, error: Exception) -> str:
+    def _described(self, error: Exception) -> str:
         return self._excerpt(str(error) or type(error).__name__)

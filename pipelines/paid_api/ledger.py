@@ -196,8 +196,8 @@ class Ledger:
 
     def idempotency_key(self, key: str) -> str:
         """Return by what the API knows the call of an item again, whichever run makes it."""
-        told = json.dumps([self._identity, key], sort_keys=True)
-        return hashlib.sha256(told.encode()).hexdigest()[:32]
+        text = json.dumps([self._identity, key], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def reread(self, extract: Callable[[str], tuple[Any, str | None]]) -> int:
         """Read the kept bodies again, and return how many of them now give another answer.
@@ -349,7 +349,7 @@ class Ledger:
 
 
 def _difference(name: str, now: str | None, before: str | None) -> str:
-    """Return what differs between what is asked now and what was asked before."""
+    """Return how the requests differ from those that were paid before."""
     if name == "api":
         return "they were bought with another url, method, params, json or headers"
     if name in ("data", "example_id") and (now is None or before is None):

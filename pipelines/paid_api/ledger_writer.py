@@ -27,7 +27,7 @@ def of_ledger(error: EngineError) -> EngineError:
 
 @dataclass
 class Entry:
-    """Lines that become durable together, and who is told."""
+    """Lines that become durable together, and who waits for them."""
 
     lines: list[bytes]
     apply: Callable[[], None]
@@ -54,7 +54,7 @@ class LedgerWriter:
         self._thread.start()
 
     def put(self, entry: Entry) -> None:
-        """Have lines written; the future tells when they are durable, or why they are not."""
+        """Have lines written; the future resolves once they are durable, or fails with the reason."""
         with self._changed:
             if self._failure is not None:
                 raise EngineError(str(self._failure))
@@ -82,7 +82,7 @@ class LedgerWriter:
             failure = self._write(group)
             if failure is not None:
                 with self._changed:
-                    # After one that failed nothing is written, whatever was told by then.
+                    # After one that failed nothing is written, whatever was promised by then.
                     self._failure = failure
                     group += self._waiting
                     self._waiting = []
@@ -95,7 +95,7 @@ class LedgerWriter:
             self._segment.write(data)
         except EngineError as error:
             return of_ledger(error)
-        except Exception as error:  # noqa: BLE001  (whoever waits must be told)
+        except Exception as error:  # noqa: BLE001  (whoever waits must get it)
             return EngineError(f"the ledger can't be written: {type(error).__name__}: {error}")
         self._head = b""
         for entry in group:

@@ -37,7 +37,7 @@ _KEY_NAME = re.compile(
     r"authorization|cookie|\bkey\b|[-_.]key\b|apikey|(?:^|[-_.])token\b|secret|passw|signature|credential",
     re.IGNORECASE,
 )
-# What tells where a request ends is for the client alone to say.
+# Only the client may say where a request ends.
 _OWN_HEADERS = {"content-length", "transfer-encoding", "connection"}
 # Made once: an encoder costs more than a body.
 _ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
@@ -236,7 +236,7 @@ class TemplateReader:
     ----------
     path : the file, for the messages
     environment : the variables that ``${NAME}`` stands for
-    values : of those that were asked for, in their order
+    values : of the requested ones, in their order
     keys : where in the file what may be a key stands
     """
 

@@ -89,7 +89,7 @@ class StageCost:
 
 @dataclass(frozen=True)
 class Shape:
-    """What the model is told of data and search.
+    """What the model knows of data and search.
 
     Attributes
     ----------
@@ -175,7 +175,7 @@ def _describing(config: RunConfig, shape: Shape, counted: Sequence[StageCost]) -
 
 def budget_of(config: RunConfig, shape: Shape) -> Budget:
     """Return the budget that a plan of the search would have."""
-    from slicebeam.pipelines.search.iterations import TABLES_SHARE
+    from slicebeam.pipelines.search.slice_counter import TABLES_SHARE
 
     paper = Resampling(config.used_replicates, config.seed) if config.is_paper else None
     layers = 1 + (paper.replicates if paper and config.resamples_examples else 0)

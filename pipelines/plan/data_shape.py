@@ -15,12 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.transforms.encode.domains import (
-    FeatureDomain,
-    LeftOutColumn,
-    is_categorical,
-    learn_domain,
-)
+from slicebeam.transforms.encode.domain_learning import is_categorical, learn_domain
+from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
 from slicebeam.transforms.encode.sources import Source, Split, StoredFile, open_parquet
 from slicebeam.transforms.encode.value_counts import ColumnCounter, unsupported
 from slicebeam.transforms.formats.column_kinds import block_kinds, parse_column
@@ -271,25 +267,25 @@ def _chunks(footers: Sequence[pq.FileMetaData], name: str) -> Any:
 
 
 def _nulls(chunk: Any) -> bool:
-    told = chunk.statistics
-    return bool(told is not None and told.has_null_count and told.null_count)
+    statistics = chunk.statistics
+    return bool(statistics is not None and statistics.has_null_count and statistics.null_count)
 
 
 def _distinct(chunk: Any, kind: pa.DataType) -> float:
     """Return about how many values a column's chunk has."""
     if pa.types.is_boolean(kind):
         return 2.0
-    told = chunk.statistics
-    has_range = told is not None and told.has_min_max
+    statistics = chunk.statistics
+    has_range = statistics is not None and statistics.has_min_max
     most = float(max(chunk.num_values, 1))
     if has_range and pa.types.is_integer(kind):
-        most = min(most, float(int(told.max) - int(told.min) + 1))
+        most = min(most, float(int(statistics.max) - int(statistics.min) + 1))
     # Without a dictionary there are too many values for one.
     if not chunk.has_dictionary_page or chunk.dictionary_page_offset is None:
         return most
     held = max(1, chunk.data_page_offset - chunk.dictionary_page_offset - _PAGE_HEADER)
     if pa.types.is_string(kind):
-        lengths = [len(str(end)) for end in (told.min, told.max)] if has_range else []
+        lengths = [len(str(end)) for end in (statistics.min, statistics.max)] if has_range else []
         width = _LENGTH_BYTES + (float(np.mean(lengths)) if lengths else _TYPICAL_TEXT)
     else:
         width = {"INT32": 4.0, "FLOAT": 4.0}.get(chunk.physical_type, 8.0)

@@ -26,9 +26,10 @@ from slicebeam.pipelines.plan.data_shape import (
     shape_of_domain,
 )
 from slicebeam.pipelines.plan.job_steps import steps_of
+from slicebeam.pipelines.prepare.features import choose_features
 from slicebeam.pipelines.prepare.given_domains import given_domains
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
-from slicebeam.pipelines.prepare.preparation import choose_features, resolve_outcome
+from slicebeam.pipelines.prepare.outcome import resolve_outcome
 from slicebeam.pipelines.search.search import compared
 from slicebeam.pipelines.single_job.single_job import (
     SearchPart,
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.extract_predictions import Outcome, Side
     from slicebeam.transforms.storage.storage import StoragePath
 
-# What stands in names for what tells runs apart.
+# What stands in names for what distinguishes runs.
 RUN = "RUN"
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _CAUTION = (
@@ -79,7 +80,7 @@ class PlannedJob:
 
     Attributes
     ----------
-    name : with ``RUN`` for what tells runs apart
+    name : with ``RUN`` for what distinguishes runs
     is_sent : whether it goes to the engine; a small one is done in the process of the run
     steps : of its graph, a line each
     costs : estimated
@@ -218,7 +219,7 @@ def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = Fals
     Raises
     ------
     InputError
-        The options or the data are wrong, as far as that can be told from its schema.
+        The options or the data are wrong, as far as its schema shows.
     """
     if single_job:
         config = check_single_job(config)
@@ -270,7 +271,7 @@ def plan_check(config: CheckConfig, engine: Engine) -> RunPlan:
     Raises
     ------
     InputError
-        The options, the slices or the data are wrong, as far as that can be told from its schema.
+        The options, the slices or the data are wrong, as far as its schema shows.
     """
     looked = _look(config, engine)
     source = looked.known.source
@@ -323,7 +324,7 @@ class _Looked:
         )
 
     def shape(self, columns: tuple[ColumnShape, ...], learned: int, read: set[str]) -> Shape:
-        """Return what the cost model is told."""
+        """Return the input of the cost model."""
         converted = 0 if self.known.is_parquet else self.known.bytes
         return Shape(self.known.rows, learned, len(read), converted, columns, self.space)
 

@@ -11,7 +11,7 @@ from slicebeam.transforms.encode.predicates import shown
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from slicebeam.pipelines.changelist import document as doc
+    from slicebeam.pipelines.changelist.dataset import Domain
     from slicebeam.pipelines.changelist.parts import Condition
     from slicebeam.pipelines.prepare.given_domains import GivenDomains
     from slicebeam.transforms.encode.domains import FeatureDomain, UnseenValue
@@ -168,13 +168,13 @@ def drift_lines(
     return tuple(lines)
 
 
-def is_carried_on(then: doc.Domain, now: doc.Domain) -> bool:
+def is_carried_on(then: Domain, now: Domain) -> bool:
     """Return whether a domain has the predicates of an earlier one, *other* aside."""
     kept = [one for one in then.singletons if one.op != "not_in"]
     return then.kind == now.kind and all(one in now.singletons for one in kept)
 
 
-def why_absent(condition: Condition, then: doc.Domain, now: doc.Domain) -> str:
+def why_absent(condition: Condition, then: Domain, now: Domain) -> str:
     """Return why only one of two runs has a predicate.
 
     Parameters

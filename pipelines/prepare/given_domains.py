@@ -12,14 +12,9 @@ from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.metrics.registry import averaged_column
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.transforms.discovery.clusters import is_cluster_field
-from slicebeam.transforms.encode.domains import (
-    ColumnSummary,
-    FeatureDomain,
-    LeftOutColumn,
-    arrow_type,
-    is_categorical,
-    sortable,
-)
+from slicebeam.transforms.encode.column_values import arrow_type, sortable
+from slicebeam.transforms.encode.domain_learning import is_categorical
+from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, LeftOutColumn
 from slicebeam.transforms.encode.frozen_domains import FrozenDomain
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, shortened
 from slicebeam.transforms.encode.value_counts import unsupported
@@ -28,7 +23,8 @@ from slicebeam.transforms.formats.schemas import unify_schemas
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from slicebeam.pipelines.changelist import document as doc
+    from slicebeam.pipelines.changelist.dataset import Domain
+    from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.transforms.encode.sources import Source
 
 # The ops of each kind of domain, the order of bins aside.
@@ -147,14 +143,14 @@ def given_domains(
     )
 
 
-def _values_named(document: doc.SearchChangeList) -> int | None:
+def _values_named(document: SearchChangeList) -> int | None:
     named = document.provenance.config.get("top_values")
     if not isinstance(named, int) or isinstance(named, bool) or named < 1:
         return None
     return named
 
 
-def _was_wanted(document: doc.SearchChangeList, name: str) -> bool:
+def _was_wanted(document: SearchChangeList, name: str) -> bool:
     """Return whether the earlier run would have taken the column for a feature."""
     options = document.provenance.config
     if document.check is not None or document.discovery is not None:
@@ -190,7 +186,7 @@ def _held_against(domain: FeatureDomain, kind: pa.DataType, where: str) -> Featu
     return given
 
 
-def checked_domain(shape: doc.Domain) -> FeatureDomain:
+def checked_domain(shape: Domain) -> FeatureDomain:
     """Return the domain of a document, whose predicates must divide the values as a run's do.
 
     Raises
@@ -215,7 +211,7 @@ def checked_domain(shape: doc.Domain) -> FeatureDomain:
         raise InputError("it has no predicate")
     at = 0
     try:
-        for at, one in enumerate(singletons):  # noqa: B007  (the error tells it)
+        for at, one in enumerate(singletons):  # noqa: B007  (the error reports it)
             _check(one, shape.name, shape.kind, kind)
     except InputError as error:
         raise InputError(f"predicate {at + 1}: {error}") from error
@@ -238,7 +234,7 @@ def checked_domain(shape: doc.Domain) -> FeatureDomain:
     )
 
 
-def _is_of_integers(shape: doc.Domain, kind: pa.DataType) -> bool:
+def _is_of_integers(shape: Domain, kind: pa.DataType) -> bool:
     """Return whether a domain is of integers that a later run had as doubles, some being missing."""
     if shape.kind == "numeric" or not pa.types.is_floating(kind):
         return False
@@ -247,7 +243,7 @@ def _is_of_integers(shape: doc.Domain, kind: pa.DataType) -> bool:
     return bool(values) and all(isinstance(one, int) for one in values)
 
 
-def _seen(shape: doc.Domain, kind: pa.DataType) -> ColumnSummary | None:
+def _seen(shape: Domain, kind: pa.DataType) -> ColumnSummary | None:
     if shape.seen is None:
         return None
     ends = [one for one in (shape.seen.low, shape.seen.high) if one is not None]

@@ -43,7 +43,7 @@ class SliceRequest:
     Attributes
     ----------
     place : where, for the errors
-    predicate : its text, or its conditions; of a slice that no predicate tells, a condition on the
+    predicate : its text, or its conditions; of a slice that no predicate describes, a condition on the
         column that is derived for it
     name : what the user calls it; None for its predicate
     definition, slice_id : of such a slice
@@ -57,7 +57,7 @@ class SliceRequest:
 
     @property
     def column(self) -> str:
-        """The column that says who is a member of a slice that no predicate tells."""
+        """The column that says who is a member of a slice that no predicate describes."""
         return f"member of {self.slice_id}"
 
 
@@ -95,7 +95,7 @@ class GivenSlices:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The slices as text: their predicates, or the names of those that no predicate tells."""
+        """The slices as text: their predicates, or the names of those that no predicate describes."""
         return tuple(
             (one.name or one.column)
             if one.definition is not None

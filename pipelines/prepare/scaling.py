@@ -258,7 +258,7 @@ def _histograms(
     positive = space.holds("positive")
     histograms = {name: np.zeros(2 * BUCKETS, np.int64) for name in names}
     for shard in shards:
-        # Only the label is asked of the cell: pairs of classes are not in it yet.
+        # Only the label of the cell is needed: pairs of classes are not in it yet.
         label = positive[shard.column("cell")].astype(np.int64)
         for name, own in zip(names, edges, strict=True):
             bucket = np.searchsorted(own, shard.column(name), side="right")

@@ -60,7 +60,7 @@ class Report:
     slices : a row for each slice; of a search or a check those of ``slices.parquet``, of a shift how
         the accuracy of each changed (`shifted_slices`)
     path : where the document is; None where no output was named
-    explanation : how the slice that was asked for got its p-value, line by line
+    explanation : how the slice that the user named got its p-value, line by line
     """
 
     changelist: SearchChangeList | ShiftChangeList
@@ -72,7 +72,7 @@ class Report:
         """Print it as the command does, in a notebook as HTML."""
         from slicebeam.pipelines.changelist.document import ShiftChangeList
         from slicebeam.pipelines.show.shift import show_shift
-        from slicebeam.pipelines.show.terminal import show_slices
+        from slicebeam.pipelines.show.slice_tables import show_slices
 
         if isinstance(self.changelist, ShiftChangeList):
             show_shift(self.changelist)
@@ -153,14 +153,14 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run(name: str, data: Any, given: dict[str, Any]) -> Report:
-    config, run_options = COMMANDS[name].options
+    config, options_type = COMMANDS[name].options
     prints = bool(given.pop("progress", False))
-    beside = [key for key, one in flagged(run_options).items() if one.option.in_python]
-    asked = RunOptions(**{key: given.pop(key) for key in beside if key in given})
-    allow(asked.allow_http)
+    beside = [key for key, one in flagged(options_type).items() if one.option.in_python]
+    run_options = RunOptions(**{key: given.pop(key) for key in beside if key in given})
+    allow(run_options.allow_http)
     typed = _typed(config, given)
     if "output" not in typed:
-        _check_nothing_is_lost(typed, resume=asked.resume)
+        _check_nothing_is_lost(typed, resume=run_options.resume)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slicebeam-")))
         typed["data"] = files_of(data, folder)
@@ -172,9 +172,9 @@ def _run(name: str, data: Any, given: dict[str, Any]) -> Report:
         terminal = Terminal(quiet=not prints)
         stack.callback(terminal.stop)
         if name == "shift":
-            report = _shift(typed, engine, terminal, asked)
+            report = _shift(typed, engine, terminal, run_options)
         else:
-            report = _find(config.command, typed, engine, terminal, asked)
+            report = _find(config.command, typed, engine, terminal, run_options)
     if is_kept:
         return report
     return Report(report.changelist, report.slices, None, report.explanation)
@@ -211,13 +211,13 @@ def _check_nothing_is_lost(typed: Mapping[str, Any], *, resume: bool) -> None:
 
 
 def _shift(
-    options: dict[str, Any], engine: Engine, terminal: Terminal, asked: RunOptions
+    options: dict[str, Any], engine: Engine, terminal: Terminal, run_options: RunOptions
 ) -> Report:
     command = COMMANDS["shift"]
     config: ShiftConfig = command.configured(options)
     if config.simulates:
         raise OptionError("plan and repeat publish nothing; they are for the command line")
-    assessed = command.run(config, engine, terminal, resume=asked.resume)
+    assessed = command.run(config, engine, terminal, resume=run_options.resume)
     return Report(
         assessed.changelist, shifted_slices(assessed.changelist), str(assessed.changelist_path)
     )
@@ -228,11 +228,11 @@ def _find(
     options: dict[str, Any],
     engine: Engine,
     terminal: Terminal,
-    asked: RunOptions,
+    run_options: RunOptions,
 ) -> Report:
     config = configuration(command, options)
     published = COMMANDS[command].run(
-        config, engine, terminal, resume=asked.resume, asked=asked.explain
+        config, engine, terminal, resume=run_options.resume, explained_slice=run_options.explain
     )
     path = str(published.changelist_path)
     with opened_table(path, published.changelist) as stream:

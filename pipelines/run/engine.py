@@ -89,7 +89,7 @@ class Engine:
         run_id : what identifies the run in the names of its jobs; else a hash of the log's path and
             the engine's options
         resumes : whether an earlier process of this run may have left jobs that still run
-        note : tells the user something; the log has it too
+        note : shows the user a line; the log has it too
         """
         if note is not None:
             self._backend.note = note
@@ -100,7 +100,7 @@ class Engine:
             descriptor, name = tempfile.mkstemp(prefix="slicebeam-", suffix=".log")
             os.close(descriptor)
             self.log, self._is_log_temporary = Path(name), True
-        # Variables stand in it by name: no hash tells whether a guess of a secret is right.
+        # Variables stand in it by name: no hash shows whether a guess of a secret is right.
         options = f"{self.config.runner} {self.config.written}"
         identity = f"{os.path.abspath(str(log))}\n{options}"  # noqa: PTH100  (a URI stays one)
         self.run_id = run_id or hashlib.sha256(identity.encode()).hexdigest()[:10]
@@ -205,7 +205,7 @@ class Engine:
 
         Parameters
         ----------
-        stage : as `run` was told
+        stage : as given to `run`
         seconds : estimated work
 
         Returns

@@ -149,7 +149,7 @@ class LocalLock:
             if not self._bears_the_name(file):
                 self._forget()
                 return None
-            told = os.fstat(file)
+            status = os.fstat(file)
             owner = Owner.from_json(os.pread(file, 1 << 16, 0))
         lives = None
         if free is False:
@@ -164,7 +164,9 @@ class LocalLock:
             lives = owner.lives()
         elif owner is not None and owner.is_here():
             lives = False
-        return Held(owner, lives, self._now() - told.st_mtime, (told.st_ino, told.st_mtime_ns))
+        return Held(
+            owner, lives, self._now() - status.st_mtime, (status.st_ino, status.st_mtime_ns)
+        )
 
     def _now(self) -> float:
         """Return the time by the clock that stamps the files there."""
@@ -186,8 +188,8 @@ class LocalLock:
         """Replace the file that was seen last, on which the system's lock is kept meanwhile."""
         if self._seen is None or not self._bears_the_name(self._seen):
             return False
-        told = os.fstat(self._seen)
-        if (told.st_ino, told.st_mtime_ns) != held.sign:
+        status = os.fstat(self._seen)
+        if (status.st_ino, status.st_mtime_ns) != held.sign:
             return False
         with storage_errors(self.path, "write"):
             own = self._written(self._temporary, os.O_TRUNC)

@@ -22,11 +22,11 @@ class Owner:
     ----------
     host, pid, user : of the process
     started : when it took the lock, as an ISO time in UTC, for people to read
-    machine : tells the running system (this boot of it), whatever its host is called; empty where
-        the system does not say
-    processes : tells within which set of process numbers the number is meant
+    machine : identifies the running system (this boot of it), whatever its host is called; empty
+        where the system does not say
+    processes : identifies the set of process numbers that ``pid`` belongs to
     begun : when the process was started, since another may get its number afterwards
-    token : tells this taking of the lock from every other
+    token : identifies this taking of the lock
     """
 
     host: str
@@ -57,10 +57,10 @@ class Owner:
     def from_json(cls, text: bytes) -> Owner | None:
         """Return the owner that a lock names, None where it names none."""
         try:
-            told = json.loads(text)
+            fields = json.loads(text)
             return cls(
-                pid=int(told["pid"]),
-                **{name: str(told[name]) for name in cls.__dataclass_fields__ if name != "pid"},
+                pid=int(fields["pid"]),
+                **{name: str(fields[name]) for name in cls.__dataclass_fields__ if name != "pid"},
             )
         except (ValueError, TypeError, KeyError):
             return None
@@ -93,7 +93,7 @@ def _user() -> str:
 
 
 def _machine() -> str:
-    """Return what tells this boot of this machine."""
+    """Return what identifies this boot of this machine."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
@@ -101,7 +101,7 @@ def _machine() -> str:
 
 
 def _process_numbers() -> str:
-    """Return what tells the set of process numbers: containers have their own."""
+    """Return what identifies the set of process numbers: containers have their own."""
     try:
         return os.readlink("/proc/self/ns/pid")  # noqa: PTH115  (no path)
     except OSError:

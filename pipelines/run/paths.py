@@ -94,7 +94,7 @@ def places_of(config: DataConfig) -> RunPaths:
 
 
 def writer() -> str:
-    """Return what another run is told of this one."""
+    """Return how another run describes this one to its user."""
     return f"the run of process {os.getpid()} on {socket.gethostname()}"
 
 

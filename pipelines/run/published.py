@@ -18,7 +18,7 @@ class Published:
     ----------
     changelist : the document
     changelist_path, slices_path : where it and the table are
-    explanation : how the slice that was asked for got its p-value, line by line
+    explanation : how the slice that the user named got its p-value, line by line
     """
 
     changelist: SearchChangeList

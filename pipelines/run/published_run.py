@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import ValidationError
 
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.pipelines.changelist.document import ChangeList, Run
+from slicebeam.pipelines.changelist.document import ChangeList
+from slicebeam.pipelines.changelist.provenance import Run
 from slicebeam.transforms.storage.publish import sha256_of
 from slicebeam.transforms.storage.published_files import well_known
 from slicebeam.transforms.storage.storage import storage_errors
@@ -66,7 +67,7 @@ def published_before(
     ----------
     kind : of the document
     path : where it is published
-    run : that is asked to go on
+    run : that would go on
     begun : what the work folder says of a run that was begun; None where there is none
 
     Raises
@@ -96,19 +97,19 @@ def _unchanged(kind: type[Document], path: StoragePath, text: bytes, run: RunMar
         document = kind.model_validate_json(text)
     except (ValueError, ValidationError) as error:
         raise OptionError(f"--resume: {path} is no document of this command; {_ANEW}") from error
-    told = document.provenance.run
-    if told is None:
+    recorded = document.provenance.run
+    if recorded is None:
         raise OptionError(
             f"--resume: {path} does not say which options and data it is of, as an earlier version "
             f"wrote it; {_ANEW}"
         )
     for what, mine, its in (
-        ("options", run.config_hash, told.config),
-        ("data", run.data_hash, told.data),
+        ("options", run.config_hash, recorded.config),
+        ("data", run.data_hash, recorded.data),
     ):
         if mine != its:
             raise OptionError(f"--resume: {path} was published with other {what}; {_ANEW}")
-    if content_hash(content) != told.content:
+    if content_hash(content) != recorded.content:
         raise OptionError(f"--resume: {path} was changed since it was published; {_ANEW}")
     for named in (document.files or {}).values():
         for name in (well_known(named.name), named.name):

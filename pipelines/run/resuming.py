@@ -85,7 +85,7 @@ def open_work(
 
 
 def remove_work(work: WorkFolder, observer: Observer, *, is_ours: bool = True) -> None:
-    """Remove the work folder; where that fails the user is told, but what was found is published.
+    """Remove the work folder; where that fails the user gets a note, but what was found is published.
 
     Parameters
     ----------

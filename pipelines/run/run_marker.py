@@ -1,4 +1,4 @@
-"""What marks a folder as a run's, and tells that run from others."""
+"""What marks a folder as a run's, and identifies that run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RunMarker:
             return None
         except (DamagedFileError, TypeError) as error:
             raise InputError(
-                f"{path} is damaged, or another version wrote it, so that nothing tells whose run is "
+                f"{path} is damaged, or another version wrote it, so that nothing says whose run is "
                 f"in {path.parent}; leave --resume out to begin anew"
             ) from error
 

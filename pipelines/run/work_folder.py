@@ -280,13 +280,13 @@ class WorkFolder:
     def done(self, stage: str) -> dict[str, Any] | None:
         """Return what a finished stage left behind, None if it is not finished."""
         try:
-            told = read_facts(self._note(stage))
+            noted = read_facts(self._note(stage))
         except (FileNotFoundError, DamagedFileError):
             # What can't be read back is done again.
             return None
-        if not set(told["files"]) <= set(self._files_of(stage)):
+        if not set(noted["files"]) <= set(self._files_of(stage)):
             return None
-        facts: dict[str, Any] = told["facts"]
+        facts: dict[str, Any] = noted["facts"]
         return facts
 
     def finish(self, stage: str, facts: dict[str, Any]) -> None:
@@ -331,7 +331,7 @@ class WorkFolder:
 
 
 def described(config: DataConfig, files: Sequence[str]) -> RunMarker:
-    """Return what tells a run from others: its configuration, and what it reads."""
+    """Return what identifies a run: its configuration, and what it reads."""
     # What is missing among these is said where it is read.
     others = config.files_read
     read = [*files, *(path for path in others if path and storage_path(path).exists())]

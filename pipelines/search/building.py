@@ -14,9 +14,14 @@ import numpy as np
 
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, NO_EXAMPLES, REASONS, SMALL_SLICE
-from slicebeam.pipelines.changelist import document as doc
+from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEntry, Model
+from slicebeam.pipelines.changelist.dataset import Dataset, Domain, LeftOut
 from slicebeam.pipelines.changelist.discovered import AnyDefinition, PredicateDefinition
+from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import Estimate, Predicate
+from slicebeam.pipelines.changelist.provenance import Provenance
+from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
+from slicebeam.pipelines.changelist.testing import Check, Iteration, MetricTests, Search, Testing
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.search.results import CONFIDENCE, stretched_interval
 from slicebeam.pipelines.search.testing_section import testing
@@ -28,8 +33,8 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.base import Metric
     from slicebeam.metrics.measures.cover import Cover
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
-    from slicebeam.pipelines.search.iterations import SearchResult
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.report_order import Reported
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import SliceNames
@@ -49,7 +54,7 @@ def build(
     cover: Cover,
     runner: str,
     slices_fingerprint: str,
-) -> doc.SearchChangeList:
+) -> SearchChangeList:
     """Return the document of a search, whose reported slices are in the given order."""
     slices = _slices(prepared, results, names, order, cover)
     is_check = prepared.given is not None
@@ -61,20 +66,20 @@ def build(
     identity = json.dumps([fingerprint, _what_is_found(options)], sort_keys=True).encode()
     tests = testing(config, prepared, searched, results, order)
     changes = tuple(_global(name, prepared, grouped=bool(config.group)) for name in config.metric)
-    return doc.SearchChangeList(
+    return SearchChangeList(
         changelist_id=hashlib.sha256(identity).hexdigest()[:16],
         title=_title(config),
         summary=summary(config, prepared, changes, tests),
         created_at=datetime.now(timezone.utc),
         dataset=_dataset(config, prepared, fingerprint),
         models=tuple(_models(config, prepared)),
-        comparison=doc.Comparison(
+        comparison=Comparison(
             kind=config.comparison,
             before="before" if config.comparison == "baseline" else None,
             after="after",
         ),
         metrics=tuple(
-            doc.MetricEntry(
+            MetricEntry(
                 key=name,
                 name=metric(name).title,
                 kind=metric(name).kind,
@@ -86,13 +91,13 @@ def build(
         ),
         global_=changes,
         testing=tests,
-        search=doc.Search(
+        search=Search(
             strategy=_literal(searched.strategy),
             max_cross_size=int(results.levels.max(initial=1))
             if is_check
             else prepared.lattice.max_cross_size,
             stopped=_literal(searched.stopped),
-            iterations=tuple(doc.Iteration(**vars(record)) for record in searched.records),
+            iterations=tuple(Iteration(**vars(record)) for record in searched.records),
             reported=order.positions.size,
             inherited=0
             if is_check
@@ -103,7 +108,7 @@ def build(
         ),
         check=_check(prepared, results),
         slices=slices,
-        provenance=doc.Provenance(
+        provenance=Provenance(
             tool_version=version("slicebeam"),
             command=config.command,
             runner=runner,
@@ -145,12 +150,12 @@ def _fingerprint(prepared: EncodedDataset) -> str:
     return "sha256:" + hashlib.sha256(content.encode()).hexdigest()
 
 
-def _check(prepared: EncodedDataset, results: Results) -> doc.Check | None:
+def _check(prepared: EncodedDataset, results: Results) -> Check | None:
     if prepared.given is None:
         return None
     wanted = prepared.given.wanted
     reasons = np.stack([measured.reason for measured in results.metrics])
-    return doc.Check(
+    return Check(
         source=wanted.source,
         uri=wanted.uri,
         changelist_id=wanted.changelist_id,
@@ -175,8 +180,8 @@ def _title(config: RunConfig) -> str:
 def summary(
     config: RunConfig,
     prepared: EncodedDataset,
-    overall: tuple[doc.Change, ...],
-    tests: doc.Testing,
+    overall: tuple[Change, ...],
+    tests: Testing,
 ) -> str:
     """Return the result in plain words, metric by metric."""
     examples = f" over {prepared.rows:,} examples"
@@ -187,13 +192,13 @@ def summary(
     return " ".join(sentences)
 
 
-def _overall(change: doc.Change) -> str:
+def _overall(change: Change) -> str:
     own = metric(change.metric)
     text = f"{own.title} is {shown(own, change.after.value)}"
     return text if change.before is None else f"{text}, was {shown(own, change.before.value)}"
 
 
-def _found(config: RunConfig, prepared: EncodedDataset, tests: doc.MetricTests) -> str:
+def _found(config: RunConfig, prepared: EncodedDataset, tests: MetricTests) -> str:
     """Return how many slices are significant in a metric, in a sentence."""
     if config.comparison == "baseline":
         what = {"worse": "degraded", "better": "improved", "both": "changed"}[config.alternative]
@@ -228,8 +233,8 @@ def _say(slices: int) -> str:
     return "says" if slices == 1 else "say"
 
 
-def _dataset(config: RunConfig, prepared: EncodedDataset, fingerprint: str) -> doc.Dataset:
-    return doc.Dataset(
+def _dataset(config: RunConfig, prepared: EncodedDataset, fingerprint: str) -> Dataset:
+    return Dataset(
         name=Path(config.data[0]).name,
         uri=config.data,
         fingerprint=fingerprint,
@@ -239,21 +244,21 @@ def _dataset(config: RunConfig, prepared: EncodedDataset, fingerprint: str) -> d
         weight_field=config.weight,
         group_field=config.group,
         classes=prepared.labels,
-        domains=tuple(doc.Domain(**domain_to_json(domain)) for domain in prepared.domains),
-        left_out=tuple(doc.LeftOut(**domain_to_json(column)) for column in prepared.left_out),
+        domains=tuple(Domain(**domain_to_json(domain)) for domain in prepared.domains),
+        left_out=tuple(LeftOut(**domain_to_json(column)) for column in prepared.left_out),
         drift=prepared.drift,
     )
 
 
-def _models(config: RunConfig, prepared: EncodedDataset) -> list[doc.Model]:
+def _models(config: RunConfig, prepared: EncodedDataset) -> list[Model]:
     models = [_model("after", prepared.outcome.new)]
     if config.comparison == "baseline" and prepared.outcome.old is not None:
         models.insert(0, _model("before", prepared.outcome.old))
     return models
 
 
-def _model(role: Any, predictor: Predictor) -> doc.Model:
-    return doc.Model(
+def _model(role: Any, predictor: Predictor) -> Model:
+    return Model(
         key=role,
         role=role,
         # A metric of the examples alone, such as the mean of a column, asks no model.
@@ -268,7 +273,7 @@ def _model(role: Any, predictor: Predictor) -> doc.Model:
     )
 
 
-def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> doc.Change:
+def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> Change:
     """Return the metric on all examples, and its change where there are two models.
 
     Without intervals where examples go together: only slices are resampled by their groups.
@@ -278,13 +283,13 @@ def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> doc.Change
     stretch = np.array([math.nan if grouped else 1.0])
     (after,) = _values(own, sums, prepared, stretch)
     if space.comparison == "overall":
-        return doc.Change(metric=name, n=prepared.rows, after=after, direction="none")
+        return Change(metric=name, n=prepared.rows, after=after, direction="none")
     (before,) = _values(own, sums, prepared, stretch, old=True)
     delta = float(own.delta(sums, of_all, space)[0])
     delta_low, delta_high = own.delta_interval(sums, of_all, space, CONFIDENCE)
     direction = _direction(delta, higher_is_better=own.higher_is_better)
     if grouped:
-        return doc.Change(
+        return Change(
             metric=name,
             n=prepared.rows,
             after=after,
@@ -294,7 +299,7 @@ def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> doc.Change
         )
     tested = own.test(sums, of_all, space, "both")
     p = float(tested.p[0])
-    return doc.Change(
+    return Change(
         metric=name,
         n=prepared.rows,
         after=after,
@@ -346,16 +351,16 @@ def _slices(
     names: SliceNames,
     reported: Reported,
     cover: Cover,
-) -> tuple[doc.Slice, ...]:
+) -> tuple[Slice, ...]:
     listed = reported.listed(MOST_REPORTED, int(cover.chosen.max(initial=-1)) + 1)
     order = reported.positions[listed]
     keys = results.keys[order]
     ids, texts = names.ids(keys).to_pylist(), names.texts(keys).to_pylist()
-    origin = doc.Origin()
+    origin = Origin()
     if prepared.given is not None:
         wanted = prepared.given.wanted
         method: Any = "manual" if wanted.source == "file" else "imported"
-        origin = doc.Origin(method=method, derived_from=wanted.changelist_id)
+        origin = Origin(method=method, derived_from=wanted.changelist_id)
         # Slices are numbered from 1 in the order in which they were given.
         called = [prepared.given.names[key - 1] for key in keys.tolist()]
         texts = [name or text for name, text in zip(called, texts, strict=True)]
@@ -371,7 +376,7 @@ def _slices(
     ranks = {place: rank for rank, place in enumerate(cover.chosen.tolist())}
     rank_of = [ranks.get(place) for place in listed.tolist()]
     return tuple(
-        doc.Slice(
+        Slice(
             slice_id=ids[place],
             name=texts[place],
             rank=None if rank is None else rank + 1,
@@ -379,7 +384,7 @@ def _slices(
             origin=origin,
             definition=_definition(prepared, int(keys[place]), predicates[place]),
             cross_size=int(results.levels[at]),
-            size=doc.Size(n=int(sizes[at]), share=float(sizes[at] / prepared.rows)),
+            size=Size(n=int(sizes[at]), share=float(sizes[at] / prepared.rows)),
             impact=_finite(sizes[at] * first.delta[at]),
             refinement=refinements[place],
             same_examples_as=copies.get(int(keys[place]), ()),
@@ -390,7 +395,7 @@ def _slices(
 
 
 def _definition(prepared: EncodedDataset, key: int, predicate: str | None) -> AnyDefinition:
-    """Return what a slice is; what no predicate tells is a given slice, numbered from 1."""
+    """Return what a slice is; what no predicate describes is a given slice, numbered from 1."""
     if predicate is not None:
         return PredicateDefinition(predicate=Predicate.model_validate_json(predicate))
     given = prepared.given.wanted.slices[key - 1].definition if prepared.given else None
@@ -401,7 +406,7 @@ def _definition(prepared: EncodedDataset, key: int, predicate: str | None) -> An
 
 def _refinements(
     results: Results, order: NDArray[np.int64], names: SliceNames
-) -> list[doc.Refinement | None]:
+) -> list[Refinement | None]:
     """Return of each slice how it refines those above it.
 
     By the first metric in which it says more, or else the first one in which it is significant.
@@ -416,7 +421,7 @@ def _refinements(
     return [
         None
         if code == NO_LABEL
-        else doc.Refinement(
+        else Refinement(
             label=_literal(LABELS[code]), parent=parents[place], p_refine=_finite(p[place])
         )
         for place, code in enumerate(label.tolist())
@@ -439,7 +444,7 @@ def _changes(
     measured: MetricResult,
     order: NDArray[np.int64],
     reported: NDArray[np.int64],
-) -> list[doc.Change]:
+) -> list[Change]:
     """Return a metric's change on each slice of the report.
 
     Parameters
@@ -459,7 +464,7 @@ def _changes(
         delta = float(measured.delta[at])
         inputs = own.inputs(sums[place], prepared.of_all, space)
         changes.append(
-            doc.Change(
+            Change(
                 metric=measured.name,
                 n=int(results.sizes[at]),
                 after=after[place],

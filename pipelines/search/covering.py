@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.results import Results
@@ -43,7 +43,7 @@ def cover(
     own, space = metric(config.metric[0]), prepared.space
     first = results.metrics[0]
     worse = (first.delta[order] > 0) != own.higher_is_better
-    # What is better explains nothing of what is worse: those are covered where they are asked for.
+    # What is better explains nothing of what is worse: it is covered with --alternative better.
     harmful = config.alternative != "better"
     some = np.flatnonzero(worse == harmful)[:_CANDIDATES]
     keys = results.keys[order[some]]

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Cost, Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
 
 
-# Where hashing takes longer, the first shard tells most slices apart before the others are read.
+# Where hashing takes longer, the first shard separates most slices before the others are read.
 _SECONDS_WORTH_A_SAMPLE = 4.0
 # Conjunctions of up to so many predicates are looked at for what their parts imply.
 _LONGEST_IMPLICATION = 3
@@ -68,8 +68,8 @@ def same_examples(
     _, group, members = np.unique(sums[mine], axis=0, return_inverse=True, return_counts=True)
     group = group.reshape(-1)
     # What is like nothing that is shown need not be known.
-    asked = np.bincount(group, shown[mine], minlength=members.size) > 0
-    repeated = (members[group] > 1) & asked[group]
+    is_shown = np.bincount(group, shown[mine], minlength=members.size) > 0
+    repeated = (members[group] > 1) & is_shown[group]
     alike, group = mine[repeated], group[repeated]
     if alike.size == 0:
         return same
@@ -93,9 +93,9 @@ def same_examples(
 
 
 def nested_classes(
-    keys: Keys, sizes: NDArray[np.int64], asked: NDArray[np.int64], lattice: Lattice
+    keys: Keys, sizes: NDArray[np.int64], positions: NDArray[np.int64], lattice: Lattice
 ) -> NDArray[np.int64]:
-    """Return numbers [asked] that are equal where nesting shows the examples to be the same.
+    """Return numbers [positions] that are equal where nesting shows the examples to be the same.
 
     Where a conjunction holds of as many examples as a part of it, that part implies the rest. So
     the two are the same, and so are conjunctions that come to the same with all that they imply.
@@ -103,12 +103,12 @@ def nested_classes(
     Parameters
     ----------
     keys, sizes : int64 [slices] of known slices
-    asked : int64 positions of those that are asked about
+    positions : int64 positions of the slices to compare
     """
     by_key = np.argsort(keys)
     ordered = keys[by_key]
     levels = lattice.cross_sizes(keys)
-    longer, shorter = [asked], [asked]
+    longer, shorter = [positions], [positions]
     implied: list[tuple[Keys, NDArray[np.int64]]] = []
     for level in range(2, min(lattice.max_cross_size, _LONGEST_IMPLICATION) + 1):
         some = np.flatnonzero(levels == level)
@@ -121,23 +121,23 @@ def nested_classes(
             implied.append((part[equal], digits[equal, left_out]))
             longer.append(some[equal])
             shorter.append(at[sizes[at] == sizes[some[known]]])
-    closed = _closures(keys[asked], implied, lattice)
+    closed = _closures(keys[positions], implied, lattice)
     order = np.argsort(closed, kind="stable")
     alike = np.flatnonzero(np.diff(closed[order]) == 0)
-    longer.append(asked[order[alike]])
-    shorter.append(asked[order[alike + 1]])
+    longer.append(positions[order[alike]])
+    shorter.append(positions[order[alike + 1]])
     rows, columns = np.concatenate(longer), np.concatenate(shorter)
     shape = (keys.size, keys.size)
     links = coo_array((np.ones(rows.size, bool), (rows, columns)), shape=shape)
     _, component = connected_components(links, directed=False)
-    _, number = np.unique(component[asked], return_inverse=True)
+    _, number = np.unique(component[positions], return_inverse=True)
     return np.asarray(number, np.int64).reshape(-1)
 
 
 def _closures(
-    asked: Keys, implied: list[tuple[Keys, NDArray[np.int64]]], lattice: Lattice
+    conjunctions: Keys, implied: list[tuple[Keys, NDArray[np.int64]]], lattice: Lattice
 ) -> NDArray[np.uint64]:
-    """Return a hash [asked] of each conjunction with all that its parts imply.
+    """Return a hash [conjunctions] of each conjunction with all that its parts imply.
 
     Parameters
     ----------
@@ -147,13 +147,15 @@ def _closures(
     effects = np.concatenate([np.zeros(0, np.int64), *(effect for _, effect in implied)])
     order = np.argsort(causes, kind="stable")
     causes, effects = causes[order], effects[order]
-    levels = lattice.cross_sizes(asked)
-    digits = lattice.digits(asked)
+    levels = lattice.cross_sizes(conjunctions)
+    digits = lattice.digits(conjunctions)
     row, column = np.nonzero(digits)
     slices, singles = [row], [digits[row, column]]
     for level in range(1, lattice.max_cross_size + 1):
         mine = np.flatnonzero(levels == level)
-        for part in lattice.subsets(asked[mine], range(1, min(level, _LONGEST_IMPLICATION) + 1)):
+        for part in lattice.subsets(
+            conjunctions[mine], range(1, min(level, _LONGEST_IMPLICATION) + 1)
+        ):
             begin = np.searchsorted(causes, part, side="left")
             count = np.searchsorted(causes, part, side="right") - begin
             owner = np.repeat(np.arange(part.size), count)
@@ -162,7 +164,7 @@ def _closures(
             singles.append(effects[begin[owner] + within])
     pairs = np.unique(np.concatenate(slices) * lattice.base + np.concatenate(singles))
     hashed = splitmix64((pairs % lattice.base).astype(np.uint64))
-    closed = np.zeros(asked.size, np.uint64)
+    closed = np.zeros(conjunctions.size, np.uint64)
     np.add.at(closed, pairs // lattice.base, hashed)
     return closed
 
@@ -184,7 +186,7 @@ def _hashes(
 ) -> NDArray[np.uint64]:
     """Return numbers [slices] that are equal where the slices hold the same examples."""
     found = np.arange(keys.size, dtype=np.uint64)
-    asked = np.arange(keys.size)
+    undecided = np.arange(keys.size)
     lattice, rows, shards = prepared.lattice, prepared.rows, prepared.shards
     blocks = plan_hashes(keys, lattice, rows, singleton_sizes)
     stages = [("hashes", shards)]
@@ -192,10 +194,10 @@ def _hashes(
         # Most slices that are alike by chance differ in any part of the data.
         stages.insert(0, ("first-hashes", shards[:1]))
     for stage, some_shards in stages:
-        if asked.size == 0:
+        if undecided.size == 0:
             break
-        if asked.size < keys.size:
-            blocks = plan_hashes(keys[asked], lattice, rows, singleton_sizes)
+        if undecided.size < keys.size:
+            blocks = plan_hashes(keys[undecided], lattice, rows, singleton_sizes)
         folder = work.folder(stage)
         wired = HashSlices(blocks, lattice, some_shards, engine.workers, folder, singleton_sizes)
         seconds = sum(block.seconds for block in blocks) * len(some_shards) / len(shards)
@@ -209,11 +211,11 @@ def _hashes(
             facts=partial(_parts, wired),
         )
         known, sums = read_sums(folder, noted["parts"])
-        sums = sums[np.searchsorted(known, keys[asked])]
-        found[asked] = sums
+        sums = sums[np.searchsorted(known, keys[undecided])]
+        found[undecided] = sums
         _, inverse, members = np.unique(sums, return_inverse=True, return_counts=True)
         lone = members[inverse.reshape(-1)] == 1
         # A slice that is like no other keeps a number that no other has.
-        found[asked[lone]] = asked[lone]
-        asked = asked[~lone]
+        found[undecided[lone]] = undecided[lone]
+        undecided = undecided[~lone]
     return found

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.changelist import document as doc
+from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.changelist.reading import read_search, read_table
+from slicebeam.pipelines.changelist.since import Moment
 from slicebeam.pipelines.search.results import CONFIDENCE
 
 if TYPE_CHECKING:
@@ -47,10 +48,10 @@ class MetricValues:
     q: NDArray[np.float64]
     significant: NDArray[np.bool_]
 
-    def moment(self, at: int) -> doc.Moment:
+    def moment(self, at: int) -> Moment:
         """Return what stands in the document of one slice."""
         has_interval = np.isfinite(self.value_low[at] + self.value_high[at])
-        return doc.Moment(
+        return Moment(
             n=int(self.n[at]),
             value=_finite(self.value[at]),
             value_interval=_estimate(self.value[at], self.value_low[at], self.value_high[at])
@@ -79,7 +80,7 @@ class BaselineRun:
     """
 
     uri: str
-    document: doc.SearchChangeList
+    document: SearchChangeList
     measured: dict[str, MetricValues]
     has_all: bool
 
@@ -146,7 +147,7 @@ def _of_table(table: pa.Table) -> MetricValues:
     )
 
 
-def _of_document(document: doc.SearchChangeList, metric: str) -> MetricValues:
+def _of_document(document: SearchChangeList, metric: str) -> MetricValues:
     measured = [
         (one, change)
         for one in document.slices

@@ -11,8 +11,8 @@ from slicebeam.metrics.significance import outcome_codes
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
-    from slicebeam.pipelines.search.iterations import SearchResult
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import SliceNames
 

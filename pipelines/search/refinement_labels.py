@@ -10,7 +10,7 @@ from slicebeam.metrics.counting.counting_plan import plan_listed
 from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.prepare.exact_auc import has_error, move_auc, put_ranking
-from slicebeam.pipelines.search.iterations import parts_of
+from slicebeam.pipelines.search.slice_counter import parts_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.measures.base import Metric
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.iterations import Iterations
 
 NO_LABEL, NEW, REFINES, INHERITED = range(4)
@@ -67,8 +67,8 @@ class ParentSums:
 
     def _count(self, unknown: Keys, prepared: EncodedDataset, iterations: Iterations) -> None:
         none = np.zeros(unknown.size, np.int64)
-        planned = plan_listed(unknown, none, none, self.lattice, iterations.budget)
-        parts, _ = iterations.count("parents", planned, counts_only=True)
+        planned = plan_listed(unknown, none, none, self.lattice, iterations.counter.budget)
+        parts, _ = iterations.counter.count("parents", planned, counts_only=True)
         keys, sums = [self.keys], [self.sums]
         for batch in parts_of(parts):
             keys.append(batch.column("key").to_numpy())
@@ -95,7 +95,7 @@ class ParentSums:
         prepared = iterations.prepared
         levels = self.lattice.cross_sizes(keys)
         open_ones = [np.zeros(0, np.int64)]
-        for number in iterations.ranked:
+        for number in iterations.second_tests.ranked:
             own = metric(iterations.config.metric[number])
             for level in range(2, self.lattice.max_cross_size + 1):
                 mine = np.flatnonzero(significant[:, number] & (levels == level))
@@ -108,7 +108,9 @@ class ParentSums:
         at = np.unique(np.concatenate(open_ones))
         if at.size == 0:
             return
-        counted, _ = iterations.exact.count("parents-exact", self.keys[at], self.sums[at])
+        counted, _ = iterations.second_tests.exact.count(
+            "parents-exact", self.keys[at], self.sums[at]
+        )
         for one in counted:
             put_ranking(self.sums, np.searchsorted(self.keys, one.keys), one, prepared.space)
 

@@ -14,8 +14,8 @@ from slicebeam.metrics.significance.outcome_codes import METHODS, NO_EXAMPLES, R
 from slicebeam.metrics.testing.multiplicity import adjusted
 from slicebeam.pipelines.prepare.exact_auc import put_whole
 from slicebeam.pipelines.search.duplicates import same_examples
-from slicebeam.pipelines.search.iterations import parts_of
 from slicebeam.pipelines.search.refinement_labels import NO_LABEL, ParentSums, labels, says_more
+from slicebeam.pipelines.search.slice_counter import parts_of
 from slicebeam.transforms.count.significance import part_column
 
 if TYPE_CHECKING:
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.base import Metric
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.iterations import Iterations, SearchResult
+    from slicebeam.pipelines.search.iteration_records import SearchResult
+    from slicebeam.pipelines.search.iterations import Iterations
 
 CONFIDENCE = 0.95
 # Slices up to this number are all saved unless --save-slices says otherwise.
@@ -277,7 +278,7 @@ def _load(
 ) -> tuple[_Kept, NDArray[np.float64], Tally]:
     """Return the slices that may be reported, their q-values [slices, metrics], and the tally.
 
-    Slices too small to be tested are kept where they are asked for, with p and q NaN.
+    Slices too small to be tested are kept where `keep_small` is set, with p and q NaN.
 
     A slice whose p exceeds alpha is not significant after any correction, and does not change the
     q-value of one that is, so that of very many slices only the others are kept in memory.

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from slicebeam.pipelines.config.search import SearchConfig
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.search.iterations import SearchResult
+    from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.results import Results
     from slicebeam.pipelines.search.search_observer import SearchObserver
     from slicebeam.transforms.storage.publish import Version
@@ -68,7 +68,7 @@ class Steps(Generic[Config]):
     prepare : reads the data and writes the encoded shards
     iterations : counts and tests the slices
     collect : returns what was found
-    names : tells how the slices are called
+    names : gives the slices their names
     order : returns the slices to report, of each metric the significant ones first
     further : what is published besides; None for nothing
     """
@@ -91,7 +91,7 @@ def run_search(
     observer: SearchObserver,
     *,
     resume: bool = False,
-    asked: str | None = None,
+    explained_slice: str | None = None,
 ) -> Published:
     """Search the slices and publish what was found.
 
@@ -104,7 +104,13 @@ def run_search(
     """
     config, earlier = compared(config)
     return run_steps(
-        config, search_steps(), engine, observer, earlier=earlier, resume=resume, asked=asked
+        config,
+        search_steps(),
+        engine,
+        observer,
+        earlier=earlier,
+        resume=resume,
+        explained_slice=explained_slice,
     )
 
 
@@ -139,14 +145,20 @@ def run_steps(
     *,
     earlier: BaselineRun | None,
     resume: bool,
-    asked: str | None,
+    explained_slice: str | None,
 ) -> Published:
     """Do what all commands do, each with its own steps, and publish what was found."""
-    if asked is not None:
-        check_slice_text(asked, config)
+    if explained_slice is not None:
+        check_slice_text(explained_slice, config)
     with removing_new_folders(config):
         return _run_steps(
-            config, steps, engine, observer, earlier=earlier, resume=resume, asked=asked
+            config,
+            steps,
+            engine,
+            observer,
+            earlier=earlier,
+            resume=resume,
+            explained_slice=explained_slice,
         )
 
 
@@ -158,7 +170,7 @@ def _run_steps(
     *,
     earlier: BaselineRun | None,
     resume: bool,
-    asked: str | None,
+    explained_slice: str | None,
 ) -> Published:
     places = places_of(config)
     if steps.further is not None:
@@ -170,15 +182,15 @@ def _run_steps(
     work = WorkFolder(places.work)
     done = begin_run(config, SearchChangeList, places, work, engine, observer, resume=resume)
     if done is not None:
-        if asked is not None:
+        if explained_slice is not None:
             raise OptionError(
-                f"--explain {asked!r}: the run is published, and what it computed is gone; leave "
+                f"--explain {explained_slice!r}: the run is published, and what it computed is gone; leave "
                 "--resume out to run it again"
             )
         return Published(done, places.document, places.table)
     with work, resumable(work):
         found = find_and_publish(
-            config, steps, places, before, work, engine, observer, earlier, asked
+            config, steps, places, before, work, engine, observer, earlier, explained_slice
         )
         remove_work(work, observer)
     return Published(found.changelist, places.document, places.table, found.explanation)
@@ -201,19 +213,21 @@ def find_and_publish(
     engine: Engine,
     observer: SearchObserver,
     earlier: BaselineRun | None,
-    asked: str | None = None,
+    explained_slice: str | None = None,
 ) -> SearchOutcome:
     """Do all steps, of which those that the work folder holds are done, and publish the result.
 
     Parameters
     ----------
     before : version of the document that is replaced
-    asked : id or text of the slice whose test is explained
+    explained_slice : id or text of the slice whose test is explained
     """
     prepared = steps.prepare(config, places.files, work, engine, observer.stage)
     observer.prepared(prepared)
     names = steps.names(prepared)
-    asked_key = None if asked is None else find_slice_key(asked, prepared, names)
+    explained_key = (
+        None if explained_slice is None else find_slice_key(explained_slice, prepared, names)
+    )
     iterations = steps.iterations(
         config, prepared, work, engine, observer.progress, observer.recorded
     )
@@ -253,7 +267,7 @@ def find_and_publish(
         work.check(at_once=True)
         for line in files.publish(changelist.to_json().encode("utf-8")):
             observer.note(line)
-    if asked is None:
+    if explained_slice is None:
         return SearchOutcome(changelist)
-    explained = explain(asked, asked_key, config, prepared, searched, results, names)
+    explained = explain(explained_slice, explained_key, config, prepared, searched, results, names)
     return SearchOutcome(changelist, explained)

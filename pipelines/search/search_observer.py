@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.config.common import DataConfig
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.stage import Stage
-    from slicebeam.pipelines.search.iterations import IterationRecord, Progress
+    from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress
 
 
 class SearchObserver(Observer, Protocol):

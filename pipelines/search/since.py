@@ -10,10 +10,12 @@ import numpy as np
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.testing.difference import difference
 from slicebeam.metrics.testing.multiplicity import adjusted
-from slicebeam.pipelines.changelist import document as doc
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
+from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import Predicate
 from slicebeam.pipelines.changelist.reading import TABLE
+from slicebeam.pipelines.changelist.since import MetricSince, OverallSince, Since, SinceSlice
+from slicebeam.pipelines.changelist.slices import Slice
 from slicebeam.pipelines.prepare.drift import is_carried_on, why_absent
 from slicebeam.pipelines.search.building import shown
 from slicebeam.pipelines.search.earlier_run import MetricValues
@@ -84,10 +86,10 @@ class _Compared:
 def compare_runs(
     config: RunConfig,
     earlier: BaselineRun,
-    document: doc.SearchChangeList,
+    document: SearchChangeList,
     results: Results,
     names: SliceNames,
-) -> doc.Since:
+) -> Since:
     """Return what changed since an earlier run, by each metric that both runs measured.
 
     A slice is compared where both runs tested it: the difference of its two deltas and that of its
@@ -109,7 +111,7 @@ def compare_runs(
         field: sum(getattr(one, field) for one in counts)
         for field in ("compared", "new", "gone", "worse", "better")
     }
-    return doc.Since(
+    return Since(
         uri=earlier.uri,
         changelist_id=earlier.document.changelist_id,
         created_at=earlier.document.created_at,
@@ -126,10 +128,10 @@ def compare_runs(
     )
 
 
-def _counts(name: str, compared: _Compared, listing: _Listing) -> doc.MetricSince:
+def _counts(name: str, compared: _Compared, listing: _Listing) -> MetricSince:
     worse, value_worse = (one.worse(name) for one in (compared.delta, compared.value))
     changed, value_changed = compared.delta.significant, compared.value.significant
-    return doc.MetricSince(
+    return MetricSince(
         metric=name,
         compared=compared.delta.tests,
         new=listing.count("new"),
@@ -144,8 +146,8 @@ def _counts(name: str, compared: _Compared, listing: _Listing) -> doc.MetricSinc
 
 def _summary(
     earlier: BaselineRun,
-    overall: Sequence[doc.OverallSince],
-    counts: Sequence[doc.MetricSince],
+    overall: Sequence[OverallSince],
+    counts: Sequence[MetricSince],
 ) -> str:
     """Return what changed in plain words: the metrics over all examples, then the slices."""
     date = f"{earlier.document.created_at:%Y-%m-%d %H:%M} UTC"
@@ -198,7 +200,7 @@ def _tested(config: RunConfig, found: RunDifference) -> _Tested:
     return _Tested(found, q, q <= config.used_alpha)
 
 
-def _sentence(config: RunConfig, counts: Sequence[doc.MetricSince]) -> str:
+def _sentence(config: RunConfig, counts: Sequence[MetricSince]) -> str:
     text = _sentence_of_slices(config, counts[0].compared)
     if config.used_correction == "none":
         return text
@@ -226,7 +228,7 @@ def _sentence_of_slices(config: RunConfig, tests: int) -> str:
     )
 
 
-def _reported(document: doc.SearchChangeList, name: str) -> dict[str, doc.Slice]:
+def _reported(document: SearchChangeList, name: str) -> dict[str, Slice]:
     """Return the slices that a document reports for a metric, by their ids."""
     is_primary = name == next(one.key for one in document.metrics if one.primary)
     reported = {}
@@ -245,7 +247,7 @@ class _Listing:
         self,
         config: RunConfig,
         earlier: BaselineRun,
-        document: doc.SearchChangeList,
+        document: SearchChangeList,
         metric_name: str,
         now: MetricValues,
         compared: _Compared,
@@ -289,7 +291,7 @@ class _Listing:
             return "gone"
         return "stays" if now and then else "neither"
 
-    def slices(self, results: Results, names: SliceNames, most: int) -> tuple[doc.SinceSlice, ...]:
+    def slices(self, results: Results, names: SliceNames, most: int) -> tuple[SinceSlice, ...]:
         """Return what changed, the worst first, then what is new, gone, better and the same."""
         places = np.full(self.now.ids.size, -1, np.int64)
         places[self.compared.now] = np.arange(self.compared.now.size)
@@ -320,7 +322,7 @@ class _Listing:
 
     def _slice(
         self, slice_id: str, place: int, named: dict[str, tuple[str, str | None]]
-    ) -> doc.SinceSlice:
+    ) -> SinceSlice:
         if slice_id in named:
             name, text = named[slice_id]
             predicate = None if text is None else Predicate.model_validate_json(text)
@@ -341,7 +343,7 @@ class _Listing:
                     self.config, self.metric, value.found, value.q, place
                 )
             }
-        return doc.SinceSlice(
+        return SinceSlice(
             slice_id=slice_id,
             name=name,
             metric=self.metric,
@@ -396,10 +398,10 @@ def _positions(ids: NDArray[np.str_], wanted: list[str]) -> dict[str, int]:
 def _all_warnings(
     config: RunConfig,
     earlier: BaselineRun,
-    document: doc.SearchChangeList,
+    document: SearchChangeList,
     listings: Sequence[_Listing],
-    overall: Sequence[doc.OverallSince],
-    counts: Sequence[doc.MetricSince],
+    overall: Sequence[OverallSince],
+    counts: Sequence[MetricSince],
 ) -> Iterator[str]:
     """Yield what is not compared, and what to be careful about."""
     then = [one.key for one in earlier.document.metrics]
@@ -426,7 +428,7 @@ def _all_warnings(
 
 
 def _warnings(
-    config: RunConfig, earlier: BaselineRun, document: doc.SearchChangeList, listing: _Listing
+    config: RunConfig, earlier: BaselineRun, document: SearchChangeList, listing: _Listing
 ) -> Iterator[str]:
     then = earlier.document
     if then.dataset.fingerprint == document.dataset.fingerprint:

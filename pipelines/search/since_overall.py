@@ -9,8 +9,10 @@ import numpy as np
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.testing.difference import difference
 from slicebeam.metrics.testing.multiplicity import holm_adjusted
-from slicebeam.pipelines.changelist import document as doc
+from slicebeam.pipelines.changelist.changes import Change
+from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import Estimate
+from slicebeam.pipelines.changelist.since import Difference, OverallSince
 from slicebeam.pipelines.search.building import shown
 from slicebeam.pipelines.search.results import CONFIDENCE
 
@@ -27,10 +29,10 @@ _SMALLEST_SHOWN = 1e-300
 
 def overall_since(
     config: RunConfig,
-    then: doc.SearchChangeList,
-    now: doc.SearchChangeList,
+    then: SearchChangeList,
+    now: SearchChangeList,
     metrics: Iterable[str],
-) -> tuple[doc.OverallSince, ...]:
+) -> tuple[OverallSince, ...]:
     """Return the metrics over all examples then and now, with the tests of their differences.
 
     The differences of the values, and of two models also those of the deltas, are tested as those
@@ -49,7 +51,7 @@ def overall_since(
     changes = _differences(config, names * 2, estimates)
     is_baseline = config.comparison == "baseline"
     return tuple(
-        doc.OverallSince(
+        OverallSince(
             metric=after.metric,
             n_now=after.n,
             n_then=before.n,
@@ -69,11 +71,11 @@ def overall_since(
     )
 
 
-def _overall(document: doc.SearchChangeList, name: str) -> doc.Change:
+def _overall(document: SearchChangeList, name: str) -> Change:
     return next(one for one in document.global_ if one.metric == name)
 
 
-def _reason(config: RunConfig, before: doc.Change, after: doc.Change) -> str:
+def _reason(config: RunConfig, before: Change, after: Change) -> str:
     for when, change in (("then", before), ("now", after)):
         if change.after.value is None:
             return f"{change.metric} was undefined {when}"
@@ -86,7 +88,7 @@ def _differences(
     config: RunConfig,
     names: Sequence[str],
     estimates: Sequence[tuple[Estimate | None, Estimate | None]],
-) -> list[doc.Difference | None]:
+) -> list[Difference | None]:
     """Return the tested differences of estimates (then, now); None for those without intervals."""
     before, after = (tuple(np.array([_numbers(pair[at]) for pair in estimates]).T) for at in (0, 1))
     found = difference(after, before, CONFIDENCE)
@@ -94,7 +96,7 @@ def _differences(
     adjusted = found.p.copy()
     if config.used_correction != "none":
         adjusted[tested] = holm_adjusted(found.p[tested])
-    changes: list[doc.Difference | None] = [None] * len(estimates)
+    changes: list[Difference | None] = [None] * len(estimates)
     for at in tested.tolist():
         changes[at] = tested_difference(config, names[at], found, adjusted, at)
     return changes
@@ -112,7 +114,7 @@ def tested_difference(
     found: RunDifference,
     adjusted: NDArray[np.float64],
     at: int,
-) -> doc.Difference:
+) -> Difference:
     """Return what the document says of one of many tested differences of a metric.
 
     Parameters
@@ -123,7 +125,7 @@ def tested_difference(
     """
     value, low, high, p = (float(one[at]) for one in found)
     worse = (value > 0) != metric(name).higher_is_better
-    return doc.Difference(
+    return Difference(
         difference=Estimate(value=value, lo=low, hi=high, confidence=CONFIDENCE),
         p_value=p,
         p_adjusted=float(adjusted[at]),
@@ -132,7 +134,7 @@ def tested_difference(
     )
 
 
-def has_worsened(one: doc.OverallSince) -> bool:
+def has_worsened(one: OverallSince) -> bool:
     """Return whether a metric over all examples is significantly worse than then, or its delta is."""
     return any(
         change is not None and change.significant and change.direction == "degraded"
@@ -140,7 +142,7 @@ def has_worsened(one: doc.OverallSince) -> bool:
     )
 
 
-def overall_text(one: doc.OverallSince) -> str:
+def overall_text(one: OverallSince) -> str:
     """Return how a metric over all examples changed, in a few words."""
     own = metric(one.metric)
     text = (
@@ -158,7 +160,7 @@ def overall_text(one: doc.OverallSince) -> str:
     return text
 
 
-def _tested_text(change: doc.Difference | None) -> str:
+def _tested_text(change: Difference | None) -> str:
     if change is None or change.difference.value is None:
         return ""
     low, high = change.difference.lo, change.difference.hi
@@ -170,7 +172,7 @@ def _tested_text(change: doc.Difference | None) -> str:
     return f" ({change.difference.value:+.3f}{within}, {p}, {called})"
 
 
-def overall_json(one: doc.OverallSince) -> dict[str, Any]:
+def overall_json(one: OverallSince) -> dict[str, Any]:
     """Return what ``--json`` and the log say of a metric over all examples."""
     facts: dict[str, Any] = {
         "metric": one.metric,
@@ -184,7 +186,7 @@ def overall_json(one: doc.OverallSince) -> dict[str, Any]:
     return facts
 
 
-def _change_json(prefix: str, change: doc.Difference | None) -> dict[str, Any]:
+def _change_json(prefix: str, change: Difference | None) -> dict[str, Any]:
     if change is None:
         return {f"{prefix}difference": None, f"{prefix}significant": False}
     return {

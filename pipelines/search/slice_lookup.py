@@ -13,7 +13,7 @@ from slicebeam.transforms.encode.predicate_text import condition_fields, refuse_
 if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.slices_table import SliceNames
 
 _ID = re.compile(r"[0-9a-f]{16}")

@@ -22,7 +22,7 @@ from slicebeam.metrics.significance.outcome_codes import (
     UNCHANGED,
     UNVARYING,
 )
-from slicebeam.pipelines.changelist import document as doc
+from slicebeam.pipelines.changelist.testing import Bootstrap, MetricTests, Testing
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.search.results import CONFIDENCE
 from slicebeam.pipelines.search.retested import LEAST_GROUPS
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.prepare.given_slices import GivenSlices
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
-    from slicebeam.pipelines.search.iterations import SearchResult
+    from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.report_order import Reported
     from slicebeam.pipelines.search.results import MetricResult, Results
 
@@ -50,7 +50,7 @@ def testing(
     searched: SearchResult,
     results: Results,
     reported: Reported,
-) -> doc.Testing:
+) -> Testing:
     """Return what was tested and how."""
     metrics = tuple(
         _metric_tests(config, searched, results, number, reported.by_metric[number])
@@ -65,12 +65,12 @@ def testing(
         unit: Literal["rows", "groups", "cells"] = "groups" if config.group else "rows"
         if config.used_test in OF_CELLS:
             unit = "cells"
-        replicates = doc.Bootstrap(
+        replicates = Bootstrap(
             replicates=config.used_replicates,
             unit=unit,
             seed=config.seed,
         )
-    return doc.Testing(
+    return Testing(
         test=metrics[0].test,
         alternative=config.alternative,
         alpha=config.used_alpha,
@@ -139,7 +139,7 @@ def _metric_tests(
     results: Results,
     number: int,
     reported: NDArray[np.int64],
-) -> doc.MetricTests:
+) -> MetricTests:
     """Return how far the slices could be tested by a metric."""
     measured, reasons = results.metrics[number], results.tally.reasons[number]
     untested = {
@@ -148,7 +148,7 @@ def _metric_tests(
         if reasons[code] and code not in _ANSWERS
     }
     blind = _blind(config, searched, measured, reasons, untested)
-    return doc.MetricTests(
+    return MetricTests(
         metric=measured.name,
         test=_tests_used(config, results.tally.methods[number]),
         tested=0 if blind is not None else int(reasons.sum()) - sum(untested.values()),
@@ -273,7 +273,7 @@ def _warnings(
     prepared: EncodedDataset,
     searched: SearchResult,
     results: Results,
-    metrics: tuple[doc.MetricTests, ...],
+    metrics: tuple[MetricTests, ...],
 ) -> Iterator[str]:
     for tests in metrics:
         if tests.blind is not None:

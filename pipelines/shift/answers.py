@@ -26,7 +26,7 @@ NO_RESULT, LOST = -1, -2
 
 
 class AnswerSource(Protocol):
-    """What is asked."""
+    """What answers: recorded predictions, a model or an API."""
 
     def codes(self, items: NDArray[np.int64], most_calls: int | None) -> NDArray[np.int64]:
         """Return the code of the class of each item's answer, `NO_RESULT` or `LOST`.
@@ -34,7 +34,7 @@ class AnswerSource(Protocol):
         Parameters
         ----------
         items : int64 [calls] positions among the candidates
-        most_calls : calls that may still be paid, of items asked before too
+        most_calls : calls that may still be paid, of items queried before too
         """
 
 

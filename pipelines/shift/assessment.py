@@ -44,7 +44,7 @@ Stopped = Literal["budget", "target_error", "pool"]
 
 @dataclass(frozen=True)
 class Stopping:
-    """When no more is asked.
+    """When to stop querying items.
 
     Attributes
     ----------
@@ -60,15 +60,15 @@ class Stopping:
 
 @dataclass(frozen=True)
 class Assessment:
-    """What was asked and counted.
+    """What was queried and counted.
 
     Attributes
     ----------
     strata : of the pool; the last class of the matrix is "no result"
     sample : counts of one run
-    items : int64 [calls] positions of the candidates that were asked
+    items : int64 [calls] positions of the candidates that were queried
     codes : int64 [calls] columns of their answers
-    stopped : why no more was asked
+    stopped : why no more items were queried
     lost : calls that count as paid and were never answered
     """
 
@@ -114,14 +114,14 @@ def assess(
 ) -> Assessment:
     """Ask items of a pool until it is enough.
 
-    What is asked depends on the pool, the seed and earlier answers only, so that a run which is
-    begun again asks the same.
+    Which items are queried depends on the pool, the seed and earlier answers only, so that a run
+    which is begun again queries the same ones.
 
     Parameters
     ----------
-    answers : are asked
+    answers : gives the answers
     stopping : when it is enough
-    on_calls : is told the number of answers after each batch
+    on_calls : called with the number of answers after each batch
 
     Raises
     ------
@@ -155,26 +155,26 @@ class _AssessmentState:
         self.strata = strata_of(pool)
         self.sample = Sample.empty(1, self.strata.count, self.strata.shape[1])
         self._halves: Sample | None = None
-        # Whose items are asked one after the other: the strata, or of ``plus`` their halves.
+        # Whose items are queried one after the other: the strata, or of ``plus`` their halves.
         self._parts = 1
         if method == "plus":
             self._parts = 2
             self._halves = Sample.empty(1, 2 * self.strata.count, self.strata.shape[1])
         self.lost = 0
-        self._asked: list[NDArray[np.int64]] = []
+        self._items: list[NDArray[np.int64]] = []
         self._codes: list[NDArray[np.int64]] = []
-        # Candidates of each part that were asked, those without an answer too.
+        # Candidates of each part that were queried, those without an answer too.
         self._taken = np.zeros(self._parts * self.strata.count, np.int64)
         total = int(self.strata.sizes.sum())
         self._limit = total if stopping.calls is None else min(stopping.calls, total)
-        # Parts of calls that were lost, which are asked again for another item.
+        # Parts of calls that were lost, and are made again for another item.
         self._again: list[int] = []
         self._position = 0
         self._end = min(first_look(self.strata.count), self._limit)
         self._order = self._static(method, seed)
 
     def _static(self, method: Method, seed: int) -> NDArray[np.int64] | None:
-        """Return what is known before anything is asked: strata, or of ``uniform`` items."""
+        """Return what is known before anything is queried: strata, or of ``uniform`` items."""
         if method == "masa":
             return None
         if method == "uniform":
@@ -195,11 +195,11 @@ class _AssessmentState:
 
     @property
     def used_up(self) -> bool:
-        """Whether every item of the pool was asked."""
+        """Whether every item of the pool was queried."""
         return int(self._taken.sum()) == int(self.strata.sizes.sum())
 
     def next_items(self) -> NDArray[np.int64]:
-        """Return the positions of the candidates that are asked next, none where it is enough."""
+        """Return the positions of the candidates to query next, none where it is enough."""
         left = self._limit - self.paid
         if left <= 0:
             return np.zeros(0, np.int64)
@@ -225,7 +225,7 @@ class _AssessmentState:
         return items
 
     def _adapt(self) -> None:
-        """Decide by the answers so far which halves of strata are asked until the next look."""
+        """Decide by the answers so far which halves of strata are queried until the next look."""
         if self._halves is None:
             raise TypeError(f"--method {self.method} has no halves")
         self.check_answers()
@@ -294,7 +294,7 @@ class _AssessmentState:
         self.sample.add(stratum[answered][None], columns[None], before)
         if self._halves is not None:
             self._halves.add(parts[answered][None], columns[None], before)
-        self._asked.append(kept)
+        self._items.append(kept)
         self._codes.append(columns)
 
     def is_close_enough(self) -> bool:
@@ -321,7 +321,7 @@ class _AssessmentState:
         return Assessment(
             self.strata,
             self.sample,
-            np.concatenate([np.zeros(0, np.int64), *self._asked]),
+            np.concatenate([np.zeros(0, np.int64), *self._items]),
             np.concatenate([np.zeros(0, np.int64), *self._codes]),
             stopped,
             self.lost,

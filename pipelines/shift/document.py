@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from slicebeam.metrics.testing.multiplicity import bh_adjusted
-from slicebeam.pipelines.changelist import document as doc
-from slicebeam.pipelines.changelist import shifted as told
+from slicebeam.pipelines.changelist import shifted
+from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEntry, Model
+from slicebeam.pipelines.changelist.dataset import Dataset
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
+from slicebeam.pipelines.changelist.document import ShiftChangeList
 from slicebeam.pipelines.changelist.parts import Condition, Estimate, Predicate
+from slicebeam.pipelines.changelist.provenance import Provenance
+from slicebeam.pipelines.changelist.slices import Origin, Size, Slice
 from slicebeam.transforms.encode.predicates import slice_hashes
 
 if TYPE_CHECKING:
@@ -39,7 +43,7 @@ _PRESENTATION = {"data", "output", "work_dir", "runner_config", "runner_option",
 
 @dataclass(frozen=True)
 class Bill:
-    """What was asked and what it cost.
+    """What was queried and what it cost.
 
     Attributes
     ----------
@@ -72,7 +76,7 @@ def build(
     bill: Bill,
     runner: str,
     warnings: Sequence[str] = (),
-) -> doc.ShiftChangeList:
+) -> ShiftChangeList:
     """Return the document of a shift."""
     fingerprint = _fingerprint(pool)
     options = config.resolved()
@@ -84,12 +88,12 @@ def build(
     section = _section(
         config, pool, assessed, found, bill, (labels, predictions, columns), matrices, warnings
     )
-    return doc.ShiftChangeList(
+    return ShiftChangeList(
         changelist_id=hashlib.sha256(identity).hexdigest()[:16],
         title=f"Shift of {bill.source}",
         summary=_summary(section, change),
         created_at=datetime.now(timezone.utc),
-        dataset=doc.Dataset(
+        dataset=Dataset(
             name=Path(config.data[0]).name,
             uri=config.data,
             fingerprint=fingerprint,
@@ -101,13 +105,13 @@ def build(
             left_out=(),
         ),
         models=(
-            doc.Model(
+            Model(
                 key="before",
                 role="before",
                 name=config.old_prediction or Path(config.old_matrix or "").name,
                 prediction_field=config.old_prediction,
             ),
-            doc.Model(
+            Model(
                 key="after",
                 role="after",
                 name=bill.source,
@@ -115,9 +119,9 @@ def build(
                 model_uri=config.api or config.model,
             ),
         ),
-        comparison=doc.Comparison(kind="baseline", before="before", after="after"),
+        comparison=Comparison(kind="baseline", before="before", after="after"),
         metrics=(
-            doc.MetricEntry(
+            MetricEntry(
                 key="accuracy",
                 name="Accuracy",
                 kind="pointwise",
@@ -129,7 +133,7 @@ def build(
         global_=(change,),
         shift=section,
         slices=described,
-        provenance=doc.Provenance(
+        provenance=Provenance(
             tool_version=version("slicebeam"),
             command="shift",
             runner=runner,
@@ -147,7 +151,7 @@ def _fingerprint(pool: LabelledPool) -> str:
 def _classes(
     pool: LabelledPool, assessed: Assessment, found: Findings
 ) -> tuple[list[Any], list[Any], NDArray[np.int64]]:
-    """Return the labels, the predictions, and the columns of the matrices that are told."""
+    """Return the labels, the predictions, and the columns of the matrices that are reported."""
     labels = [pool.classes[code] for code in pool.labels.tolist()]
     none = len(pool.classes)
     has_none = bool((assessed.codes == none).any() or found.old[:, none].any())
@@ -163,15 +167,15 @@ def _section(
     found: Findings,
     bill: Bill,
     classes: tuple[list[Any], list[Any], NDArray[np.int64]],
-    slices: tuple[told.SliceShift, ...],
+    slices: tuple[shifted.SliceShift, ...],
     warnings: Sequence[str],
-) -> told.Shift:
+) -> shifted.Shift:
     labels, predictions, columns = classes
     alpha = 1 - config.confidence
     cells = np.argwhere(found.q[:, columns] <= alpha)
     order = np.argsort([-abs(found.shift[row, columns[column]]) for row, column in cells])
     calls = int(assessed.items.size)
-    return told.Shift(
+    return shifted.Shift(
         method=config.used_method,
         labels=tuple(labels),
         predictions=tuple(predictions),
@@ -187,7 +191,7 @@ def _section(
             f"(Benjamini and Hochberg over {found.q.size:,} cells, those of 'no result' among them)."
         ),
         changed=tuple(
-            told.ChangedCell(
+            shifted.ChangedCell(
                 label=labels[row],
                 prediction=predictions[column],
                 shift=_estimate(
@@ -207,7 +211,7 @@ def _section(
         target_error=config.target_error,
         reliance=found.reliance,
         old_from="predictions" if config.old_prediction else "document",
-        cost=told.ShiftCost(
+        cost=shifted.ShiftCost(
             calls=calls,
             replayed=bill.replayed,
             no_result=int(np.count_nonzero(assessed.codes == len(pool.classes))),
@@ -222,7 +226,7 @@ def _section(
     )
 
 
-def _matrix(values: NDArray[np.float64], columns: NDArray[np.int64]) -> told.Matrix:
+def _matrix(values: NDArray[np.float64], columns: NDArray[np.int64]) -> shifted.Matrix:
     return tuple(tuple(row) for row in values[:, columns].tolist())
 
 
@@ -232,12 +236,12 @@ def _estimate(value: float, low: float, high: float, confidence: float) -> Estim
 
 def _accuracy(
     change: AccuracyChange, rows: int, confidence: float, p: float, adjusted: float | None
-) -> doc.Change:
+) -> Change:
     significant = (p if adjusted is None else adjusted) <= 1 - confidence
     direction: Literal["improved", "degraded", "none"] = "none"
     if change.shift != 0:
         direction = "improved" if change.shift > 0 else "degraded"
-    return doc.Change(
+    return Change(
         metric="accuracy",
         n=rows,
         after=_estimate(change.new, change.new_low, change.new_high, confidence),
@@ -253,7 +257,7 @@ def _accuracy(
 
 def _strata(
     config: ShiftConfig, pool: LabelledPool, assessed: Assessment
-) -> tuple[told.ShiftStratum, ...]:
+) -> tuple[shifted.ShiftStratum, ...]:
     edges: list[float | None] = [None, *pool.edges.tolist(), None]
     strata = []
     for row, place, size, calls in zip(
@@ -264,7 +268,7 @@ def _strata(
         strict=True,
     ):
         strata.append(
-            told.ShiftStratum(
+            shifted.ShiftStratum(
                 label=pool.classes[int(pool.labels[row])],
                 low=edges[place] if place >= 0 else None,
                 high=edges[place + 1] if place >= 0 else None,
@@ -282,7 +286,7 @@ def _slices(
     predicates: Sequence[Sequence[Singleton]],
     pool: LabelledPool,
     columns: NDArray[np.int64],
-) -> tuple[tuple[doc.Slice, ...], tuple[told.SliceShift, ...]]:
+) -> tuple[tuple[Slice, ...], tuple[shifted.SliceShift, ...]]:
     """Return the slices with their accuracies, the worst first, and with their matrices."""
     changes = [one.found.accuracy for one in slices]
     adjusted = bh_adjusted([change.p for change in changes], len(changes))
@@ -294,17 +298,17 @@ def _slices(
         conditions = predicates[one.number]
         slice_id = f"{int(hashes[at]):016x}"
         described.append(
-            doc.Slice(
+            Slice(
                 slice_id=slice_id,
                 name=" & ".join(map(str, conditions)),
-                origin=doc.Origin(method="manual" if config.by else "imported"),
+                origin=Origin(method="manual" if config.by else "imported"),
                 definition=PredicateDefinition(
                     predicate=Predicate(
                         all=tuple(Condition(**part.to_json()) for part in conditions)
                     )
                 ),
                 cross_size=len(conditions),
-                size=doc.Size(n=one.size, share=one.size / pool.rows),
+                size=Size(n=one.size, share=one.size / pool.rows),
                 impact=one.size * change.shift,
                 changes=(
                     _accuracy(change, one.size, config.confidence, change.p, float(adjusted[at])),
@@ -313,7 +317,7 @@ def _slices(
         )
         found = one.found
         matrices.append(
-            told.SliceShift(
+            shifted.SliceShift(
                 slice_id=slice_id,
                 calls=one.calls,
                 old_matrix=_matrix(found.old, columns),
@@ -377,7 +381,7 @@ def _warnings(config: ShiftConfig, assessed: Assessment, found: Findings, bill: 
     return warnings
 
 
-def _summary(section: told.Shift, change: doc.Change) -> str:
+def _summary(section: shifted.Shift, change: Change) -> str:
     delta, calls = change.delta or Estimate(), section.cost.calls
     before = change.before.value if change.before else None
     text = (

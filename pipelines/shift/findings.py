@@ -1,4 +1,4 @@
-"""What an assessment tells: the matrices, their intervals, and which cells changed."""
+"""What an assessment found: the matrices, their intervals, and which cells changed."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def old_of_pool(strata: Strata) -> Old:
 
 
 def old_of_document(strata: Strata, pool: LabelledPool, document: ShiftChangeList, uri: str) -> Old:
-    """Return the old matrix that an earlier document tells, for the labels of this pool.
+    """Return the old matrix that an earlier document holds, for the labels of this pool.
 
     Its rows are scaled to the pool's shares of the labels, which are known.
 
@@ -125,11 +125,11 @@ def old_of_document(strata: Strata, pool: LabelledPool, document: ShiftChangeLis
     InputError
         It lacks a label of the pool, or has a prediction that is no class of it.
     """
-    told = document.shift
-    named = dict(zip(told.labels, told.new_matrix, strict=True))
-    errors_of = dict(zip(told.labels, told.new_errors, strict=True))
+    shift = document.shift
+    named = dict(zip(shift.labels, shift.new_matrix, strict=True))
+    errors_of = dict(zip(shift.labels, shift.new_errors, strict=True))
     classes: list[Any] = [*pool.classes, None]
-    unknown = [one for one in told.predictions if one not in classes]
+    unknown = [one for one in shift.predictions if one not in classes]
     labels = [pool.classes[code] for code in pool.labels.tolist()]
     missing = [one for one in labels if one not in named]
     if missing or unknown:
@@ -138,7 +138,7 @@ def old_of_document(strata: Strata, pool: LabelledPool, document: ShiftChangeLis
         raise OptionError(
             f"--old-matrix {uri}: {which} {where}; give the document of a shift with these classes"
         )
-    place = [classes.index(one) for one in told.predictions]
+    place = [classes.index(one) for one in shift.predictions]
     matrix, errors = np.zeros(strata.shape), np.zeros(strata.shape)
     for row, label in enumerate(labels):
         matrix[row, place] = named[label]
@@ -147,7 +147,7 @@ def old_of_document(strata: Strata, pool: LabelledPool, document: ShiftChangeLis
     if (sums <= 0).any():
         raise OptionError(
             f"--old-matrix {uri}: label {labels[int(sums.argmin())]!r} has no share in it; give a "
-            "document that tells of every label"
+            "document with every label"
         )
     scale = strata.label_share / sums
     warnings: tuple[str, ...] = ()
@@ -159,7 +159,7 @@ def old_of_document(strata: Strata, pool: LabelledPool, document: ShiftChangeLis
     middle = overall.value or 0.0
     # The wider half, since the other may end at 0 or 1.
     half = max((overall.hi or 0.0) - middle, middle - (overall.lo or 0.0))
-    error = half / stats.norm.isf((1 - told.confidence) / 2)
+    error = half / stats.norm.isf((1 - shift.confidence) / 2)
     scaled = matrix * scale[:, None]
     return Old(scaled, errors * scale[:, None], _accuracy(strata, scaled), float(error), warnings)
 
@@ -170,7 +170,7 @@ def _accuracy(strata: Strata, matrix: FloatArray) -> float:
 
 
 def find(assessed: Assessment, method: Method, old: Old, confidence: float) -> Findings:
-    """Return what an assessment tells of the whole pool.
+    """Return what an assessment says about the whole pool.
 
     The p-values of cells are those that the intervals stand for, and are corrected by Benjamini and
     Hochberg over all cells that either matrix could fill.
@@ -255,7 +255,7 @@ class SliceFindings:
     Attributes
     ----------
     number : of the slice, in the order in which they were given
-    size, calls : its examples, and how many of them were asked
+    size, calls : its examples, and how many of them were queried
     found : the matrices, which sum to 1, and the accuracy
     """
 
@@ -285,15 +285,15 @@ def find_slices(
         old = np.concatenate(
             [counts.old[used], np.zeros((used.size, strata.shape[0], 1), np.int64)], axis=2
         )
-    told = Slices(
+    measured_slices = Slices(
         sizes / pool.rows,
         counts.labels[used] / sizes[:, None],
         None if old is None else old / sizes[:, None, None],
     )
-    if told.old is None:
+    if measured_slices.old is None:
         return []
     sample, calls = _counted(assessed, pool, used)
-    found = estimate(strata, sample, control=method == "plus", slices=told)
+    found = estimate(strata, sample, control=method == "plus", slices=measured_slices)
     right = np.zeros(strata.shape)
     known = np.flatnonzero(strata.right >= 0)
     right[known, strata.right[known]] = 1
@@ -302,7 +302,7 @@ def find_slices(
     results = []
     for run, number in enumerate(used.tolist()):
         change = _change(
-            float((told.old[run] * right).sum()),
+            float((measured_slices.old[run] * right).sum()),
             float(found.accuracy[run]),
             float(errors[run]),
             (float(low[run]), float(high[run])),
@@ -316,7 +316,7 @@ def find_slices(
                 int(calls[run]),
                 _findings(
                     found,
-                    told.old[run],
+                    measured_slices.old[run],
                     np.zeros(strata.shape),
                     run,
                     change,
@@ -332,7 +332,7 @@ def find_slices(
 def _counted(
     assessed: Assessment, pool: LabelledPool, used: Sequence[int] | NDArray[np.int64]
 ) -> tuple[Sample, NDArray[np.int64]]:
-    """Return the counts of each slice's items in place of runs, and how many of them were asked."""
+    """Return the counts of each slice's items in place of runs, and the number of queried ones."""
     ragged = pool.items.slices
     if ragged is None:
         raise TypeError("a pool without slices")

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from slicebeam.transforms.storage.storage import StoragePath
 
 # Answers that are kept in one file: as many are lost at most where a worker is killed, besides those
-# that the model is being asked for.
+# that the model is computing.
 _TOGETHER = 64
 _ANSWERS = "answers"
-# How the name of the file ends that tells which job is asking.
+# How the name of the file ends that says which job is running.
 _ASKED = ".asked"
 
 
@@ -50,7 +50,7 @@ class AnsweringModel:
     name : as the user gave it
     columns : that it reads; empty for all
     handler : makes the handler of Beam's, whose examples are dictionaries
-    content : tells a file's content from others; None for a function
+    content : hash of a file's content; None for a function
     """
 
     name: str
@@ -138,13 +138,15 @@ def _factory(name: str, module: str, factory: str) -> Callable[[], Any]:
             f"--model {name}: {error}; write module:function, of a module that can be imported"
         ) from error
     except Exception as error:
-        raise OptionError(f"--model {name}: importing {module} failed: {_told(error)}") from error
+        raise OptionError(
+            f"--model {name}: importing {module} failed: {_one_line(error)}"
+        ) from error
     if not callable(found):
         raise OptionError(f"--model {name}: {factory} is no function that returns a model handler")
     try:
         handler = found()
     except Exception as error:
-        raise OptionError(f"--model {name}: {factory}() failed: {_told(error)}") from error
+        raise OptionError(f"--model {name}: {factory}() failed: {_one_line(error)}") from error
     if not isinstance(handler, ModelHandler):
         raise OptionError(
             f"--model {name}: {factory}() returns a {type(handler).__name__}, not a ModelHandler of "
@@ -153,7 +155,7 @@ def _factory(name: str, module: str, factory: str) -> Callable[[], Any]:
     return found
 
 
-def _told(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     """Return an error of the user's code in a line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
@@ -164,11 +166,11 @@ class ModelCalls:
 
     Attributes
     ----------
-    model : is asked
+    model : gives the answers
     ledger : gets the answers
     work : keeps the answers of a job until they are in the ledger
     engine : runs the jobs
-    on_answer : is told each new answer
+    on_answer : called after each new answer
     identity : what the answers of the ledger are answers to
     """
 
@@ -187,7 +189,7 @@ class ModelCalls:
         """
         folder = self.work.kept_folder(_ANSWERS)
         note = folder / f"{self._prefix}{_ASKED}"
-        # What a job of an earlier process is still asking for is not asked for twice.
+        # What a job of an earlier process is still computing is not computed twice.
         if (job := _job_in(note)) is not None:
             self.engine.attach(job)
         self._collect(folder, items)
@@ -216,8 +218,8 @@ class ModelCalls:
     @property
     def _prefix(self) -> str:
         """What the files begin with: the folder may have those of another model or of other data."""
-        told = json.dumps(dict(self.identity), sort_keys=True)
-        return hashlib.sha256(told.encode()).hexdigest()[:12]
+        identity = json.dumps(dict(self.identity), sort_keys=True)
+        return hashlib.sha256(identity.encode()).hexdigest()[:12]
 
     def _collect(self, folder: StoragePath, items: Sequence[Item]) -> None:
         wanted = {item.key for item in items} - set(self.ledger.answers)
@@ -235,7 +237,7 @@ class ModelCalls:
 
 
 def _job_in(note: StoragePath) -> str | None:
-    """Return the job that was sent last; None where none was, or nothing readable tells of it."""
+    """Return the job that was sent last; None where none was, or no readable file names it."""
     try:
         job: str = read_facts(note)["job"]
     except (FileNotFoundError, DamagedFileError):

@@ -24,7 +24,7 @@ def read_old(uri: str) -> ShiftChangeList:
     Raises
     ------
     InputError
-        It is no document of a shift, or what it tells of the matrix can't be so.
+        It is no document of a shift, or its matrix can't be right.
     """
     document = read_shift(uri, "--old-matrix")
     if wrong := _wrong(document):
@@ -36,35 +36,35 @@ def read_old(uri: str) -> ShiftChangeList:
 
 def _wrong(document: ShiftChangeList) -> str | None:
     """Return what of the matrix and the accuracy can't be so."""
-    told, after = document.shift, document.global_[0].after
-    for name, classes in (("labels", told.labels), ("predictions", told.predictions)):
+    shift, after = document.shift, document.global_[0].after
+    for name, classes in (("labels", shift.labels), ("predictions", shift.predictions)):
         if wrong := _wrong_classes(classes, may_be_none=name == "predictions"):
             return f"its {name} hold {wrong}"
     # An error of a matrix of few items may be above 1.
     for name, matrix, largest in (
-        ("new_matrix", told.new_matrix, 1 + _ROUNDING),
-        ("new_errors", told.new_errors, 2.0),
+        ("new_matrix", shift.new_matrix, 1 + _ROUNDING),
+        ("new_errors", shift.new_errors, 2.0),
     ):
         shape = [len(row) for row in matrix]
-        if shape != [len(told.predictions)] * len(told.labels):
+        if shape != [len(shift.predictions)] * len(shift.labels):
             return (
-                f"{name} is no matrix of {len(told.labels)} labels by {len(told.predictions)} "
+                f"{name} is no matrix of {len(shift.labels)} labels by {len(shift.predictions)} "
                 "predictions"
             )
-        for label, row in zip(told.labels, matrix, strict=True):
-            for prediction, value in zip(told.predictions, row, strict=True):
+        for label, row in zip(shift.labels, matrix, strict=True):
+            for prediction, value in zip(shift.predictions, row, strict=True):
                 if not 0 <= value <= largest:
                     return (
                         f"{name} has {value:g} for label {label!r} and prediction {prediction!r}, "
                         "which no share has"
                     )
-    total = sum(map(sum, told.new_matrix))
+    total = sum(map(sum, shift.new_matrix))
     # What --method uniform cut off is missing.
-    least = 0.0 if told.method == "uniform" else 1 - _ROUNDING
+    least = 0.0 if shift.method == "uniform" else 1 - _ROUNDING
     if not least <= total <= 1 + _ROUNDING:
         return f"new_matrix sums to {total:g} and not to 1"
-    if not 0 < told.confidence < 1:
-        return f"its confidence is {told.confidence:g}"
+    if not 0 < shift.confidence < 1:
+        return f"its confidence is {shift.confidence:g}"
     low, middle, high = after.lo, after.value, after.hi
     if low is None or middle is None or high is None:
         return "its accuracy has no interval"

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.transforms.encode.column_values import missing_mask
 from slicebeam.transforms.encode.conditions import SliceMembership
-from slicebeam.transforms.encode.domains import missing_mask
 from slicebeam.transforms.encode.extract_predictions import MOST_CLASSES
 from slicebeam.transforms.encode.predicates import Singleton, json_values, shortened
 from slicebeam.transforms.encode.sources import read_split
@@ -163,13 +163,13 @@ def read_pool(
         raise InputError(f"{bins} bins of the difficulty: at least 1 is needed")
     if signed and columns.old_prediction is None:
         raise InputError(
-            "a signed difficulty tells right old predictions from wrong ones, but there is no "
+            "a signed difficulty separates right old predictions from wrong ones, but there is no "
             "column of old predictions; name one, or leave the sign out"
         )
-    asked = hashlib.sha256(
+    digest = hashlib.sha256(
         repr((asdict(columns), bins, signed, seed, most, tuple(extra_classes))).encode()
     ).hexdigest()
-    reading = _PoolPasses(source, work, engine, asked)
+    reading = _PoolPasses(source, work, engine, digest)
     plan = reading.learned(columns, bins, signed, seed, most, extra_classes)
     return reading.stratified(plan)
 
@@ -180,13 +180,13 @@ class _PoolPasses:
 
     Attributes
     ----------
-    asked : what an earlier process must have been asked too, for its findings to be used
+    digest : of the options; findings of an earlier process are used where it is the same
     """
 
     source: Source
     work: WorkFolder
     engine: Engine
-    asked: str
+    digest: str
 
     @property
     def _groups(self) -> int:
@@ -252,7 +252,7 @@ class _PoolPasses:
             lambda pipeline: pipeline | name >> passing,
             passing.is_written,
             seconds=self.source.rows * columns * _SECONDS_PER_VALUE,
-            plan=self.asked,
+            plan=self.digest,
             reads_data=True,
             facts=facts,
         )
@@ -260,7 +260,7 @@ class _PoolPasses:
     def _check_rows(self, rows: int, name: str) -> None:
         if rows != self.source.rows:
             raise EngineError(
-                f"{self.work.path_of(name)} tells of {rows:,} of {self.source.rows:,} examples: a file is "
+                f"{self.work.path_of(name)} covers {rows:,} of {self.source.rows:,} examples: a file is "
                 "missing; run again without --resume"
             )
 

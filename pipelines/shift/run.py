@@ -1,4 +1,4 @@
-"""``slicebeam shift``: from a labelled pool to the document that tells how an API changed."""
+"""``slicebeam shift``: from a labelled pool to the document that reports how an API changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slicebeam.pipelines.changelist.document import ShiftChangeList
 from slicebeam.pipelines.changelist.reading import naming_files
 from slicebeam.pipelines.config.shift import parse_budget
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
-from slicebeam.pipelines.prepare.preparation import read_source
+from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.paths import places_of, removing_new_folders, writer
 from slicebeam.pipelines.run.published_run import with_run
 from slicebeam.pipelines.run.resuming import begin_run, remove_work, resumable
@@ -90,7 +90,7 @@ def _run_shift(
     places = places_of(config)
     document = places.document
     before = version_of(document)
-    told = None if config.old_matrix is None else read_old(config.old_matrix)
+    old_document = None if config.old_matrix is None else read_old(config.old_matrix)
     engine.check_storage([*places.files, places.work])
     observer.begin(config, places.files, engine.name)
     work = WorkFolder(places.work)
@@ -98,16 +98,16 @@ def _run_shift(
     if done is not None:
         return PublishedShift(done, document)
     with work, resumable(work), ExitStack() as stack:
-        sliced = read_sliced_pool(config, places, work, engine, observer, api, limit, told)
+        sliced = read_sliced_pool(config, places, work, engine, observer, api, limit, old_document)
         pool = sliced.pool
         strata = strata_of(pool)
         check_budget(strata, config.used_method, limit)
         # What is wrong with it is said before anything is paid.
-        old = _old(config, strata, pool, told)
+        old = _old(config, strata, pool, old_document)
         asking = _Asking(config, sliced, api, places, work, engine)
         answers, ledger = asking.open(stack)
         stopping = Stopping(limit, config.target_error, config.confidence)
-        observer.stage(_asked(asking, stopping, pool.rows, price, currency))
+        observer.stage(_asking_stage(asking, stopping, pool.rows, price, currency))
         assessed = assess(pool, config.used_method, answers, stopping, config.seed, asking.count)
         observer.stage(Stage("describing what was found"))
         found = find(assessed, config.used_method, old, config.confidence)
@@ -151,7 +151,7 @@ def _api(config: ShiftConfig) -> ApiFile | None:
     if not api.columns:
         raise InputError(
             f"{config.api}: no {{column}} is in url, params, json or headers, so that every call would "
-            "be the same; write the column that tells what is asked"
+            "be the same; write the column that holds the request's input"
         )
     return api
 
@@ -171,11 +171,11 @@ def _price(config: ShiftConfig, api: ApiFile | None) -> tuple[float | None, str 
 
 
 def _old(
-    config: ShiftConfig, strata: Strata, pool: LabelledPool, told: ShiftChangeList | None
+    config: ShiftConfig, strata: Strata, pool: LabelledPool, old_document: ShiftChangeList | None
 ) -> Old:
-    if told is None:
+    if old_document is None:
         return old_of_pool(strata)
-    return old_of_document(strata, pool, told, config.old_matrix or "")
+    return old_of_document(strata, pool, old_document, config.old_matrix or "")
 
 
 @dataclass(frozen=True)
@@ -206,14 +206,14 @@ def read_sliced_pool(
     observer: Observer,
     api: ApiFile | None,
     limit: int | None,
-    told: ShiftChangeList | None = None,
+    old_document: ShiftChangeList | None = None,
 ) -> SlicedPool:
     """Read the pool with the columns that the options name.
 
     Parameters
     ----------
-    limit : items of a stratum that may be asked; None for all
-    told : the document of --old-matrix, whose classes are classes of the pool
+    limit : items of a stratum that may be queried; None for all
+    old_document : the document of --old-matrix, whose classes are classes of the pool
     """
     observer.stage(Stage("reading the pool"))
     source = read_source(config, places.files, work, engine)
@@ -271,10 +271,10 @@ def read_sliced_pool(
     if api is not None and api.labels is not None:
         # An answer that stands for null is "no result".
         labels = tuple(label for label in dict.fromkeys(api.labels.values()) if label is not None)
-    if told is not None:
+    if old_document is not None:
         kinds = (str,) if common == "string" else (bool, int, float)
         # One of another kind is refused where the matrix is read.
-        labels += tuple(one for one in told.shift.predictions if isinstance(one, kinds))
+        labels += tuple(one for one in old_document.shift.predictions if isinstance(one, kinds))
     pool = read_pool(
         columns,
         source,
@@ -369,7 +369,7 @@ class _Asking:
         return identity
 
 
-def _asked(
+def _asking_stage(
     asking: _Asking, stopping: Stopping, rows: int, price: float | None, currency: str | None
 ) -> Stage:
     total = rows if stopping.calls is None else min(stopping.calls, rows)

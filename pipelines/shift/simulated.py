@@ -54,7 +54,7 @@ class MethodQuality:
 
     Attributes
     ----------
-    method, budget, repeat : as asked
+    method, budget, repeat : the user's options
     mse_frobenius : mean squared Frobenius error of the new matrix after the budget
     q95_frobenius : error below which 95 % of the runs are
     accuracy_bias : mean estimated accuracy minus the true one

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import printable
-from slicebeam.pipelines.show.terminal import console_of_stdout
+from slicebeam.pipelines.show.slice_tables import console_of_stdout
 from slicebeam.pipelines.show.terminal_text import json_line
 
 if TYPE_CHECKING:
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.attribution.rounds import Finished
     from slicebeam.pipelines.attribution.session import Sampled
     from slicebeam.pipelines.changelist.discovered import Attribution
-    from slicebeam.pipelines.changelist.document import Slice
     from slicebeam.pipelines.changelist.parts import Estimate
+    from slicebeam.pipelines.changelist.slices import Slice
 
 _PHASES = {"precision": "in the slice", "recall": "outside it", "train": "to train by"}
 
 
 @dataclass(frozen=True)
 class CommandHint:
-    """What the user named, for the commands that are told.
+    """What the user named, for the commands that are printed.
 
     Attributes
     ----------
@@ -43,11 +43,11 @@ class CommandHint:
         return shlex.join(("slicebeam", "attribute", name, *named, *self.more, *more))
 
 
-def show_sampled(sampled: Sampled, asked: CommandHint, *, as_json: bool) -> None:
+def show_sampled(sampled: Sampled, hint: CommandHint, *, as_json: bool) -> None:
     """Print where the items to label are."""
     drawn = sampled.drawn
     if as_json:
-        told = {
+        summary = {
             "round": drawn.number,
             "new": sampled.is_new,
             "items": len(drawn.asked),
@@ -55,7 +55,7 @@ def show_sampled(sampled: Sampled, asked: CommandHint, *, as_json: bool) -> None
             "csv": str(sampled.sheet),
             "jsonl": str(sampled.lines),
         }
-        _print_json(told)
+        _print_json(summary)
         return
     console = console_of_stdout()
     if not sampled.left:
@@ -64,22 +64,22 @@ def show_sampled(sampled: Sampled, asked: CommandHint, *, as_json: bool) -> None
             markup=False,
         )
         console.print("Next:", markup=False)
-        sys.stdout.write(f"  {asked.command('estimate')}\n")
+        sys.stdout.write(f"  {hint.command('estimate')}\n")
         return
     known = len(drawn.items) - len(drawn.asked)
-    told_before = f" ({known:,} more were drawn, of which the label is known)" if known else ""
+    labelled_before = f" ({known:,} more were drawn, of which the label is known)" if known else ""
     what = "to label" if sampled.is_new else f"of {len(drawn.asked):,} still to label"
     console.print(
-        f"Round {drawn.number}: {sampled.left:,} items {what}{told_before}.", markup=False
+        f"Round {drawn.number}: {sampled.left:,} items {what}{labelled_before}.", markup=False
     )
     console.print("Write yes, no or unsure into the column label of one of:", markup=False)
     # Paths and commands are printed raw, so that no terminal width breaks them.
     sys.stdout.write(f"  {sampled.sheet}\n  {sampled.lines}\n")
     console.print("Then:", markup=False)
-    sys.stdout.write(f"  {asked.command('estimate')}\n")
+    sys.stdout.write(f"  {hint.command('estimate')}\n")
 
 
-def show_finished(finished: Finished, asked: CommandHint, *, as_json: bool) -> None:
+def show_finished(finished: Finished, hint: CommandHint, *, as_json: bool) -> None:
     """Print the estimates, the decision and what to do next."""
     attribution = finished.assessed.attribution
     if as_json:
@@ -92,7 +92,7 @@ def show_finished(finished: Finished, asked: CommandHint, *, as_json: bool) -> N
     for line in (*_labels(attribution), *finished.assessed.notes):
         console.print(line, markup=False, style="dim")
     console.print(decided(finished.assessed), markup=False)
-    for line in _next(finished, asked):
+    for line in _next(finished, hint):
         console.out(line, highlight=False)
     if finished.document is not None:
         sys.stdout.write(f"{finished.document}\n")
@@ -168,22 +168,22 @@ def decided(assessed: Assessed) -> str:
     return f"Label more: it is not yet known whether precision and recall reach {wanted}."
 
 
-def _next(finished: Finished, asked: CommandHint) -> list[str]:
+def _next(finished: Finished, hint: CommandHint) -> list[str]:
     decision = finished.assessed.decision
     if finished.proposed is not None:
-        return _of_proposed(finished, finished.proposed, asked)
+        return _of_proposed(finished, finished.proposed, hint)
     if decision == "label more":
-        return ["Next:", f"  {asked.command('sample', '--budget', '100')}"]
+        return ["Next:", f"  {hint.command('sample', '--budget', '100')}"]
     if decision == "update":
         return [
             "Try other words, or label items that a classifier learns from:",
-            f"  {asked.command('sample', '--train', '--budget', '100')}",
+            f"  {hint.command('sample', '--train', '--budget', '100')}",
         ]
     return []
 
 
-def _of_proposed(finished: Finished, one: Slice, asked: CommandHint) -> list[str]:
-    there = replace(asked, changelist=str(finished.document), slice=one.slice_id)
+def _of_proposed(finished: Finished, one: Slice, hint: CommandHint) -> list[str]:
+    there = replace(hint, changelist=str(finished.document), slice=one.slice_id)
     made = f"Proposed: slice {one.slice_id} of {one.size.n:,} examples, by a trained classifier."
     # A sample of the old slice is none of the new one.
     what = "It is another slice, to be estimated by draws of its own; known labels are used again:"

@@ -9,7 +9,7 @@ from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.show.terminal_text import json_line
 
 if TYPE_CHECKING:
-    from slicebeam.pipelines.changelist.document import Slice
+    from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.document import DocumentConfig
     from slicebeam.pipelines.define.new_slices import Revision
 
@@ -18,16 +18,16 @@ def show_revision(revision: Revision, config: DocumentConfig) -> None:
     """Print what was done in a sentence, and where the revision is."""
     edit = revision.document.edits[-1]
     if config.as_json:
-        told = {
+        summary = {
             "summary": revision.summary,
             "changelist": str(revision.path),
             "revision": revision.document.revision,
             "op": edit.op,
             "target": edit.target,
-            "slices": [_told(one) for one in revision.changed],
+            "slices": [_summary(one) for one in revision.changed],
             "notes": list(revision.notes),
         }
-        sys.stdout.write(json_line(told) + "\n")
+        sys.stdout.write(json_line(summary) + "\n")
     elif not config.quiet:
         for note in revision.notes:
             sys.stderr.write(f"note: {printable(note)}\n")
@@ -36,7 +36,7 @@ def show_revision(revision: Revision, config: DocumentConfig) -> None:
         sys.stdout.write(f"{revision.path}\n")
 
 
-def _told(one: Slice) -> dict[str, Any]:
+def _summary(one: Slice) -> dict[str, Any]:
     """Return what ``--json`` prints of a slice, by the primary metric."""
     change = one.changes[0]
     delta = change.delta
@@ -53,12 +53,12 @@ def _told(one: Slice) -> dict[str, Any]:
 
 
 def _line(one: Slice) -> str:
-    told = _told(one)
+    summary = _summary(one)
     text = f"  {one.slice_id}  {one.name}: {one.size.n:,} examples ({one.size.share:.1%})"
-    if told["value"] is not None:
-        text += f", {told['metric']} {told['value']:.4g}"
-    if told["delta"] is not None:
-        text += f", {told['delta']:+.4g}"
-    if told["lo"] is not None and told["hi"] is not None:
-        text += f" [{told['lo']:+.4g}, {told['hi']:+.4g}]"
+    if summary["value"] is not None:
+        text += f", {summary['metric']} {summary['value']:.4g}"
+    if summary["delta"] is not None:
+        text += f", {summary['delta']:+.4g}"
+    if summary["lo"] is not None and summary["hi"] is not None:
+        text += f" [{summary['lo']:+.4g}, {summary['hi']:+.4g}]"
     return text

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from slicebeam.pipelines.changelist.discovered import Discovery, Found, ShownExample
-    from slicebeam.pipelines.changelist.document import SearchChangeList, Slice
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.slices import Slice
 
 _MOST = 10
 
@@ -40,16 +41,16 @@ def _lines(one: Slice, found: Found) -> Iterator[str]:
         for phrase in found.phrases
     )
     yield printable(f"  {one.name}" + (f": {words}" if words else ""))
-    told = []
+    facts = []
     if found.improved is not None and found.degraded is not None:
-        told.append(f"{found.improved:,} improved, {found.degraded:,} degraded")
+        facts.append(f"{found.improved:,} improved, {found.degraded:,} degraded")
     if found.opposite_to_global:
-        told.append("opposite to all examples")
+        facts.append("opposite to all examples")
     shown = [_shown(example) for example in found.examples if example.role == "representative"]
     if shown and shown[0] and one.origin.method == "mixture":
-        told.append(f"such as {shown[0]}")
-    if told:
-        yield printable("    " + "; ".join(told))
+        facts.append(f"such as {shown[0]}")
+    if facts:
+        yield printable("    " + "; ".join(facts))
 
 
 def _shown(example: ShownExample) -> str:

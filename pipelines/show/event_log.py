@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.config.common import DataConfig
-    from slicebeam.pipelines.prepare.preparation import EncodedDataset
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.published import Published
     from slicebeam.pipelines.run.stage import Stage
     from slicebeam.pipelines.search.gate import Verdict
-    from slicebeam.pipelines.search.iterations import IterationRecord, Progress
+    from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress
     from slicebeam.pipelines.shift.run import PublishedShift
 
 _MOST_FILES = 100

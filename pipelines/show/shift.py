@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.shift.document import money
-from slicebeam.pipelines.show.terminal import WIDE, console_of_stdout
+from slicebeam.pipelines.show.slice_tables import WIDE, console_of_stdout
 from slicebeam.pipelines.show.terminal_text import json_line
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.shift.run import PublishedShift
     from slicebeam.pipelines.shift.simulated import BetterMethod, BudgetPlan, MethodQuality
 
-# A matrix of more classes than this is told by its cells that changed.
+# A matrix of more classes than this is shown by its changed cells.
 _MOST_CLASSES = 12
 _MOST_CELLS = 12
 _MOST_SLICES = 12
@@ -211,9 +211,9 @@ def _notes(document: ShiftChangeList) -> list[str]:
     why = {
         "budget": "the budget was spent",
         "target_error": "the target error was reached",
-        "pool": "every item was asked",
+        "pool": "every item was queried",
     }[shift.stopped]
-    asked = f"{shift.cost.calls:,} of {document.dataset.n:,} items were asked"
+    queried = f"{shift.cost.calls:,} of {document.dataset.n:,} items were queried"
     bound = f"{shift.frobenius_bound:.4f} with {shift.confidence:.0%} confidence"
     paid = ""
     if document.models[1].model_uri is not None:
@@ -226,7 +226,7 @@ def _notes(document: ShiftChangeList) -> list[str]:
             "where they tell nothing of the new ones."
         )
     return [
-        f"{asked} (--method {shift.method}), until {why}.{paid}",
+        f"{queried} (--method {shift.method}), until {why}.{paid}",
         f"The error of the matrix (Frobenius) is below {bound}.",
         *weight,
         shift.corrected_for,

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # Work of less than so many seconds is done by the worker that plans.
 _SMALLEST_STAGE_SECONDS = 1.0
-# A job's name may go on from that of its stage by what tells its plan from others.
+# A job's name may go on from that of its stage by what identifies its plan.
 _PLAN = re.compile(r"-[0-9a-f]{8}$")
 _STEPS = "steps"
 _JOB = "search"

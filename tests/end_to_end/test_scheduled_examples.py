@@ -139,8 +139,8 @@ def parsed(command: str, environment: dict[str, str]) -> dict[str, Any]:
     words = [str(FOLDER / Path(word).name) if word.endswith(".yaml") else word for word in words]
     seen: dict[str, Any] = {}
 
-    def launched(command: str, options: Any, asked: Any, invocation: Invocation) -> int:
-        seen.update(command=command, options=options, asked=asked)
+    def launched(command: str, options: Any, run_options: Any, invocation: Invocation) -> int:
+        seen.update(command=command, options=options, run_options=run_options)
         return 0
 
     with pytest.MonkeyPatch.context() as patched:
@@ -169,7 +169,7 @@ def test_the_command_of_the_airflow_dag() -> None:
     command = values[arguments["bash_command"].id].replace("{{ ds }}", "2026-11-19")
     seen = parsed(command, ast.literal_eval(arguments["env"]))
     assert seen["command"] == "search"
-    assert seen["asked"].log_format == "json"
+    assert seen["run_options"].log_format == "json"
     assert seen["options"]["data"] == ("gs://example-evaluation/eval/date=2026-11-19/*.parquet",)
     assert seen["options"]["since_if_exists"].endswith("/results/2026-11-18/changelist.json")
 
@@ -185,7 +185,7 @@ def test_the_command_of_the_crontab() -> None:
     command = command.replace(r"\%", "%").partition(" || ")[0]
     seen = parsed(command.replace('"$(date -u -d yesterday +%F)"', "2026-11-19"), environment)
     assert seen["options"]["output"] == f"{environment['RESULTS']}/2026-11-19"
-    assert (seen["asked"].quiet, seen["asked"].fail_on) == (True, "worse")
+    assert (seen["run_options"].quiet, seen["run_options"].fail_on) == (True, "worse")
 
 
 def test_the_commands_of_the_workflow() -> None:

@@ -12,12 +12,8 @@ import pytest
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.api import search as api_search
 from slicebeam.pipelines.cli import run
-from slicebeam.transforms.encode.domains import (
-    FeatureDomain,
-    LeftOutColumn,
-    ValueCounts,
-    learn_domain,
-)
+from slicebeam.transforms.encode.domain_learning import ValueCounts, learn_domain
+from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
 from tests.running import names_of, read, refused, search
 
 if TYPE_CHECKING:

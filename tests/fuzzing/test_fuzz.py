@@ -377,7 +377,7 @@ def test_a_footer_that_tells_more_rows_than_there_are(tmp_path: Path) -> None:
     path = str(parquet(tmp_path / "x.parquet", a=[1, 2, 3]))
     source = open_parquet([StoredFile(path, path)])
     told = replace(source.splits[0], rows=4)
-    with pytest.raises(InputError, match="3 rows were read where its footer tells 4"):
+    with pytest.raises(InputError, match="3 rows were read where its footer says 4"):
         list(read_split(source, told, ["a"]))
 
 

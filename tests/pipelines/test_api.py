@@ -143,7 +143,7 @@ def test_it_is_shown_as_the_command_does(
     assert "iteration 1" in capsys.readouterr().err
     pool = made()
     shift(pool, **SHIFT, budget=100).show()
-    assert "of 600 items were asked" in capsys.readouterr().out
+    assert "of 600 items were queried" in capsys.readouterr().out
 
 
 def test_in_a_notebook(adult: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,7 +219,7 @@ class _Group:
                 inside &= own < self.high
             rows = np.flatnonzero(inside)
             self.scores.append(own[rows])
-            # Only the label is asked of the cell: pairs of classes are not in it yet.
+            # Only the label of the cell is needed: pairs of classes are not in it yet.
             self.positive.append(label[block.cells[rows]])
             if weights is not None:
                 self.weights.append(fixed_point(weights[some][rows], space.weight_scales[0]))

@@ -76,7 +76,7 @@ def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.R
 
     Where the plan lists no candidates the rows are the slices of at least ``min_slice_size``.
     Columns: ``key``, ``c0`` … the sums as `StatisticSpace` lays them out, and for metric i ``p<i>``
-    (NaN where the slice is too small to be tested), where they are asked for ``first<i>`` (the same,
+    (NaN where the slice is too small to be tested), where they are wanted ``first<i>`` (the same,
     which stays where replicates decide) and ``least<i>`` (the smallest p that its margins
     allow), ``best<i>`` (for a metric whose value may be off, the smallest p that its error leaves),
     ``reason<i>``, ``method<i>`` and ``se<i>``. Metadata: the plan's digest, how many slices

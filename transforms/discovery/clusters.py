@@ -27,7 +27,7 @@ _PREFIX = "cluster@"
 
 
 def cluster_field(components: int) -> str:
-    """Return the name of the column that tells the component among so many.
+    """Return the name of the column that holds the component among so many.
 
     >>> cluster_field(25)
     'cluster@25'

@@ -38,7 +38,7 @@ ROW, CHANGE, TESTED = "row", "change", "tested"
 
 
 def odds_column(field: str) -> str:
-    """Return the column that tells how typical an example is of its component."""
+    """Return the column that says how typical an example is of its component."""
     return f"log odds of {field}"
 
 
@@ -57,10 +57,10 @@ class Derivation:
     embeddings : folder of the embeddings; None where nothing asks for them
     folder : for the Parquet files
     clusters : the mixtures that tell components; None where no slice is about them
-    rules : definitions of slices that no predicate tells, by the column that says who is a member
+    rules : definitions of slices that no predicate describes, by the column that says who is a member
     queries : embeddings of the words in the rules: float32 [D]
     id_field : column that identifies examples
-    beside : folder for what is told of an example besides; None where nobody asks
+    beside : folder for what is reported of an example besides; None for none
     outcome, metric : tell how the loss of an example changed; None where it has none
     split : the examples that shaped the mixtures are left out; None for all examples
     """
@@ -85,8 +85,8 @@ class Derivation:
             name for rule in self.rules.values() for name in columns_of(rule, self.id_field)
         }
         # Beside a group, which is what is resampled, ids are no column of the search.
-        told = [self.id_field] if self.beside is not None and self.id_field is not None else []
-        return list(dict.fromkeys([*self.columns, *told, *sorted(of_rules - fields)]))
+        ids = [self.id_field] if self.beside is not None and self.id_field is not None else []
+        return list(dict.fromkeys([*self.columns, *ids, *sorted(of_rules - fields)]))
 
 
 def derive_chunk(chunk: Chunk, wanted: Derivation) -> None:
@@ -127,9 +127,9 @@ def derive_chunk(chunk: Chunk, wanted: Derivation) -> None:
 def _write_beside(
     chunk: Chunk, wanted: Derivation, assigned: dict[str, Assigned], tested: NDArray[np.bool_]
 ) -> None:
-    """Write what is told of each example besides its columns, also of those that are not tested."""
+    """Write what is reported of each example besides its columns, also of those that are not tested."""
     if wanted.beside is None:
-        raise TypeError("no folder for what is told of examples")
+        raise TypeError("no folder for what is reported of examples")
     columns: dict[str, Any] = {ROW: positions(chunk).astype(np.int64), TESTED: tested}
     if wanted.outcome is not None:
         predicted = extract_predictions(chunk, wanted.outcome)

@@ -75,7 +75,7 @@ class Embedded:
     samples : folder for those of some examples
     sample_share : how many of them are wanted there
     seed : of the sample
-    outcome, metric : tell the losses that a mixture is told; None where it is told none
+    outcome, metric : give the losses that a mixture takes into account; None for none
     split : what shapes the mixture; None for all examples
     """
 
@@ -123,7 +123,7 @@ def embed_chunk(chunk: Chunk, wanted: Embedded) -> None:
     }
     some = {column: values[sampled] for column, values in others.items()}
     write_embeddings(wanted.samples / name, z[sampled], some, facts)
-    # Last: what is there tells that all of the chunk is.
+    # Last: its presence shows that all of the chunk is there.
     write_embeddings(wanted.folder / name, z, others, facts)
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from slicebeam.metrics.discovery.embeddings import check_finite
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
-from slicebeam.transforms.encode.domains import missing_mask
+from slicebeam.transforms.encode.column_values import missing_mask
 from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Embedding:
         """
         if self.encoder is None:
             raise InputError(
-                f"words are embedded by what made column {self.column!r}, which nobody told; discover "
+                f"words are embedded by what made column {self.column!r}, which no option names; discover "
                 "again with --encoder"
             )
         return self.encoder.encode(texts)
@@ -178,9 +178,11 @@ def write_embeddings(
     columns |= {name: pa.array(values) for name, values in others.items()}
     if not columns:
         columns = {"none": pa.nulls(rows)}
-    told = json.dumps({**facts, "rows": rows, "dimensions": D}).encode()
+    facts_json = json.dumps({**facts, "rows": rows, "dimensions": D}).encode()
     batch = pa.record_batch(list(columns.values()), names=list(columns))
-    schema = batch.schema.with_metadata({"facts": told, "checksum": str(zlib.crc32(told))})
+    schema = batch.schema.with_metadata(
+        {"facts": facts_json, "checksum": str(zlib.crc32(facts_json))}
+    )
     write_arrow(path, schema, [batch.replace_schema_metadata(schema.metadata)])
 
 

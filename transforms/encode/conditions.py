@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import InputError
-from slicebeam.transforms.encode.domains import missing_mask, sortable
+from slicebeam.transforms.encode.column_values import missing_mask, sortable
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, shortened
 from slicebeam.transforms.encode.value_counts import unsupported
 

@@ -1,4 +1,4 @@
-"""The loss of each example, for metrics whose examples have one: what a mixture may be told."""
+"""The loss of each example, which a mixture may take into account; for metrics that have one."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.measures.base import Needs
 from slicebeam.metrics.registry import averaged_column
-from slicebeam.transforms.encode.domains import missing_mask
+from slicebeam.transforms.encode.column_values import missing_mask
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Predictor:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is asked of each example, and where it comes from.
+    """What is measured of each example, and where it comes from.
 
     Attributes
     ----------
@@ -465,8 +465,8 @@ def check_classes(
     )
     if outcome.needs.predicted_classes and thresholded and len(labels) > 2:
         raise InputError(
-            f"label {outcome.label!r} has {len(labels)} classes ({_some(labels)}): a score tells two "
-            "apart; give predicted classes as --prediction"
+            f"label {outcome.label!r} has {len(labels)} classes ({_some(labels)}): a score "
+            "separates only two; give predicted classes as --prediction"
         )
     if len(labels) > 2 and not is_positive_named:
         raise InputError(

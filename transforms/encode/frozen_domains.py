@@ -18,21 +18,15 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.significance.drift import p_more_frequent
-from slicebeam.transforms.encode.domains import (
-    ColumnSummary,
-    FeatureDomain,
-    UnseenValue,
-    missing_mask,
-    most_frequent,
-    sortable,
-    successors,
-)
+from slicebeam.transforms.encode.column_values import missing_mask, sortable, successors
+from slicebeam.transforms.encode.domain_learning import most_frequent
+from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, UnseenValue
 from slicebeam.transforms.encode.predicates import Singleton, json_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.transforms.encode.domains import ValueCounts
+    from slicebeam.transforms.encode.domain_learning import ValueCounts
 
 # A value that was among the others then is named where it is more frequent than any of them was, and
 # chance explains that less often than this. Without it the values around the last of --top-values

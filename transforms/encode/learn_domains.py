@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 
+from slicebeam.transforms.encode.domain_learning import learn_domain
 from slicebeam.transforms.encode.domains import (
     ColumnSummary,
     FeatureDomain,
     LeftOutColumn,
     UnseenValue,
-    learn_domain,
 )
 from slicebeam.transforms.encode.frozen_domains import FrozenBins, FrozenDomain, with_new_values
 from slicebeam.transforms.encode.predicates import Singleton
@@ -42,7 +42,7 @@ class DomainOptions:
     ----------
     bins : quantile bins of a numeric column
     top_values : values of a categorical column with a predicate of their own
-    named : features that the user asked for by name
+    named : features that the user named
     memory : bytes that a worker may use
     frozen : domains of an earlier run by column, which are kept, and completed by what is new
     smallest : examples that a new value needs to be named

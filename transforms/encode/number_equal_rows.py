@@ -51,7 +51,7 @@ def number_equal_rows(
         if heaviest > 0:
             weight = shard.column(WEIGHT)
             weights.append(np.array(weight if mine is None else weight[mine]))
-    # Weights that differ by less than the hash tells are numbered by size, in any order the same.
+    # Weights that differ by less than the hash resolves are numbered by size, in any order the same.
     within = np.concatenate(weights) if weights else None
     again, numbers = repeats(np.concatenate([np.zeros(0, np.uint64), *contents]), within)
     ends = np.cumsum([one.size for one in contents])

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.statistic_space import Term
     from slicebeam.transforms.storage.storage import StoragePath
 
-# Objects that are asked for their metadata together.
+# Objects whose metadata is requested together.
 _READ_AT_ONCE = 16
 WEIGHT = "weight"
 CONTENT = "content"
@@ -111,9 +111,11 @@ def write_shard(
         else:
             columns[f"f{number}"] = pa.array(code.astype(width))
     batch = pa.record_batch(list(columns.values()), names=list(columns))
-    told = json.dumps(facts).encode()
+    facts_json = json.dumps(facts).encode()
     # Facts are read without the rest, whose checksum would tell that they were damaged.
-    schema = batch.schema.with_metadata({"facts": told, "checksum": str(zlib.crc32(told))})
+    schema = batch.schema.with_metadata(
+        {"facts": facts_json, "checksum": str(zlib.crc32(facts_json))}
+    )
     write_arrow(path, schema, [batch.replace_schema_metadata(schema.metadata)])
 
 
@@ -183,10 +185,10 @@ def read_all_facts(paths: Sequence[StoragePath]) -> list[dict[str, Any]]:
 
     def read(path: StoragePath) -> dict[str, Any]:
         metadata = read_metadata(path)
-        told = metadata.get(b"facts", b"")
-        if metadata.get(b"checksum") != str(zlib.crc32(told)).encode():
+        facts_json = metadata.get(b"facts", b"")
+        if metadata.get(b"checksum") != str(zlib.crc32(facts_json)).encode():
             raise damaged(path)
-        facts: dict[str, Any] = json.loads(told)
+        facts: dict[str, Any] = json.loads(facts_json)
         return facts
 
     with ThreadPoolExecutor(_READ_AT_ONCE) as threads:

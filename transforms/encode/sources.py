@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
+from slicebeam.transforms.encode.column_values import arrow_type
 from slicebeam.transforms.formats.column_kinds import parse_column
 from slicebeam.transforms.formats.schemas import conform, unify_schemas
 from slicebeam.transforms.storage.checked_files import open_checked
@@ -77,7 +78,7 @@ class StoredFile:
                 options = {**options, "buffer_size": _BUFFER}
             else:
                 file = stack.enter_context(open_input(path))
-                # What is wanted of a row group is asked for at once.
+                # What is wanted of a row group is requested at once.
                 options = {**options, "pre_buffer": True}
             yield stack.enter_context(
                 pq.ParquetFile(file, page_checksum_verification=True, **options)
@@ -177,8 +178,6 @@ class Source:
     @cached_property
     def schema(self) -> pa.Schema:
         """The schema of the examples, after text was parsed."""
-        from slicebeam.transforms.encode.domains import arrow_type
-
         fields = [
             pa.field(field.name, arrow_type(self.text_types.get(field.name, "string")))
             if field.name in self.text_types
@@ -336,7 +335,7 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
             done += table.num_rows
     if done != split.rows:
         raise InputError(
-            f"{split.file.path}: {done:,} rows were read where its footer tells {split.rows:,}; the file is "
+            f"{split.file.path}: {done:,} rows were read where its footer says {split.rows:,}; the file is "
             "damaged, write it again"
         )
 

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.transforms.encode.domains import ValueCounts, missing_mask, sortable
+from slicebeam.transforms.encode.column_values import missing_mask, sortable
+from slicebeam.transforms.encode.domain_learning import ValueCounts
 from slicebeam.transforms.encode.number_counts import NumberCounts
 
 if TYPE_CHECKING:

@@ -147,8 +147,8 @@ class _Store:
             if len(keys):
                 parts, rows = self._part[places], self._row[places]
                 for part in np.unique(parts):
-                    asked = parts == part
-                    found[asked] = self._parts[part][rows[asked]]
+                    mine = parts == part
+                    found[mine] = self._parts[part][rows[mine]]
             return found
 
     @property

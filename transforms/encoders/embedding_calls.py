@@ -43,7 +43,7 @@ class Calls:
     ----------
     name : of the encoder, for messages
     address : of the requests
-    model : asked for
+    model : name of the model
     key : sent as a bearer token, empty for none; it is never shown
     """
 
@@ -113,7 +113,7 @@ class Calls:
                 if not response.may_pass:
                     raise self._refused(response)
                 reason = f"HTTP {response.status}: {self._excerpt(response.body)}"
-                wait = self._pace.pause_as_asked(
+                wait = self._pace.pause_as_requested(
                     response,
                     f"--encoder {self.name}: HTTP {response.status}: the endpoint",
                     "run again then: what was embedded by now is kept",
@@ -137,7 +137,7 @@ class Calls:
             where=f"--encoder {self.name}",
             timeout=_TIMEOUT,
             most_bytes=_LARGEST_BODY,
-            told=self._told,
+            describe=self._described,
         )
 
     def _refused(self, response: Response) -> InputError:
@@ -190,7 +190,7 @@ class Calls:
     def _excerpt(self, body: bytes) -> str:
         return self._shown(body.decode("utf-8", "replace")) or "no text"
 
-    def _told(self, error: Exception) -> str:
+    def _described(self, error: Exception) -> str:
         return self._shown(str(error) or type(error).__name__)
 
     def _shown(self, text: str) -> str:

@@ -33,7 +33,7 @@ _EXAMPLE = "openai:https://host/v1?model=NAME"
 
 @dataclass(frozen=True)
 class EndpointEncoder:
-    """Asks an endpoint, at the address and for the model that the name tells.
+    """Asks an endpoint, at the address and for the model that the name gives.
 
     The key is read from the environment of the process that asks, and is in no file and no pickle.
     Vectors are taken as they come, of whatever length they are.
@@ -42,7 +42,7 @@ class EndpointEncoder:
     ----------
     name : as the user wrote it
     address : of the requests
-    model : asked for
+    model : name of the model
     cache : folder that keeps the vectors
     allow_http : whether the key may go to another machine over http
     """
@@ -56,13 +56,13 @@ class EndpointEncoder:
     @property
     def fingerprint(self) -> str:
         """``sha256:…`` of the address and the model."""
-        told = f"endpoint {self.address} {self.model}"
-        return f"sha256:{hashlib.sha256(told.encode()).hexdigest()}"
+        identity = f"endpoint {self.address} {self.model}"
+        return f"sha256:{hashlib.sha256(identity.encode()).hexdigest()}"
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors of texts, shape ``[n, D]``.
 
-        An empty text is asked for as a blank, since OpenAI's endpoint refuses the empty one.
+        An empty text is sent as a blank, since OpenAI's endpoint refuses the empty one.
 
         Raises
         ------

@@ -94,8 +94,8 @@ class LsaEncoder:
         most = min(dimensions, rows, features)
         if features < 2 or not _differs(weights):
             raise OptionError(
-                f"--encoder lsa: the {len(texts):,} texts differ in no word, so that nothing tells them "
-                "apart; is --text the right column?"
+                f"--encoder lsa: the {len(texts):,} texts differ in no word, so that nothing "
+                "distinguishes them; is --text the right column?"
             )
         svd = _sklearn().decomposition.TruncatedSVD(
             most, algorithm="randomized", random_state=seed % _MOST_SEED
@@ -157,7 +157,7 @@ class LsaEncoder:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """Return the encoder that `to_arrays` told."""
+        """Return the encoder that `to_arrays` stored."""
         words = np.asarray(arrays["vocabulary"], np.uint8).tobytes().decode()
         return cls(
             tuple(words.split("\n")),

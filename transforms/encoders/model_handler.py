@@ -31,7 +31,7 @@ _MOST_LOADED = 2
 class HandlerEncoder:
     """A function that returns a ``ModelHandler``: it gets texts, and its inferences are vectors.
 
-    Only the import path tells it from others: where the model behind it changes, give the function
+    Only the import path identifies it: where the model behind it changes, give the function
     another name, or delete the folder of what was embedded.
 
     Attributes
@@ -80,7 +80,9 @@ def _handler(name: str) -> Any:
             f"--encoder {name}: {error}; write module:function, of a module that can be imported"
         ) from error
     except Exception as error:
-        raise OptionError(f"--encoder {name}: importing {module} failed: {_told(error)}") from error
+        raise OptionError(
+            f"--encoder {name}: importing {module} failed: {_described(error)}"
+        ) from error
     if not callable(found):
         raise OptionError(
             f"--encoder {name}: {function} is no function that returns a model handler"
@@ -88,7 +90,7 @@ def _handler(name: str) -> Any:
     try:
         handler = found()
     except Exception as error:
-        raise OptionError(f"--encoder {name}: {function}() failed: {_told(error)}") from error
+        raise OptionError(f"--encoder {name}: {function}() failed: {_described(error)}") from error
     if not isinstance(handler, ModelHandler) or isinstance(handler, KeyedModelHandler):
         raise OptionError(
             f"--encoder {name}: {function}() returns a {type(handler).__name__}, not a ModelHandler of "
@@ -104,7 +106,9 @@ def _loaded(name: str) -> tuple[Any, Any]:
         handler.set_environment_vars()
         return handler, handler.load_model()
     except Exception as error:
-        raise OptionError(f"--encoder {name}: loading the model failed: {_told(error)}") from error
+        raise OptionError(
+            f"--encoder {name}: loading the model failed: {_described(error)}"
+        ) from error
 
 
 def _embed(name: str, texts: Sequence[str], keep: Keep) -> None:
@@ -128,7 +132,7 @@ def _vectors(name: str, handler: Any, model: Any, batch: Sequence[str]) -> NDArr
         raise
     except Exception as error:
         raise OptionError(
-            f"--encoder {name}: it failed on {len(batch)} texts: {_told(error)}"
+            f"--encoder {name}: it failed on {len(batch)} texts: {_described(error)}"
         ) from error
     if len(vectors) != len(batch):
         raise OptionError(
@@ -160,6 +164,6 @@ def _vector(result: Any) -> NDArray[np.float32]:
         return np.asarray(value, np.float32)
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     """Return an error of the user's code in a line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -36,7 +36,7 @@ class Encoder(Protocol):
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors of texts, shape ``[n, D]``, the same for the same text.
 
-        No text is shape ``[0, D]``, with D = 0 where nobody has told it yet.
+        No text is shape ``[0, D]``, with D = 0 where it is not known yet.
         """
 
 
@@ -46,7 +46,7 @@ def needs_fit(spec: str) -> bool:
 
 
 def encoder(spec: str, *, cache: StoragePath | None) -> Encoder:
-    """Return the encoder that ``--encoder`` names; nothing large is loaded, and nobody is asked.
+    """Return the encoder that ``--encoder`` names; nothing large is loaded, and no endpoint is called.
 
     Parameters
     ----------

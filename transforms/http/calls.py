@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Seconds before the first call that is made again, doubled each time up to the longest.
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
-# An API that asks to wait for longer than this is asked again by another run.
+# An API that asks to wait for longer than this is called again by another run.
 _MOST_PATIENCE = 3600.0
 _PASSING = frozenset({408, 429})
 
@@ -51,17 +51,17 @@ async def response_of(
     where: str,
     timeout: float,
     most_bytes: int,
-    told: Callable[[Exception], str],
+    describe: Callable[[Exception], str],
 ) -> Response:
     """Return what comes back of a call, of a body beyond measure the beginning.
 
     Parameters
     ----------
     call : begins the request
-    where : option or file that tells the address, for errors
+    where : option or file that gives the address, for errors
     timeout : seconds of the session, for errors
     most_bytes : of the body, after which the connection is closed
-    told : returns what may be shown of an error, without secrets
+    describe : returns what may be shown of an error, without secrets
 
     Raises
     ------
@@ -85,16 +85,16 @@ async def response_of(
                     break
             return Response(response.status, response.headers, b"".join(blocks))
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-        raise NoConnectionError(f"no connection ({told(error)})") from None
+        raise NoConnectionError(f"no connection ({describe(error)})") from None
     except asyncio.TimeoutError:
         raise UnknownOutcomeError(f"no answer within {timeout:g} s") from None
     except (aiohttp.InvalidURL, ValueError) as error:
-        raise InputError(f"{where}: no request can be made of it ({told(error)})") from None
+        raise InputError(f"{where}: no request can be made of it ({describe(error)})") from None
     except (aiohttp.ClientError, OSError) as error:
-        raise UnknownOutcomeError(f"a dropped connection ({told(error)})") from None
+        raise UnknownOutcomeError(f"a dropped connection ({describe(error)})") from None
     except Exception as error:  # noqa: BLE001  (what else it raises may hold a secret)
         raise EngineError(
-            f"{where}: the HTTP client failed: {type(error).__name__} ({told(error)}); "
+            f"{where}: the HTTP client failed: {type(error).__name__} ({describe(error)}); "
             "please report it"
         ) from None
 
@@ -116,7 +116,7 @@ class Pace:
         """Let no call leave for so long."""
         self._paused_until = max(self._paused_until, time.monotonic() + seconds)
 
-    def pause_as_asked(self, response: Response, who: str, kept: str) -> float | None:
+    def pause_as_requested(self, response: Response, who: str, kept: str) -> float | None:
         """Let no call leave for as long as a response asks, and return how long, None if it does not.
 
         Parameters
@@ -174,9 +174,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return float(text[:9])
     try:
         until = parsedate_to_datetime(text)
-        # By the clock that the date is of, where it is told.
-        told = headers.get("Date")
-        now = parsedate_to_datetime(told).timestamp() if told else time.time()
+        # By the clock that the date is of, where the answer gives it.
+        date = headers.get("Date")
+        now = parsedate_to_datetime(date).timestamp() if date else time.time()
         return max(0.0, until.timestamp() - now)
     except (ValueError, TypeError, IndexError, OverflowError):
         return None

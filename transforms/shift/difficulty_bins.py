@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import ColumnError
-from slicebeam.transforms.encode.domains import missing_mask
+from slicebeam.transforms.encode.column_values import missing_mask
 from slicebeam.transforms.encode.extract_predictions import numbers
 from slicebeam.transforms.encode.number_counts import NumberCounts
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.transforms.encode.domains import missing_mask
+from slicebeam.transforms.encode.column_values import missing_mask
 from slicebeam.transforms.encode.extract_predictions import MOST_CLASSES, classes
 from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.shift.difficulty_bins import DifficultyCounts, difficulties
@@ -183,9 +183,11 @@ class PoolValues:
             "classes": {role: found.to_pylist() for role, found in self.classes.items()},
             "resolution": self.difficulties.resolution,
         }
-        told = {"facts": json.dumps(facts, ensure_ascii=False)}
+        metadata = {"facts": json.dumps(facts, ensure_ascii=False)}
         batch = pa.record_batch([pa.array(values), pa.array(counts)], names=["value", "count"])
-        write_arrow(path, batch.schema.with_metadata(told), [batch.replace_schema_metadata(told)])
+        write_arrow(
+            path, batch.schema.with_metadata(metadata), [batch.replace_schema_metadata(metadata)]
+        )
 
     def merge(self, table: pa.Table) -> None:
         """Take in what another one wrote."""

@@ -149,7 +149,7 @@ class PoolCounts:
 
     def write(self, path: StoragePath) -> None:
         """Write it to an Arrow file."""
-        told = {"facts": json.dumps({"rows": self.rows, "fingerprint": self.fingerprint})}
+        metadata = {"facts": json.dumps({"rows": self.rows, "fingerprint": self.fingerprint})}
         columns = {}
         for name, counts in (("strata", self.strata), ("slices", self.slices)):
             counts.compact()
@@ -157,7 +157,9 @@ class PoolCounts:
             columns[name] = pa.array([keys], pa.list_(pa.int64()))
             columns[f"{name} count"] = pa.array([number], pa.list_(pa.int64()))
         batch = pa.record_batch(list(columns.values()), names=list(columns))
-        write_arrow(path, batch.schema.with_metadata(told), [batch.replace_schema_metadata(told)])
+        write_arrow(
+            path, batch.schema.with_metadata(metadata), [batch.replace_schema_metadata(metadata)]
+        )
 
     def merge(self, table: pa.Table) -> None:
         """Take in what another one wrote."""

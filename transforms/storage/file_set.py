@@ -35,7 +35,7 @@ class FileSet(ABC):
     document : path; where the files are, too
     streams : by well-known name, to write to and read back
     before : the version of the document that is replaced; None where there is none
-    writer : who publishes, as another run would be told
+    writer : who publishes, for the error of another run
     """
 
     def __init__(

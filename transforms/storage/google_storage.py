@@ -174,7 +174,7 @@ class GoogleStore:
                 if_generation_match=0 if is_new else int(expected) if expected else None,
                 checksum="crc32c",
                 content_type=content_type(key),
-                # Every caller may write the same again, so a lost answer is asked for once more.
+                # Every caller may write the same again: a request without an answer is repeated.
                 **self._options,
             )
 
@@ -197,5 +197,5 @@ def _google_reason(error: Exception) -> str:
         cause = cause.__cause__
     # Of what requests wraps around what urllib3 wraps, the innermost says what happened.
     inner = getattr(cause.args[0], "reason", None) if cause.args else None
-    told = str(getattr(cause, "message", "") or inner or cause).splitlines() or [repr(cause)]
-    return told[0][:200]
+    lines = str(getattr(cause, "message", "") or inner or cause).splitlines() or [repr(cause)]
+    return lines[0][:200]

@@ -65,7 +65,7 @@ class ObjectStore(Protocol):
     def listed(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[ObjectFacts]:
         """Yield the objects whose names begin with a prefix.
 
-        Unless ``deep``, those with a further ``/`` are told once, as a name that ends in it.
+        Unless ``deep``, those with a further ``/`` are listed once, as a name that ends in it.
         """
 
     def write(
@@ -126,7 +126,7 @@ DOWN = f"; try again later (a longer time limit: {_TIMEOUT}=SECONDS)"
 
 
 def folder_facts(name: str) -> ObjectFacts:
-    """Return what is told of a name that ends in ``/`` and stands for the objects below it."""
+    """Return the facts of a name that ends in ``/`` and stands for the objects below it."""
     from datetime import datetime, timezone
 
     return ObjectFacts(name, 0, "", datetime.fromtimestamp(0, timezone.utc))

@@ -67,13 +67,13 @@ def publish(path: ObjectPath, stream: IO[bytes], expected: Version | None, write
     """Write an object if nobody else has written it since its version was read.
 
     An answer may get lost after a write, and the repeated request then meets its own object: this
-    is told by its hash, and is success.
+    is recognised by its hash, and is success.
 
     Parameters
     ----------
     stream : bytes, that can be read back
     expected : what `version_of` said; None: nothing was there
-    writer : who writes, as another run would be told
+    writer : who writes, for the error of another run
 
     Raises
     ------

@@ -62,7 +62,7 @@ class S3Store:
         except (BotoCoreError, ValueError) as error:
             raise StorageError(f"no client for s3://: {error}{ACCESS}") from error
 
-    def _asked(self, request: Callable[[], _Answer]) -> _Answer:
+    def _answer_to(self, request: Callable[[], _Answer]) -> _Answer:
         """Return the answer to a request, repeated until the time limit while there is none.
 
         The library gives up after a few tries, sooner than an outage ends.
@@ -94,8 +94,8 @@ class S3Store:
         try:
             yield
         except ClientError as error:
-            told = error.response.get("Error", {})
-            code, status = told.get("Code", ""), _status(error)
+            details = error.response.get("Error", {})
+            code, status = details.get("Code", ""), _status(error)
             if code in ("PreconditionFailed", "ConditionalRequestConflict") or status == 412:
                 raise VersionConflictError(uri) from error
             if code == "NoSuchBucket":
@@ -105,9 +105,9 @@ class S3Store:
             elif status == 404:
                 raise NoObjectError(uri) from error
             elif status in (401, 403):
-                reason, remedy = f"{told.get('Message') or 'access denied'} ({code})", ACCESS
+                reason, remedy = f"{details.get('Message') or 'access denied'} ({code})", ACCESS
             else:
-                reason, remedy = f"{told.get('Message') or 'HTTP ' + str(status)} ({code})", DOWN
+                reason, remedy = f"{details.get('Message') or 'HTTP ' + str(status)} ({code})", DOWN
             raise failure(uri, what, reason, remedy) from error
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise failure(uri, what, str(error), ACCESS) from error
@@ -121,11 +121,11 @@ class S3Store:
         """Return what is known of an object, None where there is none."""
         try:
             with self._errors("look up", bucket, key):
-                head = self._asked(lambda: self._client.head_object(Bucket=bucket, Key=key))
+                head = self._answer_to(lambda: self._client.head_object(Bucket=bucket, Key=key))
         except NoObjectError:
-            # The answer to HEAD has no body that tells a missing bucket from a missing object.
+            # The answer to HEAD does not distinguish a missing bucket from a missing object.
             with self._errors("look up", bucket, key):
-                self._asked(
+                self._answer_to(
                     lambda: self._client.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
                 )
             return None
@@ -147,14 +147,14 @@ class S3Store:
             return content
 
         with self._errors("read", bucket, key):
-            return self._asked(fetched)
+            return self._answer_to(fetched)
 
     def listed(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[ObjectFacts]:
         """Yield the objects whose names begin with a prefix."""
         wanted = {"Bucket": bucket, "Prefix": prefix, **({} if deep else {"Delimiter": "/"})}
         with self._errors("list", bucket, prefix):
             while True:
-                page = self._asked(lambda: self._client.list_objects_v2(**wanted))
+                page = self._answer_to(lambda: self._client.list_objects_v2(**wanted))
                 for one in page.get("Contents", ()):
                     yield ObjectFacts(one["Key"], one["Size"], one["ETag"], one["LastModified"])
                 for folder in page.get("CommonPrefixes", ()):
@@ -189,7 +189,7 @@ class S3Store:
 
         try:
             with self._errors("write", bucket, key):
-                self._asked(put)
+                self._answer_to(put)
         except NoObjectError as error:
             # What it was to replace is gone.
             raise VersionConflictError(str(error)) from error
@@ -201,10 +201,10 @@ class S3Store:
             some = names[begin : begin + _DELETED_TOGETHER]
             with self._errors("delete", bucket, some[0]):
                 wanted = {"Objects": [{"Key": key} for key in some], "Quiet": True}
-                told = self._asked(
+                response = self._answer_to(
                     partial(self._client.delete_objects, Bucket=bucket, Delete=wanted)
                 )
-            for failed in told.get("Errors", ()):
+            for failed in response.get("Errors", ()):
                 uri = f"s3://{bucket}/{failed.get('Key')}"
                 raise failure(uri, "delete", str(failed.get("Message") or failed.get("Code")))
 

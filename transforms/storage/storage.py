@@ -123,7 +123,7 @@ class ObjectPath:
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
         """Yield the objects whose names below this one match; ``**`` also crosses ``/``."""
         translated = _glob_expression(pattern)
-        # Up to the first sign of a pattern the store itself tells objects apart.
+        # Up to the first sign of a pattern the store itself filters by name.
         fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
         deep = "/" in pattern or "**" in pattern
         for found in self.store.listed(self.bucket, self._prefix + fixed, deep=deep):
@@ -443,7 +443,7 @@ def temporary_beside(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
 
 
 def _new_file(path: Path) -> tuple[int, Path]:
-    """Return a new file beside another, whose lock tells it from one that a killed run left."""
+    """Return a new file beside another, with a lock that one of a killed run lacks."""
     while True:
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         # Who removes what is left may find it before the lock is there.

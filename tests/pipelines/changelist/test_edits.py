@@ -25,7 +25,7 @@ from tests.edited_documents import made, predicate, searched
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from slicebeam.pipelines.changelist.document import Slice
+    from slicebeam.pipelines.changelist.slices import Slice
 
 
 @pytest.fixture(scope="module")

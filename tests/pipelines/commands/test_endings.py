@@ -160,7 +160,7 @@ def test_too_little_memory_of_a_worker_is_a_line(kind: type[BaseException]) -> N
     ],
 )
 def test_too_little_memory_of_a_command_is_a_line(error: Exception) -> None:
-    message, code = cli._told(error)
+    message, code = cli._message_of(error)
     assert code == 3
     assert message.startswith("out of memory or threads (")
     assert message.endswith("); allow more (ulimit -v), or lower --memory-budget")

@@ -452,7 +452,7 @@ COLUMNS: dict[str, tuple[pa.Table, dict[str, Any], str]] = {
     "text all equal": (
         changed(text=["a film"] * ROWS),
         {"embedding": None, "text": "text"},
-        "--encoder lsa: the 120 texts differ in no word, so that nothing tells them apart",
+        "--encoder lsa: the 120 texts differ in no word, so that nothing distinguishes them",
     ),
 }
 

@@ -153,7 +153,7 @@ NEW: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     ),
     "no embedding": (
         lambda table: table.drop_columns(["z"]),
-        "slices of DIR/out/changelist.json are told by embeddings of a column: unknown column 'z'; columns:",
+        "slices of DIR/out/changelist.json are defined by embeddings of a column: unknown column 'z'; columns:",
     ),
     "no loss": (
         lambda table: table.drop_columns(["loss_new"]),
@@ -187,7 +187,7 @@ def test_documents_where_another_is_needed(
     assert run([*check, "--changelist", str(document), "--quiet"]) == 0
     again = ["--changelist", str(found / "checked" / "changelist.json")]
     assert refused([*check, *again], capsys, folder=found) == (
-        "DIR/checked/changelist.json is not of a discovery, so that nothing tells what embeds an example; "
+        "DIR/checked/changelist.json is not of a discovery, so that nothing says what embeds an example; "
         "name the document of slicebeam discover"
     )
     said = fails(
@@ -240,7 +240,7 @@ def test_edits_and_definitions(found: Path, fails: Refuse) -> None:
         ["attribute sample", "--slice", name, "--text", "x", "--budget", 20],
     ):
         assert fails(*way) == (
-            "words are embedded by what made column 'z', which nobody told; discover again with --encoder"
+            "words are embedded by what made column 'z', which no option names; discover again with --encoder"
         )
     # Ids have to tell examples apart where they are what a slice is made of.
     table = pq.read_table(found / "e.parquet")

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.changelist import document as doc
+from slicebeam.pipelines.changelist.dataset import Domain
 from slicebeam.pipelines.prepare.given_domains import checked_domain
 from tests.running import refused, search
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def shape(kind: str, data_type: str, *conditions: tuple[str, Any], **more: Any) -> doc.Domain:
+def shape(kind: str, data_type: str, *conditions: tuple[str, Any], **more: Any) -> Domain:
     singletons = [{"field": "x", "op": op, "value": value} for op, value in conditions]
-    return doc.Domain.model_validate(
+    return Domain.model_validate(
         {"name": "x", "kind": kind, "data_type": data_type, "singletons": singletons}
         | {"error": 0.0, "closed": True}
         | more
@@ -54,7 +54,7 @@ GOOD = {
     ),
     "tags": ("list", "string", ("contains", "a"), ("contains", "b"), NULL),
 }
-BAD: dict[str, tuple[doc.Domain, str]] = {
+BAD: dict[str, tuple[Domain, str]] = {
     "no type": (shape("numeric", "int65", ("<", 1)), "data_type 'int65' is no type"),
     "no digits": (shape("numeric", "decimal128(x)", ("<", "1")), "is no type"),
     "binary": (shape("categorical", "binary", ("==", "a")), "has no categorical domain"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slicebeam.pipelines.prepare import preparation
+from slicebeam.pipelines.prepare import shard_passes
 from tests.running import search
 
 OPTIONS: dict[str, Any] = {
@@ -37,14 +37,14 @@ def test_workers_find_what_one_process_finds(
     given = {"data": (str(adult_path),), **OPTIONS, **options}
     alone = search(tmp_path / "alone", **given)
     passes = []
-    monkeypatch.setattr(preparation, "_LEAST_PASS_SECONDS", 0.0)
-    inner = preparation.PassOverFiles
+    monkeypatch.setattr(shard_passes, "_LEAST_PASS_SECONDS", 0.0)
+    inner = shard_passes.PassOverFiles
 
     def noted(*arguments: Any) -> Any:
         passes.append(arguments)
         return inner(*arguments)
 
-    monkeypatch.setattr(preparation, "PassOverFiles", noted)
+    monkeypatch.setattr(shard_passes, "PassOverFiles", noted)
     together = search(tmp_path / "together", runner_config="direct_multi", **given)
     assert len(passes) >= 2
     assert together.slices_bytes == alone.slices_bytes

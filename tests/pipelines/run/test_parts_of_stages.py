@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slicebeam.metrics.errors import EngineError
-from slicebeam.pipelines.search import covering, duplicates, iterations
+from slicebeam.pipelines.search import covering, duplicates, second_tests
 from tests.running import search
 
 
@@ -18,7 +18,7 @@ from tests.running import search
         (duplicates, "hashes", {}),
         (covering, "overlaps", {}),
         pytest.param(
-            iterations,
+            second_tests,
             "iteration-1-resampled-groups",
             {"group": "fnlwgt"},
             marks=pytest.mark.slow,

@@ -17,7 +17,7 @@ from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.config.shift import shift_config
 from slicebeam.pipelines.discovery import description, fitting
 from slicebeam.pipelines.discovery.discover import run_discovery
-from slicebeam.pipelines.prepare import preparation
+from slicebeam.pipelines.prepare import shard_passes
 from slicebeam.pipelines.run import engine as runner
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.search import run_search
@@ -67,7 +67,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> None:
     KeepingEngine.ran.clear()
     monkeypatch.setattr(runner, "_backend", lambda _: KeepingEngine())
     # However small, everything is a job.
-    monkeypatch.setattr(preparation, "_LEAST_PASS_SECONDS", 0.0)
+    monkeypatch.setattr(shard_passes, "_LEAST_PASS_SECONDS", 0.0)
     monkeypatch.setattr(fitting, "_LEAST_JOB_SECONDS", 0.0)
     monkeypatch.setattr(description, "_LEAST_JOB_SECONDS", 0.0)
 

@@ -119,11 +119,11 @@ def test_shards_dealt_to_workers_are_summed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where blocks are few, the tables of groups of shards are shuffled and summed."""
-    from slicebeam.pipelines.search import iterations
+    from slicebeam.pipelines.search import slice_counter
     from slicebeam.transforms.count.combine_slice_metrics import work_items
 
     monkeypatch.setattr(
-        iterations, "work_items", lambda blocks, shards, *_: work_items(blocks, shards, 99.0, 99)
+        slice_counter, "work_items", lambda blocks, shards, *_: work_items(blocks, shards, 99.0, 99)
     )
     found = search(tmp_path, data=(str(adult_path),), **OPTIONS, chunk_rows=2000)
     _same(found, plain("batch"))
@@ -184,7 +184,7 @@ def test_a_finished_block_is_not_counted_again(
     plain: Callable[[str], Found],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from slicebeam.pipelines.search import iterations
+    from slicebeam.pipelines.search import slice_counter
 
     wanted = plain("wide")
     output = tmp_path / "out"
@@ -193,13 +193,13 @@ def test_a_finished_block_is_not_counted_again(
     assert _kill_when(_command(adult_path, output, "wide"), last.exists)
     finished = {int(path.stem) for path in parts.glob("0*.arrow")}
     counted: set[int] = set()
-    real = iterations.work_items
+    real = slice_counter.work_items
 
     def spy(blocks: Any, *more: Any) -> Any:
         counted.update(blocks)
         return real(blocks, *more)
 
-    monkeypatch.setattr(iterations, "work_items", spy)
+    monkeypatch.setattr(slice_counter, "work_items", spy)
     cut = {"chunk_rows": 3000, "memory_budget": "16MB"}
     options = {"data": (str(adult_path),), **OPTIONS, **WAYS["wide"], **cut}
     _same(search(output, resume=True, **options), wanted)

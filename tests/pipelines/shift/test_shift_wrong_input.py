@@ -98,7 +98,10 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
         "--changelist compares slices with their own old matrices: give --old-prediction",
     ),
     "two slicings": ({"by": "part", "changelist": "c.json"}, "--by and --changelist both name sli"),
-    "uniform slices": ({"by": "part", "method": "uniform"}, "--method uniform tells nothing of sl"),
+    "uniform slices": (
+        {"by": "part", "method": "uniform"},
+        "--method uniform says nothing about sl",
+    ),
     "bins of nothing": ({"bins": 3}, "--bins cuts --difficulty, which is not given; leave it out"),
     "replacement": ({"replacement": True}, "is for studies of a method: add --repeat"),
     "plan and answers": ({"plan": True, "budget": None}, "--plan simulates answers: leave --repla"),

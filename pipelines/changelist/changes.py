@@ -1,0 +1,82 @@
+"""What was compared by which metrics, and the change that a metric shows."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from slicebeam.pipelines.changelist.parts import Estimate, Part
+
+
+class Model(Part):
+    """A model: the one that is tested (after), or the one that it is compared with (before)."""
+
+    key: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
+    role: Literal["before", "after"]
+    name: str
+    prediction_field: str | None = None
+    score_field: str | None = None
+    model_uri: str | None = None
+    loss_field: str | None = None
+
+
+class Comparison(Part):
+    """What a slice is compared with."""
+
+    kind: Literal["overall", "baseline"] = Field(
+        description="overall: the slice against all examples, one model; baseline: the same slice, "
+        "two models"
+    )
+    before: str | None = None
+    after: str
+
+
+class MetricEntry(Part):
+    """A metric; the primary one steered the search."""
+
+    key: str
+    name: str
+    kind: Literal["pointwise", "aggregate"]
+    range: tuple[float | None, float | None] = Field(
+        description="smallest and largest value; null where there is no bound"
+    )
+    higher_is_better: bool
+    primary: bool
+
+
+class Change(Part):
+    """One metric on a slice (or on all examples) and how it differs from what it is compared with."""
+
+    metric: str
+    n: int
+    after: Estimate = Field(description="the metric of the model under test")
+    before: Estimate | None = Field(
+        None, description="baseline: the metric of the old model on the same examples"
+    )
+    reference: float | None = Field(None, description="overall: the metric on all examples")
+    complement: float | None = Field(None, description="overall: the metric on the other examples")
+    delta: Estimate | None = Field(
+        None,
+        description="after minus before, or after minus reference; absent for all examples and one "
+        "model",
+    )
+    p_value: float | None = None
+    p_adjusted: float | None = Field(None, description="the q-value of slices.parquet")
+    test: str | None = Field(None, description="the test that gave the p-value")
+    inputs: dict[str, float] | None = Field(
+        None, description="the numbers that the test was computed from"
+    )
+    reason: str | None = Field(None, description="why there is no test; the p-value then is 1")
+    significant: bool = False
+    direction: Literal["improved", "degraded", "none"] = Field(
+        description="of the delta in the metric's own direction"
+    )
+    label: Literal["new", "refines", "inherited"] | None = Field(
+        None, description="whether the slice says more than those above it in this metric"
+    )
+    place: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="place among the slices that are reported for this metric, the worst first; "
+        "absent where the slice is reported for another metric only",
+    )

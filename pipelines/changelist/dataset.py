@@ -1,0 +1,85 @@
+"""The section of the examples: their columns, and how these are cut into predicates."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from slicebeam.pipelines.changelist.parts import Condition, Part, Sha256
+
+
+class Seen(Part):
+    """What the data held of a column besides its predicates: later data is compared with it."""
+
+    missing: Annotated[int, Field(ge=0)] = Field(description="examples without a value")
+    other: Annotated[int, Field(ge=0)] = Field(
+        0,
+        description="examples whose value has no predicate of its own; of a list column, elements; of "
+        "numbers, those in none of the earlier run's bins",
+    )
+    largest_other: Annotated[int, Field(ge=0)] = Field(
+        0, description="examples with the most frequent of these values"
+    )
+    low: Any = Field(None, description="smallest value of a numeric column")
+    high: Any = Field(None, description="largest value of a numeric column")
+    below: int | None = Field(
+        None, description="examples with a value smaller than any of the earlier run"
+    )
+    above: int | None = Field(
+        None, description="examples with a value larger than any of the earlier run"
+    )
+
+
+class NewValue(Part):
+    """A value that the run whose domains were taken had no predicate for."""
+
+    value: Any
+    n: int = Field(description="examples that hold it")
+    occurred: bool = Field(description="whether it may have been among the other values then")
+
+
+class Domain(Part):
+    """The singleton predicates of a feature; ``search --domains`` takes them over."""
+
+    name: str
+    kind: Literal["categorical", "numeric", "list"]
+    data_type: str
+    singletons: tuple[Condition, ...]
+    error: float = Field(description="relative error of a sketch that counted it; 0 means exact")
+    closed: bool = Field(description="whether every value of this data satisfies one of them")
+    seen: Seen | None = Field(None, description="absent in documents of older versions")
+    new_values: tuple[NewValue, ...] = Field(
+        (), description="values with a predicate now that the run of config.domains had none for"
+    )
+
+
+class LeftOut(Part):
+    """A column that is no feature, and why."""
+
+    name: str
+    reason: str
+
+
+class Dataset(Part):
+    """The examples."""
+
+    name: str
+    uri: tuple[str, ...]
+    fingerprint: Sha256 = Field(
+        description="of all examples' values as far as slices tell them apart, labels and "
+        "predictions, whatever their order"
+    )
+    n: Annotated[int, Field(ge=0)]
+    id_field: str | None = None
+    label_field: str | None = Field(None, description="absent where losses are given")
+    weight_field: str | None = None
+    group_field: str | None = None
+    classes: tuple[Any, ...]
+    domains: tuple[Domain, ...]
+    left_out: tuple[LeftOut, ...]
+    drift: tuple[str, ...] = Field(
+        (),
+        description="what this data holds and that of config.domains did not: a sentence for each "
+        "column where it is material",
+    )

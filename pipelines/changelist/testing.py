@@ -1,0 +1,120 @@
+"""How the slices were searched, or given, and tested."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from slicebeam.pipelines.changelist.parts import Part, Sha256
+
+
+class Bootstrap(Part):
+    """How replicates were drawn."""
+
+    replicates: int
+    kind: Literal["poisson"] = "poisson"
+    unit: Literal["rows", "groups", "cells"]
+    seed: int
+
+
+class MetricTests(Part):
+    """How far the slices could be tested by one metric, and what came out."""
+
+    metric: str
+    test: str = Field(description="the tests that were used, the most frequent one first")
+    tested: int = Field(description="slices that could be tested")
+    untested: dict[str, int] = Field(
+        {}, description="how many large enough slices could not be tested, by the reason"
+    )
+    blind: str | None = Field(
+        None, description="why no slice at all could be tested; absent where some could"
+    )
+    significant: int
+    degraded: int = Field(description="significant slices on which the metric is worse")
+    reported: int = Field(description="slices that are reported for this metric")
+
+
+class Testing(Part):
+    """What was tested and how."""
+
+    test: str
+    alternative: Literal["worse", "better", "both"]
+    alpha: float
+    correction: Literal["fdr-level", "fwer-level", "fwer-tarone", "bh", "by", "none"]
+    corrected_for: str = Field(description="the correction in a plain sentence")
+    confidence: float
+    bootstrap: Bootstrap | None = None
+    min_slice_size: int
+    family_size: int = Field(
+        description="slices that the correction counts, of at least min_slice_size examples: all of "
+        "them in a batch search or a check; where a strategy did not visit all, those it tested and "
+        "an upper bound of the others, which count with p = 1; each metric has a correction of its own"
+    )
+    family_per_level: tuple[int, ...]
+    tested_per_level: tuple[int, ...]
+    significant: int = Field(description="slices that are significant in any metric")
+    degraded: int = Field(description="slices on which any metric is significantly worse")
+    metrics: tuple[MetricTests, ...] = Field(
+        (), description="of each metric, the primary one first"
+    )
+    expected_false: float | None = Field(
+        None,
+        description="expected number of false results, over all metrics; only where nothing was "
+        "corrected",
+    )
+    warnings: tuple[str, ...] = Field((), description="what to be careful about")
+    unseen: tuple[str, ...] = Field(
+        (),
+        description="where the model may be worse and no test could tell: with --fail-on worse the "
+        "exit code is 2 unless it is 1",
+    )
+
+
+class Iteration(Part):
+    """What one iteration of the search did and cost."""
+
+    iteration: int
+    candidates: int = Field(description="conjunctions that were generated")
+    nonempty: int = Field(description="candidates whose slice is not empty")
+    nonempty_estimated: float | None = None
+    tested: int
+    significant: int = Field(
+        description="slices significant in the primary metric after this iteration, of all visited"
+    )
+    cpu_seconds: float
+    wall_seconds: float
+    shuffled_bytes: int
+
+
+class Search(Part):
+    """How the lattice was searched, or that the slices were given."""
+
+    strategy: Literal["batch", "iterative", "priority", "given"]
+    max_cross_size: int
+    stopped: Literal["exhausted", "iterations"]
+    iterations: tuple[Iteration, ...]
+    reported: int = Field(
+        description="significant slices that say more than those above them in any metric, each set "
+        "of examples once, or all slices of a check; the document holds a thousand, the worst of each "
+        "metric"
+    )
+    inherited: int = Field(description="significant slices that a slice above them explains")
+    duplicates: int = Field(
+        description="slices that say more than those above them, with the examples of a shorter one"
+    )
+    saved_slices: Literal["tested", "significant"] = Field(
+        description="which slices are in slices.parquet; with significant also the singletons"
+    )
+    slices_fingerprint: Sha256 = Field(description="of the table of slices of this very run")
+
+
+class Check(Part):
+    """Which slices were checked again."""
+
+    source: Literal["changelist", "file"] = Field(description="what the slices were read from")
+    uri: str
+    changelist_id: str | None = None
+    slices: int = Field(description="slices that were given; each is in slices.parquet")
+    too_small: int = Field(description="those with fewer examples than are tested")
+    empty: int = Field(description="those without any example in this data")

@@ -1,0 +1,162 @@
+"""Encoded shards: written, checked, and summed into what the search starts from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slicebeam.metrics.errors import EngineError, OptionError
+from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset, RepeatedIds
+from slicebeam.pipelines.prepare.exact_auc import ExactAuc
+from slicebeam.pipelines.prepare.rows import read_rows
+from slicebeam.pipelines.prepare.scaling import scale, totals
+from slicebeam.pipelines.prepare.shard_passes import numbered, pass_over
+from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
+from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.transforms.encode.extract_predictions import check_classes
+from slicebeam.transforms.encode.extract_slice_keys import (
+    Encoding,
+    ExtractPredictions,
+    ExtractSliceKeys,
+    ReadExamples,
+    shard_path,
+)
+from slicebeam.transforms.encode.models import load_model, model_features
+from slicebeam.transforms.encode.number_equal_rows import read_repeats
+from slicebeam.transforms.encode.shards import CONTENT, read_all_facts, rows_in
+from slicebeam.transforms.storage.storage import matching
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from slicebeam.metrics.counting.lattice import Lattice
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.encode.domains import LeftOutColumn
+    from slicebeam.transforms.encode.extract_predictions import Side
+    from slicebeam.transforms.encode.pass_over_files import Found, Function
+    from slicebeam.transforms.encode.sources import Source
+    from slicebeam.transforms.storage.storage import StoragePath
+
+
+def model_columns(
+    config: RunConfig, source: Source, features: Sequence[str]
+) -> dict[Side, tuple[str, ...]]:
+    """Return the columns that each model file reads."""
+    columns: dict[Side, tuple[str, ...]] = {}
+    files: tuple[tuple[Side, str | None], ...] = (
+        ("prediction", config.model),
+        ("baseline", config.baseline_model),
+    )
+    for side, path in files:
+        if path is None:
+            continue
+        names = model_features(load_model(path), features)
+        for name in names:
+            source.column_type(name, f"--model {path} reads it")
+        columns[side] = tuple(names)
+    return columns
+
+
+def missing_shard(encoding: Encoding, facts: Sequence[Mapping[str, Any]]) -> StoragePath:
+    """Return the first shard that is not among those whose facts are known, which lack examples."""
+    known = {split.index: 0 for split in encoding.source.splits}
+    starts = {(fact["split"], fact["start_row"]) for fact in facts}
+    for fact in facts:
+        known[fact["split"]] += fact["rows"]
+    split = next(one for one in encoding.source.splits if known[one.index] != one.rows)
+    mine = sorted(
+        (fact["start_row"], fact["rows"]) for fact in facts if fact["split"] == split.index
+    )
+    row, batch = split.start_row, 0
+    while (split.index, row) in starts:
+        row += mine[batch][1]
+        batch += 1
+    return shard_path(encoding.folder, split.index, batch)
+
+
+def encode(
+    config: RunConfig,
+    encoding: Encoding,
+    lattice: Lattice,
+    left_out: tuple[LeftOutColumn, ...],
+    work: WorkFolder,
+    engine: Engine,
+) -> EncodedDataset:
+    """Write the shards, unless they are written, and check what they say of the examples."""
+    run_stage(
+        work,
+        engine,
+        "shards",
+        lambda pipeline: (
+            pipeline
+            | "Read examples" >> ReadExamples(encoding.source, encoding.columns())
+            | "Extract predictions" >> ExtractPredictions(encoding)
+            | "Extract slice keys" >> ExtractSliceKeys(encoding)
+        ),
+        lambda: rows_in(matching(encoding.folder, "*.arrow")) == encoding.source.rows,
+        job="encode",
+        seconds=encoding.source.rows * len(encoding.columns()) * SECONDS_PER_VALUE,
+        reads_data=True,
+    )
+    paths = matching(encoding.folder, "*.arrow")
+    facts = read_all_facts(paths)
+    rows = sum(fact["rows"] for fact in facts)
+    if rows != encoding.source.rows:
+        raise EngineError(
+            f"{missing_shard(encoding, facts)} is missing: {encoding.source.rows - rows:,} of "
+            f"{encoding.source.rows:,} examples are not there; run again without --resume"
+        )
+    labels = check_classes(
+        [fact["classes"] for fact in facts],
+        encoding.outcome,
+        is_positive_named=config.positive_class is not None,
+    )
+
+    def over(stage: str, function: Function) -> list[Found]:
+        return pass_over(paths, rows, stage, function, work, engine)
+
+    scaling = scale(encoding, over, facts, rows)
+    found = over("totals", partial(totals, scaling, lattice))
+    of_all = np.sum([one["totals"] for one in found], axis=0)
+    if config.weight and not scaling.space.weights(of_all).sum() > 0:
+        raise OptionError(f"--weight {config.weight!r} is 0 for every example")
+    shards = tuple(map(str, paths))
+    repeated: RepeatedIds | None = None
+    if config.numbers_rows:
+        column = "id" if encoding.example_id else CONTENT
+        heaviest = scaling.heaviest if column == CONTENT else 0.0
+        files = numbered(config, paths, column, rows, work, engine, heaviest)
+        if column == CONTENT:
+            scaling = replace(scaling, numbered=tuple(map(str, files)))
+        elif repeats := read_repeats(files):
+            start = read_all_facts([paths[repeats.shard]])[0]["start_row"]
+            repeated = RepeatedIds(repeats.values, _id_at(encoding, start + repeats.row))
+    differs = [fact["differs"] for fact in facts if fact["rows"]]
+    exact = ExactAuc(lattice, scaling, shards, of_all, config.memory, work, engine)
+    return EncodedDataset(
+        encoding.source,
+        encoding.outcome,
+        encoding.domains,
+        left_out,
+        lattice,
+        scaling,
+        of_all,
+        shards,
+        tuple(labels),
+        sum(fact["content"] for fact in facts) % 2**64,
+        exact.of_all(),
+        repeated_ids=repeated,
+        models_agree=bool(differs) and all(one is False for one in differs),
+    )
+
+
+def _id_at(encoding: Encoding, position: int) -> Any:
+    """Return the id of an example."""
+    name = encoding.example_id or ""
+    (value,) = read_rows(encoding.source, np.array([position]), [name]).column(name).to_pylist()
+    return value

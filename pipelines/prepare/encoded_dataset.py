@@ -1,0 +1,86 @@
+"""The examples of a run, encoded and ready to be counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.counting.lattice import Lattice
+    from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.pipelines.prepare.given_slices import GivenSlices
+    from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
+    from slicebeam.transforms.encode.extract_predictions import Outcome
+    from slicebeam.transforms.encode.shards import Scaling
+    from slicebeam.transforms.encode.sources import Source
+
+
+@dataclass(frozen=True)
+class RepeatedIds:
+    """Ids that several examples have.
+
+    Attributes
+    ----------
+    number : how many
+    one : of them
+    """
+
+    number: int
+    one: Any
+
+
+@dataclass(frozen=True)
+class EncodedDataset:
+    """The examples, ready to be counted.
+
+    Attributes
+    ----------
+    source : where they were read from
+    outcome : what is measured of each example
+    domains : of the features
+    left_out : the columns that are no features, and why
+    lattice : the slices
+    scaling : how the shards become statistics
+    totals : int64 [raw columns and total terms] the statistics of all examples
+    shards : the encoded files
+    labels : the classes
+    content : a hash of all examples' codes and what is measured of them, whatever their order
+    of_all : int64 [columns and total terms] what the metrics know of all examples
+    repeated_ids : ids that several examples have, where they are named and not to be groups
+    models_agree : whether two models are compared that differ on no example
+    given : the slices of a check, which has no domains
+    drift : what the data holds and that of the given domains did not
+    top_values : how many values of a column were named at most; None where there are no domains
+    lost : features of the given domains that the data has not
+    """
+
+    source: Source
+    outcome: Outcome
+    domains: tuple[FeatureDomain, ...]
+    left_out: tuple[LeftOutColumn, ...]
+    lattice: Lattice
+    scaling: Scaling
+    totals: NDArray[np.int64]
+    shards: tuple[str, ...]
+    labels: tuple[Any, ...]
+    content: int
+    of_all: NDArray[np.int64]
+    repeated_ids: RepeatedIds | None = None
+    models_agree: bool = False
+    given: GivenSlices | None = None
+    drift: tuple[str, ...] = ()
+    top_values: int | None = None
+    lost: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Number of examples."""
+        return int(self.space.sizes(self.totals))
+
+    @property
+    def space(self) -> StatisticSpace:
+        """The statistics."""
+        return self.scaling.space

@@ -1,0 +1,145 @@
+"""Which columns are features, and how they are cut into predicates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from slicebeam.metrics.errors import ColumnError, OptionError, unknown_name
+from slicebeam.metrics.registry import averaged_column
+from slicebeam.pipelines.prepare.drift import drift_lines
+from slicebeam.pipelines.prepare.given_domains import given_domains
+from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
+from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
+from slicebeam.transforms.encode.learn_domains import (
+    DomainOptions,
+    LearnDomains,
+    domain_from_json,
+    domain_to_json,
+    read_domains,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slicebeam.pipelines.config.search import SearchConfig
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.given_domains import GivenDomains
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.encode.extract_predictions import Outcome
+    from slicebeam.transforms.encode.sources import Source
+
+
+def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list[str]:
+    """Return the columns that are features: those named, or all that are nothing else."""
+    names = source.schema.names
+    for option, given in (
+        ("features", config.features),
+        ("exclude-features", config.exclude_features),
+    ):
+        for name in given:
+            if name not in names:
+                raise ColumnError(f"--{option}: {unknown_name('column', name, names)}")
+    for name in config.features:
+        if name in config.exclude_features:
+            raise OptionError(
+                f"--features and --exclude-features both name {name!r}; leave it out of one"
+            )
+    for option, column in (("--example-id", config.example_id), ("--group", config.group)):
+        if column:
+            source.column_type(column, option)
+    roles = {outcome.label, config.prediction, config.score, config.baseline_prediction}
+    roles |= {config.baseline_score, config.example_id, config.weight, config.group}
+    roles |= {config.loss, config.baseline_loss}
+    roles |= set(map(averaged_column, config.metric))
+    for name in config.features:
+        if name in roles:
+            raise OptionError(
+                f"--features: {name!r} is the label, a prediction, a score, a loss, a weight, a group, an "
+                "id or what is averaged; a slice of it would say nothing"
+            )
+    chosen = config.features or tuple(name for name in names if name not in roles)
+    return [name for name in dict.fromkeys(chosen) if name not in set(config.exclude_features)]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """How the features are cut.
+
+    Attributes
+    ----------
+    domains : of the features
+    left_out : the columns that have none, and why
+    drift : what this data holds and that of the given domains did not, a line a column
+    top_values : how many values of a column were named at most
+    lost : features of the given domains that this data has not
+    """
+
+    domains: tuple[FeatureDomain, ...]
+    left_out: tuple[LeftOutColumn, ...]
+    drift: tuple[str, ...]
+    top_values: int
+    lost: tuple[str, ...] = ()
+
+
+def learn(
+    config: SearchConfig,
+    source: Source,
+    features: Sequence[str],
+    work: WorkFolder,
+    engine: Engine,
+) -> Learned:
+    """Return the domains of the features: learned, or those of another run with what is new."""
+    given = (
+        given_domains(config.domains, source, features, config.domains_option)
+        if config.domains
+        else None
+    )
+    if given is not None:
+        if config.features:
+            # A feature that the user did not name is not missed.
+            given = replace(given, lost=())
+        features = given.features
+    options = domain_options(config, given)
+    learned: list[FeatureDomain | LeftOutColumn] = []
+    if features:
+        transform = LearnDomains(source, features, options, work.folder("domains"))
+        facts = run_stage(
+            work,
+            engine,
+            "domains",
+            lambda pipeline: pipeline | "Learn domains" >> transform,
+            transform.is_written,
+            seconds=source.rows * len(features) * SECONDS_PER_VALUE,
+            reads_data=True,
+            facts=lambda _: {"learned": list(map(domain_to_json, read_domains(transform.folder)))},
+        )
+        learned = [domain_from_json(shape) for shape in facts["learned"]]
+    domains = tuple(domain for domain in learned if isinstance(domain, FeatureDomain))
+    left_out = tuple(domain for domain in learned if isinstance(domain, LeftOutColumn))
+    if given is None:
+        return Learned(domains, left_out, (), options.top_values)
+    return Learned(
+        domains,
+        (*given.left_out, *left_out),
+        drift_lines(given, domains, source.rows, config.used_min_slice_size),
+        options.top_values,
+        given.lost,
+    )
+
+
+def domain_options(config: SearchConfig, given: GivenDomains | None) -> DomainOptions:
+    """Return how columns are cut: as many values are named as by the given run, unless chosen."""
+    top_values = config.top_values
+    if given is not None and given.top_values and "top_values" not in config.model_fields_set:
+        top_values = given.top_values
+    return DomainOptions(
+        config.bins,
+        top_values,
+        frozenset(config.features),
+        config.memory,
+        given.domains if given is not None else {},
+        config.used_min_slice_size,
+    )

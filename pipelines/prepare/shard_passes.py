@@ -1,0 +1,81 @@
+"""Passes over the encoded shards, by workers where there are many examples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.transforms.encode.number_equal_rows import ROW_BYTES, NumberEqualRows
+from slicebeam.transforms.encode.pass_over_files import OverShards, PassOverFiles
+from slicebeam.transforms.encode.shards import Shard
+from slicebeam.transforms.storage.storage import matching
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.encode.pass_over_files import Found, Function
+    from slicebeam.transforms.storage.storage import StoragePath
+
+# CPU time of summing an example of a shard, and below what it is not worth a job.
+_SECONDS_PER_ROW = 2e-8
+_LEAST_PASS_SECONDS = 1.0
+# CPU time of distinguishing an example from equal ones.
+_SECONDS_PER_NUMBER = 3e-7
+
+
+def numbered(
+    config: RunConfig,
+    shards: Sequence[StoragePath],
+    column: str,
+    rows: int,
+    work: WorkFolder,
+    engine: Engine,
+    heaviest: float = 0.0,
+) -> list[StoragePath]:
+    """Return the files with the numbers of examples that have the same hash in a column."""
+    seconds = rows * _SECONDS_PER_NUMBER
+    folder = work.folder("ids")
+    parts = -(-rows * ROW_BYTES // config.memory)
+    if seconds >= _LEAST_PASS_SECONDS:
+        parts = max(parts, engine.workers)
+    transform = NumberEqualRows(tuple(map(str, shards)), column, parts, folder, heaviest)
+    run_stage(
+        work,
+        engine,
+        "ids",
+        lambda pipeline: pipeline | "Number equal rows" >> transform,
+        transform.is_written,
+        seconds=seconds,
+    )
+    return matching(folder, "*.arrow")
+
+
+def pass_over(
+    shards: Sequence[StoragePath],
+    rows: int,
+    stage: str,
+    function: Function,
+    work: WorkFolder,
+    engine: Engine,
+) -> list[Found]:
+    """Return what a function finds in the shards, which workers read where there are many rows."""
+    seconds = rows * _SECONDS_PER_ROW
+    if engine.workers == 1 or seconds < _LEAST_PASS_SECONDS:
+        return [function(map(Shard, shards))]
+    dealt = [
+        [*map(str, shards[group :: 2 * engine.workers])] for group in range(2 * engine.workers)
+    ]
+    transform = PassOverFiles(OverShards(function), dealt, work.folder(stage))
+    noted = run_stage(
+        work,
+        engine,
+        stage,
+        lambda pipeline: pipeline | stage >> transform,
+        transform.is_written,
+        seconds=seconds,
+        facts=lambda _: {"parts": transform.parts()},
+    )
+    return transform.read(noted["parts"])

@@ -1,0 +1,176 @@
+"""Counting and testing of the slices that an iteration visits: one pipeline for each."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slicebeam.metrics.counting.counting import Resampling
+from slicebeam.metrics.counting.counting_plan import Budget, balanced, blocks
+from slicebeam.metrics.testing.slice_test import SliceTest
+from slicebeam.pipelines.run.engine import Cost, Engine
+from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.transforms.count.combine_slice_metrics import CombineSliceMetrics, work_items
+from slicebeam.transforms.count.plans import plan_digest, write_plan
+from slicebeam.transforms.count.significance import (
+    BlockTest,
+    TestSignificance,
+    finished_blocks,
+    read_part,
+)
+from slicebeam.transforms.storage.arrow_files import part_path
+from slicebeam.transforms.storage.storage import fetch, matching
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.counting.counting_plan import PlannedUnit
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.storage.storage import StoragePath
+
+    Array = NDArray[Any]
+
+# Tables of a block take at most this share of the worker's memory: the columns that are counted,
+# the results and their p-values need the rest.
+TABLES_SHARE = 8
+
+
+class SliceCounter:
+    """Counts and tests slices, and skips the blocks that are finished.
+
+    Parameters
+    ----------
+    config, prepared, work, engine : of the run
+    """
+
+    def __init__(
+        self, config: RunConfig, prepared: EncodedDataset, work: WorkFolder, engine: Engine
+    ) -> None:
+        self.config, self.prepared, self.work, self.engine = config, prepared, work, engine
+        resampling = (
+            Resampling(config.used_replicates, config.seed) if config.resamples_examples else None
+        )
+        # AutoSlicer resamples for every candidate. Here only those that could become significant
+        # get replicates, in a second count.
+        self.resampling = resampling if config.is_paper else None
+        self.second = None if config.is_paper else resampling
+        self.budget = self.budget_for(self.resampling)
+        self.tests = tuple(
+            SliceTest(
+                name,
+                prepared.space,
+                config.used_test,
+                config.alternative,
+                config.used_replicates,
+                config.seed,
+                config.smallest_slice_of(name),
+            )
+            for name in config.metric
+        )
+
+    def budget_for(self, resampling: Resampling | None) -> Budget:
+        """Return what a block may hold that is counted with some replicates."""
+        return Budget(
+            self.prepared.rows,
+            self.prepared.space.raw_columns,
+            self.prepared.space.passes,
+            1 + (resampling.replicates if resampling else 0),
+            self.config.memory // TABLES_SHARE,
+        )
+
+    def count(
+        self,
+        stage: str,
+        planned: Iterable[PlannedUnit],
+        on_begin: Callable[[Callable[[], int]], None] | None = None,
+        *,
+        counts_only: bool = False,
+        resampling: Resampling | None = None,
+    ) -> tuple[list[StoragePath], Cost]:
+        """Count and test what is planned, except the blocks that are finished already.
+
+        Parameters
+        ----------
+        stage : name of the folder of its parts in the work folder
+        planned : units
+        on_begin : receives a function that says how many candidates are counted
+        counts_only : neither test the slices nor resample them
+        resampling : how examples are resampled, where it is not for every candidate
+
+        Returns
+        -------
+        The parts, and what they cost when they were counted.
+        """
+        folder, lattice = self.work.folder(stage), self.prepared.lattice
+        drawn = None if counts_only else resampling or self.resampling
+        budget = self.budget_for(drawn)
+        if self.engine.workers > 1:
+            planned = list(planned)
+            budget = balanced(planned, budget, self.engine.workers)
+        plan = folder / "plan"
+        planned_blocks = write_plan(plan, blocks(planned, budget), lattice)
+        digest = plan_digest(plan)
+        parts = [part_path(folder, block) for block in range(len(planned_blocks))]
+        finished = set(finished_blocks(folder, digest, len(planned_blocks)))
+
+        def counted() -> int:
+            written = set(matching(folder, "*.arrow"))
+            sizes = zip(parts, planned_blocks, strict=True)
+            return sum(block.candidates for part, block in sizes if part in written)
+
+        if on_begin is not None:
+            on_begin(counted)
+        todo = [block for block in range(len(planned_blocks)) if block not in finished]
+        seconds = sum(planned_blocks[block].seconds for block in todo)
+        items = work_items(todo, self.prepared.shards, seconds, self.engine.workers)
+        tests = () if counts_only else self.tests
+        combine = CombineSliceMetrics(items, plan, lattice, self.prepared.scaling, drawn)
+        test = TestSignificance(
+            BlockTest(
+                plan,
+                digest,
+                folder,
+                lattice,
+                self.prepared.space,
+                tests,
+                self.config.used_min_slice_size,
+                self.config.used_correction == "fwer-tarone",
+                self.second is not None,
+                self.prepared.of_all,
+            )
+        )
+        cost = run_stage(
+            self.work,
+            self.engine,
+            stage,
+            lambda pipeline: (
+                pipeline | "Combine slice metrics" >> combine | "Test significance" >> test
+            ),
+            lambda: len(finished_blocks(folder, digest, len(parts))) == len(parts),
+            seconds=seconds,
+            # A job that follows another plan would write parts that nobody asks for.
+            plan=digest,
+            keeps_parts=True,
+            facts=asdict,
+        )
+        fetch(parts)
+        return parts, Cost(**cost)
+
+
+def parts_of(paths: Iterable[StoragePath]) -> Iterator[pa.RecordBatch]:
+    """Yield the results of each part."""
+    for path in paths:
+        yield read_part(path)
+
+
+def slice_sizes(batch: pa.RecordBatch, cells: int) -> Array:
+    """Return the sizes of the slices of a part."""
+    sizes: Array = np.sum([batch.column(f"c{cell}").to_numpy() for cell in range(cells)], axis=0)
+    return sizes

@@ -1,0 +1,110 @@
+"""The lines below the tables: what changed since an earlier run, what was tested and left out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from slicebeam.pipelines.search.since_overall import overall_text
+from slicebeam.pipelines.show.worst_slices import LEAST_ROWS, number_text, signed_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.since import SinceSlice
+
+MOST_CHANGES = 10
+
+
+def since_lines(document: SearchChangeList) -> list[str]:
+    """Return what changed since an earlier run.
+
+    The metrics over all examples come first, then a line for each slice, the worst first.
+    """
+    since = document.since
+    if since is None:
+        return []
+    lines = [since.summary]
+    lines += [f"  {overall_text(one)}" for one in since.overall]
+    named = len(since.metrics) > 1
+    most = max(LEAST_ROWS, MOST_CHANGES // max(len(since.metrics), 1))
+    for metric in [one.metric for one in since.metrics] or [since.metric]:
+        changed = [one for one in since.slices if one.metric in (metric, None)]
+        for one in changed[:most]:
+            what = _what_changed(one)
+            if not what:
+                break
+            lines.append(_since_line(one, what, f"{metric}: " if named else ""))
+        more = sum(bool(_what_changed(one)) for one in changed[most:])
+        if more:
+            lines.append(f"  and {more:,} more in changelist.json")
+    return [*lines, *since.warnings, ""]
+
+
+def _what_changed(one: SinceSlice) -> list[str]:
+    words = {"degraded": "worse", "improved": "better"}
+    what = {"new": ["new"], "gone": ["gone"]}.get(one.status, [])
+    if one.significant:
+        what.append(words.get(one.direction, "changed"))
+    elif one.value_change is not None and one.value_change.significant:
+        # The slice moved with all examples, or no further from them than chance allows.
+        what.append(f"value {words.get(one.value_change.direction, 'changed')}")
+    return what
+
+
+def _since_line(one: SinceSlice, what: list[str], metric: str) -> str:
+    moments = (one.then, one.now)
+    values = [number_text(None if at is None else at.value) for at in moments]
+    deltas = [signed_text(None if at is None else at.delta.value) for at in moments]
+    return (
+        f"  {', '.join(what):<11} {metric}{values[0] or '?':>5} → {values[1] or '?':<5}  "
+        f"delta {deltas[0] or '?':>6} → {deltas[1] or '?':<6}  {one.name}"
+    )
+
+
+def notes(document: SearchChangeList) -> list[str]:
+    """Return the lines about what stands behind the table, and what was left out."""
+    testing, search = document.testing, document.search
+    tested = sum(testing.tested_per_level)
+    smallest = testing.min_slice_size
+    of = f" of at least {smallest} examples" if smallest > 1 else ""
+    tests = testing.test
+    if len(testing.metrics) > 1:
+        tests = "; ".join(f"{one.metric}: {one.test}" for one in testing.metrics)
+    lines = [
+        f"{tested:,} slices{of} tested ({search.strategy}; {tests}).",
+        *_untested(document),
+        testing.corrected_for,
+    ]
+    lines += document.dataset.drift
+    lines += testing.warnings
+    if testing.expected_false is not None:
+        lines.append(
+            f"If no slice differed, about {testing.expected_false:,.0f} would be called significant"
+            f"{', over all metrics' if len(testing.metrics) > 1 else ''}."
+        )
+    if search.stopped == "iterations":
+        lines.append("The search stopped after its iterations; more would visit further slices.")
+    hidden = []
+    if search.inherited:
+        hidden.append(f"{search.inherited:,} significant slices that a slice above them explains")
+    if search.duplicates:
+        hidden.append(f"{search.duplicates:,} with the same examples as a shorter one")
+    if hidden:
+        lines.append(f"Not shown: {', '.join(hidden)}.")
+    if search.saved_slices == "significant":
+        lines.append("slices.parquet holds the significant slices and the singletons only.")
+    sketched = [domain.name for domain in document.dataset.domains if domain.error]
+    if sketched:
+        lines.append(f"Bins and values from sketches, not exact: {', '.join(sketched)}.")
+    lines += [f"Left out: {column.name}: {column.reason}." for column in document.dataset.left_out]
+    return lines
+
+
+def _untested(document: SearchChangeList) -> Iterator[str]:
+    """Yield what was not tested of the slices that a check was given."""
+    check = document.check
+    if check is not None and check.too_small:
+        yield f"Too small to be tested: {check.too_small:,} of the given slices."
+    if check is not None and check.empty:
+        yield f"Without any example in this data: {check.empty:,} of the given slices."

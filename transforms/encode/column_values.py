@@ -1,0 +1,106 @@
+"""Values of Arrow columns as numpy can work with them: which are missing, and how they are ordered."""
+
+from __future__ import annotations
+
+import decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slicebeam.metrics.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def arrow_type(text: str) -> pa.DataType:
+    """Return the Arrow type of its text form, ``str(data_type)``.
+
+    >>> arrow_type("timestamp[us, tz=UTC]")
+    TimestampType(timestamp[us, tz=UTC])
+    """
+    head, _, rest = text.partition("[")
+    if head == "timestamp":
+        unit, _, zone = rest.rstrip("]").partition(", tz=")
+        return pa.timestamp(unit, zone or None)
+    if head.startswith("decimal"):
+        name, _, digits = text.rstrip(")").partition("(")
+        precision, scale = digits.split(",")
+        return getattr(pa, name)(int(precision), int(scale))
+    if head in ("date32", "date64"):
+        return {"date32": pa.date32(), "date64": pa.date64()}[head]
+    if head in ("time32", "time64"):
+        return pa.type_for_alias(text)
+    names = {"float": "float32", "double": "float64", "halffloat": "float16"}
+    return pa.type_for_alias(names.get(text, text))
+
+
+def boolean_mask(values: pa.Array) -> NDArray[np.bool_]:
+    """Return a boolean array as numpy has it: bool [rows], without nulls."""
+    mask: NDArray[np.bool_] = values.to_numpy(zero_copy_only=False).astype(bool)
+    return mask
+
+
+def missing_mask(values: pa.Array) -> NDArray[np.bool_] | None:
+    """Return where a column is null or NaN, None where nothing is."""
+    missing = None
+    if values.null_count:
+        missing = boolean_mask(pc.is_null(values))
+    if pa.types.is_floating(values.type):
+        nan = np.isnan(
+            np.asarray(
+                pc.fill_null(values, float("nan")) if values.null_count else values,
+                dtype=np.float64,
+            )
+        )
+        if nan.any():
+            missing = nan
+    return missing
+
+
+def sortable(values: pa.Array) -> NDArray[Any]:
+    """Return numbers that are ordered as the values are: int64, uint64 or float64 [rows].
+
+    A null has any number: see `missing_mask`.
+
+    Raises
+    ------
+    InputError
+        A decimal of more than 18 digits, which no 64-bit number holds.
+    """
+    kind = values.type
+    if pa.types.is_decimal(kind):
+        try:
+            narrow = values.cast(pa.decimal128(18, kind.scale))
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{kind} values of more than 18 digits: cast the column") from error
+        words = np.frombuffer(narrow.buffers()[1], dtype="<i8")[::2]
+        return words[narrow.offset : narrow.offset + len(narrow)].copy()
+    if pa.types.is_temporal(kind):
+        width = pa.int32() if kind.bit_width == 32 else pa.int64()
+        values = values.view(width).cast(pa.int64())
+    elif pa.types.is_floating(kind):
+        values = values.cast(pa.float64())
+    elif kind != pa.uint64():
+        values = values.cast(pa.int64())
+    if values.null_count:
+        values = pc.fill_null(values, 0)
+    numbers: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def successors(values: pa.Array) -> pa.Array:
+    """Return the next larger value of the type for each value."""
+    kind = values.type
+    if pa.types.is_floating(kind):
+        numbers = values.to_numpy(zero_copy_only=False)
+        return pa.array(np.nextafter(numbers, numbers.dtype.type(np.inf)))
+    if pa.types.is_decimal(kind):
+        unit = pa.scalar(decimal.Decimal(1).scaleb(-kind.scale), kind)
+        return pc.add(values, unit).cast(kind)
+    if pa.types.is_temporal(kind):
+        width = pa.int32() if kind.bit_width == 32 else pa.int64()
+        return pc.add(values.view(width), pa.scalar(1, width)).view(kind)
+    return pc.add(values, pa.scalar(1, kind))
