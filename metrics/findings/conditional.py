@@ -1,0 +1,375 @@
+"""How surprising a candidate's sum is, given what the findings so far let one expect.
+
+Under the hypothesis the model is right: examples of a pattern are alike, whether or not they are in
+the candidate. The model was fitted to the same examples, the candidate's among them; all tests here
+condition on the sums that it keeps, or take off what the fit takes off. With no finding they are the
+tests of one slice against all examples: hypergeometric, or the law of random subsets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.special import expit, logit, ndtr, stdtr
+
+from slicebeam.metrics.significance.pearson_iii import SMALLEST_P, pearson_iii_p_value
+from slicebeam.metrics.significance.saddle_point import deviance_part
+from slicebeam.metrics.significance.tails import select_tail
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from slicebeam.metrics.findings.model import ExpectationModel
+    from slicebeam.metrics.findings.target_sums import TargetSums
+    from slicebeam.metrics.kinds import Tail
+    from slicebeam.metrics.significance.tails import FloatArray
+
+# A variance below this part of what it would be with a known model is rounding: the findings
+# determine the candidate's sum.
+_DETERMINED = 1e-9
+_MOST_STEPS = 60
+_SOLVED = 1e-7
+# An odds ratio of e^20 is one that grows without end.
+_ENDLESS = 20.0
+_LONGEST_STEP = 4.0
+# Below this root log(u/r)/r loses its digits.
+_NEAR_MEAN = 1e-3
+# Fewer groups say nothing of their variance.
+LEAST_GROUPS = 30
+
+
+class Influence(NamedTuple):
+    """How an example's deviation moves a candidate's sum away from its expectation.
+
+    Attributes
+    ----------
+    inside, outside : float64 [patterns] of an example in the candidate, and of one that is not
+    slopes : float64 [rank] by which the deviations summed over the model's columns count
+    """
+
+    inside: FloatArray
+    outside: FloatArray
+    slopes: FloatArray
+
+
+def influence(model: ExpectationModel, weight: FloatArray, part: FloatArray) -> Influence:
+    """Return what is left of each deviation once the model has been fitted.
+
+    Parameters
+    ----------
+    model : ExpectationModel
+    weight : float64 [patterns]
+        Examples or summed weights of the patterns.
+    part : float64 [patterns]
+        The same of the candidate's examples.
+
+    Notes
+    -----
+    With deviations d_i the candidate's excess over its fitted expectation is Σ a_i·d_i to first
+    order, a = s − x·b, where s says whether the example is in the candidate and
+    b = (XᵀHX)⁻¹·XᵀHs, H the weights times the variance function: the efficient score (Cox and
+    Hinkley 1974, "Theoretical statistics", section 9.3). For least squares it is exact.
+    """
+    X = model.design[:, model.columns]
+    v = np.where(model.varies, model.variance, 0.0)
+    gram = X.T @ (X * (weight * v)[:, None])
+    slopes = np.asarray(np.linalg.solve(gram, X.T @ (part * v)))
+    outside = -(X @ slopes)
+    return Influence(1.0 + outside, outside, slopes)
+
+
+def rate_p_value(
+    model: ExpectationModel, weight: ArrayLike, part: ArrayLike, observed: float, tail: Tail
+) -> float:
+    """Return the mid-p of a candidate's count, given the counts that the model keeps.
+
+    Parameters
+    ----------
+    model : ExpectationModel of a rate
+    weight : float or int array [patterns]
+        Examples of each pattern, as the model was fitted to them; not weighted.
+    part : float or int array [patterns]
+        Those of them that are in the candidate.
+    observed : float
+        Whole number of the candidate's examples whose target is 1.
+    tail : {"upper", "lower", "both"}
+        ``upper``: a high count is extreme.
+
+    Returns
+    -------
+    float
+        At least 1e-300; 1.0 where the findings determine the count.
+
+    Notes
+    -----
+    With a known model the count is a sum of independent outcomes (Poisson-binomial). Given the
+    counts of all examples and of each finding it is the law of exact conditional logistic regression
+    (Cox 1970), whose tail is Φ(−r*), r* = r + log(u/r)/r, by the double saddle point (Skovgaard
+    1987, J. Appl. Prob. 24:875; Barndorff-Nielsen 1986, Biometrika 73:307). With ψ the log odds
+    ratio of the candidate against the rest of its patterns, fitted together with the findings,
+    r = sign(ψ)·√(2(ℓ₁ − ℓ₀)) and u = 2·tanh(ψ/2)·√(|J₁|/|J₀|), where J are the informations with and
+    without ψ. The tanh makes it the mid-p of a lattice (Daniels 1987, Int. Stat. Rev. 55:37), as
+    in `likelihood_ratio.p_value`, which this is with no finding.
+
+    A count at the end of what the findings' counts allow has no finite ψ. Its probability is taken
+    half a step before the end, with 2·sinh(ψ/2) (Daniels' second continuity correction), and halved.
+    """
+    everything, own = np.asarray(weight, np.float64), np.asarray(part, np.float64)
+    rows = model.varies
+    sure = float(own[~rows] @ model.expected[~rows])
+    problem = _Conditional(
+        model.design[np.ix_(rows, model.columns)],
+        everything[rows],
+        own[rows],
+        model.expected[rows],
+    )
+    upper, lower = problem.tails(observed - sure)
+    p = select_tail(np.array([upper]), np.array([lower]), tail)
+    return max(float(p[0]), SMALLEST_P)
+
+
+class _Conditional:
+    """The law of a candidate's count among the patterns that vary, given the model's sums.
+
+    Parameters
+    ----------
+    X : float64 [patterns, rank] independent columns
+    weight, part : float64 [patterns] examples, and those in the candidate
+    expected : float64 [patterns] strictly within 0..1
+    """
+
+    def __init__(
+        self, X: FloatArray, weight: FloatArray, part: FloatArray, expected: FloatArray
+    ) -> None:
+        self.X, self.inside, self.outside = X, part, weight - part
+        self.expected, self.log_odds = expected, logit(expected)
+        variance = expected * (1.0 - expected)
+        self.mean = float(part @ expected)
+        self.known = float(part @ variance)
+        self.gram = X.T @ (X * (weight * variance)[:, None])
+        self.cross = X.T @ (part * variance)
+        self.slopes = np.linalg.solve(self.gram, self.cross)
+        self.variance = self.known - float(self.cross @ self.slopes)
+
+    def tails(self, observed: float) -> tuple[float, float]:
+        """Return the upper and the lower mid-p."""
+        if not self.variance > _DETERMINED * self.known:
+            return 1.0, 1.0
+        excess = observed - self.mean
+        side = 1.0 if excess >= 0 else -1.0
+        solved = self._solve(observed)
+        if solved is not None:
+            towards = float(ndtr(-side * self._corrected(*solved, mid=True)))
+        else:
+            solved = self._solve(observed - 0.5 * side)
+            # Where not even half a step is left, nothing is known but that the end is reached.
+            towards = 0.5
+            if solved is not None:
+                towards *= float(ndtr(-side * self._corrected(*solved, mid=False)))
+        return (towards, 1.0 - towards) if side > 0 else (1.0 - towards, towards)
+
+    def _solve(self, observed: float) -> tuple[float, float, float] | None:
+        """Return ψ, r and √(|J₁|/|J₀|) where the candidate's fitted count is the observed one."""
+        psi = (observed - self.mean) / self.variance
+        psi = float(np.clip(psi, -_LONGEST_STEP, _LONGEST_STEP))
+        shift = -self.slopes * psi
+        target = self.X.T @ ((self.inside + self.outside) * self.expected)
+        for _ in range(_MOST_STEPS):
+            moved = self.X @ shift
+            outside, inside = expit(self.log_odds + moved), expit(self.log_odds + moved + psi)
+            v_out = self.outside * outside * (1.0 - outside)
+            v_in = self.inside * inside * (1.0 - inside)
+            gram = self.X.T @ (self.X * (v_out + v_in)[:, None])
+            cross = self.X.T @ v_in
+            score = target - self.X.T @ (self.outside * outside + self.inside * inside)
+            off = observed - float(self.inside @ inside)
+            try:
+                slopes, along = np.linalg.solve(gram, np.stack([cross, score], axis=1)).T
+            except np.linalg.LinAlgError:
+                return None
+            variance = float(v_in.sum() - cross @ slopes)
+            if not variance > 0:
+                return None
+            step = (off - float(cross @ along)) / variance
+            change = along - slopes * step
+            largest = max(abs(step), float(np.abs(change).max(initial=0.0)))
+            if not np.isfinite(largest) or abs(psi) > _ENDLESS:
+                return None
+            if largest <= _SOLVED:
+                break
+            # Far from the solution the likelihood is no parabola.
+            scale = min(1.0, _LONGEST_STEP / largest)
+            psi, shift = psi + scale * step, shift + scale * change
+        else:
+            return None
+        apart = self._deviance(outside, self.outside) + self._deviance(inside, self.inside)
+        root = float(np.copysign(np.sqrt(2.0 * max(apart, 0.0)), psi))
+        log_ratio = np.linalg.slogdet(gram)[1] - np.linalg.slogdet(self.gram)[1]
+        return psi, root, float(np.sqrt(variance) * np.exp(0.5 * log_ratio))
+
+    def _deviance(self, fitted: FloatArray, count: FloatArray) -> float:
+        """Return the examples' summed divergence of the fitted from the expected rates."""
+        gap = fitted - self.expected
+        parts = deviance_part(fitted, self.expected, gap)
+        parts = parts + deviance_part(1.0 - fitted, 1.0 - self.expected, -gap)
+        return float(count @ parts)
+
+    @staticmethod
+    def _corrected(psi: float, root: float, information: float, *, mid: bool) -> float:
+        if abs(root) < _NEAR_MEAN:
+            return root
+        tilt = 2.0 * np.tanh(0.5 * psi) if mid else 2.0 * np.sinh(0.5 * psi)
+        return float(root + np.log(tilt * information / root) / root)
+
+
+class Cumulants(NamedTuple):
+    """Excess of a candidate's sum over its expectation, and the law's second and third cumulant."""
+
+    excess: float
+    variance: float
+    third: float
+
+
+class PatternMoments(NamedTuple):
+    """Σd² and Σd³ of the deviations of a pattern's examples, per squared weight: float64 [patterns]."""
+
+    second: FloatArray
+    third: FloatArray
+
+
+def cumulants(
+    model: ExpectationModel,
+    moments: PatternMoments,
+    sums: FloatArray,
+    part: FloatArray,
+    observed: float,
+    layout: TargetSums,
+) -> Cumulants:
+    """Return the cumulants of a candidate's weighted sum, given the sums that the model keeps.
+
+    Parameters
+    ----------
+    model : ExpectationModel
+    moments : PatternMoments
+        See `pattern_moments`.
+    sums : float64 [patterns, columns]
+        Of all examples of the patterns, as `TargetSums` lays them out.
+    part : float64 [patterns, size columns]
+        Sizes of the candidate's part of each pattern.
+    observed : float
+        Σ weight·target of the candidate's examples.
+    layout : TargetSums
+
+    Notes
+    -----
+    The deviations d = w·(x − μ) of a pattern's examples have the pattern's own second and third
+    moments, per squared weight; the candidate's part is a random one of its examples. With the
+    influences a of `influence`, κ₂ = Σ a²·Σd² and κ₃ = Σ a³·Σd³ over what is inside and outside.
+    Moments are divided by 1 − leverage, as in HC2 (MacKinnon and White 1985, J. Econometrics
+    29:305): with no finding κ₂ is n(N − n)/(N(N − 1))·Σ(x − x̄)², the variance of a random subset's
+    sum (Cochran 1977, section 2.3).
+    """
+    weight, own = layout.moment(sums, 1, 0), layout.size(part, 1)
+    acts = influence(model, weight, own)
+    inside = layout.size(part, 2)
+    outside = layout.moment(sums, 2, 0) - inside
+    # Of the third power of weights a candidate's part is not summed: it has its share.
+    return Cumulants(
+        observed - float(own @ model.expected),
+        float((inside * acts.inside**2 + outside * acts.outside**2) @ moments.second),
+        float((inside * acts.inside**3 + outside * acts.outside**3) @ moments.third),
+    )
+
+
+def pattern_moments(
+    model: ExpectationModel, sums: FloatArray, layout: TargetSums
+) -> PatternMoments:
+    """Return the moments of each pattern's deviations, raised for what the fit took off them."""
+    mu = model.expected
+    m = {(a, b): layout.moment(sums, a, b) for a in (1, 2, 3) for b in range(a + 1)}
+    squares = m[2, 2] - 2.0 * mu * m[2, 1] + mu**2 * m[2, 0]
+    cubes = m[3, 3] - 3.0 * mu * m[3, 2] + 3.0 * mu**2 * m[3, 1] - mu**3 * m[3, 0]
+    some = model.varies & (m[2, 0] > 0)
+    size = np.where(some, m[2, 0], 1.0)
+    X = model.design[:, model.columns]
+    heavy = np.where(some, model.variance, 0.0)
+    gram = X.T @ (X * (m[1, 0] * heavy)[:, None])
+    # Of an example whose weight is the pattern's mean, by weight.
+    mean_weight = size / np.where(some, m[1, 0], 1.0)
+    leverage = heavy * mean_weight * (X * np.linalg.solve(gram, X.T).T).sum(axis=1)
+    left = np.maximum(1.0 - leverage, 0.5)
+    second = np.where(some, np.maximum(squares, 0.0) / size / left, 0.0)
+    return PatternMoments(second, np.where(some, cubes / size / left**1.5, 0.0))
+
+
+def mean_p_value(found: Cumulants, known_variance: float, tail: Tail) -> float:
+    """Return the tail of Pearson's type III law with a candidate's cumulants.
+
+    Parameters
+    ----------
+    found : Cumulants
+    known_variance : float
+        The variance that the sum would have, were the model known.
+    tail : {"upper", "lower", "both"}
+
+    Returns
+    -------
+    float
+        Near the mid-p of discrete targets; 1.0 where the findings determine the sum.
+    """
+    if not found.variance > _DETERMINED * known_variance:
+        return 1.0
+    deviation = np.sqrt(found.variance)
+    skewness = found.third / deviation**3
+    return float(pearson_iii_p_value(found.excess, 0.0, deviation, skewness, tail))
+
+
+def group_p_value(
+    excess: ArrayLike, of_model: ArrayLike, slopes: ArrayLike, sizes: ArrayLike, tail: Tail
+) -> float:
+    """Return the p-value of a candidate's excess where whole groups of examples are independent.
+
+    Parameters
+    ----------
+    excess : float array [groups]
+        Σ weight·(target − expected) of the candidate's examples in each group.
+    of_model : float array [groups, rank]
+        The same summed over all examples of the group, for each of the model's `columns`.
+    slopes : float array [rank]
+        See `Influence`.
+    sizes : float array [groups]
+        The candidate's examples in each group, 0 where it has none.
+    tail : {"upper", "lower", "both"}
+
+    Returns
+    -------
+    float
+        1.0 for fewer than 30 groups, and never below 2^−groups.
+
+    Notes
+    -----
+    The group's scores e = excess − of_model·slopes add up to the whole excess; their squares
+    estimate its variance whatever the dependence within groups (Liang and Zeger 1986, Biometrika
+    73:13). About the mean score of the candidate's groups and with G − 1 degrees of freedom, as
+    Student's t of G means: G is Kish's number Σ(n)²/Σn² where groups are of unequal size. No more
+    than the chance that all groups' signs agree can be known of few groups.
+    """
+    own, whole = np.asarray(excess, np.float64), np.asarray(of_model, np.float64)
+    n = np.asarray(sizes, np.float64)
+    held = n > 0
+    groups = int(np.count_nonzero(held))
+    if groups < LEAST_GROUPS:
+        return 1.0
+    scores = own - whole @ np.asarray(slopes, np.float64)
+    total = float(scores.sum())
+    effective = float(n.sum() ** 2 / (n**2).sum())
+    centred = float((scores**2).sum() - scores[held].sum() ** 2 / groups)
+    variance = max(centred, 0.0) * groups / (groups - 1.0)
+    if not variance > 0:
+        towards = 0.0 if total else 1.0
+    else:
+        towards = float(stdtr(max(effective - 1.0, 1.0), -abs(total) / np.sqrt(variance)))
+    towards = min(1.0, max(towards, 2.0 ** -min(groups, 900)))
+    upper, lower = (towards, 1.0 - towards) if total >= 0 else (1.0 - towards, towards)
+    return float(select_tail(np.array([upper]), np.array([lower]), tail)[0])

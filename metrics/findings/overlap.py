@@ -1,0 +1,175 @@
+"""How much of each candidate lies in each pattern, kept up to date as findings are added.
+
+A pattern is the set of findings that an example is in. A new finding splits each pattern in two: the
+examples inside it get one bit more. So only the finding's own examples are counted again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.sparse import csc_array
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.findings.target_sums import TargetSums
+    from slicebeam.metrics.significance.tails import FloatArray, IntArray
+
+# What a candidate has left of a pattern is a whole number, or rounding of weights.
+_NOTHING = 1e-9
+
+
+class InsideCounts(NamedTuple):
+    """Sums of a finding's examples, by the pattern that they had before it was added.
+
+    All are whole numbers (of units, for weights and targets of means) below 2^53, so that they add
+    up to the same in any order.
+
+    Attributes
+    ----------
+    masks : int64 [patterns] distinct
+    sums : float64 [patterns, columns] of all examples of the finding, as `TargetSums` lays them out
+    starts : int64 [patterns + 1] where the pairs of each pattern begin
+    candidates : int32 [pairs] candidates that hold some of them, ascending within a pattern
+    sizes : float64 [pairs, size columns] of the candidate's part
+    """
+
+    masks: IntArray
+    sums: FloatArray
+    starts: IntArray
+    candidates: NDArray[np.int32]
+    sizes: FloatArray
+
+
+class Overlap:
+    """The patterns, their sums, and the candidates' parts of them.
+
+    Parameters
+    ----------
+    everything : float64 [columns]
+        Sums of all examples.
+    sizes : float64 [candidates, size columns]
+        Of the candidates.
+    layout : TargetSums
+
+    Attributes
+    ----------
+    findings : number of findings added
+    """
+
+    def __init__(self, everything: FloatArray, sizes: FloatArray, layout: TargetSums) -> None:
+        self.layout, self.findings = layout, 0
+        self._candidates = len(sizes)
+        self._masks: list[int] = [0]
+        self._sums = [np.asarray(everything, np.float64)]
+        self._held = [np.arange(len(sizes), dtype=np.int32)]
+        self._parts = [np.asarray(sizes, np.float64).T.copy()]
+        self._place = np.zeros(len(sizes), np.int64)
+        self._merge()
+
+    @property
+    def masks(self) -> IntArray:
+        """The patterns, int64 [patterns]."""
+        return np.array(self._masks, dtype=np.int64)
+
+    @property
+    def sums(self) -> FloatArray:
+        """Sums of all examples of each pattern, float64 [patterns, columns]."""
+        return np.stack(self._sums)
+
+    def add(self, inside: InsideCounts) -> None:
+        """Add a finding.
+
+        Raises
+        ------
+        ValueError
+            If its examples are in a pattern that there is not, or are more than there are.
+        """
+        row_of = {mask: row for row, mask in enumerate(self._masks)}
+        bit = 1 << self.findings
+        for at, mask in enumerate(np.asarray(inside.masks).tolist()):
+            row = row_of.get(mask)
+            if row is None:
+                raise ValueError(f"the finding holds examples of pattern {mask}, which has none")
+            mine = slice(int(inside.starts[at]), int(inside.starts[at + 1]))
+            held = np.asarray(inside.candidates[mine], dtype=np.int32)
+            parts = np.asarray(inside.sizes[mine], dtype=np.float64).T.copy()
+            self._take(row, held, parts)
+            self._sums[row] = self._sums[row] - inside.sums[at]
+            self._masks.append(mask | bit)
+            self._sums.append(np.asarray(inside.sums[at], np.float64))
+            self._held.append(held)
+            self._parts.append(parts)
+        self.findings += 1
+        self._drop_empty()
+        self._merge()
+
+    def _take(self, row: int, held: NDArray[np.int32], parts: FloatArray) -> None:
+        """Take parts off a pattern's candidates, and drop those that have nothing left."""
+        before = self._held[row]
+        self._place[before] = np.arange(before.size)
+        at = self._place[held]
+        # A place of an earlier pattern may lie beyond this one's.
+        known = at < before.size
+        if not (known.all() and np.array_equal(before[at], held)):
+            raise ValueError(f"a candidate has no examples of pattern {self._masks[row]} to take")
+        left = self._parts[row]
+        left[:, at] -= parts
+        if left.size and left.min() < -_NOTHING * max(1.0, float(parts.max(initial=0.0))):
+            raise ValueError(
+                f"a candidate has fewer examples of pattern {self._masks[row]} than the finding takes"
+            )
+        some = left[0] > _NOTHING
+        self._held[row], self._parts[row] = before[some], left[:, some]
+
+    def _drop_empty(self) -> None:
+        kept = [row for row, sums in enumerate(self._sums) if sums[0] > _NOTHING]
+        self._masks = [self._masks[row] for row in kept]
+        self._sums = [self._sums[row] for row in kept]
+        self._held = [self._held[row] for row in kept]
+        self._parts = [self._parts[row] for row in kept]
+
+    def _merge(self) -> None:
+        self._ends = np.cumsum([0, *(held.size for held in self._held)])
+        self._rows = np.concatenate(self._held)
+        joined = np.concatenate(self._parts, axis=1)
+        shape = (self._candidates, len(self._masks))
+        indices = self._rows, self._ends.astype(np.int32)
+        self._tables = [csc_array((column, *indices), shape=shape) for column in joined]
+
+    def weigh(self, by: FloatArray, power: int = 1) -> FloatArray:
+        """Return Σ over patterns of the candidate's size there times `by` [patterns]: [candidates].
+
+        Parameters
+        ----------
+        by : float64 [patterns]
+        power : of the weights: 2 sums their squares; the same without weights
+        """
+        return np.asarray(self._tables[self._column(power)] @ by)
+
+    def within(self, by: FloatArray) -> FloatArray:
+        """Return Σ of size·(1 − its share of the pattern)·`by` over patterns: [candidates].
+
+        By squared weights where there are weights.
+        """
+        table = self._tables[self._column(2)]
+        whole = self.layout.moment(self.sums, 2, 0)
+        squared = csc_array((table.data**2, table.indices, table.indptr), shape=table.shape)
+        return np.asarray(table @ by - squared @ (by / whole))
+
+    def _column(self, power: int) -> int:
+        return power - 1 if self.layout.weighted else 0
+
+    def parts(self, some: IntArray) -> FloatArray:
+        """Return the sizes [some, patterns, size columns] of a few candidates' parts."""
+        number = np.full(self._candidates, -1, np.int64)
+        number[some] = np.arange(some.size)
+        of_pair = number[self._rows]
+        found = np.flatnonzero(of_pair >= 0)
+        pattern = np.searchsorted(self._ends, found, side="right") - 1
+        parts = np.zeros((some.size, len(self._masks), len(self._tables)))
+        for column, table in enumerate(self._tables):
+            parts[of_pair[found], pattern, column] = table.data[found]
+        return parts
