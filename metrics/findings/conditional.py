@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 # determine the candidate's sum.
 _DETERMINED = 1e-9
 _MOST_STEPS = 60
-_SOLVED = 1e-7
+# Steps end when the next one adds no more to the log-likelihood.
+_NEAR, _SOLVED = 1e-3, 1e-8
 # An odds ratio of e^20 is one that grows without end.
 _ENDLESS = 20.0
 _LONGEST_STEP = 4.0
@@ -196,7 +197,8 @@ class _Conditional:
             largest = max(abs(step), float(np.abs(change).max(initial=0.0)))
             if not np.isfinite(largest) or abs(psi) > _ENDLESS:
                 return None
-            if largest <= _SOLVED:
+            decrement = float(score @ change) + off * step
+            if largest <= _NEAR and decrement <= _SOLVED:
                 break
             # Far from the solution the likelihood is no parabola.
             scale = min(1.0, _LONGEST_STEP / largest)
@@ -204,9 +206,11 @@ class _Conditional:
         else:
             return None
         apart = self._deviance(outside, self.outside) + self._deviance(inside, self.inside)
+        # The log-likelihood ratio, which is stationary: what the last step would still add is nothing.
+        apart += float(shift @ score) + psi * off
         root = float(np.copysign(np.sqrt(2.0 * max(apart, 0.0)), psi))
         log_ratio = np.linalg.slogdet(gram)[1] - np.linalg.slogdet(self.gram)[1]
-        return psi, root, float(np.sqrt(variance) * np.exp(0.5 * log_ratio))
+        return psi + step, root, float(np.sqrt(variance) * np.exp(0.5 * log_ratio))
 
     def _deviance(self, fitted: FloatArray, count: FloatArray) -> float:
         """Return the examples' summed divergence of the fitted from the expected rates."""
