@@ -9,8 +9,10 @@ from scipy.special import ndtr
 
 from slicebeam.metrics.counting.counting import RowBlock
 from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.findings.forward import Candidates, GroupScores, find
-from slicebeam.metrics.findings.inside import InsideCounter, merge
+from slicebeam.metrics.counting.membership import Membership
+from slicebeam.metrics.findings.candidates import Candidates, GroupScores
+from slicebeam.metrics.findings.forward import find
+from slicebeam.metrics.findings.inside import count_inside, merge
 from slicebeam.metrics.findings.target_sums import TargetSums, design
 
 
@@ -90,9 +92,9 @@ class EncodedTable:
         """Return a function that counts a finding's rows, in blocks."""
         masks, added = np.zeros(self.rows, np.int64), []
 
-        def count_inside(chosen, positions):
+        def count(chosen, positions):
             inside = np.flatnonzero(self.members(chosen))
-            counter = InsideCounter(self.keys[positions], self.lattice)
+            membership = Membership(self.keys[positions], self.lattice)
             parts = []
             for rows in np.array_split(inside, self.blocks):
                 codes = self.codes[rows]
@@ -109,13 +111,13 @@ class EncodedTable:
                     none,
                 )
                 own = masks[rows], self.row_sums[rows], self.row_sizes[rows]
-                parts.append(counter.count(block, *own))
+                parts.append(count_inside(block, membership, positions.size, *own))
             masks[inside] |= 1 << len(added)
             added.append(chosen)
             return merge(parts, positions.size) if self.blocks > 1 else parts[0]
 
-        count_inside.masks = masks
-        return count_inside
+        count.masks = masks
+        return count
 
     def find(self, candidates=None, *, upward=True, group=None, **options):
         counted = self.counting()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.special import expit, logit, ndtr, stdtr
+from scipy.special import expit, logit, ndtr
 
 from slicebeam.metrics.significance.pearson_iii import SMALLEST_P, pearson_iii_p_value
 from slicebeam.metrics.significance.saddle_point import deviance_part
@@ -36,8 +36,6 @@ _ENDLESS = 20.0
 _LONGEST_STEP = 4.0
 # Below this root log(u/r)/r loses its digits.
 _NEAR_MEAN = 1e-3
-# Fewer groups say nothing of their variance.
-LEAST_GROUPS = 30
 
 
 class Influence(NamedTuple):
@@ -78,6 +76,28 @@ def influence(model: ExpectationModel, weight: FloatArray, part: FloatArray) -> 
     slopes = np.asarray(np.linalg.solve(gram, X.T @ (part * v)))
     outside = -(X @ slopes)
     return Influence(1.0 + outside, outside, slopes)
+
+
+def rate_variances(model: ExpectationModel, weight: FloatArray, parts: FloatArray) -> FloatArray:
+    """Return the variances [candidates] of counts given the counts that the model keeps.
+
+    Parameters
+    ----------
+    model : ExpectationModel of a rate
+    weight : float64 [patterns] examples
+    parts : float64 [candidates, patterns] those in each candidate
+
+    Notes
+    -----
+    What the linear regression of a candidate's membership on that of the findings leaves, see
+    `influence`: the variance to first order, which the normal law would have.
+    """
+    X = model.design[:, model.columns]
+    v = np.where(model.varies, model.variance, 0.0)
+    gram = X.T @ (X * (weight * v)[:, None])
+    cross = (parts * v) @ X
+    taken = (cross * np.linalg.solve(gram, cross.T).T).sum(axis=1)
+    return np.asarray(np.maximum(parts @ v - taken, 0.0))
 
 
 def rate_p_value(
@@ -327,53 +347,3 @@ def mean_p_value(found: Cumulants, known_variance: float, tail: Tail) -> float:
     deviation = np.sqrt(found.variance)
     skewness = found.third / deviation**3
     return float(pearson_iii_p_value(found.excess, 0.0, deviation, skewness, tail))
-
-
-def group_p_value(
-    excess: ArrayLike, of_model: ArrayLike, slopes: ArrayLike, sizes: ArrayLike, tail: Tail
-) -> float:
-    """Return the p-value of a candidate's excess where whole groups of examples are independent.
-
-    Parameters
-    ----------
-    excess : float array [groups]
-        Σ weight·(target − expected) of the candidate's examples in each group.
-    of_model : float array [groups, rank]
-        The same summed over all examples of the group, for each of the model's `columns`.
-    slopes : float array [rank]
-        See `Influence`.
-    sizes : float array [groups]
-        The candidate's examples in each group, 0 where it has none.
-    tail : {"upper", "lower", "both"}
-
-    Returns
-    -------
-    float
-        1.0 for fewer than 30 groups, and never below 2^−groups.
-
-    Notes
-    -----
-    The group's scores e = excess − of_model·slopes add up to the whole excess; their squares
-    estimate its variance whatever the dependence within groups (Liang and Zeger 1986, Biometrika
-    73:13). About the mean score of the candidate's groups and with G − 1 degrees of freedom, as
-    Student's t of G means: G is Kish's number Σ(n)²/Σn² where groups are of unequal size. No more
-    than the chance that all groups' signs agree can be known of few groups.
-    """
-    own, whole = np.asarray(excess, np.float64), np.asarray(of_model, np.float64)
-    n = np.asarray(sizes, np.float64)
-    held = n > 0
-    groups = int(np.count_nonzero(held))
-    if groups < LEAST_GROUPS:
-        return 1.0
-    scores = own - whole @ np.asarray(slopes, np.float64)
-    total = float(scores.sum())
-    effective = float(n.sum() ** 2 / (n**2).sum())
-    centred = float((scores**2).sum() - scores[held].sum() ** 2 / groups)
-    variance = max(centred, 0.0) * groups / (groups - 1.0)
-    if not variance > 0:
-        towards = 0.0 if total else 1.0
-    else:
-        towards = float(stdtr(max(effective - 1.0, 1.0), -abs(total) / np.sqrt(variance)))
-    towards = min(1.0, max(towards, 2.0 ** -min(groups, 900)))
-    upper, lower = (towards, 1.0 - towards) if total >= 0 else (1.0 - towards, towards)
-    return float(select_tail(np.array([upper]), np.array([lower]), tail)[0])

@@ -5,120 +5,95 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import coo_array, csc_array
+from scipy.sparse import coo_array, csr_array
 
-from slicebeam.metrics.counting.membership import Membership
 from slicebeam.metrics.findings.overlap import InsideCounts
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from slicebeam.metrics.counting.counting import RowBlock
-    from slicebeam.metrics.counting.lattice import Keys, Lattice
+    from slicebeam.metrics.counting.membership import Membership
     from slicebeam.metrics.significance.tails import FloatArray, IntArray
 
 
-class InsideCounter:
-    """The candidates whose parts of findings are counted, over row blocks.
+class HeldRows:
+    """Which candidates each row of a block is in, to count inside one finding after another.
 
     Parameters
     ----------
-    keys : int64 [candidates], distinct
-    lattice : of the candidates
-    singleton_sizes : as in `Membership`
+    block : RowBlock
+        Its codes are read, nothing else. Every row takes 4 bytes for each candidate that it is in.
+    membership : Membership
+        Of the candidates.
+    candidates : their number
     """
 
-    def __init__(
-        self, keys: Keys, lattice: Lattice, singleton_sizes: NDArray[np.int64] | None = None
-    ) -> None:
-        self.candidates = keys.size
-        self._membership = Membership(keys, lattice, singleton_sizes)
-        # Of each feature tuple the candidates that are on it, and the place of each among them.
-        self._of_tuple: dict[int, IntArray] = {}
-        self._place = np.zeros(keys.size, np.int64)
+    def __init__(self, block: RowBlock, membership: Membership, candidates: int) -> None:
+        rows, slices = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+        for members in membership.of(block):
+            rows.append(members.rows.astype(np.int32))
+            slices.append(members.slices.astype(np.int32))
+        pairs = np.concatenate(rows), np.concatenate(slices)
+        ones = np.ones(pairs[0].size, np.int8)
+        self._table = csr_array(coo_array((ones, pairs), shape=(block.rows, candidates)))
 
     def count(
-        self, block: RowBlock, masks: IntArray, sums: FloatArray, sizes: FloatArray
+        self, rows: IntArray, masks: IntArray, sums: FloatArray, sizes: FloatArray
     ) -> InsideCounts:
-        """Return the counts of a block of rows, all of them in the finding.
+        """Return the counts of the rows of a finding.
 
         Parameters
         ----------
-        block : RowBlock
-            Its codes are read, nothing else.
+        rows : int64 [rows]
+            Rows of the block that are in the finding, and in the denominator, each once.
         masks : int64 [rows]
-            The pattern of each row before the finding is added.
+            Their patterns before the finding is added.
         sums : float64 [rows, columns]
             What each row adds to its pattern: whole numbers.
         sizes : float64 [rows, size columns]
-            What each row adds to the candidates that it is in: whole numbers.
+            What each row adds to the candidates that it is in: whole numbers above 0.
         """
         distinct, pattern = np.unique(masks, return_inverse=True)
-        patterns = distinct.size
-        of_patterns = np.stack([_summed(pattern, column, patterns) for column in sums.T], axis=1)
-        found: list[tuple[IntArray, IntArray, list[FloatArray]]] = []
-        for members in self._membership.of(block):
-            own = self._numbered(members.number, members.slices)
-            cell = pattern[members.rows] * own.size + self._place[members.slices]
-            if own.size * patterns > 4 * cell.size:
-                cells, cell = np.unique(cell, return_inverse=True)
-            else:
-                cells = np.arange(own.size * patterns)
-            counts = np.bincount(cell, minlength=cells.size)
-            some = np.flatnonzero(counts)
-            if sizes.shape[1] == 1 and _is_one(sizes):
-                parts = [counts[some].astype(np.float64)]
-            else:
-                parts = [
-                    _summed(cell, column[members.rows], cells.size)[some] for column in sizes.T
-                ]
-            at, place = np.divmod(cells[some], own.size)
-            found.append((at, own[place], parts))
-        return _arranged(distinct, of_patterns, found, self.candidates, sizes.shape[1])
-
-    def _numbered(self, number: int, slices: IntArray) -> IntArray:
-        """Return the candidates on a feature tuple that were met so far."""
-        own = self._of_tuple.get(number, np.zeros(0, np.int64))
-        fresh = np.setdiff1d(slices, own)
-        if fresh.size:
-            own = np.concatenate([own, fresh])
-            self._of_tuple[number] = own
-            self._place[own] = np.arange(own.size)
-        return own
+        held = self._table[rows].astype(np.float64)
+        of_patterns = np.stack(
+            [np.bincount(pattern, column, distinct.size) for column in sums.T], axis=1
+        ).astype(np.float64, copy=False)
+        tables = []
+        for column in sizes.T:
+            at = pattern, np.arange(rows.size)
+            of_rows = csr_array(coo_array((column, at), shape=(distinct.size, rows.size)))
+            tables.append(of_rows @ held)
+        return _arranged(distinct, of_patterns, tables)
 
 
-def _summed(at: IntArray, values: FloatArray, size: int) -> FloatArray:
-    return np.bincount(at, values, size).astype(np.float64, copy=False)
-
-
-def _is_one(sizes: FloatArray) -> bool:
-    return bool((sizes == 1.0).all())
-
-
-def _arranged(
+def count_inside(
+    block: RowBlock,
+    membership: Membership,
+    candidates: int,
     masks: IntArray,
     sums: FloatArray,
-    found: list[tuple[IntArray, IntArray, list[FloatArray]]],
-    candidates: int,
-    columns: int,
+    sizes: FloatArray,
 ) -> InsideCounts:
-    """Return pairs of pattern and candidate in order, each once."""
-    none = np.zeros(0, np.int64)
-    at = np.concatenate([none, *(pattern for pattern, _, _ in found)]).astype(np.int32)
-    held = np.concatenate([none, *(candidate for _, candidate, _ in found)]).astype(np.int32)
-    tables = []
-    for column in range(columns):
-        values = np.concatenate([np.zeros(0), *(parts[column] for _, _, parts in found)])
-        # By candidate first, so that each pattern's candidates are in order after the second step.
-        by_candidate = csc_array(coo_array((values, (at, held)), shape=(masks.size, candidates)))
-        tables.append(by_candidate.tocsr())
-    first = tables[0]
+    """Return the counts of a block of rows that are all in the finding.
+
+    Parameters
+    ----------
+    block, membership, candidates : as in `HeldRows`
+    masks, sums, sizes : as in `HeldRows.count`
+    """
+    held = HeldRows(block, membership, candidates)
+    return held.count(np.arange(block.rows), masks, sums, sizes)
+
+
+def _arranged(masks: IntArray, sums: FloatArray, tables: list[csr_array]) -> InsideCounts:
+    """Return counts [patterns, candidates] as pairs in ascending order."""
+    # There and back puts the candidates of each pattern in order, in linear time.
+    ordered = [table.tocsc().tocsr() for table in tables]
     return InsideCounts(
         masks.astype(np.int64),
         sums,
-        first.indptr.astype(np.int64),
-        first.indices.astype(np.int32),
-        np.stack([table.data for table in tables], axis=1),
+        ordered[0].indptr.astype(np.int64),
+        ordered[0].indices.astype(np.int32),
+        np.stack([table.data for table in ordered], axis=1),
     )
 
 
@@ -132,10 +107,13 @@ def merge(parts: list[InsideCounts], candidates: int) -> InsideCounts:
     """
     masks = np.unique(np.concatenate([part.masks for part in parts]))
     sums = np.zeros((masks.size, parts[0].sums.shape[1]))
-    found = []
+    at = []
     for part in parts:
-        at = np.searchsorted(masks, part.masks)
-        np.add.at(sums, at, part.sums)
-        pattern = np.repeat(at, np.diff(part.starts))
-        found.append((pattern, part.candidates.astype(np.int64), list(part.sizes.T)))
-    return _arranged(masks, sums, found, candidates, parts[0].sizes.shape[1])
+        row = np.searchsorted(masks, part.masks)
+        np.add.at(sums, row, part.sums)
+        at.append(np.repeat(row, np.diff(part.starts)))
+    pairs = np.concatenate(at), np.concatenate([part.candidates for part in parts])
+    sizes = np.concatenate([part.sizes for part in parts])
+    shape = masks.size, candidates
+    tables = [csr_array(coo_array((column, pairs), shape=shape)) for column in sizes.T]
+    return _arranged(masks, sums, tables)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # What a candidate has left of a pattern is a whole number, or rounding of weights.
 _NOTHING = 1e-9
+# Searching a candidate in every pattern takes so many looks; passing over all pairs takes one each.
+_SEARCH_STEPS = 20
 
 
 class InsideCounts(NamedTuple):
@@ -57,27 +59,19 @@ class Overlap:
     Attributes
     ----------
     findings : number of findings added
+    masks : int64 [patterns] distinct
+    sums : float64 [patterns, columns] of all examples of each pattern
     """
 
     def __init__(self, everything: FloatArray, sizes: FloatArray, layout: TargetSums) -> None:
         self.layout, self.findings = layout, 0
         self._candidates = len(sizes)
-        self._masks: list[int] = [0]
-        self._sums = [np.asarray(everything, np.float64)]
+        self.masks: IntArray = np.zeros(1, np.int64)
+        self.sums = np.array(everything, np.float64)[None]
         self._held = [np.arange(len(sizes), dtype=np.int32)]
         self._parts = [np.asarray(sizes, np.float64).T.copy()]
         self._place = np.zeros(len(sizes), np.int64)
         self._merge()
-
-    @property
-    def masks(self) -> IntArray:
-        """The patterns, int64 [patterns]."""
-        return np.array(self._masks, dtype=np.int64)
-
-    @property
-    def sums(self) -> FloatArray:
-        """Sums of all examples of each pattern, float64 [patterns, columns]."""
-        return np.stack(self._sums)
 
     def add(self, inside: InsideCounts) -> None:
         """Add a finding.
@@ -87,23 +81,27 @@ class Overlap:
         ValueError
             If its examples are in a pattern that there is not, or are more than there are.
         """
-        row_of = {mask: row for row, mask in enumerate(self._masks)}
-        bit = 1 << self.findings
-        for at, mask in enumerate(np.asarray(inside.masks).tolist()):
-            row = row_of.get(mask)
-            if row is None:
-                raise ValueError(f"the finding holds examples of pattern {mask}, which has none")
+        row_of = {mask: row for row, mask in enumerate(self.masks.tolist())}
+        masks = np.asarray(inside.masks, np.int64)
+        missing = [mask for mask in masks.tolist() if mask not in row_of]
+        if missing:
+            raise ValueError(f"the finding holds examples of pattern {missing[0]}, which has none")
+        rows = np.array([row_of[mask] for mask in masks.tolist()], dtype=np.int64)
+        for at, row in enumerate(rows.tolist()):
             mine = slice(int(inside.starts[at]), int(inside.starts[at + 1]))
             held = np.asarray(inside.candidates[mine], dtype=np.int32)
             parts = np.asarray(inside.sizes[mine], dtype=np.float64).T.copy()
             self._take(row, held, parts)
-            self._sums[row] = self._sums[row] - inside.sums[at]
-            self._masks.append(mask | bit)
-            self._sums.append(np.asarray(inside.sums[at], np.float64))
             self._held.append(held)
             self._parts.append(parts)
+        self.sums[rows] -= inside.sums
+        self.sums = np.concatenate([self.sums, inside.sums])
+        self.masks = np.concatenate([self.masks, masks | (1 << self.findings)])
         self.findings += 1
-        self._drop_empty()
+        kept = np.flatnonzero(self.sums[:, 0] > _NOTHING)
+        self.masks, self.sums = self.masks[kept], self.sums[kept]
+        self._held = [self._held[row] for row in kept.tolist()]
+        self._parts = [self._parts[row] for row in kept.tolist()]
         self._merge()
 
     def _take(self, row: int, held: NDArray[np.int32], parts: FloatArray) -> None:
@@ -114,28 +112,23 @@ class Overlap:
         # A place of an earlier pattern may lie beyond this one's.
         known = at < before.size
         if not (known.all() and np.array_equal(before[at], held)):
-            raise ValueError(f"a candidate has no examples of pattern {self._masks[row]} to take")
+            raise ValueError(f"a candidate has no examples of pattern {self.masks[row]} to take")
         left = self._parts[row]
-        left[:, at] -= parts
-        if left.size and left.min() < -_NOTHING * max(1.0, float(parts.max(initial=0.0))):
+        rest = left[:, at] - parts
+        if rest.size and rest.min() < -_NOTHING * max(1.0, float(parts.max())):
             raise ValueError(
-                f"a candidate has fewer examples of pattern {self._masks[row]} than the finding takes"
+                f"a candidate has fewer examples of pattern {self.masks[row]} than the finding takes"
             )
-        some = left[0] > _NOTHING
-        self._held[row], self._parts[row] = before[some], left[:, some]
-
-    def _drop_empty(self) -> None:
-        kept = [row for row, sums in enumerate(self._sums) if sums[0] > _NOTHING]
-        self._masks = [self._masks[row] for row in kept]
-        self._sums = [self._sums[row] for row in kept]
-        self._held = [self._held[row] for row in kept]
-        self._parts = [self._parts[row] for row in kept]
+        left[:, at] = rest
+        if (rest[0] <= _NOTHING).any():
+            some = left[0] > _NOTHING
+            self._held[row], self._parts[row] = before[some], left[:, some]
 
     def _merge(self) -> None:
         self._ends = np.cumsum([0, *(held.size for held in self._held)])
         self._rows = np.concatenate(self._held)
         joined = np.concatenate(self._parts, axis=1)
-        shape = (self._candidates, len(self._masks))
+        shape = (self._candidates, self.masks.size)
         indices = self._rows, self._ends.astype(np.int32)
         self._tables = [csc_array((column, *indices), shape=shape) for column in joined]
 
@@ -164,12 +157,29 @@ class Overlap:
 
     def parts(self, some: IntArray) -> FloatArray:
         """Return the sizes [some, patterns, size columns] of a few candidates' parts."""
-        number = np.full(self._candidates, -1, np.int64)
-        number[some] = np.arange(some.size)
-        of_pair = number[self._rows]
-        found = np.flatnonzero(of_pair >= 0)
-        pattern = np.searchsorted(self._ends, found, side="right") - 1
-        parts = np.zeros((some.size, len(self._masks), len(self._tables)))
+        if some.size * self.masks.size * _SEARCH_STEPS < self._rows.size:
+            row, pattern, found = self._searched(some)
+        else:
+            number = np.full(self._candidates, -1, np.int64)
+            number[some] = np.arange(some.size)
+            of_pair = number[self._rows]
+            found = np.flatnonzero(of_pair >= 0)
+            row = of_pair[found]
+            pattern = np.searchsorted(self._ends, found, side="right") - 1
+        parts = np.zeros((some.size, self.masks.size, len(self._tables)))
         for column, table in enumerate(self._tables):
-            parts[of_pair[found], pattern, column] = table.data[found]
+            parts[row, pattern, column] = table.data[found]
         return parts
+
+    def _searched(self, some: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Return where a few candidates stand: their number, the pattern and the pair."""
+        low = np.tile(self._ends[:-1], some.size)
+        end = np.tile(self._ends[1:], some.size)
+        wanted = np.repeat(some, self.masks.size)
+        high, last = end.copy(), self._rows.size - 1
+        while (low < high).any():
+            middle = (low + high) // 2
+            below = (self._rows[np.minimum(middle, last)] < wanted) & (low < high)
+            low, high = np.where(below, middle + 1, low), np.where(below, high, middle)
+        held = np.flatnonzero((low < end) & (self._rows[np.minimum(low, last)] == wanted))
+        return held // self.masks.size, held % self.masks.size, low[held]

@@ -13,12 +13,12 @@ from scipy.stats import binom
 
 from slicebeam.metrics.findings.conditional import (
     cumulants,
-    group_p_value,
     influence,
     mean_p_value,
     pattern_moments,
     rate_p_value,
 )
+from slicebeam.metrics.findings.groups import group_p_value
 from slicebeam.metrics.findings.model import fit
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.significance import hypergeometric, likelihood_ratio

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from slicebeam.metrics.findings import forward
+from slicebeam.metrics.findings import choice, forward
 from slicebeam.metrics.findings.conditional import rate_p_value
 from slicebeam.metrics.findings.model import fit
 from slicebeam.metrics.findings.overlap import Overlap
@@ -132,8 +132,8 @@ def slow_choice(table, alpha=0.05):
 
 def test_equals_a_slow_choice_that_tests_every_candidate(monkeypatch):
     # Few are tested before the others are screened.
-    monkeypatch.setattr(forward, "_FIRST", 2)
-    monkeypatch.setattr(forward, "_NEXT", 3)
+    monkeypatch.setattr(choice, "_FIRST", 2)
+    monkeypatch.setattr(choice, "_NEXT", 3)
     for seed in (3, 4):
         rng, codes, shift = planted(seed, rows=4000, features=6, strength=1.2)
         table = EncodedTable(codes, wrong(rng, shift, -1.6), "rate")
@@ -282,7 +282,7 @@ def test_why_there_are_no_more(errors, monkeypatch):
     better = errors.candidates()._replace(harm=-np.ones(errors.keys.size))
     assert errors.find(better).stop == "no candidates"
     whole = errors.find()
-    monkeypatch.setattr(forward, "MOST_CANDIDATES", 40)
+    monkeypatch.setattr(choice, "MOST_CANDIDATES", 40)
     some = errors.find()
     assert some.candidates == 40
     assert some.left_out == whole.candidates - 40
