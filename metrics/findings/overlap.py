@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.sparse import csc_array
+from scipy.sparse import csc_array, hstack
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.findings.target_sums import TargetSums
     from slicebeam.metrics.significance.tails import FloatArray, IntArray
 
-# What a candidate has left of a pattern is a whole number, or rounding of weights.
-_NOTHING = 1e-9
 # Searching a candidate in every pattern takes so many looks; passing over all pairs takes one each.
 _SEARCH_STEPS = 20
 
@@ -31,7 +29,7 @@ class InsideCounts(NamedTuple):
 
     Attributes
     ----------
-    masks : int64 [patterns] distinct
+    masks : int64 [patterns] ascending
     sums : float64 [patterns, columns] of all examples of the finding, as `TargetSums` lays them out
     starts : int64 [patterns + 1] where the pairs of each pattern begin
     candidates : int32 [pairs] candidates that hold some of them, ascending within a pattern
@@ -68,10 +66,8 @@ class Overlap:
         self._candidates = len(sizes)
         self.masks: IntArray = np.zeros(1, np.int64)
         self.sums = np.array(everything, np.float64)[None]
-        self._held = [np.arange(len(sizes), dtype=np.int32)]
-        self._parts = [np.asarray(sizes, np.float64).T.copy()]
-        self._place = np.zeros(len(sizes), np.int64)
-        self._merge()
+        # One column for each pattern.
+        self._tables = [csc_array(column[:, None]) for column in np.asarray(sizes, np.float64).T]
 
     def add(self, inside: InsideCounts) -> None:
         """Add a finding.
@@ -86,51 +82,29 @@ class Overlap:
         missing = [mask for mask in masks.tolist() if mask not in row_of]
         if missing:
             raise ValueError(f"the finding holds examples of pattern {missing[0]}, which has none")
-        rows = np.array([row_of[mask] for mask in masks.tolist()], dtype=np.int64)
-        for at, row in enumerate(rows.tolist()):
-            mine = slice(int(inside.starts[at]), int(inside.starts[at + 1]))
-            held = np.asarray(inside.candidates[mine], dtype=np.int32)
-            parts = np.asarray(inside.sizes[mine], dtype=np.float64).T.copy()
-            self._take(row, held, parts)
-            self._held.append(held)
-            self._parts.append(parts)
-        self.sums[rows] -= inside.sums
-        self.sums = np.concatenate([self.sums, inside.sums])
-        self.masks = np.concatenate([self.masks, masks | (1 << self.findings)])
+        split = np.array([row_of[mask] for mask in masks.tolist()], dtype=np.int64)
+        others = np.setdiff1d(np.arange(self.masks.size), split)
+        left = self.sums[split] - inside.sums
+        # Patterns that lie within the finding are gone; their candidates have nothing left there.
+        kept = np.flatnonzero(left[:, 0] > 0)
+        shape = self._candidates, masks.size
+        pairs = inside.candidates, np.asarray(inside.starts, np.int32)
+        for number, table in enumerate(self._tables):
+            column = inside.sizes[:, number].copy()
+            taken = csc_array((column, *pairs), shape=shape)
+            rest = table[:, split] - taken
+            if rest.data.size and rest.data.min() < 0:
+                at = int(np.searchsorted(rest.indptr, int(np.argmin(rest.data)), side="right")) - 1
+                raise ValueError(
+                    f"a candidate has fewer examples of pattern {masks[at]} than the finding takes"
+                )
+            rest.eliminate_zeros()
+            parts = [table[:, others], rest[:, kept], taken]
+            self._tables[number] = csc_array(hstack(parts, format="csc"))
+        self.sums = np.concatenate([self.sums[others], left[kept], inside.sums])
+        bit = 1 << self.findings
+        self.masks = np.concatenate([self.masks[others], masks[kept], masks | bit])
         self.findings += 1
-        kept = np.flatnonzero(self.sums[:, 0] > _NOTHING)
-        self.masks, self.sums = self.masks[kept], self.sums[kept]
-        self._held = [self._held[row] for row in kept.tolist()]
-        self._parts = [self._parts[row] for row in kept.tolist()]
-        self._merge()
-
-    def _take(self, row: int, held: NDArray[np.int32], parts: FloatArray) -> None:
-        """Take parts off a pattern's candidates, and drop those that have nothing left."""
-        before = self._held[row]
-        self._place[before] = np.arange(before.size)
-        at = self._place[held]
-        # A place of an earlier pattern may lie beyond this one's.
-        known = at < before.size
-        if not (known.all() and np.array_equal(before[at], held)):
-            raise ValueError(f"a candidate has no examples of pattern {self.masks[row]} to take")
-        left = self._parts[row]
-        rest = left[:, at] - parts
-        if rest.size and rest.min() < -_NOTHING * max(1.0, float(parts.max())):
-            raise ValueError(
-                f"a candidate has fewer examples of pattern {self.masks[row]} than the finding takes"
-            )
-        left[:, at] = rest
-        if (rest[0] <= _NOTHING).any():
-            some = left[0] > _NOTHING
-            self._held[row], self._parts[row] = before[some], left[:, some]
-
-    def _merge(self) -> None:
-        self._ends = np.cumsum([0, *(held.size for held in self._held)])
-        self._rows = np.concatenate(self._held)
-        joined = np.concatenate(self._parts, axis=1)
-        shape = (self._candidates, self.masks.size)
-        indices = self._rows, self._ends.astype(np.int32)
-        self._tables = [csc_array((column, *indices), shape=shape) for column in joined]
 
     def weigh(self, by: FloatArray, power: int = 1) -> FloatArray:
         """Return Σ over patterns of the candidate's size there times `by` [patterns]: [candidates].
@@ -157,15 +131,16 @@ class Overlap:
 
     def parts(self, some: IntArray) -> FloatArray:
         """Return the sizes [some, patterns, size columns] of a few candidates' parts."""
-        if some.size * self.masks.size * _SEARCH_STEPS < self._rows.size:
+        rows, ends = self._tables[0].indices, self._tables[0].indptr
+        if some.size * self.masks.size * _SEARCH_STEPS < rows.size:
             row, pattern, found = self._searched(some)
         else:
             number = np.full(self._candidates, -1, np.int64)
             number[some] = np.arange(some.size)
-            of_pair = number[self._rows]
+            of_pair = number[rows]
             found = np.flatnonzero(of_pair >= 0)
             row = of_pair[found]
-            pattern = np.searchsorted(self._ends, found, side="right") - 1
+            pattern = np.searchsorted(ends, found, side="right") - 1
         parts = np.zeros((some.size, self.masks.size, len(self._tables)))
         for column, table in enumerate(self._tables):
             parts[row, pattern, column] = table.data[found]
@@ -173,13 +148,15 @@ class Overlap:
 
     def _searched(self, some: IntArray) -> tuple[IntArray, IntArray, IntArray]:
         """Return where a few candidates stand: their number, the pattern and the pair."""
-        low = np.tile(self._ends[:-1], some.size)
-        end = np.tile(self._ends[1:], some.size)
+        rows, ends = self._tables[0].indices, self._tables[0].indptr
+        low = np.tile(ends[:-1], some.size)
+        end = np.tile(ends[1:], some.size)
         wanted = np.repeat(some, self.masks.size)
-        high, last = end.copy(), self._rows.size - 1
+        high, last = end.copy(), rows.size - 1
         while (low < high).any():
             middle = (low + high) // 2
-            below = (self._rows[np.minimum(middle, last)] < wanted) & (low < high)
+            below = (rows[np.minimum(middle, last)] < wanted) & (low < high)
             low, high = np.where(below, middle + 1, low), np.where(below, high, middle)
-        held = np.flatnonzero((low < end) & (self._rows[np.minimum(low, last)] == wanted))
-        return held // self.masks.size, held % self.masks.size, low[held]
+        held = np.flatnonzero((low < end) & (rows[np.minimum(low, last)] == wanted))
+        number, pattern = np.divmod(held, self.masks.size)
+        return number, pattern, low[held].astype(np.int64)

@@ -263,7 +263,7 @@ def test_rates_are_calibrated(size, base):
 @pytest.mark.slow
 @pytest.mark.parametrize(("weighted", "kind"), [(False, "mean"), (True, "mean"), (True, "rate")])
 def test_means_and_weights_are_calibrated(weighted, kind):
-    for rates in np.transpose(false_rates_of_means(12, 8000, 60, weighted, kind)):
+    for rates in np.transpose(false_rates_of_means(12, 6000, 60, weighted, kind)):
         assert 0.042 <= rates[0] <= 0.058
         assert 0.006 <= rates[1] <= 0.014
 
