@@ -202,21 +202,26 @@ class Choice:
         """Return the next finding and its p-value; None if none is left."""
         some = np.flatnonzero(self.free & (step.excess > 0))
         ties = np.round(step.gain[some] / _TIE)
-        keys = (self.id[some], -self.sizes[some, 0], self.level[some], -ties)
-        order = some[np.lexsort(keys)]
-        found = self._first_passing(order[:_FIRST], step, count_groups)
-        rest = order[_FIRST:]
+        most = np.partition(ties, -_FIRST)[-_FIRST] if some.size > _FIRST else -np.inf
+        first, rest = some[ties >= most], some[ties < most]
+        found = self._first_passing(self._ordered(first, step), step, count_groups)
         if found is not None or not rest.size:
             return found
         # The first ones have failed, and most of the others can't pass: the variance within
         # patterns whose own sums are known is at most that given the sums that the model keeps.
         least = np.maximum(self.overlap.within(step.moments.second)[rest], 0.0)
-        rest = rest[self._may_pass(rest, step, least)]
+        rest = self._ordered(rest[self._may_pass(rest, step, least)], step)
         for begin in range(0, rest.size, _NEXT):
             found = self._first_passing(rest[begin : begin + _NEXT], step, count_groups)
             if found is not None:
                 return found
         return None
+
+    def _ordered(self, some: IntArray, step: _Step) -> IntArray:
+        """Return candidates by gain, those that are equal by level, size and id."""
+        ties = np.round(step.gain[some] / _TIE)
+        keys = (self.id[some], -self.sizes[some, 0], self.level[some], -ties)
+        return np.asarray(some[np.lexsort(keys)])
 
     def _may_pass(self, some: IntArray, step: _Step, variance: FloatArray) -> BoolArray:
         """Say which candidates' p may be small enough, given the least variance of their sums."""
