@@ -11,9 +11,25 @@ from slicebeam.metrics.counting.counting import RowBlock
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.counting.membership import Membership
 from slicebeam.metrics.findings.candidates import Candidates, GroupScores
+from slicebeam.metrics.findings.deviation_law import DeviationLaw
 from slicebeam.metrics.findings.forward import find
 from slicebeam.metrics.findings.inside import count_inside, merge
 from slicebeam.metrics.findings.target_sums import TargetSums, design
+from slicebeam.metrics.significance.random_subset import bin_edges, bin_sums, population
+from slicebeam.metrics.significance.subset_law import Population
+
+
+def deviation_law(target, weight):
+    """The law of weighted deviations: of each value where they are few, of bins where not."""
+    deviations = weight * (target - np.average(target, weights=weight))
+    values, counts = np.unique(deviations, return_counts=True)
+    if values.size > 64:
+        unit = 2.0**-40
+        edges = bin_edges(values[0], values[-1], deviations.std())
+        return DeviationLaw(population(bin_sums(deviations, edges, unit), edges, unit))
+    steps = np.diff(values)
+    span = steps.min() if np.allclose(steps / steps.min(), np.rint(steps / steps.min())) else 0.0
+    return DeviationLaw(Population(tuple(values), tuple(counts * 1.0), span))
 
 
 class EncodedTable:
@@ -40,6 +56,8 @@ class EncodedTable:
         )
         self.tests = [int((self.level == level).sum()) for level in range(1, levels + 1)]
         self.everything = self.row_sums.sum(axis=0)
+        counts = kind == "rate" and weight is None
+        self.law = None if counts else deviation_law(self.target, self.weight)
 
     def _tuples(self):
         features = range(self.codes.shape[1])
@@ -142,6 +160,7 @@ class EncodedTable:
             counted,
             upward=upward,
             tests_per_level=self.tests,
+            law=self.law,
             count_groups=count_groups if group is not None else None,
             **options,
         )

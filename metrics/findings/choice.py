@@ -9,13 +9,11 @@ from scipy.special import ndtri, xlogy
 
 from slicebeam.metrics.findings.candidates import Candidates, CountGroups, Finding, Findings
 from slicebeam.metrics.findings.conditional import (
-    PatternMoments,
-    cumulants,
     influence,
-    mean_p_value,
-    pattern_moments,
+    pattern_variances,
     rate_p_value,
     rate_variances,
+    sum_p_value,
 )
 from slicebeam.metrics.findings.groups import group_p_value
 from slicebeam.metrics.findings.model import ExpectationModel, fit
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slicebeam.metrics.findings.candidates import StopReason
+    from slicebeam.metrics.findings.deviation_law import DeviationLaw
     from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.significance.tails import BoolArray, FloatArray, IntArray
 
@@ -46,7 +45,7 @@ class _Step(NamedTuple):
     Attributes
     ----------
     model : of the findings so far
-    moments : of the patterns' deviations from it
+    variances : float64 [patterns] of the deviations from it
     expected : float64 [candidates] expected sum
     variance : float64 [candidates] of the sum, were the model known
     excess : float64 [candidates] by which the sum is worse than expected
@@ -55,7 +54,7 @@ class _Step(NamedTuple):
     """
 
     model: ExpectationModel
-    moments: PatternMoments
+    variances: FloatArray
     expected: FloatArray
     variance: FloatArray
     excess: FloatArray
@@ -75,7 +74,9 @@ class Choice:
         upward: bool,
         tests: FloatArray,
         alpha: float,
+        law: DeviationLaw | None,
     ) -> None:
+        self.law = law
         self.layout, self.sign = layout, 1.0 if upward else -1.0
         self.tail: Tail = "upper" if upward else "lower"
         eligible = np.flatnonzero(candidates.significant & (candidates.harm > 0))
@@ -152,11 +153,10 @@ class Choice:
         """Whether sums are counts of examples, with a law of their own."""
         return self.layout.kind == "rate" and not self.layout.weighted
 
-    def _moments(self, model: ExpectationModel) -> PatternMoments:
+    def _variances(self, model: ExpectationModel) -> FloatArray:
         if self._counts:
-            variance = np.where(model.varies, model.variance, 0.0)
-            return PatternMoments(variance, variance * (1.0 - 2.0 * model.expected))
-        return pattern_moments(model, self.overlap.sums, self.layout)
+            return np.where(model.varies, model.variance, 0.0)
+        return pattern_variances(model, self.overlap.sums, self.layout)
 
     def _outside(self) -> tuple[float, float]:
         """Return the share of all targets inside the findings, and the mean outside of them."""
@@ -185,8 +185,8 @@ class Choice:
         """Weigh the candidates' parts by what the model expects of the patterns."""
         layout = self.layout
         expected = self.overlap.weigh(model.expected)
-        moments = self._moments(model)
-        variance = self.overlap.weigh(moments.second, 2)
+        variances = self._variances(model)
+        variance = self.overlap.weigh(variances, 2)
         excess = self.sign * (self.total - expected)
         if layout.kind == "rate":
             size = np.maximum(self.sizes[:, 0], _LEAST)
@@ -196,7 +196,7 @@ class Choice:
             varies = variance > 0
             ratio = np.divide(0.5 * excess**2, variance, out=np.zeros(excess.shape), where=varies)
         ratio = np.where(excess > 0, ratio, 0.0)
-        return _Step(model, moments, expected, variance, excess, ratio, ratio - self.cost)
+        return _Step(model, variances, expected, variance, excess, ratio, ratio - self.cost)
 
     def _best(self, step: _Step, count_groups: CountGroups | None) -> tuple[int, float] | None:
         """Return the next finding and its p-value; None if none is left."""
@@ -209,7 +209,7 @@ class Choice:
             return found
         # The first ones have failed, and most of the others can't pass: the variance within
         # patterns whose own sums are known is at most that given the sums that the model keeps.
-        least = np.maximum(self.overlap.within(step.moments.second)[rest], 0.0)
+        least = np.maximum(self.overlap.within(step.variances)[rest], 0.0)
         rest = self._ordered(rest[self._may_pass(rest, step, least)], step)
         for begin in range(0, rest.size, _NEXT):
             found = self._first_passing(rest[begin : begin + _NEXT], step, count_groups)
@@ -265,8 +265,11 @@ class Choice:
         if self._counts:
             weight = layout.moment(sums, 1, 0)
             return rate_p_value(step.model, weight, part[:, 0], observed, self.tail)
-        found = cumulants(step.model, step.moments, sums, part, observed, layout)
-        return mean_p_value(found, float(step.variance[at]), self.tail)
+        if self.law is None:
+            raise ValueError("a mean, or a rate of weighted examples, needs the deviations' law")
+        return sum_p_value(
+            step.model, step.variances, sums, part, observed, layout, self.law, self.tail
+        )
 
 
 def _divergence(observed: FloatArray, expected: FloatArray) -> FloatArray:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import expit, logit, ndtr
 
-from slicebeam.metrics.significance.pearson_iii import SMALLEST_P, pearson_iii_p_value
+from slicebeam.metrics.significance.pearson_iii import SMALLEST_P
 from slicebeam.metrics.significance.saddle_point import deviance_part
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from slicebeam.metrics.findings.deviation_law import DeviationLaw
     from slicebeam.metrics.findings.model import ExpectationModel
     from slicebeam.metrics.findings.target_sums import TargetSums
     from slicebeam.metrics.kinds import Tail
@@ -247,36 +248,23 @@ class _Conditional:
         return float(root + np.log(tilt * information / root) / root)
 
 
-class Cumulants(NamedTuple):
-    """Excess of a candidate's sum over its expectation, and the law's second and third cumulant."""
-
-    excess: float
-    variance: float
-    third: float
-
-
-class PatternMoments(NamedTuple):
-    """Σd² and Σd³ of the deviations of a pattern's examples, per squared weight: float64 [patterns]."""
-
-    second: FloatArray
-    third: FloatArray
-
-
-def cumulants(
+def sum_p_value(
     model: ExpectationModel,
-    moments: PatternMoments,
+    variances: FloatArray,
     sums: FloatArray,
     part: FloatArray,
     observed: float,
     layout: TargetSums,
-) -> Cumulants:
-    """Return the cumulants of a candidate's weighted sum, given the sums that the model keeps.
+    law: DeviationLaw,
+    tail: Tail,
+) -> float:
+    """Return the p-value of a candidate's weighted sum, given the sums that the model keeps.
 
     Parameters
     ----------
     model : ExpectationModel
-    moments : PatternMoments
-        See `pattern_moments`.
+    variances : float64 [patterns]
+        See `pattern_variances`.
     sums : float64 [patterns, columns]
         Of all examples of the patterns, as `TargetSums` lays them out.
     part : float64 [patterns, size columns]
@@ -284,66 +272,59 @@ def cumulants(
     observed : float
         Σ weight·target of the candidate's examples.
     layout : TargetSums
-
-    Notes
-    -----
-    The deviations d = w·(x − μ) of a pattern's examples have the pattern's own second and third
-    moments, per squared weight; the candidate's part is a random one of its examples. With the
-    influences a of `influence`, κ₂ = Σ a²·Σd² and κ₃ = Σ a³·Σd³ over what is inside and outside.
-    Moments are divided by 1 − leverage, as in HC2 (MacKinnon and White 1985, J. Econometrics
-    29:305): with no finding κ₂ is n(N − n)/(N(N − 1))·Σ(x − x̄)², the variance of a random subset's
-    sum (Cochran 1977, section 2.3).
-    """
-    weight, own = layout.moment(sums, 1, 0), layout.size(part, 1)
-    acts = influence(model, weight, own)
-    inside = layout.size(part, 2)
-    outside = layout.moment(sums, 2, 0) - inside
-    # Of the third power of weights a candidate's part is not summed: it has its share.
-    return Cumulants(
-        observed - float(own @ model.expected),
-        float((inside * acts.inside**2 + outside * acts.outside**2) @ moments.second),
-        float((inside * acts.inside**3 + outside * acts.outside**3) @ moments.third),
-    )
-
-
-def pattern_moments(
-    model: ExpectationModel, sums: FloatArray, layout: TargetSums
-) -> PatternMoments:
-    """Return the moments of each pattern's deviations, raised for what the fit took off them."""
-    mu = model.expected
-    m = {(a, b): layout.moment(sums, a, b) for a in (1, 2, 3) for b in range(a + 1)}
-    squares = m[2, 2] - 2.0 * mu * m[2, 1] + mu**2 * m[2, 0]
-    cubes = m[3, 3] - 3.0 * mu * m[3, 2] + 3.0 * mu**2 * m[3, 1] - mu**3 * m[3, 0]
-    some = model.varies & (m[2, 0] > 0)
-    size = np.where(some, m[2, 0], 1.0)
-    X = model.design[:, model.columns]
-    heavy = np.where(some, model.variance, 0.0)
-    gram = X.T @ (X * (m[1, 0] * heavy)[:, None])
-    # Of an example whose weight is the pattern's mean, by weight.
-    mean_weight = size / np.where(some, m[1, 0], 1.0)
-    leverage = heavy * mean_weight * (X * np.linalg.solve(gram, X.T).T).sum(axis=1)
-    left = np.maximum(1.0 - leverage, 0.5)
-    second = np.where(some, np.maximum(squares, 0.0) / size / left, 0.0)
-    return PatternMoments(second, np.where(some, cubes / size / left**1.5, 0.0))
-
-
-def mean_p_value(found: Cumulants, known_variance: float, tail: Tail) -> float:
-    """Return the tail of Pearson's type III law with a candidate's cumulants.
-
-    Parameters
-    ----------
-    found : Cumulants
-    known_variance : float
-        The variance that the sum would have, were the model known.
+    law : DeviationLaw
+        Of weight·(target − overall mean), of all examples.
     tail : {"upper", "lower", "both"}
 
     Returns
     -------
     float
-        Near the mid-p of discrete targets; 1.0 where the findings determine the sum.
+        About the mid-p of discrete targets; 1.0 where the findings determine the sum.
+
+    Notes
+    -----
+    The candidate's part of a pattern is a random one of its examples, whose deviations
+    d = w·(x − μ) have the pattern's variance per squared weight and the shape of all examples'.
+    With the influences a of `influence` the excess is Σ a·d over the examples inside and outside.
     """
-    if not found.variance > _DETERMINED * known_variance:
+    weight, own = layout.moment(sums, 1, 0), layout.size(part, 1)
+    acts = influence(model, weight, own)
+    inside, squares = layout.size(part, 2), layout.moment(sums, 2, 0)
+    rest = float(((squares - inside) * acts.outside**2) @ variances)
+    variance = float((inside * acts.inside**2) @ variances) + rest
+    if not variance > _DETERMINED * float(inside @ variances):
         return 1.0
-    deviation = np.sqrt(found.variance)
-    skewness = found.third / deviation**3
-    return float(pearson_iii_p_value(found.excess, 0.0, deviation, skewness, tail))
+    # The squared weight of an example, on average.
+    squared = float(squares.sum()) / law.examples
+    excess = observed - float(own @ model.expected)
+    return law.p_value(excess, inside / squared, acts.inside, variances * squared, rest, tail)
+
+
+def pattern_variances(model: ExpectationModel, sums: FloatArray, layout: TargetSums) -> FloatArray:
+    """Return the variance of each pattern's deviations, per squared weight: float64 [patterns].
+
+    Parameters
+    ----------
+    model : ExpectationModel
+    sums : float64 [patterns, columns]
+    layout : TargetSums
+
+    Notes
+    -----
+    Σw²·(x − μ)²/Σw², divided by 1 − leverage as in HC2 (MacKinnon and White 1985, J. Econometrics
+    29:305): with no finding the variance of a candidate's sum is n(N − n)/(N(N − 1))·Σ(x − x̄)², that
+    of a random subset's (Cochran 1977, "Sampling techniques", section 2.3).
+    """
+    mu, squares = model.expected, layout.moment(sums, 2, 0)
+    deviations = layout.moment(sums, 2, 2) - 2.0 * mu * layout.moment(sums, 2, 1) + mu**2 * squares
+    weight = layout.moment(sums, 1, 0)
+    some = model.varies & (squares > 0)
+    size = np.where(some, squares, 1.0)
+    heavy = np.where(some, model.variance, 0.0)
+    X = model.design[:, model.columns]
+    gram = X.T @ (X * (weight * heavy)[:, None])
+    # Of an example whose weight is the pattern's mean, by weight.
+    mean_weight = size / np.where(some, weight, 1.0)
+    leverage = heavy * mean_weight * (X * np.linalg.solve(gram, X.T).T).sum(axis=1)
+    left = np.maximum(1.0 - leverage, 0.5)
+    return np.where(some, np.maximum(deviations, 0.0) / size / left, 0.0)

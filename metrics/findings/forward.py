@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from slicebeam.metrics.findings.candidates import Candidates, CountGroups, Findings
+    from slicebeam.metrics.findings.deviation_law import DeviationLaw
     from slicebeam.metrics.findings.overlap import InsideCounts
     from slicebeam.metrics.significance.tails import IntArray
 
@@ -38,6 +39,7 @@ def find(
     *,
     upward: bool,
     tests_per_level: Sequence[int],
+    law: DeviationLaw | None = None,
     alpha: float = 0.05,
     most: int = MOST_FINDINGS,
     count_groups: CountGroups | None = None,
@@ -60,6 +62,9 @@ def find(
         Whether large targets are for the worse, as errors and losses are.
     tests_per_level : sequence of int
         Slices of each level that could have been tested; its length is L.
+    law : DeviationLaw, optional
+        Of weight·(target − overall mean), of all examples: needed for all but counts, that is for
+        means and for rates of weighted examples.
     alpha : float
         Every step tests at α/L within a level, Bonferroni: under the hypothesis that the findings
         so far explain everything, one is added with probability at most α.
@@ -84,7 +89,7 @@ def find(
     weighted examples is Kish's (Σw)²/Σw²) and z²/2 with the variance within patterns for a mean,
     less log m of the m tests of its level; it is 0 less log m where the candidate is not worse than
     expected. Candidates are taken in the order of gain, those that are equal by lower level, larger
-    size and smaller id, and the first whose conditional p (`rate_p_value` or `mean_p_value`, one
+    size and smaller id, and the first whose conditional p (`rate_p_value` or `sum_p_value`, one
     tail) is at most α/(L·m) is added.
 
     The result depends on sums only, not on the order of examples or on how they were counted.
@@ -97,6 +102,7 @@ def find(
         upward=upward,
         tests=np.asarray(tests_per_level, np.float64),
         alpha=alpha,
+        law=law,
     ).run(count_inside, count_groups, most)
 
 

@@ -34,15 +34,15 @@ class TargetSums:
 
     Examples
     --------
-    Of a rate, examples and errors are counted; of a mean, moments up to the third are summed. Of
-    weights the third power is needed as well, since it skews the weighted sum:
+    Of a rate, examples and errors are counted; of a mean, squares are summed too, and of weights
+    their squares with everything:
 
     >>> TargetSums("rate").powers
     ((0, 0), (0, 1))
     >>> TargetSums("mean").powers
-    ((0, 0), (0, 1), (0, 2), (0, 3))
+    ((0, 0), (0, 1), (0, 2))
     >>> TargetSums("rate", weighted=True).powers
-    ((1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1))
+    ((1, 0), (1, 1), (2, 0), (2, 1))
 
     Of a candidate's part of a pattern only the number of examples, or the weights, are needed:
 
@@ -60,11 +60,11 @@ class TargetSums:
     @cached_property
     def powers(self) -> tuple[tuple[int, int], ...]:
         """The power of the weight and of the target, of each column."""
-        largest = 1 if self.kind == "rate" else 3
+        largest = 1 if self.kind == "rate" else 2
         if not self.weighted:
             return tuple((0, power) for power in range(largest + 1))
         return tuple(
-            (weight, power) for weight in (1, 2, 3) for power in range(min(weight, largest) + 1)
+            (weight, power) for weight in (1, 2) for power in range(min(weight, largest) + 1)
         )
 
     @property
@@ -78,7 +78,7 @@ class TargetSums:
         return 2 if self.weighted else 1
 
     def moment(self, sums: FloatArray, weight: int, power: int) -> FloatArray:
-        """Return Σ weight^a · target^b [...] of sums [..., columns], for 1 ≤ a ≤ 3 and b ≤ a."""
+        """Return Σ weight^a · target^b [...] of sums [..., columns], for a of 1 and 2, b ≤ a."""
         if self.kind == "rate":
             power = min(power, 1)
         at = self.powers.index((weight if self.weighted else 0, power))

@@ -11,17 +11,21 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import binom
 
+from slicebeam.metrics.findings import deviation_law as deviation_law_module
 from slicebeam.metrics.findings.conditional import (
-    cumulants,
     influence,
-    mean_p_value,
-    pattern_moments,
+    pattern_variances,
     rate_p_value,
+    rate_variances,
+    sum_p_value,
 )
+from slicebeam.metrics.findings.deviation_law import DeviationLaw
 from slicebeam.metrics.findings.groups import group_p_value
 from slicebeam.metrics.findings.model import fit
 from slicebeam.metrics.findings.target_sums import TargetSums
-from slicebeam.metrics.significance import hypergeometric, likelihood_ratio
+from slicebeam.metrics.significance import hypergeometric, likelihood_ratio, random_subset
+from slicebeam.metrics.significance.subset_law import Population
+from tests.encoded_table import deviation_law
 
 RATE = TargetSums("rate")
 
@@ -127,12 +131,13 @@ def test_what_the_findings_determine_is_no_surprise():
         observed = float(np.dot(part, model.expected))
         assert rate_p_value(model, n, part, observed, "upper") == 1.0
     layout = TargetSums("mean")
-    sums = np.array([[100, 10, 30, 60], [40, 20, 50, 90], [30, 9, 30, 60.0]])
+    sums = np.array([[100, 10, 30], [40, 20, 50], [30, 9, 30.0]])
     means = fit("mean", [0, 1, 2], 2, sums[:, 0], sums[:, 1])
-    moments = pattern_moments(means, sums, layout)
+    variances = pattern_variances(means, sums, layout)
     part = np.array([[0], [40], [30.0]])
-    found = cumulants(means, moments, sums, part, 29.0, layout)
-    assert mean_p_value(found, float(part[:, 0] @ moments.second), "upper") == 1.0
+    law = DeviationLaw(Population((-1.0, 0.0, 1.0), (20.0, 91.0, 59.0), 1.0))
+    assert sum_p_value(means, variances, sums, part, 29.0, layout, law, "upper") == 1.0
+    assert sum_p_value(means, variances, sums, part / 2, 29.0, layout, law, "upper") < 0.01
     # Where all are wrong, nothing is uncertain.
     pure = fit("rate", [0, 1], 1, [100, 20], [10, 20])
     assert rate_p_value(pure, [100, 20], [0, 7], 7, "upper") == 1.0
@@ -145,22 +150,83 @@ def test_sure_patterns_leave_the_others_as_they_are():
     assert with_sure == pytest.approx(rate_p_value(alone, [500], [40], 12, "upper"), rel=1e-9)
 
 
-def test_cumulants_with_no_finding_are_those_of_a_random_subset():
-    rng = np.random.default_rng(1)
-    x = rng.gamma(0.5, 1.0, 60)
-    layout = TargetSums("mean")
+@pytest.mark.parametrize("values", ["skewed", "changes", "heavy"])
+def test_a_mean_with_no_finding_has_the_law_of_random_subsets(values):
+    rng, N = np.random.default_rng(1), 4000
+    x = {
+        "skewed": rng.gamma(0.5, 1.0, N),
+        "changes": rng.choice([-1.0, 0.0, 1.0], N, p=[0.06, 0.91, 0.03]),
+        "heavy": rng.standard_t(3, N) * (rng.random(N) < 0.3),
+    }[values]
+    layout, law = TargetSums("mean"), deviation_law(x, np.ones(N))
     sums = layout.sums_of(x).sum(axis=0)[None]
     model = fit("mean", [0], 0, sums[:, 0], sums[:, 1])
-    n, N = 12, x.size
-    found = cumulants(
-        model, pattern_moments(model, sums, layout), sums, np.array([[float(n)]]), 9.0, layout
-    )
-    assert found.excess == pytest.approx(9.0 - n * x.mean())
-    exact = n * (N - n) / (N * (N - 1)) * ((x - x.mean()) ** 2).sum()
-    assert found.variance == pytest.approx(exact, rel=1e-12)
-    drawn = np.array([x[rng.permutation(N)[:n]].sum() for _ in range(40_000)])
-    third = ((drawn - n * x.mean()) ** 3).mean()
-    assert found.third == pytest.approx(third, rel=0.12)
+    variances = pattern_variances(model, sums, layout)
+    assert variances[0] == pytest.approx(x.var(ddof=1), rel=1e-12)
+    counts = tuple((law.chances * N).tolist())
+    span = 1.0 if values == "changes" else 0.0
+    population = Population(tuple(law.points.tolist()), counts, span)
+    for n in (20, 60, 400):
+        for z in (-3.5, 2.0, 3.5, 5.0):
+            total = z * np.sqrt(n) * x.std()
+            if values == "changes":
+                total = np.rint(total + n * x.mean()) - n * x.mean()
+            if z < 0 and values == "skewed" and n < 100:
+                continue
+            tail = "upper" if z > 0 else "lower"
+            exact = random_subset.sum_p_value(n, total, population, tail)
+            args = model, variances, sums, np.array([[float(n)]]), total + n * x.mean()
+            assert sum_p_value(*args, layout, law, tail) == pytest.approx(float(exact), rel=0.35)
+
+
+def test_rare_changes_both_ways_are_not_normal():
+    # 6 of 22 changed for the worse where 1.7 % do, and as many for the better.
+    N, each = 10_000, 170
+    law = DeviationLaw(Population((-1.0, 0.0, 1.0), (3.0 * each, N - 4.0 * each, each), 1.0))
+    model = fit("mean", [0], 0, [N], [-2 * each])
+    sums = np.array([[N, -2.0 * each, 4.0 * each]])
+    variances = pattern_variances(model, sums, TargetSums("mean"))
+    p = sum_p_value(model, variances, sums, np.array([[22.0]]), 6, TargetSums("mean"), law, "upper")
+    chances = np.array([0.051, 0.932, 0.017])
+    exact = np.ones(1)
+    for _ in range(22):
+        exact = np.convolve(exact, chances)
+    assert p == pytest.approx(exact[29:].sum() + exact[28] / 2, rel=0.1)
+    assert p > 1e-7
+
+
+def test_patterns_are_merged_without_changing_the_tail():
+    rng = np.random.default_rng(4)
+    law = deviation_law(rng.gamma(0.5, 1.0, 3000), np.ones(3000))
+    number, second = np.ones(300) * 2, law.variance * rng.uniform(0.2, 3.0, 300)
+    influence_of = rng.uniform(0.8, 1.0, 300)
+    for excess in (20.0, 60.0, 100.0):
+        args = excess, number, influence_of, second, 5.0, "upper"
+        merged = law.p_value(*args)
+        assert merged < 0.2
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(deviation_law_module, "_CLASSES", 300)
+            assert merged == pytest.approx(law.p_value(*args), rel=0.02)
+    with pytest.raises(ValueError, match="all the same"):
+        DeviationLaw(Population((2.0,), (10.0,)))
+
+
+def test_variances_of_counts_are_those_of_the_exact_law():
+    masks, inside, outside, errors = [0, 1, 2, 3], [6, 5, 3, 4], [30, 12, 9, 4], [4, 6, 3, 5]
+    model, n = model_of(masks, 2, inside, outside, errors)
+    law = exact_law(masks, 2, inside, outside, (18, 11, 8))
+    counts = np.array(sorted(law))
+    upper = np.array([law[count] for count in counts])
+    # Of mid-p tails: chances are differences of the strict ones.
+    chances = np.zeros(counts.size)
+    above = 0.0
+    for at in range(counts.size - 1, -1, -1):
+        chances[at] = 2 * (upper[at] - above)
+        above += chances[at]
+    mean = chances @ counts
+    variance = chances @ (counts - mean) ** 2
+    (found,) = rate_variances(model, n, np.array([inside], float))
+    assert found == pytest.approx(variance, rel=0.07)
 
 
 def test_influence_is_what_the_fit_leaves_of_a_deviation():
@@ -228,11 +294,11 @@ def false_rates_of_means(seed, draws, size, weighted, kind, findings=3, N=1200):
         sums = by_pattern(pattern, layout.sums_of(x, weight).T)
         first = layout.moment(sums, 1, 0), layout.moment(sums, 1, 1)
         model = fit(kind, distinct, findings, *first)
-        moments = pattern_moments(model, sums, layout)
-        found = cumulants(model, moments, sums, part, float((weight * x)[own].sum()), layout)
-        known = float(layout.size(part, 2) @ moments.second)
+        variances, law = pattern_variances(model, sums, layout), deviation_law(x, weight)
+        observed = float((weight * x)[own].sum())
         for at, tail in enumerate(("upper", "lower")):
-            p[at, draw] = mean_p_value(found, known, tail)
+            args = model, variances, sums, part, observed, layout, law, tail
+            p[at, draw] = sum_p_value(*args)
     return (p <= 0.05).mean(axis=1), (p <= 0.01).mean(axis=1)
 
 

@@ -162,11 +162,11 @@ def test_columns_of_sums():
     x, w = np.array([0.5, -2.0]), np.array([3.0, 2.0])
     layout = TargetSums("mean", weighted=True)
     sums = layout.sums_of(x, w).sum(axis=0)
-    for a in (1, 2, 3):
+    for a in (1, 2):
         for b in range(a + 1):
             assert layout.moment(sums, a, b) == (w**a * x**b).sum()
     plain = TargetSums("mean")
-    assert plain.moment(plain.sums_of(x).sum(axis=0), 3, 2) == (x**2).sum()
+    assert plain.moment(plain.sums_of(x).sum(axis=0), 2, 2) == (x**2).sum()
     assert membership([5], 3).tolist() == [[True, False, True]]
     with pytest.raises(ValueError, match="51 findings"):
         membership([0], 51)
