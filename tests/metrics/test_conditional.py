@@ -176,7 +176,9 @@ def test_a_mean_with_no_finding_has_the_law_of_random_subsets(values):
             tail = "upper" if z > 0 else "lower"
             exact = random_subset.sum_p_value(n, total, population, tail)
             args = model, variances, sums, np.array([[float(n)]]), total + n * x.mean()
-            assert sum_p_value(*args, layout, law, tail) == pytest.approx(float(exact), rel=0.35)
+            # A tenth of all examples, drawn without replacement, has shorter tails than the law.
+            low, high = (0.75, 1.4) if n < 400 else (0.95, 2.0)
+            assert low < sum_p_value(*args, layout, law, tail) / float(exact) < high
 
 
 def test_rare_changes_both_ways_are_not_normal():
