@@ -331,9 +331,12 @@ def test_rates_are_calibrated(size, base):
 @pytest.mark.slow
 @pytest.mark.parametrize(("weighted", "kind"), [(False, "mean"), (True, "mean"), (True, "rate")])
 def test_means_and_weights_are_calibrated(weighted, kind):
-    for rates in np.transpose(false_rates_of_means(12, 6000, 60, weighted, kind)):
-        assert 0.042 <= rates[0] <= 0.058
-        assert 0.006 <= rates[1] <= 0.014
+    upper, lower = np.transpose(false_rates_of_means(12, 6000, 60, weighted, kind))
+    assert 0.044 <= upper[0] <= 0.056
+    assert 0.007 <= upper[1] <= 0.013
+    # Away from the long tail of skewed values the law is cautious.
+    assert 0.040 <= lower[0] <= 0.056
+    assert 0.004 <= lower[1] <= 0.013
 
 
 def grouped(rng, groups, inside, spread):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from sklearn.linear_model import LogisticRegression
 
@@ -12,6 +15,8 @@ from slicebeam.metrics.findings.model import fit
 from slicebeam.metrics.findings.overlap import Overlap
 from tests.encoded_table import EncodedTable
 
+DEMO = Path(__file__).parents[2] / "pipelines" / "demo_data" / "adult_scored.parquet"
+OUTPUTS = ("row_id", "prediction", "score", "prediction_old", "score_old")
 # Slices that are planted, and by how much.
 PLANTED = {
     ((0, 1),): 0.8,
@@ -152,6 +157,64 @@ def test_permuted_data_have_no_findings_even_among_all_slices():
         assert found.candidates > 300
         false += len(found.findings)
     assert false == 0
+
+
+def test_random_planted_slices_are_recovered_exactly():
+    significant = recovered = named = unrelated = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        codes = np.stack(
+            [rng.choice(6, 20_000, p=rng.dirichlet(np.full(6, 4.0))) for _ in range(10)], axis=1
+        )
+        shift, slices = np.zeros(len(codes)), []
+        while len(slices) < 5:
+            features = np.sort(rng.choice(10, int(rng.integers(1, 4)), replace=False))
+            own = rng.integers(0, 6, features.size)
+            inside = (codes[:, features] == own).all(axis=1)
+            if inside.sum() >= 60:
+                slices.append(tuple(zip(features.tolist(), own.tolist(), strict=True)))
+                shift += rng.uniform(0.5, 1.6) * inside
+        table = EncodedTable(codes, wrong(rng, shift, -2.0), "rate", levels=3)
+        assert sum(table.tests) > 20_000
+        candidates = table.candidates()
+        conditions = [table.conditions(at) for at in np.flatnonzero(candidates.significant)]
+        found = [table.conditions(f.candidate) for f in table.find(candidates).findings]
+        called = set(slices) & set(conditions)
+        significant, recovered = significant + len(called), recovered + len(called & set(found))
+        named += len(found)
+        parts = {condition for planted_slice in slices for condition in planted_slice}
+        unrelated += sum(not set(one) & parts for one in found)
+    assert significant >= 45
+    assert recovered >= 0.97 * significant
+    assert unrelated <= 0.05 * named
+
+
+@pytest.mark.slow
+def test_permutations_of_a_real_table_have_a_finding_in_at_most_one_of_twenty():
+    frame = pq.read_table(DEMO).to_pandas()
+    columns = []
+    for name in frame.columns.difference([*OUTPUTS, "income"]):
+        values = frame[name]
+        if values.dtype.kind in "iuf":
+            edges = np.unique(np.quantile(values, np.linspace(0, 1, 11)[1:-1]))
+            columns.append(np.searchsorted(edges, values, side="right"))
+        else:
+            columns.append(values.astype("category").cat.codes.to_numpy())
+    codes = np.stack(columns, axis=1).astype(np.int64)
+    y = (frame["income"] != frame["prediction"]).to_numpy(float)
+    rng, false = np.random.default_rng(1), 0
+    for _ in range(100):
+        table = EncodedTable(codes, rng.permutation(y), "rate", levels=3)
+        everything = np.ones(table.keys.size, bool)
+        false += bool(table.find(table.candidates(everything)).findings)
+    # Where the rate is .05, ten or more are seen in 3 percent of such tests.
+    assert false <= 9
+    # The errors as they are have findings that hold most of them.
+    table = EncodedTable(codes, y, "rate", levels=3)
+    found = table.find()
+    assert 5 <= len(found.findings) <= 30
+    assert found.findings[-1].held > 0.9
+    agrees_with_rows(table, found)
 
 
 def test_two_models_by_least_squares_where_the_change_itself_is_for_the_worse():
