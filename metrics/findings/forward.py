@@ -50,7 +50,8 @@ def find(
     ----------
     candidates : Candidates
     everything : float array [columns]
-        Sums of all examples, as `layout` says.
+        Sums of all examples, as `layout` says. Sums may be in any unit, the same for candidates,
+        counts and the law; the findings' values are in it too.
     layout : TargetSums
         What is summed: a rate or a mean, with weights or without.
     count_inside : callable

@@ -106,6 +106,32 @@ def test_a_candidate_that_holds_all_errors_of_a_finding():
     assert rate_p_value(model, n, [5, 5], 10, "upper") == pytest.approx(exact, rel=0.1)
 
 
+def test_small_tables_of_any_kind_are_near_the_exact_law():
+    # Patterns that are all right or all wrong, candidates that fill them, counts at the very end.
+    rng, near = np.random.default_rng(5), 0
+    for _ in range(150):
+        findings = int(rng.integers(0, 3))
+        masks = np.sort(rng.choice(2**findings, int(rng.integers(1, 2**findings + 1)), False))
+        inside, outside = rng.integers(0, 5, masks.size), rng.integers(1, 9, masks.size)
+        rate = rng.choice([0.0, 0.2, 0.5, 1.0], masks.size)
+        own = rng.binomial(inside, np.clip(1.7 * rate, 0, 1))
+        errors = own + rng.binomial(outside, rate)
+        model, n = model_of(masks, findings, inside, outside, errors)
+        if not inside.any():
+            continue
+        observed = int(own.sum())
+        p = rate_p_value(model, n, inside, observed, "upper")
+        in_findings = [int(errors[masks >> k & 1 == 1].sum()) for k in range(findings)]
+        totals = (int(errors.sum()), *in_findings)
+        law = exact_law(masks.tolist(), findings, inside.tolist(), outside.tolist(), totals)
+        if len(law) == 1:
+            assert p == 1.0
+        elif law[observed] < 0.2:
+            assert p == pytest.approx(law[observed], rel=0.15)
+            near += 1
+    assert near >= 15
+
+
 def test_a_small_part_of_large_patterns_has_the_law_of_independent_outcomes():
     masks, n, errors = (
         [0, 1, 2, 3],

@@ -251,6 +251,17 @@ def test_weights(kind):
     agrees_with_rows(table, found)
 
 
+def test_sums_in_another_unit_give_the_same_findings():
+    rng, codes, shift = planted(14, rows=8000)
+    losses = rng.gamma(0.5, 1.0, shift.size) * np.exp(shift)
+    plain, scaled = (EncodedTable(codes, losses * unit, "mean").find() for unit in (1.0, 1024.0))
+    assert len(plain.findings) >= 3
+    for one, other in zip(plain.findings, scaled.findings, strict=True):
+        assert one.candidate == other.candidate
+        assert other.expected == pytest.approx(1024.0 * one.expected, rel=1e-12)
+        assert other.p_value == pytest.approx(one.p_value, rel=1e-6)
+
+
 def test_rates_with_a_denominator():
     rng, codes, shift = planted(9)
     positive = rng.random(shift.size) < 0.5
