@@ -25,6 +25,7 @@ from slicebeam.metrics.findings.inside import HeldRows
 from slicebeam.metrics.findings.overlap import InsideCounts
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.significance import hypergeometric
+from slicebeam.transforms.discovery.one_thread import one_thread
 
 ROWS, FEATURES, CAUSES, BINS = 30_000, 24, 6, 7
 SMALLEST, LEVELS, ALPHA = 20, 3, 0.05
@@ -117,15 +118,16 @@ def main() -> int:
     some, tests = candidates(codes, wrong, lattice)
     counting = Counting(codes, wrong, some.id, lattice)
     begin = time.process_time()
-    found = find(
-        some,
-        TargetSums("rate").sums_of(wrong).sum(axis=0),
-        TargetSums("rate"),
-        counting,
-        upward=True,
-        tests_per_level=tests,
-        alpha=ALPHA,
-    )
+    with one_thread():
+        found = find(
+            some,
+            TargetSums("rate").sums_of(wrong).sum(axis=0),
+            TargetSums("rate"),
+            counting,
+            upward=True,
+            tests_per_level=tests,
+            alpha=ALPHA,
+        )
     whole = time.process_time() - begin
     alone = whole - counting.seconds
     # What no choice can do without: for each finding, the expected sums of all candidates anew.

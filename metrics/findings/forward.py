@@ -93,7 +93,8 @@ def find(
     size and smaller id, and the first whose conditional p (`rate_p_value` or `sum_p_value`, one
     tail) is at most α/(L·m) is added.
 
-    The result depends on sums only, not on the order of examples or on how they were counted.
+    The result depends on sums only, not on the order of examples or on how they were counted; to the
+    last bit where matrix products take one thread.
     """
     _validate(candidates, tests_per_level, alpha, most)
     return Choice(
