@@ -27,6 +27,7 @@ ORDER = (
     "metrics/registered",
     "metrics/registry.py",
     "metrics/testing",
+    "metrics/findings",
     "metrics/discovery",
     "metrics/shift",
     "metrics/attribution",

@@ -1,0 +1,280 @@
+"""The state of a choice of findings: the candidates that are looked at, weighed step by step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.special import ndtri, xlogy
+
+from slicebeam.metrics.findings.candidates import Candidates, CountGroups, Finding, Findings
+from slicebeam.metrics.findings.conditional import (
+    influence,
+    pattern_variances,
+    rate_p_value,
+    rate_variances,
+    sum_p_value,
+)
+from slicebeam.metrics.findings.groups import group_p_value
+from slicebeam.metrics.findings.model import ExpectationModel, fit
+from slicebeam.metrics.findings.overlap import InsideCounts, Overlap
+from slicebeam.metrics.findings.target_sums import TargetSums
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slicebeam.metrics.findings.candidates import StopReason
+    from slicebeam.metrics.findings.deviation_law import DeviationLaw
+    from slicebeam.metrics.kinds import Tail
+    from slicebeam.metrics.significance.tails import BoolArray, FloatArray, IntArray
+
+# More candidates than these cost more than they say: those of the largest marginal gain are kept.
+MOST_CANDIDATES = 200_000
+# Gains that differ by less are the same: they are sums of floats.
+_TIE = 2.0**-20
+# A candidate is tested if the largest log-likelihood ratio that it can have is this part of what a
+# normal law needs; a skewed law may need a little less.
+_SCREEN = 0.8
+_FIRST, _NEXT = 4, 256
+_LEAST = 1e-300
+
+
+class _Step(NamedTuple):
+    """The candidates as one model sees them.
+
+    Attributes
+    ----------
+    model : of the findings so far
+    variances : float64 [patterns] of the deviations from it
+    expected : float64 [candidates] expected sum
+    variance : float64 [candidates] of the sum, were the model known
+    excess : float64 [candidates] by which the sum is worse than expected
+    ratio : float64 [candidates] log-likelihood ratio, 0 where it is not worse
+    gain : float64 [candidates] the ratio less the cost of naming the candidate
+    """
+
+    model: ExpectationModel
+    variances: FloatArray
+    expected: FloatArray
+    variance: FloatArray
+    excess: FloatArray
+    ratio: FloatArray
+    gain: FloatArray
+
+
+class Choice:
+    """The state of the choice: which candidates are looked at, and the sums by pattern."""
+
+    def __init__(
+        self,
+        candidates: Candidates,
+        everything: FloatArray,
+        layout: TargetSums,
+        *,
+        upward: bool,
+        tests: FloatArray,
+        alpha: float,
+        law: DeviationLaw | None,
+    ) -> None:
+        self.law = law
+        self.layout, self.sign = layout, 1.0 if upward else -1.0
+        self.tail: Tail = "upper" if upward else "lower"
+        eligible = np.flatnonzero(candidates.significant & (candidates.harm > 0))
+        self.positions = eligible
+        self._select(candidates, tests, alpha)
+        self.overlap = Overlap(everything, self.sizes, layout)
+        self.left_out = max(0, eligible.size - MOST_CANDIDATES)
+        if self.left_out:
+            gain = self._step(self._model()).gain
+            kept = np.sort(np.lexsort((candidates.id[eligible], -gain))[:MOST_CANDIDATES])
+            self.positions = eligible[kept]
+            self._select(candidates, tests, alpha)
+            self.overlap = Overlap(everything, self.sizes, layout)
+
+    def _select(self, candidates: Candidates, tests: FloatArray, alpha: float) -> None:
+        some = self.positions
+        self.level, self.id = candidates.level[some], candidates.id[some]
+        self.sizes = np.asarray(candidates.sizes[some], np.float64)
+        self.total = np.asarray(candidates.total[some], np.float64)
+        of_level = np.maximum(tests, 1.0)[self.level - 1]
+        self.cost = np.log(of_level)
+        self.bound = alpha / (tests.size * of_level)
+        self.free = self.sizes[:, 0] > 0
+
+    def run(
+        self,
+        count_inside: Callable[[int, IntArray], InsideCounts],
+        count_groups: CountGroups | None,
+        most: int,
+    ) -> Findings:
+        """Add findings until none is left; see `forward.find`."""
+        found: list[Finding] = []
+        model = self._model()
+        stop: StopReason = "nothing left" if self.positions.size else "no candidates"
+        while self.positions.size:
+            if len(found) == most:
+                stop = "most findings"
+                break
+            step = self._step(model)
+            best = self._best(step, count_groups)
+            if best is None:
+                break
+            chosen, p = best
+            inside = count_inside(int(self.positions[chosen]), self.positions)
+            self._check(chosen, inside)
+            self.overlap.add(inside)
+            self.free[chosen] = False
+            size = float(self.sizes[chosen, 0])
+            value = float(self.total[chosen]) / size
+            held, outside = self._outside()
+            found.append(
+                Finding(
+                    int(self.positions[chosen]),
+                    size,
+                    value,
+                    float(step.expected[chosen]) / size,
+                    float(step.gain[chosen]),
+                    p,
+                    held,
+                    outside,
+                )
+            )
+            model = self._model()
+        masks = self.overlap.masks
+        return Findings(found, masks, model, stop, self.positions.size, self.left_out)
+
+    def _model(self) -> ExpectationModel:
+        sums = self.overlap.sums
+        weight, total = self.layout.moment(sums, 1, 0), self.layout.moment(sums, 1, 1)
+        return fit(self.layout.kind, self.overlap.masks, self.overlap.findings, weight, total)
+
+    @property
+    def _counts(self) -> bool:
+        """Whether sums are counts of examples, with a law of their own."""
+        return self.layout.kind == "rate" and not self.layout.weighted
+
+    def _variances(self, model: ExpectationModel) -> FloatArray:
+        if self._counts:
+            return np.where(model.varies, model.variance, 0.0)
+        return pattern_variances(model, self.overlap.sums, self.layout)
+
+    def _outside(self) -> tuple[float, float]:
+        """Return the share of all targets inside the findings, and the mean outside of them."""
+        sums = self.overlap.sums
+        weight, total = self.layout.moment(sums, 1, 0), self.layout.moment(sums, 1, 1)
+        held = self.overlap.masks > 0
+        rest = float(weight[~held].sum())
+        everything = float(total.sum())
+        return (
+            float(total[held].sum()) / everything if everything else float("nan"),
+            float(total[~held].sum()) / rest if rest > 0 else float("nan"),
+        )
+
+    def _check(self, chosen: int, inside: InsideCounts) -> None:
+        size = float(self.layout.moment(inside.sums, 1, 0).sum())
+        total = float(self.layout.moment(inside.sums, 1, 1).sum())
+        wanted = float(self.sizes[chosen, 0]), float(self.total[chosen])
+        scale = max(1.0, abs(wanted[0]), abs(wanted[1]))
+        if max(abs(size - wanted[0]), abs(total - wanted[1])) > 1e-9 * scale:
+            raise ValueError(
+                f"candidate {int(self.positions[chosen])} has a size of {wanted[0]:g} and a total of "
+                f"{wanted[1]:g}, but counting inside it found {size:g} and {total:g}"
+            )
+
+    def _step(self, model: ExpectationModel) -> _Step:
+        """Weigh the candidates' parts by what the model expects of the patterns."""
+        layout = self.layout
+        expected = self.overlap.weigh(model.expected)
+        variances = self._variances(model)
+        variance = self.overlap.weigh(variances, 2)
+        excess = self.sign * (self.total - expected)
+        if layout.kind == "rate":
+            size = np.maximum(self.sizes[:, 0], _LEAST)
+            effective = size**2 / np.maximum(layout.size(self.sizes, 2), _LEAST)
+            ratio = effective * _divergence(self.total / size, expected / size)
+        else:
+            varies = variance > 0
+            ratio = np.divide(0.5 * excess**2, variance, out=np.zeros(excess.shape), where=varies)
+        ratio = np.where(excess > 0, ratio, 0.0)
+        return _Step(model, variances, expected, variance, excess, ratio, ratio - self.cost)
+
+    def _best(self, step: _Step, count_groups: CountGroups | None) -> tuple[int, float] | None:
+        """Return the next finding and its p-value; None if none is left."""
+        some = np.flatnonzero(self.free & (step.excess > 0))
+        ties = np.round(step.gain[some] / _TIE)
+        most = np.partition(ties, -_FIRST)[-_FIRST] if some.size > _FIRST else -np.inf
+        first, rest = some[ties >= most], some[ties < most]
+        found = self._first_passing(self._ordered(first, step), step, count_groups)
+        if found is not None or not rest.size:
+            return found
+        # The first ones have failed, and most of the others can't pass: the variance within
+        # patterns whose own sums are known is at most that given the sums that the model keeps.
+        least = np.maximum(self.overlap.within(step.variances)[rest], 0.0)
+        rest = self._ordered(rest[self._may_pass(rest, step, least)], step)
+        for begin in range(0, rest.size, _NEXT):
+            found = self._first_passing(rest[begin : begin + _NEXT], step, count_groups)
+            if found is not None:
+                return found
+        return None
+
+    def _ordered(self, some: IntArray, step: _Step) -> IntArray:
+        """Return candidates by gain, those that are equal by level, size and id."""
+        ties = np.round(step.gain[some] / _TIE)
+        keys = (self.id[some], -self.sizes[some, 0], self.level[some], -ties)
+        return np.asarray(some[np.lexsort(keys)])
+
+    def _may_pass(self, some: IntArray, step: _Step, variance: FloatArray) -> BoolArray:
+        """Say which candidates' p may be small enough, given the least variance of their sums."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            normal = 0.5 * step.excess[some] ** 2 / variance
+            skewed = step.ratio[some] * (step.variance[some] / variance)
+        needed = 0.5 * ndtri(self.bound[some]) ** 2
+        return np.asarray(~(np.fmax(normal, skewed) < _SCREEN * needed))
+
+    def _first_passing(
+        self, some: IntArray, step: _Step, count_groups: CountGroups | None
+    ) -> tuple[int, float] | None:
+        parts = self.overlap.parts(some)
+        weight = self.layout.moment(self.overlap.sums, 1, 0)
+        worth = np.ones(some.size, np.bool_)
+        if self._counts:
+            worth = self._may_pass(some, step, rate_variances(step.model, weight, parts[:, :, 0]))
+        passing: list[tuple[int, float, FloatArray]] = []
+        for at, part in zip(some[worth].tolist(), parts[worth], strict=True):
+            p = self._p_value(at, part, step)
+            if p > self.bound[at]:
+                continue
+            if count_groups is None:
+                return at, p
+            passing.append((at, p, part))
+        if not passing or count_groups is None:
+            return None
+        positions = self.positions[[at for at, _, _ in passing]]
+        scores = count_groups(positions, self.overlap.masks, step.model)
+        for (at, p, part), score in zip(passing, scores, strict=True):
+            acts = influence(step.model, weight, self.layout.size(part, 1))
+            by_groups = group_p_value(
+                score.excess, score.of_model, acts.slopes, score.sizes, self.tail
+            )
+            if by_groups <= self.bound[at]:
+                return at, max(p, by_groups)
+        return None
+
+    def _p_value(self, at: int, part: FloatArray, step: _Step) -> float:
+        layout, sums, observed = self.layout, self.overlap.sums, float(self.total[at])
+        if self._counts:
+            weight = layout.moment(sums, 1, 0)
+            return rate_p_value(step.model, weight, part[:, 0], observed, self.tail)
+        if self.law is None:
+            raise ValueError("a mean, or a rate of weighted examples, needs the deviations' law")
+        return sum_p_value(
+            step.model, step.variances, sums, part, observed, layout, self.law, self.tail
+        )
+
+
+def _divergence(observed: FloatArray, expected: FloatArray) -> FloatArray:
+    """Return the Kullback-Leibler divergence of two rates [candidates]; 0 where none is possible."""
+    inside = np.clip(expected, 1e-300, 1.0)
+    outside = np.clip(1.0 - expected, 1e-300, 1.0)
+    value = xlogy(observed, observed / inside) + xlogy(1 - observed, (1 - observed) / outside)
+    return np.asarray(np.maximum(value, 0.0))

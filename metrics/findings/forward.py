@@ -1,0 +1,127 @@
+"""The choice of findings: again and again the candidate that says the most beyond those before it.
+
+Many slices that are significant against all examples repeat a few causes. A candidate becomes a
+finding if its sum is harmful *given* what the findings so far let one expect of it, at a level that
+counts all slices that could have been chosen. Then the model learns its sum, and the others are
+looked at again.
+
+Sources: De Bie (2011), Data Min. Knowl. Discov. 23:407 (patterns are shown one after another, each
+updates what is expected); Proença, Grünwald, Bäck and van Leeuwen (2022), Data Min. Knowl. Discov.
+36:1885 (subgroup lists: the gain of a description less the cost of naming it); G'Sell, Wager,
+Chouldechova and Tibshirani (2016), J. R. Statist. Soc. B 78:423 (stopping of an ordered path).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slicebeam.metrics.findings.choice import Choice
+from slicebeam.metrics.findings.target_sums import MOST_FINDINGS, TargetSums
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import ArrayLike
+
+    from slicebeam.metrics.findings.candidates import Candidates, CountGroups, Findings
+    from slicebeam.metrics.findings.deviation_law import DeviationLaw
+    from slicebeam.metrics.findings.overlap import InsideCounts
+    from slicebeam.metrics.significance.tails import IntArray
+
+
+def find(
+    candidates: Candidates,
+    everything: ArrayLike,
+    layout: TargetSums,
+    count_inside: Callable[[int, IntArray], InsideCounts],
+    *,
+    upward: bool,
+    tests_per_level: Sequence[int],
+    law: DeviationLaw | None = None,
+    alpha: float = 0.05,
+    most: int = MOST_FINDINGS,
+    count_groups: CountGroups | None = None,
+) -> Findings:
+    """Choose the findings of one direction, one after another.
+
+    Parameters
+    ----------
+    candidates : Candidates
+    everything : float array [columns]
+        Sums of all examples, as `layout` says. Sums may be in any unit, the same for candidates,
+        counts and the law; the findings' values are in it too.
+    layout : TargetSums
+        What is summed: a rate or a mean, with weights or without.
+    count_inside : callable
+        Given the position of the candidate that becomes a finding and the positions of the
+        candidates to count, int64 [counted], it returns the sums of the finding's examples by the
+        pattern they had before, `InsideCounts`, in which candidates are numbered as in the second
+        argument. A pattern's bit k is the k-th finding chosen.
+    upward : bool
+        Whether large targets are for the worse, as errors and losses are.
+    tests_per_level : sequence of int
+        Slices of each level that could have been tested; its length is L.
+    law : DeviationLaw, optional
+        Of weight·(target − overall mean), of all examples: needed for all but counts, that is for
+        means and for rates of weighted examples.
+    alpha : float
+        Every step tests at α/L within a level, Bonferroni: under the hypothesis that the findings
+        so far explain everything, one is added with probability at most α.
+    most : int
+        The most findings, at most 50.
+    count_groups : callable, optional
+        Where examples come in groups that depend on each other: sums of deviations by group, for
+        the few candidates that pass the test of independent examples. A finding must pass both.
+
+    Returns
+    -------
+    Findings
+
+    Raises
+    ------
+    ValueError
+        If shapes do not match, an option is out of its range, or counts contradict the candidates.
+
+    Notes
+    -----
+    The gain of a candidate with size n, mean x̄ and expected mean μ̄ is n·KL(x̄ ‖ μ̄) for a rate (n of
+    weighted examples is Kish's (Σw)²/Σw²) and z²/2 with the variance within patterns for a mean,
+    less log m of the m tests of its level; it is 0 less log m where the candidate is not worse than
+    expected. Candidates are taken in the order of gain, those that are equal by lower level, larger
+    size and smaller id, and the first whose conditional p (`rate_p_value` or `sum_p_value`, one
+    tail) is at most α/(L·m) is added.
+
+    The result depends on sums only, not on the order of examples or on how they were counted; to the
+    last bit where matrix products take one thread.
+    """
+    _validate(candidates, tests_per_level, alpha, most)
+    return Choice(
+        candidates,
+        np.asarray(everything, np.float64),
+        layout,
+        upward=upward,
+        tests=np.asarray(tests_per_level, np.float64),
+        alpha=alpha,
+        law=law,
+    ).run(count_inside, count_groups, most)
+
+
+def _validate(
+    candidates: Candidates, tests_per_level: Sequence[int], alpha: float, most: int
+) -> None:
+    sizes = {len(column) for column in candidates}
+    if len(sizes) != 1:
+        raise ValueError(f"columns of candidates differ in length: {sorted(sizes)}")
+    if not 0.0 < alpha < 1.0:
+        raise ValueError(f"alpha = {alpha} is not within 0..1")
+    if not 0 <= most <= MOST_FINDINGS:
+        raise ValueError(f"most = {most} findings: 0 to {MOST_FINDINGS} are possible")
+    level = np.asarray(candidates.level)
+    if level.size and (level.min() < 1 or level.max() > len(tests_per_level)):
+        raise ValueError(
+            f"levels {level.min()}..{level.max()} were given, but tests of {len(tests_per_level)}"
+        )
+    if min(tests_per_level, default=1) < 0:
+        raise ValueError(f"tests_per_level = {list(tests_per_level)} holds a negative number")

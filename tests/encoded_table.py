@@ -1,0 +1,166 @@
+"""A small table of codes with all its slices, and what the choice of findings needs of it."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+from scipy.special import ndtr
+
+from slicebeam.metrics.counting.counting import RowBlock
+from slicebeam.metrics.counting.lattice import Lattice
+from slicebeam.metrics.counting.membership import Membership
+from slicebeam.metrics.findings.candidates import Candidates, GroupScores
+from slicebeam.metrics.findings.deviation_law import DeviationLaw
+from slicebeam.metrics.findings.forward import find
+from slicebeam.metrics.findings.inside import count_inside, merge
+from slicebeam.metrics.findings.target_sums import TargetSums, design
+from slicebeam.metrics.significance.random_subset import bin_edges, bin_sums, population
+from slicebeam.metrics.significance.subset_law import Population
+
+
+def deviation_law(target, weight):
+    """The law of weighted deviations: of each value where they are few, of bins where not."""
+    deviations = weight * (target - np.average(target, weights=weight))
+    values, counts = np.unique(deviations, return_counts=True)
+    if values.size > 64:
+        unit = 2.0**-40
+        edges = bin_edges(values[0], values[-1], deviations.std())
+        return DeviationLaw(population(bin_sums(deviations, edges, unit), edges, unit))
+    steps = np.diff(values)
+    span = steps.min() if np.allclose(steps / steps.min(), np.rint(steps / steps.min())) else 0.0
+    return DeviationLaw(Population(tuple(values), tuple(counts * 1.0), span))
+
+
+class EncodedTable:
+    """Rows of codes [rows, features] and their targets, and all slices of enough rows.
+
+    `counted` says which rows are in the denominator.
+    """
+
+    def __init__(
+        self, codes, target, kind, weight=None, counted=None, levels=2, smallest=20, blocks=1
+    ):
+        kept = np.ones(len(codes), bool) if counted is None else counted
+        self.codes, self.target = codes[kept], np.asarray(target, float)[kept]
+        self.rows, self.levels, self.blocks = int(kept.sum()), levels, blocks
+        self.layout = TargetSums(kind, weighted=weight is not None)
+        self.weight = np.ones(self.rows) if weight is None else np.asarray(weight, float)[kept]
+        self.row_sums = self.layout.sums_of(self.target, self.weight)
+        columns = [self.weight, self.weight**2][: self.layout.size_columns]
+        self.row_sizes = np.stack(columns, axis=1)
+        self.lattice = Lattice(tuple((codes.max(axis=0) + 1).tolist()), levels)
+        found = [self._of(features, smallest) for features in self._tuples()]
+        self.keys, self.sizes, self.total, self.count, self.level = map(
+            np.concatenate, zip(*found, strict=True)
+        )
+        self.tests = [int((self.level == level).sum()) for level in range(1, levels + 1)]
+        self.everything = self.row_sums.sum(axis=0)
+        counts = kind == "rate" and weight is None
+        self.law = None if counts else deviation_law(self.target, self.weight)
+
+    def _tuples(self):
+        features = range(self.codes.shape[1])
+        return [some for size in range(1, self.levels + 1) for some in combinations(features, size)]
+
+    def _of(self, features, smallest):
+        cell, cells = np.zeros(self.rows, np.int64), 1
+        for feature in features:
+            radix = int(self.lattice.radices[feature])
+            cell, cells = cell * radix + self.codes[:, feature], cells * radix
+        count = np.bincount(cell, minlength=cells)
+        some = np.flatnonzero((count >= smallest) & (count < self.rows))
+        sizes = [np.bincount(cell, column, cells)[some] for column in self.row_sizes.T]
+        total = np.bincount(cell, self.weight * self.target, cells)[some]
+        keys = self.lattice.cell_keys(features, some)
+        return keys, np.stack(sizes, axis=1), total, count[some], np.full(some.size, len(features))
+
+    def members(self, candidate):
+        """Return which rows are in a slice."""
+        digits = self.lattice.digits(self.keys[[candidate]])[0]
+        digits = digits[digits > 0]
+        features = self.lattice.feature_of[digits]
+        return (self.codes[:, features] == digits - 1 - self.lattice.offsets[features]).all(axis=1)
+
+    def conditions(self, candidate):
+        """Return a slice as pairs of feature and code."""
+        digits = self.lattice.digits(self.keys[[candidate]])[0]
+        digits = digits[digits > 0]
+        features = self.lattice.feature_of[digits]
+        codes = digits - 1 - self.lattice.offsets[features]
+        return tuple(zip(features.tolist(), codes.tolist(), strict=True))
+
+    def significant(self, alpha=0.05, *, upward=True):
+        """Return which slices differ from all rows, by a normal law and Bonferroni in each level."""
+        w = self.sizes[:, 0]
+        second = self.sizes[:, -1]
+        mean = (self.weight * self.target).sum() / self.weight.sum()
+        z = (self.total - w * mean) / np.sqrt(second * self.target.var())
+        p = ndtr(-z if upward else z)
+        return p <= alpha / (self.levels * np.array(self.tests)[self.level - 1])
+
+    def candidates(self, significant=None, *, upward=True, harm=None):
+        mean = (self.weight * self.target).sum() / self.weight.sum()
+        delta = self.total / self.sizes[:, 0] - mean if harm is None else harm
+        called = self.significant(upward=upward) if significant is None else significant
+        sign = 1.0 if upward else -1.0
+        return Candidates(self.level, self.keys, self.sizes, self.total, called, sign * delta)
+
+    def counting(self):
+        """Return a function that counts a finding's rows, in blocks."""
+        masks, added = np.zeros(self.rows, np.int64), []
+
+        def count(chosen, positions):
+            inside = np.flatnonzero(self.members(chosen))
+            membership = Membership(self.keys[positions], self.lattice)
+            parts = []
+            for rows in np.array_split(inside, self.blocks):
+                codes = self.codes[rows]
+                none = np.zeros((0, rows.size), np.int64)
+                ids = np.zeros(rows.size, np.uint64)
+                block = RowBlock(
+                    rows.size,
+                    lambda feature, codes=codes: codes[:, feature].astype(np.int64),
+                    np.zeros(rows.size, np.int64),
+                    ids,
+                    ids,
+                    none,
+                    none,
+                    none,
+                )
+                own = masks[rows], self.row_sums[rows], self.row_sizes[rows]
+                parts.append(count_inside(block, membership, positions.size, *own))
+            masks[inside] |= 1 << len(added)
+            added.append(chosen)
+            return merge(parts, positions.size) if self.blocks > 1 else parts[0]
+
+        count.masks = masks
+        return count
+
+    def find(self, candidates=None, *, upward=True, group=None, **options):
+        counted = self.counting()
+
+        def count_groups(chosen, masks, model):
+            rank = np.argsort(masks)
+            pattern = rank[np.searchsorted(masks[rank], counted.masks)]
+            deviation = self.weight * (self.target - model.expected[pattern])
+            X = design(counted.masks, model.design.shape[1] - 1)[:, model.columns]
+            of_model = np.stack([np.bincount(group, deviation * x) for x in X.T], axis=1)
+            scores = []
+            for candidate in chosen:
+                own = self.members(candidate)
+                excess = np.bincount(group, deviation * own)
+                scores.append(GroupScores(excess, of_model, np.bincount(group, own)))
+            return scores
+
+        return find(
+            self.candidates(upward=upward) if candidates is None else candidates,
+            self.everything,
+            self.layout,
+            counted,
+            upward=upward,
+            tests_per_level=self.tests,
+            law=self.law,
+            count_groups=count_groups if group is not None else None,
+            **options,
+        )
