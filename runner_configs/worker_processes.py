@@ -243,7 +243,7 @@ def main() -> None:
     import apache_beam.runners.worker.sdk_worker  # noqa: F401
 
     import slicebeam.transforms.count.combine_slice_metrics
-    import slicebeam.transforms.count.count_overlaps
+    import slicebeam.transforms.count.finding_passes
     import slicebeam.transforms.count.significance
     import slicebeam.transforms.encode.extract_slice_keys
     import slicebeam.transforms.encode.learn_domains  # noqa: F401

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from slicebeam.metrics.findings.model import ExpectationModel
     from slicebeam.metrics.significance.tails import BoolArray, FloatArray, IntArray
 
@@ -19,8 +21,8 @@ class Candidates(NamedTuple):
     ----------
     level : int64 [candidates] number of predicates, 1-based
     id : int64 [candidates] distinct; decides between candidates that are equal otherwise
-    sizes : float64 [candidates, size columns] examples (in the denominator), or their weights and
-        squared weights: see `TargetSums`
+    sizes : int64 or float64 [candidates, size columns] examples (in the denominator), or their
+        weights and squared weights, in the units of ``TargetSums.size_scales``
     total : float64 [candidates] Σ weight·target
     significant : bool [candidates] against all examples, as the search corrects
     harm : float64 [candidates] the slice's own delta, positive where it is for the worse; of two
@@ -29,7 +31,7 @@ class Candidates(NamedTuple):
 
     level: IntArray
     id: IntArray
-    sizes: FloatArray
+    sizes: NDArray[Any]
     total: FloatArray
     significant: BoolArray
     harm: FloatArray
@@ -69,7 +71,11 @@ class Finding(NamedTuple):
     expected : mean target that the findings before it let one expect
     gain : log-likelihood ratio less the log of the level's number of tests
     p_value : conditional
-    held : share of the sum of all targets that this and the findings before hold; NaN if it is 0
+    spread : deviation of value minus expected, of that of the value: the model was fitted to the
+        same examples; NaN where nothing varies
+    held_size, held_total : examples, or weights, and sum of targets that this and the findings
+        before hold
+    held : share of the sum of all targets that they hold; NaN if it is 0
     outside : mean target of the examples outside all of them; NaN if there are none
     """
 
@@ -79,6 +85,9 @@ class Finding(NamedTuple):
     expected: float
     gain: float
     p_value: float
+    spread: float
+    held_size: float
+    held_total: float
     held: float
     outside: float
 

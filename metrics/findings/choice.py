@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri, xlogy
@@ -22,6 +22,8 @@ from slicebeam.metrics.findings.target_sums import TargetSums
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
     from slicebeam.metrics.findings.candidates import StopReason
     from slicebeam.metrics.findings.deviation_law import DeviationLaw
@@ -68,9 +70,10 @@ class Choice:
     def __init__(
         self,
         candidates: Candidates,
-        everything: FloatArray,
+        everything: NDArray[Any],
         layout: TargetSums,
         *,
+        moments: Callable[[NDArray[Any]], FloatArray],
         upward: bool,
         tests: FloatArray,
         alpha: float,
@@ -82,19 +85,20 @@ class Choice:
         eligible = np.flatnonzero(candidates.significant & (candidates.harm > 0))
         self.positions = eligible
         self._select(candidates, tests, alpha)
-        self.overlap = Overlap(everything, self.sizes, layout)
+        self.overlap = Overlap(everything, candidates.sizes[self.positions], layout, moments)
         self.left_out = max(0, eligible.size - MOST_CANDIDATES)
         if self.left_out:
             gain = self._step(self._model()).gain
             kept = np.sort(np.lexsort((candidates.id[eligible], -gain))[:MOST_CANDIDATES])
             self.positions = eligible[kept]
             self._select(candidates, tests, alpha)
-            self.overlap = Overlap(everything, self.sizes, layout)
+            self.overlap = Overlap(everything, candidates.sizes[self.positions], layout, moments)
 
     def _select(self, candidates: Candidates, tests: FloatArray, alpha: float) -> None:
         some = self.positions
         self.level, self.id = candidates.level[some], candidates.id[some]
-        self.sizes = np.asarray(candidates.sizes[some], np.float64)
+        scales = self.layout.size_scales[: candidates.sizes.shape[1]]
+        self.sizes = candidates.sizes[some] * np.array(scales)
         self.total = np.asarray(candidates.total[some], np.float64)
         of_level = np.maximum(tests, 1.0)[self.level - 1]
         self.cost = np.log(of_level)
@@ -120,13 +124,14 @@ class Choice:
             if best is None:
                 break
             chosen, p = best
+            spread = self._spread(chosen, step)
             inside = count_inside(int(self.positions[chosen]), self.positions)
             self._check(chosen, inside)
             self.overlap.add(inside)
             self.free[chosen] = False
             size = float(self.sizes[chosen, 0])
             value = float(self.total[chosen]) / size
-            held, outside = self._outside()
+            held_size, held_total, held, outside = self._outside()
             found.append(
                 Finding(
                     int(self.positions[chosen]),
@@ -135,6 +140,9 @@ class Choice:
                     float(step.expected[chosen]) / size,
                     float(step.gain[chosen]),
                     p,
+                    spread,
+                    held_size,
+                    held_total,
                     held,
                     outside,
                 )
@@ -158,21 +166,36 @@ class Choice:
             return np.where(model.varies, model.variance, 0.0)
         return pattern_variances(model, self.overlap.sums, self.layout)
 
-    def _outside(self) -> tuple[float, float]:
-        """Return the share of all targets inside the findings, and the mean outside of them."""
+    def _spread(self, chosen: int, step: _Step) -> float:
+        """Return the deviation of a candidate's excess, of that were the model known."""
+        layout, sums = self.layout, self.overlap.sums
+        part = self.overlap.parts(np.array([chosen]))[0]
+        acts = influence(step.model, layout.moment(sums, 1, 0), layout.size(part, 1))
+        inside = layout.size(part, 2)
+        outside = layout.moment(sums, 2, 0) - inside
+        known = float(inside @ step.variances)
+        left = float((inside * acts.inside**2 + outside * acts.outside**2) @ step.variances)
+        return float(np.sqrt(left / known)) if known > 0 else float("nan")
+
+    def _outside(self) -> tuple[float, float, float, float]:
+        """Return what the findings hold: size, targets, their share of all; and the mean outside."""
         sums = self.overlap.sums
         weight, total = self.layout.moment(sums, 1, 0), self.layout.moment(sums, 1, 1)
         held = self.overlap.masks > 0
         rest = float(weight[~held].sum())
         everything = float(total.sum())
+        inside = float(total[held].sum())
         return (
-            float(total[held].sum()) / everything if everything else float("nan"),
+            float(weight[held].sum()),
+            inside,
+            inside / everything if everything else float("nan"),
             float(total[~held].sum()) / rest if rest > 0 else float("nan"),
         )
 
     def _check(self, chosen: int, inside: InsideCounts) -> None:
-        size = float(self.layout.moment(inside.sums, 1, 0).sum())
-        total = float(self.layout.moment(inside.sums, 1, 1).sum())
+        found = self.overlap.moments(inside.sums.sum(axis=0, keepdims=True))
+        size = float(self.layout.moment(found, 1, 0)[0])
+        total = float(self.layout.moment(found, 1, 1)[0])
         wanted = float(self.sizes[chosen, 0]), float(self.total[chosen])
         scale = max(1.0, abs(wanted[0]), abs(wanted[1]))
         if max(abs(size - wanted[0]), abs(total - wanted[1])) > 1e-9 * scale:

@@ -13,7 +13,7 @@ Chouldechova and Tibshirani (2016), J. R. Statist. Soc. B 78:423 (stopping of an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,12 +23,12 @@ from slicebeam.metrics.findings.target_sums import MOST_FINDINGS, TargetSums
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from slicebeam.metrics.findings.candidates import Candidates, CountGroups, Findings
     from slicebeam.metrics.findings.deviation_law import DeviationLaw
     from slicebeam.metrics.findings.overlap import InsideCounts
-    from slicebeam.metrics.significance.tails import IntArray
+    from slicebeam.metrics.significance.tails import FloatArray, IntArray
 
 
 def find(
@@ -43,14 +43,15 @@ def find(
     alpha: float = 0.05,
     most: int = MOST_FINDINGS,
     count_groups: CountGroups | None = None,
+    moments: Callable[[NDArray[Any]], FloatArray] | None = None,
 ) -> Findings:
     """Choose the findings of one direction, one after another.
 
     Parameters
     ----------
     candidates : Candidates
-    everything : float array [columns]
-        Sums of all examples, as `layout` says. Sums may be in any unit, the same for candidates,
+    everything : array [columns, or raw columns]
+        Sums of all examples, as `layout` says, or what `moments` makes that of. Sums may be in any unit, the same for candidates,
         counts and the law; the findings' values are in it too.
     layout : TargetSums
         What is summed: a rate or a mean, with weights or without.
@@ -74,6 +75,9 @@ def find(
     count_groups : callable, optional
         Where examples come in groups that depend on each other: sums of deviations by group, for
         the few candidates that pass the test of independent examples. A finding must pass both.
+    moments : callable, optional
+        Makes float64 [patterns, columns], as `layout` says, of sums [patterns, raw columns] that
+        ``everything`` and the counts inside are in; without, they are the columns themselves.
 
     Returns
     -------
@@ -99,13 +103,18 @@ def find(
     _validate(candidates, tests_per_level, alpha, most)
     return Choice(
         candidates,
-        np.asarray(everything, np.float64),
+        np.asarray(everything),
         layout,
+        moments=_as_floats if moments is None else moments,
         upward=upward,
         tests=np.asarray(tests_per_level, np.float64),
         alpha=alpha,
         law=law,
     ).run(count_inside, count_groups, most)
+
+
+def _as_floats(sums: NDArray[Any]) -> FloatArray:
+    return np.asarray(sums, np.float64)
 
 
 def _validate(

@@ -1,119 +1,306 @@
-"""Counts a finding's examples by pattern, for all candidates in one pass over its rows."""
+"""Counts a finding's examples by pattern, for all candidates, in tables as the search counts slices."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
+from slicebeam.metrics.counting.count_reader import SumReader
+from slicebeam.metrics.counting.counting import (
+    ROWS_AT_A_TIME,
+    Coded,
+    Ragged,
+    RowBlock,
+    SummedRows,
+    Tables,
+)
+from slicebeam.metrics.counting.counting_plan import Budget, blocks, whole_tuples
+from slicebeam.metrics.counting.membership import Membership
+from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.overlap import InsideCounts
 
 if TYPE_CHECKING:
-    from slicebeam.metrics.counting.counting import RowBlock
-    from slicebeam.metrics.counting.membership import Membership
-    from slicebeam.metrics.significance.tails import FloatArray, IntArray
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.counting.counting import Unit
+    from slicebeam.metrics.counting.lattice import Keys, Lattice
+    from slicebeam.metrics.significance.tails import BoolArray, IntArray
+
+# Patterns whose examples are counted together: each has a plane in every table.
+_PATTERN_BITS = 6
+# Examples of the finding that are held until they are counted.
+_MOST_HELD = 1 << 18
+# Plans are made for so many times more rows at a time, and used again.
+_PLAN_STEP = 4
 
 
-class HeldRows:
-    """Which candidates each row of a block is in, to count inside one finding after another.
+class PatternParts(NamedTuple):
+    """What some of a finding's examples add to their patterns, and to the candidates there.
 
-    Parameters
+    Attributes
     ----------
-    block : RowBlock
-        Its codes are read, nothing else. Every row takes 4 bytes for each candidate that it is in.
-    membership : Membership
-        Of the candidates.
-    candidates : their number
+    masks : int64 [patterns] distinct
+    sums : int64 [patterns, raw columns] of all of these examples
+    pattern, candidate : int64 [pairs] position among the masks, and of the candidate
+    sizes : int64 [pairs, size columns] examples, or their weights and squared weights
     """
 
-    def __init__(self, block: RowBlock, membership: Membership, candidates: int) -> None:
-        rows, slices = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
-        for members in membership.of(block):
-            rows.append(members.rows.astype(np.int32))
-            slices.append(members.slices.astype(np.int32))
-        pairs = np.concatenate(rows), np.concatenate(slices)
-        ones = np.ones(pairs[0].size, np.int8)
-        self._table = csr_array(coo_array((ones, pairs), shape=(block.rows, candidates)))
-
-    def count(
-        self, rows: IntArray, masks: IntArray, sums: FloatArray, sizes: FloatArray
-    ) -> InsideCounts:
-        """Return the counts of the rows of a finding.
-
-        Parameters
-        ----------
-        rows : int64 [rows]
-            Rows of the block that are in the finding, and in the denominator, each once.
-        masks : int64 [rows]
-            Their patterns before the finding is added.
-        sums : float64 [rows, columns]
-            What each row adds to its pattern: whole numbers.
-        sizes : float64 [rows, size columns]
-            What each row adds to the candidates that it is in: whole numbers above 0.
-        """
-        distinct, pattern = np.unique(masks, return_inverse=True)
-        held = self._table[rows].astype(np.float64)
-        of_patterns = np.stack(
-            [np.bincount(pattern, column, distinct.size) for column in sums.T], axis=1
-        ).astype(np.float64, copy=False)
-        tables = []
-        for column in sizes.T:
-            at = pattern, np.arange(rows.size)
-            of_rows = csr_array(coo_array((column, at), shape=(distinct.size, rows.size)))
-            tables.append(of_rows @ held)
-        return _arranged(distinct, of_patterns, tables)
+    masks: IntArray
+    sums: IntArray
+    pattern: IntArray
+    candidate: IntArray
+    sizes: IntArray
 
 
-def count_inside(
-    block: RowBlock,
-    membership: Membership,
-    candidates: int,
-    masks: IntArray,
-    sums: FloatArray,
-    sizes: FloatArray,
-) -> InsideCounts:
-    """Return the counts of a block of rows that are all in the finding.
+def rows_of(block: RowBlock, rows: IntArray) -> RowBlock:
+    """Return some rows of a block, without the buckets of their scores."""
+    known: dict[int, Any] = {}
 
-    Parameters
-    ----------
-    block, membership, candidates : as in `HeldRows`
-    masks, sums, sizes : as in `HeldRows.count`
-    """
-    held = HeldRows(block, membership, candidates)
-    return held.count(np.arange(block.rows), masks, sums, sizes)
+    def column(feature: int) -> Any:
+        if feature not in known:
+            known[feature] = _taken(block.column(feature), rows)
+        return known[feature]
 
-
-def _arranged(masks: IntArray, sums: FloatArray, tables: list[csr_array]) -> InsideCounts:
-    """Return counts [patterns, candidates] as pairs in ascending order."""
-    # There and back puts the candidates of each pattern in order, in linear time.
-    ordered = [table.tocsc().tocsr() for table in tables]
-    return InsideCounts(
-        masks.astype(np.int64),
-        sums,
-        ordered[0].indptr.astype(np.int64),
-        ordered[0].indices.astype(np.int32),
-        np.stack([table.data for table in ordered], axis=1),
+    return RowBlock(
+        rows.size,
+        column,
+        block.cells[rows],
+        block.ids[rows],
+        block.positions[rows],
+        block.weights[:, rows],
+        block.terms[:, rows],
+        np.zeros((0, rows.size), np.int64),
     )
 
 
-def merge(parts: list[InsideCounts], candidates: int) -> InsideCounts:
-    """Return the counts of several blocks together, in whatever order they come.
+def _taken(column: NDArray[np.int64] | Ragged, rows: IntArray) -> NDArray[np.int64] | Ragged:
+    if not isinstance(column, Ragged):
+        return column[rows]
+    begins = column.offsets[rows]
+    lengths = column.offsets[rows + 1] - begins
+    ends = np.cumsum(lengths)
+    at = np.arange(int(lengths.sum())) + np.repeat(begins - (ends - lengths), lengths)
+    return Ragged(np.append(0, ends), column.codes[at])
 
-    Parameters
+
+def _joined(some: list[RowBlock], features: Iterable[int]) -> RowBlock:
+    """Return the rows of several blocks as one."""
+    columns = {
+        feature: _joined_column([one.column(feature) for one in some]) for feature in features
+    }
+    rows = sum(one.rows for one in some)
+
+    def joined(name: str, axis: int) -> Any:
+        return np.concatenate([getattr(one, name) for one in some], axis=axis)
+
+    return RowBlock(
+        rows,
+        columns.__getitem__,
+        joined("cells", 0),
+        joined("ids", 0),
+        joined("positions", 0),
+        joined("weights", 1),
+        joined("terms", 1),
+        np.zeros((0, rows), np.int64),
+    )
+
+
+def _joined_column(some: list[NDArray[np.int64] | Ragged]) -> NDArray[np.int64] | Ragged:
+    plain = [one for one in some if not isinstance(one, Ragged)]
+    if plain:
+        return np.concatenate(plain)
+    ragged = [one for one in some if isinstance(one, Ragged)]
+    lengths = np.concatenate([np.diff(one.offsets) for one in ragged])
+    return Ragged(np.append(0, np.cumsum(lengths)), np.concatenate([one.codes for one in ragged]))
+
+
+def patterns_of(block: RowBlock, findings: Membership) -> IntArray:
+    """Return which findings each row of a block is in [rows], a bit for each."""
+    masks = np.zeros(block.rows, np.int64)
+    for _, slices, rows in findings.of(block):
+        np.add.at(masks, rows, np.int64(1) << slices)
+    return masks
+
+
+@dataclass
+class InsideCounter:
+    """Counts the examples of one finding after another.
+
+    Attributes
     ----------
-    parts : at least one
-    candidates : their number
+    keys : int64 [candidates] distinct, ascending
+    lattice : of the candidates
+    space : the statistics that patterns are summed in, without score buckets
+    counted : bool [cells] which examples are in the metric's denominator
+    memory : bytes that tables may take
     """
-    masks = np.unique(np.concatenate([part.masks for part in parts]))
-    sums = np.zeros((masks.size, parts[0].sums.shape[1]))
-    at = []
-    for part in parts:
-        row = np.searchsorted(masks, part.masks)
-        np.add.at(sums, row, part.sums)
-        at.append(np.repeat(row, np.diff(part.starts)))
-    pairs = np.concatenate(at), np.concatenate([part.candidates for part in parts])
-    sizes = np.concatenate([part.sizes for part in parts])
-    shape = masks.size, candidates
-    tables = [csr_array(coo_array((column, pairs), shape=shape)) for column in sizes.T]
-    return _arranged(masks, sums, tables)
+
+    keys: Keys
+    lattice: Lattice
+    space: StatisticSpace
+    counted: BoolArray
+    memory: int
+    _plans: dict[tuple[int, int], list[list[Unit]]] = field(default_factory=dict, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is made of the fields is made again where it is needed.
+        return {one.name: getattr(self, one.name) for one in fields(self)} | {"_plans": {}}
+
+    @cached_property
+    def _features(self) -> tuple[int, ...]:
+        return tuple(sorted({one for features in self._tuples for one in features}))
+
+    @cached_property
+    def _tuples(self) -> dict[tuple[int, ...], Keys]:
+        tuples = self.lattice.by_tuple(self.keys)
+        return {features: self.keys[places] for features, places in tuples.items()}
+
+    def count(self, some: Iterable[RowBlock], finding: int, earlier: Keys) -> PatternParts:
+        """Return what the finding's examples among some blocks add.
+
+        Parameters
+        ----------
+        finding : key of the finding
+        earlier : int64 [findings] keys of those before it, whose bits a pattern has
+        """
+        own = Membership(np.array([finding], np.int64), self.lattice)
+        others = Membership(earlier, self.lattice)
+        held: list[tuple[RowBlock, IntArray]] = []
+        parts, size = [self._nothing()], 0
+        for block in some:
+            rows = np.concatenate([np.zeros(0, np.int64), *(one.rows for one in own.of(block))])
+            rows = rows[self.counted[block.cells[rows]]]
+            if self.space.weighted:
+                rows = rows[block.weights[0, rows] > 0]
+            if rows.size == 0:
+                continue
+            inside = rows_of(block, rows)
+            # Codes are taken now: the block is not kept.
+            inside = _joined([inside], self._features)
+            held.append((inside, patterns_of(inside, others)))
+            size += rows.size
+            if size >= _MOST_HELD:
+                parts.append(self._parts(held))
+                held, size = [], 0
+        if held:
+            parts.append(self._parts(held))
+        return merged(parts)
+
+    def _nothing(self) -> PatternParts:
+        none = np.zeros(0, np.int64)
+        sizes = np.zeros((0, 2 if self.space.weighted else 1), np.int64)
+        return PatternParts(
+            none, np.zeros((0, self.space.raw_columns), np.int64), none, none, sizes
+        )
+
+    def _parts(self, held: list[tuple[RowBlock, IntArray]]) -> PatternParts:
+        block = _joined([one for one, _ in held], self._features)
+        masks, pattern = np.unique(np.concatenate([own for _, own in held]), return_inverse=True)
+        sums = np.zeros((1, self.space.raw_columns * masks.size), np.int64)
+        SummedRows(block, self.space, []).add(sums, Coded(pattern, None))
+        pairs = [
+            found
+            for first in range(0, masks.size, 1 << _PATTERN_BITS)
+            for found in self._of_patterns(block, pattern, first, masks.size)
+        ]
+        return PatternParts(
+            masks,
+            sums.reshape(self.space.raw_columns, masks.size).T,
+            *(np.concatenate(columns) for columns in zip(*pairs, strict=True)),
+        )
+
+    def _of_patterns(
+        self, block: RowBlock, pattern: IntArray, first: int, patterns: int
+    ) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
+        """Yield pattern, candidate and sizes of the candidates' parts of some patterns."""
+        most = 1 << _PATTERN_BITS
+        number = min(most, patterns - first)
+        bits = (number - 1).bit_length()
+        if patterns > most:
+            rows = np.flatnonzero((pattern >= first) & (pattern < first + most))
+            block, pattern = rows_of(block, rows), pattern[rows]
+        space = StatisticSpace(
+            tuple(f"bit {bit}" for bit in range(bits)), "overall", weighted=self.space.weighted
+        )
+        none = np.zeros((0, block.rows), np.int64)
+        of_patterns = RowBlock(
+            block.rows,
+            block.column,
+            pattern - first,
+            block.ids,
+            block.positions,
+            block.weights,
+            none,
+            none,
+        )
+        reader = SumReader(self.lattice, space, 1, 0)
+        powers = (1, 2) if space.weighted else (0,)
+        for units in self._plan(block.rows, bits):
+            tables = Tables(units, self.lattice, space, None)
+            for begin in range(0, block.rows, ROWS_AT_A_TIME):
+                end = min(begin + ROWS_AT_A_TIME, block.rows)
+                whole = begin == 0 and end == block.rows
+                tables.add(of_patterns if whole else rows_of(of_patterns, np.arange(begin, end)))
+            for keys, found, _ in reader.slices(units, tables.state()):
+                sizes = found[:, 0].reshape(keys.size, -1, space.cells)
+                row, own = np.nonzero(sizes[:, powers[0]])
+                candidate = np.searchsorted(self.keys, keys[row])
+                yield own + first, candidate, sizes[row][:, powers, :][np.arange(row.size), :, own]
+
+    def _plan(self, rows: int, bits: int) -> list[list[Unit]]:
+        """Return the units that count all candidates, in blocks that fit the memory."""
+        step = 1
+        while step < rows:
+            step *= _PLAN_STEP
+        if (step, bits) not in self._plans:
+            columns = (3 if self.space.weighted else 1) << bits
+            passes = 3 if self.space.weighted else 1
+            budget = Budget(step, columns, passes, 1, self.memory, block_seconds=np.inf)
+            planned = whole_tuples(self._tuples, self.lattice, budget)
+            self._plans[step, bits] = [
+                [one.unit for one in some] for some in blocks(planned, budget)
+            ]
+        return self._plans[step, bits]
+
+
+def merged(parts: list[PatternParts]) -> PatternParts:
+    """Return the parts of disjoint examples together."""
+    masks = np.unique(np.concatenate([one.masks for one in parts]))
+    sums = np.zeros((masks.size, parts[0].sums.shape[1]), np.int64)
+    pattern = []
+    for one in parts:
+        at = np.searchsorted(masks, one.masks)
+        np.add.at(sums, at, one.sums)
+        pattern.append(at[one.pattern])
+    return PatternParts(
+        masks,
+        sums,
+        np.concatenate(pattern),
+        np.concatenate([one.candidate for one in parts]),
+        np.concatenate([one.sizes for one in parts]),
+    )
+
+
+def inside_counts(parts: PatternParts, candidates: int) -> InsideCounts:
+    """Return the parts, in any order, as what a finding adds."""
+    shape = parts.masks.size, candidates
+    tables = [
+        # Twice transposed, the candidates of each pattern are in order.
+        csr_array(coo_array((column, (parts.pattern, parts.candidate)), shape=shape))
+        .tocsc()
+        .tocsr()
+        for column in parts.sizes.T
+    ]
+    return InsideCounts(
+        parts.masks,
+        parts.sums,
+        tables[0].indptr.astype(np.int64),
+        tables[0].indices.astype(np.int32),
+        np.stack([table.data for table in tables], axis=1),
+    )

@@ -6,12 +6,14 @@ examples inside it get one bit more. So only the finding's own examples are coun
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csc_array, hstack
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from slicebeam.metrics.findings.target_sums import TargetSums
@@ -24,23 +26,23 @@ _SEARCH_STEPS = 20
 class InsideCounts(NamedTuple):
     """Sums of a finding's examples, by the pattern that they had before it was added.
 
-    All are whole numbers (of units, for weights and targets of means) below 2^53, so that they add
-    up to the same in any order.
+    All are whole numbers, so that they add up to the same in any order: int64, or float64 below 2^53.
 
     Attributes
     ----------
     masks : int64 [patterns] ascending
-    sums : float64 [patterns, columns] of all examples of the finding, as `TargetSums` lays them out
+    sums : [patterns, raw columns] of all examples of the finding: what `find` was given ``moments``
+        of, or the columns of `TargetSums` themselves
     starts : int64 [patterns + 1] where the pairs of each pattern begin
     candidates : int32 [pairs] candidates that hold some of them, ascending within a pattern
-    sizes : float64 [pairs, size columns] of the candidate's part
+    sizes : [pairs, size columns] of the candidate's part, in the units of ``TargetSums.size_scales``
     """
 
     masks: IntArray
-    sums: FloatArray
+    sums: NDArray[Any]
     starts: IntArray
     candidates: NDArray[np.int32]
-    sizes: FloatArray
+    sizes: NDArray[Any]
 
 
 class Overlap:
@@ -48,26 +50,45 @@ class Overlap:
 
     Parameters
     ----------
-    everything : float64 [columns]
+    everything : [raw columns]
         Sums of all examples.
-    sizes : float64 [candidates, size columns]
-        Of the candidates.
+    sizes : [candidates, size columns]
+        Of the candidates, in the units of the counts.
     layout : TargetSums
+    moments : callable
+        Makes float64 [patterns, columns], as `TargetSums` lays them out, of raw sums.
 
     Attributes
     ----------
+    moments : as given
     findings : number of findings added
     masks : int64 [patterns] distinct
-    sums : float64 [patterns, columns] of all examples of each pattern
+    raw : [patterns, raw columns] sums of all examples of each pattern
+    sums : float64 [patterns, columns] their moments
     """
 
-    def __init__(self, everything: FloatArray, sizes: FloatArray, layout: TargetSums) -> None:
+    def __init__(
+        self,
+        everything: NDArray[Any],
+        sizes: NDArray[Any],
+        layout: TargetSums,
+        moments: Callable[[NDArray[Any]], FloatArray],
+    ) -> None:
         self.layout, self.findings = layout, 0
-        self._candidates = len(sizes)
+        self._candidates, self.moments = len(sizes), moments
         self.masks: IntArray = np.zeros(1, np.int64)
-        self.sums = np.array(everything, np.float64)[None]
+        self.raw = np.array(everything)[None]
         # One column for each pattern.
-        self._tables = [csc_array(column[:, None]) for column in np.asarray(sizes, np.float64).T]
+        self._counts = [csc_array(column[:, None]) for column in np.asarray(sizes).T]
+        self._measure()
+
+    def _measure(self) -> None:
+        """Take the sums and the sizes in their own units."""
+        self.sums = self.moments(self.raw)
+        self._tables = [
+            csc_array((table.data * scale, table.indices, table.indptr), shape=table.shape)
+            for table, scale in zip(self._counts, self.layout.size_scales, strict=False)
+        ]
 
     def add(self, inside: InsideCounts) -> None:
         """Add a finding.
@@ -84,12 +105,12 @@ class Overlap:
             raise ValueError(f"the finding holds examples of pattern {missing[0]}, which has none")
         split = np.array([row_of[mask] for mask in masks.tolist()], dtype=np.int64)
         others = np.setdiff1d(np.arange(self.masks.size), split)
-        left = self.sums[split] - inside.sums
+        left = self.raw[split] - inside.sums
         # Patterns that lie within the finding are gone; their candidates have nothing left there.
-        kept = np.flatnonzero(left[:, 0] > 0)
+        kept = np.flatnonzero(self.layout.moment(self.moments(left), 1, 0) > 0)
         shape = self._candidates, masks.size
         pairs = inside.candidates, np.asarray(inside.starts, np.int32)
-        for number, table in enumerate(self._tables):
+        for number, table in enumerate(self._counts):
             column = inside.sizes[:, number].copy()
             taken = csc_array((column, *pairs), shape=shape)
             rest = table[:, split] - taken
@@ -100,11 +121,12 @@ class Overlap:
                 )
             rest.eliminate_zeros()
             parts = [table[:, others], rest[:, kept], taken]
-            self._tables[number] = csc_array(hstack(parts, format="csc"))
-        self.sums = np.concatenate([self.sums[others], left[kept], inside.sums])
+            self._counts[number] = csc_array(hstack(parts, format="csc"))
+        self.raw = np.concatenate([self.raw[others], left[kept], inside.sums])
         bit = 1 << self.findings
         self.masks = np.concatenate([self.masks[others], masks[kept], masks | bit])
         self.findings += 1
+        self._measure()
 
     def weigh(self, by: FloatArray, power: int = 1) -> FloatArray:
         """Return Σ over patterns of the candidate's size there times `by` [patterns]: [candidates].
@@ -131,24 +153,23 @@ class Overlap:
 
     def parts(self, some: IntArray) -> FloatArray:
         """Return the sizes [some, patterns, size columns] of a few candidates' parts."""
-        rows, ends = self._tables[0].indices, self._tables[0].indptr
-        if some.size * self.masks.size * _SEARCH_STEPS < rows.size:
-            row, pattern, found = self._searched(some)
-        else:
-            number = np.full(self._candidates, -1, np.int64)
-            number[some] = np.arange(some.size)
-            of_pair = number[rows]
-            found = np.flatnonzero(of_pair >= 0)
-            row = of_pair[found]
-            pattern = np.searchsorted(ends, found, side="right") - 1
         parts = np.zeros((some.size, self.masks.size, len(self._tables)))
         for column, table in enumerate(self._tables):
+            if some.size * self.masks.size * _SEARCH_STEPS < table.indices.size:
+                row, pattern, found = self._searched(some, table)
+            else:
+                number = np.full(self._candidates, -1, np.int64)
+                number[some] = np.arange(some.size)
+                of_pair = number[table.indices]
+                found = np.flatnonzero(of_pair >= 0)
+                row = of_pair[found]
+                pattern = np.searchsorted(table.indptr, found, side="right") - 1
             parts[row, pattern, column] = table.data[found]
         return parts
 
-    def _searched(self, some: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-        """Return where a few candidates stand: their number, the pattern and the pair."""
-        rows, ends = self._tables[0].indices, self._tables[0].indptr
+    def _searched(self, some: IntArray, table: csc_array) -> tuple[IntArray, IntArray, IntArray]:
+        """Return where a few candidates stand in a table: their number, the pattern and the pair."""
+        rows, ends = table.indices, table.indptr
         low = np.tile(ends[:-1], some.size)
         end = np.tile(ends[1:], some.size)
         wanted = np.repeat(some, self.masks.size)

@@ -31,6 +31,7 @@ class TargetSums:
     ----------
     kind : ``rate`` for targets of 0 and 1, ``mean`` for any others
     weighted : whether examples have weights
+    size_scales : units of the counts of examples or weights, and of squared weights
 
     Examples
     --------
@@ -52,6 +53,7 @@ class TargetSums:
 
     kind: Kind
     weighted: bool = False
+    size_scales: tuple[float, float] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
         if self.kind not in ("rate", "mean"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from slicebeam.metrics.significance import outcome_codes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.metrics.findings.target_sums import TargetSums
     from slicebeam.metrics.kinds import Alternative, Tail
     from slicebeam.metrics.significance.outcome_codes import Tested
 
@@ -69,6 +71,23 @@ class Needs:
     def one_class(self) -> bool:
         """Whether one class is set apart from the others."""
         return self.scores or bool({"positive", "predicted"} & set(self.indicators))
+
+
+class Target(NamedTuple):
+    """What a metric averages over examples, so that each of them has a share of its own in it.
+
+    Attributes
+    ----------
+    layout : what is summed of it
+    counted : bool [cells] of which examples: the metric's denominator
+    upward : whether large targets are for the worse
+    is_share : whether the sum inside a slice, over the sum of all examples, is a share
+    """
+
+    layout: TargetSums
+    counted: NDArray[np.bool_]
+    upward: bool
+    is_share: bool
 
 
 class Metric(ABC):
@@ -265,14 +284,33 @@ class Metric(ABC):
         """Return the smallest p-value [slices] that the margins allow; 0 where that is not known."""
         return np.zeros(len(sums))
 
-    def excess(
-        self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
-    ) -> NDArray[np.float64] | None:
-        """Return by how much disjoint sets of examples [sets] are worse, in a unit that adds up.
-
-        None for a metric whose examples have no share of their own in it.
-        """
+    def target(self, space: StatisticSpace) -> Target | None:
+        """Return what the metric averages; None where its examples have no share of their own in it."""
         return None
+
+    def target_sums(self, sums: NDArray[np.int64], space: StatisticSpace) -> NDArray[np.float64]:
+        """Return the sums of the target of sets of examples [sets, columns of its layout].
+
+        Raises
+        ------
+        ValueError
+            The metric has no target.
+        """
+        raise ValueError(f"the examples have no share of their own in {self.name}")
+
+    def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> NDArray[np.float64]:
+        """Return weight times target of each example of a block [rows].
+
+        Raises
+        ------
+        ValueError
+            The metric has no target.
+        """
+        raise ValueError(f"the examples have no share of their own in {self.name}")
+
+    def of_target(self, mean: NDArray[np.float64], space: StatisticSpace) -> NDArray[np.float64]:
+        """Return the metric, or its change between two models, of the mean target [sets]."""
+        return mean
 
     def change_variance(
         self, sums: NDArray[np.int64], space: StatisticSpace

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from slicebeam.metrics.counting.statistic_space import Term
+from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.intervals import mean_intervals
 from slicebeam.metrics.measures import base
 from slicebeam.metrics.significance import (
@@ -22,6 +23,7 @@ from slicebeam.metrics.significance.hall import Moments
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.statistic_space import Deviations, Source, StatisticSpace
     from slicebeam.metrics.kinds import Alternative, Comparison, Tail
     from slicebeam.metrics.significance.outcome_codes import Tested
@@ -378,14 +380,39 @@ class Mean(base.Metric):
         subsets = gammaln(own.n + rest.n + 1) - gammaln(own.n + 1) - gammaln(rest.n + 1)
         return np.where(ready, p, np.where(apart & extreme, np.exp(-subsets), 1.0))
 
-    def excess(self, sums: Sums, totals: Sums, space: StatisticSpace) -> Floats:
-        """Return the summed value beyond the mean of all examples; summed change for two models."""
+    def target(self, space: StatisticSpace) -> base.Target:
+        """Return the value itself about its shift, or its change between two models."""
+        scales = space.weight_scales if space.weighted else (1.0, 1.0)
+        return base.Target(
+            TargetSums("mean", space.weighted, scales),
+            np.ones(space.cells, bool),
+            upward=not self.higher_is_better,
+            is_share=space.comparison == "overall" and self.range[0] >= 0.0,
+        )
+
+    def target_sums(self, sums: Sums, space: StatisticSpace) -> Floats:
+        """See `Metric.target_sums`."""
+        source: Source = "change" if space.comparison == "baseline" else "new"
+        columns = [
+            self._total(sums, space, source, power, max(weight, 1))
+            if power
+            else space.weights(sums, max(weight, 1)).sum(axis=1)
+            for weight, power in self.target(space).layout.powers
+        ]
+        return np.stack(columns, axis=1)
+
+    def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> Floats:
+        """See `Metric.weighted_targets`."""
+        weight_power = 1 if space.weighted else 0
+        units = block.terms[space.terms.index(Term(self.name, "new", 1, weight_power))]
         if space.comparison == "baseline":
-            return self._total(sums, space, "change", 1)
-        whole = totals[None, : space.columns]
-        weight = space.weights(sums).sum(axis=1)
-        mean = float(self._total(whole, space, "new", 1)[0] / space.weights(whole).sum())
-        return np.asarray(self._total(sums, space, "new", 1) - mean * weight)
+            units = units - block.terms[space.terms.index(Term(self.name, "old", 1, weight_power))]
+        return np.asarray(units * space.scale(Term(self.name, "new", 1, weight_power)))
+
+    def of_target(self, mean: Floats, space: StatisticSpace) -> Floats:
+        """See `Metric.of_target`."""
+        source: Source = "change" if space.comparison == "baseline" else "new"
+        return mean + self._shift(space, source)
 
     def change_variance(self, sums: Sums, space: StatisticSpace) -> Floats | None:
         """See `Metric.change_variance`."""

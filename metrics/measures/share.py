@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.measures import base
 from slicebeam.metrics.measures.cell_metric import CellMetric
@@ -25,6 +26,7 @@ from slicebeam.metrics.significance.smallest_p import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.kinds import Alternative, Tail
     from slicebeam.metrics.significance.outcome_codes import Tested
@@ -275,18 +277,53 @@ class Share(CellMetric):
         x, x_parent = self._marked(counts, space), self._marked(above, space)
         return refinement.p_refine_overall(n, x, n_parent, x_parent, worse_is_high=tail == "upper")
 
-    def excess(self, sums: Sums, totals: Sums, space: StatisticSpace) -> Floats:
-        """Return marked examples beyond the share of all; the net of new and old marks for two models."""
-        cells, whole = space.weights(sums), space.weights(totals[None, : space.columns])
-        sign = -1.0 if self.higher_is_better else 1.0
+    def target(self, space: StatisticSpace) -> base.Target | None:
+        """Return what counts against the metric, or the change of marks between two models.
+
+        None for two models with denominators of their own: the difference of two ratios is no mean.
+        """
+        new, scales = self._which(space), space.weight_scales if space.weighted else (1.0, 1.0)
+        if space.comparison == "overall":
+            layout = TargetSums("rate", space.weighted, scales)
+            return base.Target(layout, new.within, upward=True, is_share=True)
+        if not self.is_within_fixed:
+            return None
+        layout = TargetSums("mean", space.weighted, scales)
+        return base.Target(layout, new.within, upward=not self.higher_is_better, is_share=False)
+
+    def cell_targets(self, space: StatisticSpace) -> Floats:
+        """Return the target of an example in each cell [cells]; 0 outside the denominator."""
         new = self._which(space)
         if space.comparison == "baseline":
             old = self._which(space, old=True)
-            change = cells[:, new.marked].sum(axis=1) - cells[:, old.marked].sum(axis=1)
-            return np.asarray(sign * change)
-        share = whole[0, new.marked].sum() / max(float(whole[0, new.within].sum()), 1e-300)
-        beyond = cells[:, new.marked].sum(axis=1) - share * cells[:, new.within].sum(axis=1)
-        return np.asarray(sign * beyond)
+            return new.marked.astype(np.float64) - old.marked
+        against = new.within & ~new.marked if self.higher_is_better else new.marked
+        return against.astype(np.float64)
+
+    def target_sums(self, sums: Sums, space: StatisticSpace) -> Floats:
+        """See `Metric.target_sums`."""
+        target, values = self.target(space), self.cell_targets(space)
+        if target is None:
+            return super().target_sums(sums, space)
+        return np.stack(
+            [
+                space.weights(sums, max(weight, 1))[:, target.counted]
+                @ values[target.counted] ** power
+                for weight, power in target.layout.powers
+            ],
+            axis=1,
+        )
+
+    def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> Floats:
+        """See `Metric.weighted_targets`."""
+        values = self.cell_targets(space)[block.cells]
+        return values * (block.weights[0] * space.weight_scales[0]) if space.weighted else values
+
+    def of_target(self, mean: Floats, space: StatisticSpace) -> Floats:
+        """See `Metric.of_target`."""
+        if space.comparison == "baseline":
+            return mean
+        return self._of_share(1.0 - mean if self.higher_is_better else mean)
 
     def change_variance(self, sums: Sums, space: StatisticSpace) -> Floats | None:
         """See `Metric.change_variance`."""

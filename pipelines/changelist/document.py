@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEntry, Model
 from slicebeam.pipelines.changelist.dataset import Dataset
 from slicebeam.pipelines.changelist.discovered import Discovery, Edit, Parent
+from slicebeam.pipelines.changelist.findings import Finding, FindingModel
 from slicebeam.pipelines.changelist.parts import Part
 from slicebeam.pipelines.changelist.provenance import Provenance, PublishedFile
 from slicebeam.pipelines.changelist.shifted import Shift
@@ -43,6 +44,15 @@ class ChangeList(Part):
     shift: Shift | None = Field(None, description="of the command shift: present")
     since: Since | None = None
     discovery: Discovery | None = Field(None, description="of the command discover: present")
+    findings: tuple[Finding, ...] = Field(
+        (),
+        description="of a search, discovery or check: the few slices that are worse than those before "
+        "them let one expect, metric by metric, by rank",
+    )
+    finding_models: tuple[FindingModel, ...] = Field(
+        (),
+        description="of each metric and direction: how its findings were chosen, or why there are none",
+    )
     slices: tuple[Slice, ...]
     edits: tuple[Edit, ...] = Field((), description="of a revision: what was changed, in order")
     files: dict[str, PublishedFile] | None = Field(

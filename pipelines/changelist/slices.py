@@ -51,24 +51,16 @@ class Refinement(Part):
 
 
 class Slice(Part):
-    """A slice that is significant in any metric of a search, or any slice of a check."""
+    """A slice that is reported for any metric of a search, or a finding, or any slice of a check."""
 
     slice_id: str
     name: str
     description: str | None = Field(None, description="written by a person")
     notes: tuple[str, ...] = Field((), description="written by people")
     rank: int | None = Field(
-        None,
-        description="place in the cover: the few of the reported slices that greedy choice takes, "
-        "the one with the most excess that no earlier one holds at each step; absent for the others",
+        None, description="of documents of earlier versions, which had a cover in place of findings"
     )
-    explained: float | None = Field(
-        None,
-        description="excess in the slices up to this rank, as a share of the excess in all of the "
-        "(at most 128) reported slices that the cover is chosen from together, or of what greedy "
-        "choice collects of it where that is more; no share of all errors. The excess is that over "
-        "the reference: errors that would be there at the reference's rate do not count",
-    )
+    explained: float | None = Field(None, description="of documents of earlier versions")
     origin: Origin = Origin()
     definition: AnyDefinition
     cross_size: int

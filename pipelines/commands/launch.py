@@ -150,7 +150,12 @@ def launch(
 
             preview(config, engine, run_options)
             return 0
-        terminal = Terminal(quiet=run_options.quiet, as_json=run_options.as_json, events=events)
+        terminal = Terminal(
+            quiet=run_options.quiet,
+            as_json=run_options.as_json,
+            events=events,
+            report=run_options.report,
+        )
         perhaps = options.get("since_if_exists")
         if perhaps is not None and config.since is None:
             terminal.note(f"there is no {perhaps!r} yet, so that nothing is compared with it")

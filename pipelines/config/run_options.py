@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from slicebeam.pipelines.config.option_fields import FOLDER, Option, Options
 
 LOG_FORMATS = ("text", "json")
+# What is printed of the slices.
+Report = Literal["findings", "all"]
 
 
 # Of every command that may call an endpoint.
@@ -36,6 +38,7 @@ class RunOptions(Display):
     resume : go on where a stopped run was; begin where there is none, do nothing where it published
     explain : id or text of the slice whose test is explained
     fail_on : ``worse`` or None
+    report : ``findings`` or ``all``
     log_format : ``text`` or ``json``
     """
 
@@ -56,6 +59,14 @@ class RunOptions(Display):
             in_python=False,
         ),
     ] = None
+    report: Annotated[
+        Report,
+        Option(
+            "What to print: findings, or all for the table of the worst slices.",
+            "Output",
+            in_python=False,
+        ),
+    ] = "findings"
     log_format: Annotated[
         str,
         Option(

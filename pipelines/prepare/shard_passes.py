@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.encode.number_equal_rows import ROW_BYTES, NumberEqualRows
-from slicebeam.transforms.encode.pass_over_files import OverShards, PassOverFiles
+from slicebeam.transforms.encode.pass_over_files import OverShards, PassOverFiles, write_found
 from slicebeam.transforms.encode.shards import Shard
+from slicebeam.transforms.storage.arrow_files import part_path
 from slicebeam.transforms.storage.storage import matching
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 # CPU time of summing an example of a shard, and below what it is not worth a job.
 _SECONDS_PER_ROW = 2e-8
-_LEAST_PASS_SECONDS = 1.0
+LEAST_PASS_SECONDS = 1.0
 # CPU time of distinguishing an example from equal ones.
 _SECONDS_PER_NUMBER = 3e-7
 
@@ -39,7 +40,7 @@ def numbered(
     seconds = rows * _SECONDS_PER_NUMBER
     folder = work.folder("ids")
     parts = -(-rows * ROW_BYTES // config.memory)
-    if seconds >= _LEAST_PASS_SECONDS:
+    if seconds >= LEAST_PASS_SECONDS:
         parts = max(parts, engine.workers)
     transform = NumberEqualRows(tuple(map(str, shards)), column, parts, folder, heaviest)
     run_stage(
@@ -53,6 +54,32 @@ def numbered(
     return matching(folder, "*.arrow")
 
 
+def kept_pass_over(
+    shards: Sequence[StoragePath],
+    stage: str,
+    function: Function,
+    work: WorkFolder,
+    engine: Engine,
+    seconds: float,
+) -> list[Found]:
+    """Return what `pass_over` does, and keep it: a run that goes on reads it.
+
+    Parameters
+    ----------
+    seconds : estimated CPU time
+    """
+    if engine.workers > 1 and seconds >= LEAST_PASS_SECONDS:
+        return _pass_of_workers(shards, stage, function, work, engine, seconds)
+    transform = PassOverFiles(OverShards(function), [[*map(str, shards)]], work.folder(stage))
+    if work.done(stage) is None or not transform.is_written():
+        work.empty(stage)
+        (found,) = transform.here(OverShards(function), [[*map(str, shards)]])
+        write_found(part_path(work.folder(stage), 0), found)
+        work.finish(stage, {"plan": "", "facts": {"parts": 1}})
+        return [found]
+    return transform.read(1)
+
+
 def pass_over(
     shards: Sequence[StoragePath],
     rows: int,
@@ -63,8 +90,19 @@ def pass_over(
 ) -> list[Found]:
     """Return what a function finds in the shards, which workers read where there are many rows."""
     seconds = rows * _SECONDS_PER_ROW
-    if engine.workers == 1 or seconds < _LEAST_PASS_SECONDS:
+    if engine.workers == 1 or seconds < LEAST_PASS_SECONDS:
         return [function(map(Shard, shards))]
+    return _pass_of_workers(shards, stage, function, work, engine, seconds)
+
+
+def _pass_of_workers(
+    shards: Sequence[StoragePath],
+    stage: str,
+    function: Function,
+    work: WorkFolder,
+    engine: Engine,
+    seconds: float,
+) -> list[Found]:
     dealt = [
         [*map(str, shards[group :: 2 * engine.workers])] for group in range(2 * engine.workers)
     ]

@@ -8,7 +8,7 @@ import tempfile
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -68,8 +68,13 @@ class Report:
     path: str | None
     explanation: tuple[str, ...] = ()
 
-    def show(self) -> None:
-        """Print it as the command does, in a notebook as HTML."""
+    def show(self, report: Literal["findings", "all"] = "findings") -> None:
+        """Print it as the command does, in a notebook as HTML.
+
+        Parameters
+        ----------
+        report : ``all`` for the table of the worst slices in place of the findings
+        """
         from slicebeam.pipelines.changelist.document import ShiftChangeList
         from slicebeam.pipelines.show.shift import show_shift
         from slicebeam.pipelines.show.slice_tables import show_slices
@@ -77,7 +82,7 @@ class Report:
         if isinstance(self.changelist, ShiftChangeList):
             show_shift(self.changelist)
         else:
-            show_slices(self.changelist, self.explanation)
+            show_slices(self.changelist, self.explanation, report)
 
     def __repr__(self) -> str:
         where = "" if self.path is None else f" in {self.path}"

@@ -28,12 +28,14 @@ from slicebeam.pipelines.search.testing_section import testing
 from slicebeam.transforms.encode.learn_domains import domain_to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from slicebeam.metrics.measures.base import Metric
-    from slicebeam.metrics.measures.cover import Cover
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.search.findings import FindingList
     from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.report_order import Reported
     from slicebeam.pipelines.search.results import MetricResult, Results
@@ -51,12 +53,12 @@ def build(
     results: Results,
     names: SliceNames,
     order: Reported,
-    cover: Cover,
+    lists: Sequence[FindingList],
     runner: str,
     slices_fingerprint: str,
 ) -> SearchChangeList:
     """Return the document of a search, whose reported slices are in the given order."""
-    slices = _slices(prepared, results, names, order, cover)
+    slices = _slices(prepared, results, names, order, lists)
     is_check = prepared.given is not None
     fingerprint = _fingerprint(prepared)
     options = config.resolved(searched.strategy)
@@ -107,6 +109,8 @@ def build(
             slices_fingerprint=slices_fingerprint,
         ),
         check=_check(prepared, results),
+        findings=tuple(finding for one in lists for finding in one.findings),
+        finding_models=tuple(one.model for one in lists),
         slices=slices,
         provenance=Provenance(
             tool_version=version("slicebeam"),
@@ -350,10 +354,10 @@ def _slices(
     results: Results,
     names: SliceNames,
     reported: Reported,
-    cover: Cover,
+    lists: Sequence[FindingList],
 ) -> tuple[Slice, ...]:
-    listed = reported.listed(MOST_REPORTED, int(cover.chosen.max(initial=-1)) + 1)
-    order = reported.positions[listed]
+    found = np.concatenate([np.zeros(0, np.int64), *(one.positions for one in lists)])
+    order = reported.listed(MOST_REPORTED, found)
     keys = results.keys[order]
     ids, texts = names.ids(keys).to_pylist(), names.texts(keys).to_pylist()
     origin = Origin()
@@ -373,14 +377,10 @@ def _slices(
         _changes(prepared, results, measured, order, by_it)
         for measured, by_it in zip(results.metrics, reported.by_metric, strict=True)
     ]
-    ranks = {place: rank for rank, place in enumerate(cover.chosen.tolist())}
-    rank_of = [ranks.get(place) for place in listed.tolist()]
     return tuple(
         Slice(
             slice_id=ids[place],
             name=texts[place],
-            rank=None if rank is None else rank + 1,
-            explained=None if rank is None else float(cover.explained[rank]),
             origin=origin,
             definition=_definition(prepared, int(keys[place]), predicates[place]),
             cross_size=int(results.levels[at]),
@@ -390,7 +390,7 @@ def _slices(
             same_examples_as=copies.get(int(keys[place]), ()),
             changes=tuple(changes[place] for changes in by_metric),
         )
-        for place, (at, rank) in enumerate(zip(order, rank_of, strict=True))
+        for place, at in enumerate(order.tolist())
     )
 
 

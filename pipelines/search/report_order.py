@@ -33,27 +33,29 @@ class Reported:
     positions: NDArray[np.int64]
     by_metric: tuple[NDArray[np.int64], ...]
 
-    def listed(self, most: int, needed: int) -> NDArray[np.int64]:
-        """Return the places in ``positions`` of the slices that a document lists, ascending.
+    def listed(self, most: int, needed: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the positions of the slices that a document lists.
 
         Parameters
         ----------
         most : how many slices the document lists
-        needed : the first so many are listed in any case
+        needed : int64 [needed] positions that are listed in any case
 
         Returns
         -------
         int64 [listed]
-            Where there are more slices than ``most``, every metric has as many as any other.
+            In the order of ``positions``, those that are not among them last. Where there are more
+            slices than ``most``, every metric has as many as any other.
         """
-        if self.positions.size <= most:
-            return np.arange(self.positions.size)
-        best = np.full(int(self.positions.max()) + 1, self.positions.size)
+        others = np.setdiff1d(needed, self.positions)
+        every = np.concatenate([self.positions, others])
+        if every.size <= most:
+            return every
+        best = np.full(int(every.max()) + 1, every.size)
         for order in self.by_metric:
             best[order] = np.minimum(best[order], np.arange(order.size))
-        rank = best[self.positions]
-        rank[:needed] = -1
-        return np.sort(np.argsort(rank, kind="stable")[:most])
+        best[needed] = -1
+        return every[np.sort(np.argsort(best[every], kind="stable")[:most])]
 
 
 def joined(orders: Sequence[NDArray[np.int64]]) -> Reported:

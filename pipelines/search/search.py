@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Generic
 
@@ -18,9 +17,9 @@ from slicebeam.pipelines.run.resuming import begin_run, remove_work, resumable
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.building import build
-from slicebeam.pipelines.search.covering import cover
 from slicebeam.pipelines.search.earlier_run import BaselineRun, earlier_run
 from slicebeam.pipelines.search.explain import explain
+from slicebeam.pipelines.search.findings import finding_lists
 from slicebeam.pipelines.search.iterations import Iterations
 from slicebeam.pipelines.search.report_order import Reported, report_order
 from slicebeam.pipelines.search.results import collect
@@ -235,17 +234,11 @@ def find_and_publish(
     observer.stage(Stage("describing what was found"))
     results = steps.collect(config, prepared, searched, iterations, work, engine)
     order = steps.order(results, config)
-    called = order.by_metric[0]
-    called = called[results.metrics[0].significant[called]]
+    observer.stage(Stage("choosing findings"))
+    lists = finding_lists(config, prepared, results, searched.tests_per_level, names, work, engine)
     further = places.further
     with files_to_publish(places.document, (*further, TABLE), before, writer()) as files:
-        with ThreadPoolExecutor(1) as aside:
-            # The engine has examples to count, the table none to wait for.
-            writing = aside.submit(
-                write_slices, files.streams[TABLE], results, names, prepared.rows
-            )
-            chosen = cover(config, prepared, results, called, work, engine)
-            writing.result()
+        write_slices(files.streams[TABLE], results, names, prepared.rows, lists)
         changelist = build(
             config,
             prepared,
@@ -253,7 +246,7 @@ def find_and_publish(
             results,
             names,
             order,
-            chosen,
+            lists,
             engine.name,
             f"sha256:{files.sha256(TABLE)}",
         )

@@ -14,11 +14,13 @@ from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import IO
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys, Lattice
+    from slicebeam.pipelines.search.findings import FindingList
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.transforms.encode.domains import FeatureDomain
 
@@ -51,8 +53,14 @@ SCHEMA = pa.schema(
         ("parent", pa.string()),
         ("test", pa.string()),
         ("reason", pa.string()),
+        ("finding", pa.int32()),
+        ("singleton_1", pa.int32()),
+        ("singleton_2", pa.int32()),
+        ("singleton_3", pa.int32()),
     ]
 )
+# Slices of more conditions have their first ones in the columns of codes.
+_SINGLETONS = 3
 
 
 class SliceNames:
@@ -104,18 +112,33 @@ class SliceNames:
         return pc.binary_join_element_wise(*columns, separator, null_handling="skip")
 
 
-def write_slices(stream: IO[bytes], results: Results, names: SliceNames, rows: int) -> None:
+def write_slices(
+    stream: IO[bytes],
+    results: Results,
+    names: SliceNames,
+    rows: int,
+    lists: Sequence[FindingList],
+) -> None:
     """Write the table of all kept slices, metric by metric, by level and predicate."""
     # One row group at a time: the texts of a million slices would take a gigabyte.
     with pq.ParquetWriter(stream, SCHEMA, compression="zstd") as writer:
         for measured in results.metrics:
+            rank = np.zeros(results.keys.size, np.int32)
+            for one in lists:
+                if one.metric == measured.name:
+                    rank[one.positions] = np.arange(1, one.positions.size + 1)
             for begin in range(0, results.keys.size, _ROWS_AT_A_TIME):
                 part = slice(begin, begin + _ROWS_AT_A_TIME)
-                writer.write_table(_table(results, measured, part, names, rows))
+                writer.write_table(_table(results, measured, part, names, rows, rank[part]))
 
 
 def _table(
-    results: Results, measured: MetricResult, part: slice, names: SliceNames, rows: int
+    results: Results,
+    measured: MetricResult,
+    part: slice,
+    names: SliceNames,
+    rows: int,
+    rank: NDArray[np.int32],
 ) -> pa.Table:
     keys, sizes = results.keys[part], results.sizes[part]
     delta = measured.delta[part]
@@ -146,8 +169,19 @@ def _table(
         "parent": names.ids(np.where(label == NO_LABEL, 0, measured.parent[part])),
         "test": _texts(METHODS, measured.method[part]),
         "reason": _texts(REASONS, measured.reason[part]),
+        "finding": pa.array(rank, mask=rank == 0),
+        **_singletons(names.lattice.digits(keys)),
     }
     return pa.table(list(columns.values()), schema=SCHEMA)
+
+
+def _singletons(digits: NDArray[np.int64]) -> dict[str, pa.Array]:
+    """Return the numbers of a slice's singletons, from 1 in the order of the document's domains."""
+    columns = {}
+    for at in range(_SINGLETONS):
+        known = digits[:, at] if at < digits.shape[1] else np.zeros(len(digits), np.int64)
+        columns[f"singleton_{at + 1}"] = pa.array(known.astype(np.int32), mask=known == 0)
+    return columns
 
 
 def _floats(values: NDArray[np.float64]) -> pa.Array:

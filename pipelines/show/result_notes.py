@@ -62,8 +62,13 @@ def _since_line(one: SinceSlice, what: list[str], metric: str) -> str:
     )
 
 
-def notes(document: SearchChangeList) -> list[str]:
-    """Return the lines about what stands behind the table, and what was left out."""
+def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
+    """Return the lines about what stands behind the table, and what was left out.
+
+    Parameters
+    ----------
+    is_short : leave out how many slices the table does not show
+    """
     testing, search = document.testing, document.search
     tested = sum(testing.tested_per_level)
     smallest = testing.min_slice_size
@@ -90,7 +95,7 @@ def notes(document: SearchChangeList) -> list[str]:
         hidden.append(f"{search.inherited:,} significant slices that a slice above them explains")
     if search.duplicates:
         hidden.append(f"{search.duplicates:,} with the same examples as a shorter one")
-    if hidden:
+    if hidden and not is_short:
         lines.append(f"Not shown: {', '.join(hidden)}.")
     if search.saved_slices == "significant":
         lines.append("slices.parquet holds the significant slices and the singletons only.")

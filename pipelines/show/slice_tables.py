@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.show.discovery import found_lines
+from slicebeam.pipelines.show.finding_tables import (
+    all_findings,
+    heading,
+    left_out_line,
+    legend,
+    reason_line,
+    table,
+)
 from slicebeam.pipelines.show.result_notes import notes, since_lines
 from slicebeam.pipelines.show.terminal_text import guarded
 from slicebeam.pipelines.show.worst_slices import (
@@ -24,9 +32,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.config.run_options import Report
     from slicebeam.pipelines.run.published import Published
 
-MOST_COVERING = 5
 # Intervals are shown from this width; what is no terminal gets a width of its own.
 WIDE = 100
 _PIPED_WIDTH = 120
@@ -42,40 +50,56 @@ def console_of_stdout() -> Console:
     return console
 
 
-def show(published: Published) -> None:
+def show(published: Published, report: Report = "findings") -> None:
     """Print what was found, and where the files are."""
-    show_slices(published.changelist, published.explanation)
+    show_slices(published.changelist, published.explanation, report)
     # Paths are printed raw, so that no terminal width breaks them.
     for path in (published.changelist_path, published.slices_path):
         sys.stdout.write(f"{path}\n")
 
 
-def show_slices(document: SearchChangeList, explanation: Sequence[str] = ()) -> None:
-    """Print the table of the worst slices and what was left out."""
+def show_slices(
+    document: SearchChangeList, explanation: Sequence[str] = (), report: Report = "findings"
+) -> None:
+    """Print the findings, or the table of the worst slices, and what was left out.
+
+    Metrics that have no findings, slices that were given, and documents of earlier versions have the
+    table in any case.
+    """
     console = console_of_stdout()
     console.print()
     console.print(document.summary, markup=False)
-    for table in worst_slices(document):
+    lists = all_findings(document) if report == "findings" else []
+    shown = [one for one in lists if one.findings]
+    for one in shown:
         console.print()
-        console.print(_table(table, document, wide=console.width >= WIDE))
-        if table.rest > 0:
-            console.print(f"and {table.rest:,} more", markup=False)
-    cover = sorted((one for one in document.slices if one.rank), key=lambda one: one.rank or 0)
-    if cover:
+        console.print(heading(document, one), markup=False)
+        console.print(table(document, one, console.width))
+    if shown:
+        console.print(legend(shown, console.width), markup=False, style="dim")
+    told = {one.model.metric for one in shown} if document.check is None else set()
+    for rows in worst_slices(document):
+        if rows.metric in told:
+            continue
+        console.print()
+        console.print(_table(rows, document, wide=console.width >= WIDE))
+        if rows.rest > 0:
+            console.print(f"and {rows.rest:,} more", markup=False)
+    console.print()
+    for line in filter(None, (make(one) for one in lists for make in (reason_line, left_out_line))):
+        console.print(line, markup=False)
+    if told:
         console.print(
-            "The slices that hold most of the excess that the worst reported slices hold together "
-            "(share of it so far; no share of all errors):",
+            f"All {document.testing.significant:,} significant slices are in slices.parquet; "
+            "--report all shows the worst.",
             markup=False,
         )
-        for one in cover[:MOST_COVERING]:
-            console.print(f"  {one.explained:4.0%}  {one.name} (n = {one.size.n:,})", markup=False)
-        console.print()
     found = found_lines(document)
     for line in [*found, ""] if found else []:
         console.print(line, markup=False)
     for line in since_lines(document):
         console.print(line, markup=False)
-    for line in notes(document):
+    for line in notes(document, is_short=bool(told)):
         console.print(line, markup=False, style="dim")
     console.print()
     for line in explanation:
@@ -93,11 +117,11 @@ def _table(shown: MetricRows, document: SearchChangeList, *, wide: bool) -> Any:
     headers = ["n", shown.metric, *(["was"] if baseline else []), "delta"]
     if wide:
         headers += ["95% interval", "q"]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    rows = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for header in headers:
-        table.add_column(header, justify="right", no_wrap=True)
+        rows.add_column(header, justify="right", no_wrap=True)
     # Last, so that it has all the width that the numbers leave.
-    table.add_column("slice", overflow="fold")
+    rows.add_column("slice", overflow="fold")
     for one, change in shown.rows:
         cells = [f"{one.size.n:,}", number_text(change.after.value)]
         cells += [number_text(reference_of(change))] if baseline else []
@@ -108,5 +132,5 @@ def _table(shown: MetricRows, document: SearchChangeList, *, wide: bool) -> Any:
             interval = f"{signed_text(delta.lo)} … {signed_text(delta.hi)}"
             cells.append(interval if has_interval else "")
             cells.append("" if change.p_adjusted is None else f"{change.p_adjusted:.1e}")
-        table.add_row(*cells, Text(one.name), style=None if change.significant else "dim")
-    return table
+        rows.add_row(*cells, Text(one.name), style=None if change.significant else "dim")
+    return rows

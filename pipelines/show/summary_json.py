@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def summary_json(published: Published) -> dict[str, Any]:
     """Return what ``--json`` prints."""
     document = published.changelist
+    names = {one.slice_id: one.name for one in document.slices}
     return {
         "summary": document.summary,
         "changelist": str(published.changelist_path),
@@ -47,6 +48,10 @@ def summary_json(published: Published) -> dict[str, Any]:
             _slice_json(one, change)
             for table in worst_slices(document)
             for one, change in table.rows
+        ],
+        "findings": [
+            one.model_dump(mode="json") | {"slice": names.get(one.slice_id)}
+            for one in document.findings
         ],
         "drift": list(document.dataset.drift),
         "warnings": list(document.testing.warnings),
@@ -99,6 +104,4 @@ def _slice_json(one: Slice, change: Change) -> dict[str, Any]:
         "significant": change.significant,
         "label": label,
         "phrases": [phrase.text for phrase in one.found.phrases] if one.found else [],
-        "rank": one.rank,
-        "explained": one.explained,
     }

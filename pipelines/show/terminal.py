@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from slicebeam.pipelines.config.common import DataConfig
+    from slicebeam.pipelines.config.run_options import Report
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.published import Published
     from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress
@@ -37,11 +38,18 @@ class Terminal:
     quiet : show nothing
     as_json : print the summary as JSON on stdout instead of the table
     events : log for a scheduler, which gets everything in place of the terminal
+    report : ``findings``, or ``all`` for the table of the worst slices
     """
 
     def __init__(
-        self, *, quiet: bool = False, as_json: bool = False, events: EventLog | None = None
+        self,
+        *,
+        quiet: bool = False,
+        as_json: bool = False,
+        events: EventLog | None = None,
+        report: Report = "findings",
     ) -> None:
+        self.report = report
         self.quiet, self.as_json, self.events = quiet, as_json, events
         self._begun = time.monotonic()
         self._watch: _Watch | None = None
@@ -127,7 +135,7 @@ class Terminal:
         if self.as_json:
             sys.stdout.write(json_line(summary_json(published)) + "\n")
             return
-        show(published)
+        show(published, self.report)
 
 
 class _Watch:

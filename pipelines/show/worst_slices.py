@@ -35,7 +35,12 @@ def worst_slices(document: SearchChangeList) -> list[MetricRows]:
     tests = document.testing.metrics
     if len(tests) < 2:
         # Also of documents of earlier versions, which report by the first metric.
-        rows = [(one, one.changes[0]) for one in document.slices[:MOST_ROWS]]
+        rows = [(one, one.changes[0]) for one in document.slices]
+        # Findings may be slices that one above them explains: they have no place in the table.
+        in_table = [row for row in rows if row[1].place is not None or not document.finding_models]
+        rows = in_table[:MOST_ROWS]
+        if not rows:
+            return []
         return [MetricRows(rows[0][1].metric, rows, document.search.reported - MOST_ROWS)]
     with_rows = [one for one in tests if one.reported]
     most = min(MOST_ROWS, max(LEAST_ROWS, MOST_ROWS_IN_ALL // max(len(with_rows), 1)))

@@ -1,0 +1,73 @@
+"""The findings: the few slices that are worse than those before them let one expect."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from slicebeam.pipelines.changelist.parts import Part
+
+
+class Finding(Part):
+    """A slice that is worse (or better) than the findings of a lower rank let one expect."""
+
+    metric: str
+    direction: Literal["worse", "better"]
+    rank: Annotated[int, Field(ge=1)] = Field(
+        description="place among those of metric and direction"
+    )
+    slice_id: str
+    n: int = Field(description="examples of the slice that are in the metric's denominator")
+    value: float = Field(description="the metric on the slice; of two models its change")
+    expected: float = Field(
+        description="what the findings of a lower rank let one expect of it; of rank 1 the metric over "
+        "all examples"
+    )
+    difference: float = Field(description="value minus expected")
+    interval: tuple[float | None, float | None] = Field(
+        description="of the difference; it does not allow for the choice among many slices"
+    )
+    p_value: float = Field(
+        description="of a slice as extreme if the findings of a lower rank explained everything"
+    )
+    held_share: float | None = Field(
+        None,
+        description="share of all that counts against the metric, such as errors or summed loss, that is "
+        "in the findings up to this rank; absent for changes between two models, and for means of "
+        "numbers of either sign",
+    )
+    rate_outside: float | None = Field(
+        None,
+        description="the metric, or its change, over the examples outside the findings up to this rank",
+    )
+
+
+class FindingModel(Part):
+    """How the findings of a metric and a direction were chosen."""
+
+    metric: str
+    direction: Literal["worse", "better"]
+    kind: Literal["logistic", "linear"] | None = Field(
+        None,
+        description="logistic: an example's log odds are the sum of the coefficients; linear: its value is",
+    )
+    coefficients: tuple[float, ...] = Field(
+        (),
+        description="of all examples, then of each finding by rank: what an example is expected to be "
+        "(against the metric, such as an error) is made of those of the findings that it is in",
+    )
+    unbounded: tuple[float, ...] = Field(
+        (),
+        description="where not empty, coefficients go to infinity along this direction: some patterns of "
+        "findings hold no error, or nothing else",
+    )
+    candidates: int = Field(0, description="slices that findings were chosen from")
+    left_out: int = Field(
+        0, description="significant slices that were not looked at, as they are too many"
+    )
+    stop: Literal["nothing left", "no candidates", "most findings", "not possible"] = Field(
+        description="nothing left: no other slice is worse than the findings let one expect; no "
+        "candidates: no slice is significant; most findings: there are 50; not possible: see reason"
+    )
+    reason: str | None = Field(None, description="why there can be no findings")

@@ -1,0 +1,377 @@
+"""Chooses the findings of each metric among the significant slices, and says them in the metric's terms."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from slicebeam.metrics.counting.statistic_space import StatisticSpace
+from slicebeam.metrics.findings.candidates import Candidates, GroupScores
+from slicebeam.metrics.findings.deviation_law import DeviationLaw
+from slicebeam.metrics.findings.forward import find
+from slicebeam.metrics.findings.inside import InsideCounter, inside_counts
+from slicebeam.metrics.registry import metric
+from slicebeam.metrics.significance.random_subset import bin_edges, population
+from slicebeam.metrics.significance.subset_law import Population
+from slicebeam.pipelines.changelist import findings as document
+from slicebeam.pipelines.prepare.shard_passes import kept_pass_over
+from slicebeam.transforms.count.finding_passes import (
+    CountInside,
+    DeviationBins,
+    DeviationEnds,
+    SumByGroup,
+    added_groups,
+    without_buckets,
+)
+from slicebeam.transforms.discovery.one_thread import one_thread
+from slicebeam.transforms.storage.storage import storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.findings.candidates import Findings
+    from slicebeam.metrics.findings.model import ExpectationModel
+    from slicebeam.metrics.findings.overlap import InsideCounts
+    from slicebeam.metrics.measures.base import Metric, Target
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.search.results import MetricResult, Results
+    from slicebeam.pipelines.search.slices_table import SliceNames
+    from slicebeam.transforms.encode.pass_over_files import Found, Function
+
+    Direction = Literal["worse", "better"]
+
+# CPU time of looking at an example in one pass.
+_SECONDS_PER_ROW = 1e-7
+# Tables take at most this share of the memory, as those of the search.
+_TABLES_SHARE = 8
+_PLACE_BITS = 62
+_NO_SHARE = "its examples have no share of their own in it"
+_TWO_RATIOS = "the difference of two ratios with denominators of their own is no mean over examples"
+
+
+@dataclass(frozen=True)
+class FindingList:
+    """The findings of one metric in one direction.
+
+    Attributes
+    ----------
+    metric : its name
+    direction : ``worse`` or ``better``
+    positions : int64 [findings] of their slices among the results, by rank
+    findings : as the document holds them, without the ids of their slices
+    model : how they were chosen
+    """
+
+    metric: str
+    direction: Direction
+    positions: NDArray[np.int64]
+    findings: tuple[document.Finding, ...]
+    model: document.FindingModel
+
+
+def finding_lists(
+    config: RunConfig,
+    prepared: EncodedDataset,
+    results: Results,
+    tests_per_level: Sequence[int],
+    names: SliceNames,
+    work: WorkFolder,
+    engine: Engine,
+) -> tuple[FindingList, ...]:
+    """Return the findings of each metric, of the worse side before the better one."""
+    sides: tuple[Direction, ...] = ("worse", "better")
+    wanted = [side for side in sides if config.alternative in (side, "both")]
+    lists = []
+    for measured in results.metrics:
+        own = metric(measured.name)
+        target = own.target(prepared.space)
+        for direction in wanted:
+            if target is None:
+                lists.append(_impossible(own, direction))
+                continue
+            choice = _Choice(config, prepared, results, measured, target, direction, work, engine)
+            found = choice.findings(tests_per_level)
+            lists.append(choice.listed(found, names))
+    return tuple(lists)
+
+
+def _impossible(own: Metric, direction: Direction) -> FindingList:
+    is_ratio = own.target(StatisticSpace(own.needs.indicators, "overall")) is not None
+    model = document.FindingModel(
+        metric=own.name,
+        direction=direction,
+        stop="not possible",
+        reason=_TWO_RATIOS if is_ratio else _NO_SHARE,
+    )
+    return FindingList(own.name, direction, np.zeros(0, np.int64), (), model)
+
+
+class _Choice:
+    """The choice for one metric and direction, and the passes over the examples that it takes."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        prepared: EncodedDataset,
+        results: Results,
+        measured: MetricResult,
+        target: Target,
+        direction: Direction,
+        work: WorkFolder,
+        engine: Engine,
+    ) -> None:
+        self.config, self.prepared, self.results, self.measured = (
+            config,
+            prepared,
+            results,
+            measured,
+        )
+        self.target, self.direction, self.work, self.engine = target, direction, work, engine
+        self.own = metric(measured.name)
+        self.scaling = without_buckets(prepared.scaling)
+        self.space = self.scaling.space
+        # Of slices with the same examples one is enough.
+        chosen = measured.significant & (results.same_as == results.keys)
+        self.some = np.flatnonzero(chosen)
+        self.keys = results.keys[self.some]
+        self.sums = results.sums[self.some][:, : self.space.raw_columns]
+        self.everything = prepared.totals[: self.space.raw_columns]
+        self.shards = [storage_path(path) for path in prepared.shards]
+        self.stage = f"findings-{measured.name.replace(':', '-')}-{direction}"
+        self.seconds = prepared.rows * _SECONDS_PER_ROW
+        self.found: list[int] = []
+        self.group_passes = 0
+        self.counter: InsideCounter | None = None
+
+    def findings(self, tests_per_level: Sequence[int]) -> Findings:
+        """Choose the findings."""
+        upward = self.target.upward == (self.direction == "worse")
+        of_all = self.own.target_sums(self.everything[None], self.space)
+        layout = self.target.layout
+        mean = float(layout.moment(of_all, 1, 1)[0] / layout.moment(of_all, 1, 0)[0])
+        delta = self.measured.delta[self.some]
+        is_harm = self.own.higher_is_better != (self.direction == "worse")
+        needs_law = layout.kind == "mean" or layout.weighted
+        with one_thread():
+            return find(
+                Candidates(
+                    self.results.levels[self.some]
+                    if self.prepared.given is None
+                    else np.ones(self.some.size, np.int64),
+                    self.keys,
+                    self._sizes(),
+                    layout.moment(self.own.target_sums(self.sums, self.space), 1, 1),
+                    np.ones(self.some.size, bool),
+                    np.nan_to_num(delta if is_harm else -delta),
+                ),
+                self.everything,
+                layout,
+                self._count_inside,
+                upward=upward,
+                tests_per_level=tests_per_level,
+                law=self._law(mean, of_all) if needs_law and self.some.size else None,
+                alpha=self.config.used_alpha,
+                count_groups=self._count_groups if self.config.group else None,
+                moments=lambda sums: self.own.target_sums(sums, self.space),
+            )
+
+    def _sizes(self) -> NDArray[np.int64]:
+        """Return the sizes [candidates, size columns] in the denominator."""
+        powers = (1, 2) if self.space.weighted else (0,)
+        cells = self.space.cells
+        columns = [
+            self.sums[:, power * cells : (power + 1) * cells][:, self.target.counted].sum(axis=1)
+            for power in powers
+        ]
+        return np.stack(columns, axis=1)
+
+    def _pass(self, stage: str, function: Function) -> list[Found]:
+        return kept_pass_over(
+            self.shards,
+            f"{self.stage}-{stage}",
+            function,
+            self.work,
+            self.engine,
+            self.seconds,
+        )
+
+    def _count_inside(self, chosen: int, positions: NDArray[np.int64]) -> InsideCounts:
+        if self.counter is None:
+            # The first candidates are all there are.
+            self.order = np.argsort(self.keys[positions])
+            self.counter = InsideCounter(
+                self.keys[positions][self.order],
+                self.prepared.lattice,
+                self.space,
+                self.target.counted,
+                self.config.memory // _TABLES_SHARE,
+            )
+        earlier = self.keys[self.found]
+        function = CountInside(self.counter, self.scaling, int(self.keys[chosen]), earlier)
+        parts = function.read(self._pass(str(len(self.found) + 1), function))
+        self.found.append(chosen)
+        parts = parts._replace(candidate=self.order[parts.candidate])
+        return inside_counts(parts, positions.size)
+
+    def _law(self, mean: float, of_all: NDArray[np.float64]) -> DeviationLaw | None:
+        """Return the law of weight · (target − mean) of all examples; None where all are the same."""
+        layout = self.target.layout
+        known = self.space.deviations_of(self.measured.name)
+        if known is not None:
+            return DeviationLaw(known.population)
+        if (
+            not self.space.weighted
+            and self.space.comparison == "baseline"
+            and not self.own.needs.values
+        ):
+            return self._law_of_changes(mean, of_all)
+        n = self._examples(self.everything[None])[0]
+        second, first, size = (layout.moment(of_all, 2, power)[0] for power in (2, 1, 0))
+        variance = float(second - 2.0 * mean * first + mean**2 * size) / n
+        if not variance > 0:
+            return None
+        ends = DeviationEnds(self.measured.name, self.scaling, mean)
+        found = self._pass("deviation-ends", ends)
+        low, high = (
+            float(end(np.concatenate([one[name] for one in found])))
+            for name, end in (("low", np.min), ("high", np.max))
+        )
+        edges = bin_edges(low, high, math.sqrt(variance))
+        unit = math.ldexp(1.0, self.prepared.rows.bit_length() - _PLACE_BITS)
+        binned = self._pass("deviations", DeviationBins(ends, edges, unit))
+        sums = np.sum([one["sums"] for one in binned], axis=0).reshape(3, -1)
+        return DeviationLaw(population(sums, edges, unit))
+
+    def _law_of_changes(self, mean: float, of_all: NDArray[np.float64]) -> DeviationLaw | None:
+        """Return the law of changes of −1, 0 and 1."""
+        n, net, changed = of_all[0]
+        counts = np.array([(changed - net) / 2, n - changed, (changed + net) / 2])
+        held = counts > 0
+        if held.sum() < 2:
+            return None
+        values = np.array([-1.0, 0.0, 1.0]) - mean
+        return DeviationLaw(Population(tuple(values[held]), tuple(counts[held]), 1.0))
+
+    def _examples(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many examples [sets] are in the denominator."""
+        counted: NDArray[np.int64] = self.space.counts(sums)[:, self.target.counted].sum(axis=1)
+        return counted
+
+    def _count_groups(
+        self, candidates: NDArray[np.int64], masks: NDArray[np.int64], model: ExpectationModel
+    ) -> list[GroupScores]:
+        """Sum the deviations from the model by group."""
+        self.group_passes += 1
+        function = SumByGroup(
+            self.prepared.lattice, self.scaling, self.keys[self.found], self.keys[candidates]
+        )
+        sums = added_groups(self._pass(f"groups-{self.group_passes}", function))
+        moments = self.own.target_sums(sums["sums"].reshape(-1, self.space.raw_columns), self.space)
+        layout = self.target.layout
+        size, total = layout.moment(moments, 1, 0), layout.moment(moments, 1, 1)
+        order = np.argsort(masks)
+        # Patterns that only examples outside the denominator have are not the model's.
+        at = np.minimum(np.searchsorted(masks[order], sums["mask"]), masks.size - 1)
+        is_known = masks[order][at] == sums["mask"]
+        pattern = order[at]
+        deviation = np.where(is_known, total - size * model.expected[pattern], 0.0)
+        groups, group = np.unique(sums["id"], return_inverse=True)
+        of_candidate = sums["candidate"]
+
+        def summed(values: NDArray[np.float64], candidate: int) -> NDArray[np.float64]:
+            mine = of_candidate == candidate
+            return np.bincount(group[mine], values[mine], groups.size).astype(np.float64)
+
+        X = model.design[:, model.columns][pattern]
+        of_model = np.stack([summed(deviation * x, -1) for x in X.T], axis=1)
+        return [
+            GroupScores(summed(deviation, number), of_model, summed(size, number))
+            for number in range(candidates.size)
+        ]
+
+    def listed(self, found: Findings, names: SliceNames) -> FindingList:
+        """Return the findings in the metric's own terms."""
+        positions = self.some[[one.candidate for one in found.findings]].astype(np.int64)
+        ids = names.ids(self.results.keys[positions]).to_pylist()
+        examples = self._examples(self.results.sums[positions][:, : self.space.raw_columns])
+        findings = tuple(
+            self._finding(rank, found, int(position), slice_id, int(n))
+            for rank, (position, slice_id, n) in enumerate(
+                zip(positions.tolist(), ids, examples.tolist(), strict=True), 1
+            )
+        )
+        model = found.model
+        layout = self.target.layout
+        return FindingList(
+            self.measured.name,
+            self.direction,
+            positions,
+            findings,
+            document.FindingModel(
+                metric=self.measured.name,
+                direction=self.direction,
+                kind="logistic" if layout.kind == "rate" else "linear",
+                coefficients=tuple(model.coefficients.tolist()),
+                unbounded=tuple(model.unbounded.tolist()) if model.unbounded.any() else (),
+                candidates=found.candidates,
+                left_out=found.left_out,
+                stop=found.stop,
+            ),
+        )
+
+    def _finding(
+        self, rank: int, found: Findings, position: int, slice_id: str, n: int
+    ) -> document.Finding:
+        one = found.findings[rank - 1]
+        value, expected, outside = self.own.of_target(
+            np.array([one.value, one.expected, one.outside]), self.space
+        ).tolist()
+        measured = self.measured
+        if self.space.comparison == "baseline":
+            low, high = measured.low[position], measured.high[position]
+        else:
+            low, high = measured.value_low[position], measured.value_high[position]
+        difference = value - expected
+        interval = (
+            difference - (value - low) * one.spread,
+            difference + (high - value) * one.spread,
+        )
+        return document.Finding(
+            metric=measured.name,
+            direction=self.direction,
+            rank=rank,
+            slice_id=slice_id,
+            n=n,
+            value=value,
+            expected=expected,
+            difference=difference,
+            interval=(_finite(interval[0]), _finite(interval[1])),
+            p_value=one.p_value,
+            held_share=self._held_share(one.held_size, one.held_total),
+            rate_outside=_finite(outside),
+        )
+
+    def _held_share(self, size: float, total: float) -> float | None:
+        """Return the share of all targets that the findings hold, in their own unit."""
+        if not self.target.is_share:
+            return None
+        layout = self.target.layout
+        of_all = self.own.target_sums(self.everything[None], self.space)[0]
+        if layout.kind == "rate":
+            return _finite(total / layout.moment(of_all, 1, 1).item())
+        # Means are summed about a shift.
+        shift = float(self.own.of_target(np.zeros(1), self.space)[0])
+        whole = layout.moment(of_all, 1, 1).item() + shift * layout.moment(of_all, 1, 0).item()
+        return _finite((total + shift * size) / whole) if whole > 0 else None
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

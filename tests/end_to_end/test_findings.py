@@ -1,0 +1,169 @@
+"""Findings of whole runs, against models that scikit-learn and numpy fit to the rows themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from tests.oracles import predicates
+from tests.running import Found, search
+
+EPS = np.finfo(float).eps
+FEATURES = ("age", "education", "marital-status", "occupation", "relationship", "capital-gain")
+OPTIONS: dict[str, Any] = {"label": "income", "prediction": "prediction", "max_cross_size": 2}
+
+
+class Rows:
+    """What a metric averages, row by row: targets of those in the denominator, and their weights."""
+
+    def __init__(self, frame: pd.DataFrame, metric: str, *, paired: bool, weight: str | None):
+        y = frame["income"].to_numpy()
+        new, old = (frame[name].to_numpy() for name in ("prediction", "prediction_old"))
+
+        def loss(score: str) -> np.ndarray:
+            p = np.clip(frame[score].to_numpy(), EPS, 1 - EPS)
+            return -np.where(y == 1, np.log(p), np.log1p(-p))
+
+        self.is_rate, self.against = not paired and metric != "log_loss", not paired
+        self.kept = np.ones(len(frame), bool)
+        if metric == "log_loss":
+            self.against = False
+            self.target = loss("score") - (loss("score_old") if paired else 0.0)
+        elif metric == "accuracy":
+            self.target = (new == y) * 1.0 - (old == y) if paired else (new != y) * 1.0
+        elif metric == "recall":
+            self.kept = y == 1
+            self.target = (new == 1) * 1.0 - (old == 1) if paired else (new != 1) * 1.0
+        else:
+            self.kept = (y == 1) | (new == 1)  # F1
+            self.target = 1.0 - ((y == 1) & (new == 1))
+        self.weight = np.ones(len(frame)) if weight is None else frame[weight].to_numpy() * 1.0
+        self.metric = metric
+
+    def value(self, mean: float) -> float:
+        """The metric of a mean target."""
+        share = 1.0 - mean if self.against and self.metric != "log_loss" else mean
+        return 2.0 * share / (1.0 + share) if self.metric == "f1" else share
+
+    def mean(self, rows: np.ndarray) -> float:
+        rows = rows & self.kept
+        return float((self.weight * self.target)[rows].sum() / self.weight[rows].sum())
+
+    def expected(self, members: list[np.ndarray], rows: np.ndarray) -> float:
+        """The mean over some rows of what a model of membership, fitted to all rows, expects."""
+        X = np.stack([self.kept * 1.0, *members], axis=1)[self.kept]
+        w, t = self.weight[self.kept], self.target[self.kept]
+        if not members:
+            fitted = np.full(t.size, np.average(t, weights=w))
+        elif self.is_rate:
+            model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-13, max_iter=500)
+            # Rows that are alike are fitted as one.
+            fitted = model.fit(X[:, 1:], t, w).predict_proba(X[:, 1:])[:, 1]
+        else:
+            root = np.sqrt(w)
+            fitted = X @ np.linalg.lstsq(X * root[:, None], t * root, rcond=None)[0]
+        own = rows[self.kept]
+        return float((w * fitted)[own].sum() / w[own].sum())
+
+
+def _members(found: Found, frame: pd.DataFrame, finding: dict[str, Any]) -> np.ndarray:
+    (one,) = [each for each in found.document["slices"] if each["slice_id"] == finding["slice_id"]]
+    return predicates.mask(frame, one["definition"]["predicate"])
+
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "accuracy": ("accuracy", {}),
+    "recall": ("recall", {}),
+    "F1": ("f1", {}),
+    "log loss": ("log_loss", {"score": "score"}),
+    "weighted accuracy": ("accuracy", {"weight": "fnlwgt"}),
+    "weighted log loss": ("log_loss", {"score": "score", "weight": "fnlwgt"}),
+    "accuracy of two models": ("accuracy", {"baseline_prediction": "prediction_old"}),
+    "recall of two models": ("recall", {"baseline_prediction": "prediction_old"}),
+    "log loss of two models": (
+        "log_loss",
+        {"score": "score", "baseline_prediction": "prediction_old", "baseline_score": "score_old"},
+    ),
+    "weighted accuracy of two models": (
+        "accuracy",
+        {"baseline_prediction": "prediction_old", "weight": "fnlwgt"},
+    ),
+    "weighted log loss of two models": (
+        "log_loss",
+        {
+            "score": "score",
+            "baseline_prediction": "prediction_old",
+            "baseline_score": "score_old",
+            "weight": "fnlwgt",
+        },
+    ),
+    "accuracy by groups": ("accuracy", {"group": "household"}),
+}
+
+
+@pytest.fixture(scope="module")
+def table(adult_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "adult.parquet"
+    rows = pq.read_table(adult_path).to_pandas()
+    rows["household"] = np.random.default_rng(0).integers(0, 5000, len(rows))
+    rows.to_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_findings_equal_a_model_of_the_rows(case: str, table: Path, tmp_path: Path) -> None:
+    metric, options = CASES[case]
+    paired = "baseline_prediction" in options
+    frame = pd.read_parquet(table)
+    found = search(
+        tmp_path / "out",
+        data=(str(table),),
+        metric=(metric,),
+        alternative="both",
+        features=FEATURES,
+        **OPTIONS,
+        **options,
+    )
+    rows = Rows(frame, metric, paired=paired, weight=options.get("weight"))
+    total = (rows.weight * rows.target)[rows.kept].sum()
+    sides = found.document["finding_models"]
+    assert [one["direction"] for one in sides] == ["worse", "better"]
+    assert all(one["stop"] in ("nothing left", "no candidates", "most findings") for one in sides)
+    findings = found.document["findings"]
+    assert len(findings) >= 3
+    ranks = found.table.dropna(subset="finding").set_index("slice_id")["finding"].to_dict()
+    for side in sides:
+        members: list[np.ndarray] = []
+        own = [one for one in findings if one["direction"] == side["direction"]]
+        assert [one["rank"] for one in own] == [*range(1, len(own) + 1)]
+        assert len(side.get("coefficients", ())) == 1 + len(own)
+        for one in own:
+            inside = _members(found, frame, one)
+            assert one["n"] == (inside & rows.kept).sum()
+            assert one["value"] == pytest.approx(rows.value(rows.mean(inside)), rel=1e-9, abs=1e-10)
+            # scikit-learn stops at gradients of 1e-13 of the mean loss.
+            expected = rows.value(rows.expected(members, inside))
+            assert one["expected"] == pytest.approx(expected, rel=2e-8, abs=1e-9)
+            assert one["difference"] == pytest.approx(one["value"] - one["expected"], abs=1e-15)
+            is_harm = (one["difference"] > 0) == (metric == "log_loss")
+            assert is_harm == (side["direction"] == "worse")
+            low, high = one["interval"]
+            assert low <= one["difference"] <= high and low < high
+            members.append(inside)
+            held = np.any(members, axis=0)
+            outside = rows.value(rows.mean(~held))
+            assert one["rate_outside"] == pytest.approx(outside, rel=1e-9, abs=1e-10)
+            if paired:
+                assert "held_share" not in one
+            else:
+                share = (rows.weight * rows.target)[held & rows.kept].sum() / total
+                assert one["held_share"] == pytest.approx(share, rel=1e-9)
+            assert one["p_value"] <= 0.05 / 2 / 6  # no level has fewer tests than features
+            assert ranks[one["slice_id"]] == one["rank"]
+    assert len(ranks) == len({one["slice_id"] for one in findings})
