@@ -5,15 +5,14 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.special import ndtr
 
-from slicebeam.metrics.counting.counting import RowBlock
 from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.counting.membership import Membership
 from slicebeam.metrics.findings.candidates import Candidates, GroupScores
 from slicebeam.metrics.findings.deviation_law import DeviationLaw
 from slicebeam.metrics.findings.forward import find
-from slicebeam.metrics.findings.inside import count_inside, merge
+from slicebeam.metrics.findings.overlap import InsideCounts
 from slicebeam.metrics.findings.target_sums import TargetSums, design
 from slicebeam.metrics.significance.random_subset import bin_edges, bin_sums, population
 from slicebeam.metrics.significance.subset_law import Population
@@ -107,32 +106,34 @@ class EncodedTable:
         return Candidates(self.level, self.keys, self.sizes, self.total, called, sign * delta)
 
     def counting(self):
-        """Return a function that counts a finding's rows, in blocks."""
+        """Return a function that counts a finding's rows, in blocks that are added up."""
         masks, added = np.zeros(self.rows, np.int64), []
+        known = {}
 
         def count(chosen, positions):
+            if "table" not in known:
+                known["table"] = csr_array(np.stack([self.members(at) for at in positions], axis=1))
             inside = np.flatnonzero(self.members(chosen))
-            membership = Membership(self.keys[positions], self.lattice)
-            parts = []
-            for rows in np.array_split(inside, self.blocks):
-                codes = self.codes[rows]
-                none = np.zeros((0, rows.size), np.int64)
-                ids = np.zeros(rows.size, np.uint64)
-                block = RowBlock(
-                    rows.size,
-                    lambda feature, codes=codes: codes[:, feature].astype(np.int64),
-                    np.zeros(rows.size, np.int64),
-                    ids,
-                    ids,
-                    none,
-                    none,
-                    none,
-                )
-                own = masks[rows], self.row_sums[rows], self.row_sizes[rows]
-                parts.append(count_inside(block, membership, positions.size, *own))
+            distinct, pattern = np.unique(masks[inside], return_inverse=True)
+            sums = np.zeros((distinct.size, self.row_sums.shape[1]))
+            tables = [csr_array((distinct.size, positions.size)) for _ in self.row_sizes.T]
+            for some in np.array_split(np.arange(inside.size), self.blocks):
+                rows = inside[some]
+                np.add.at(sums, pattern[some], self.row_sums[rows])
+                for number, size in enumerate(self.row_sizes[rows].T):
+                    at = pattern[some], np.arange(rows.size)
+                    of_rows = csr_array((size, at), shape=(distinct.size, rows.size))
+                    tables[number] = tables[number] + of_rows @ known["table"][rows].astype(float)
             masks[inside] |= 1 << len(added)
             added.append(chosen)
-            return merge(parts, positions.size) if self.blocks > 1 else parts[0]
+            ordered = [table.tocsc().tocsr() for table in tables]
+            return InsideCounts(
+                distinct,
+                sums,
+                ordered[0].indptr.astype(np.int64),
+                ordered[0].indices.astype(np.int32),
+                np.stack([table.data for table in ordered], axis=1),
+            )
 
         count.masks = masks
         return count

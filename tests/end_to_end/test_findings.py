@@ -154,7 +154,8 @@ def test_findings_equal_a_model_of_the_rows(case: str, table: Path, tmp_path: Pa
             is_harm = (one["difference"] > 0) == (metric == "log_loss")
             assert is_harm == (side["direction"] == "worse")
             low, high = one["interval"]
-            assert low <= one["difference"] <= high and low < high
+            assert low <= one["difference"] <= high
+            assert low < high
             members.append(inside)
             held = np.any(members, axis=0)
             outside = rows.value(rows.mean(~held))

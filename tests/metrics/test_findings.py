@@ -396,7 +396,8 @@ def test_parts_of_patterns_equal_counts_of_rows(errors):
     weight = rng.integers(1, 5, errors.rows)
     for table in (errors, EncodedTable(errors.codes, errors.target, "rate", weight=weight)):
         positions = np.arange(table.keys.size)
-        overlap, count = Overlap(table.everything, table.sizes, table.layout), table.counting()
+        overlap = Overlap(table.everything, table.sizes, table.layout, np.asarray)
+        count = table.counting()
         for at in chosen:
             overlap.add(count(at, positions))
         masks = count.masks

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slicebeam.metrics.errors import EngineError
-from slicebeam.pipelines.search import covering, duplicates, second_tests
+from slicebeam.pipelines.search import duplicates, second_tests
 from tests.running import search
 
 
@@ -16,7 +16,6 @@ from tests.running import search
     ("module", "stage", "options"),
     [
         (duplicates, "hashes", {}),
-        (covering, "overlaps", {}),
         pytest.param(
             second_tests,
             "iteration-1-resampled-groups",
@@ -24,7 +23,7 @@ from tests.running import search
             marks=pytest.mark.slow,
         ),
     ],
-    ids=["hashes", "overlaps", "groups"],
+    ids=["hashes", "groups"],
 )
 def test_a_part_that_vanishes_is_named(
     tmp_path: Path,
