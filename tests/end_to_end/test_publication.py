@@ -19,7 +19,7 @@ import slicebeam.pipelines.search.search
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.changelist.document import ChangeList, json_schema
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.search.covering import cover
+from slicebeam.pipelines.search.findings import finding_lists
 from slicebeam.pipelines.search.slices_table import SCHEMA
 from slicebeam.transforms.storage.publication import files_to_publish
 from slicebeam.transforms.storage.publish import version_of
@@ -153,10 +153,10 @@ def test_a_run_that_another_one_overtook(
 
     def meanwhile(*arguments: Any) -> Any:
         publish_set(output, Written("another"))
-        return cover(*arguments)
+        return finding_lists(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(slicebeam.pipelines.search.search, "cover", meanwhile)
+        patched.setattr(slicebeam.pipelines.search.search, "finding_lists", meanwhile)
         assert run(command) == 2
     first, second = capfd.readouterr().err.splitlines()
     assert first.startswith(

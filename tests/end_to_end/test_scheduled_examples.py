@@ -53,7 +53,8 @@ def test_the_planted_regression_is_found_in_its_night(
     worst = found[1].document["slices"][0]
     assert worst["name"] == PLANTED
     assert worst["changes"][0]["direction"] == "degraded"
-    assert worst["explained"] == pytest.approx(1.0)
+    (finding,) = found[1].document["findings"]
+    assert finding["slice_id"] == worst["slice_id"]
     assert "since" not in found[0].document
     second, third = (one.document["since"] for one in found[1:])
     assert second["changelist_id"] == found[0].document["changelist_id"]

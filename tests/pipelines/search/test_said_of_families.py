@@ -1,4 +1,4 @@
-"""What a run says of the number of slices that its correction counts, and of its cover."""
+"""What a run says of the number of slices that its correction counts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.cli import run
-from tests.running import read, search
+from tests.running import search
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,30 +68,3 @@ def test_explain_says_so_too(
         said = re.search(r"q: fdr-level; (.*?)\d+ slices of level 1", capsys.readouterr().out)
         assert said is not None
         assert said[1] == bound
-
-
-def test_the_cover_is_said_to_be_a_share_of_what_is_reported(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    arguments = ["search", f"--data={data}", "--label=label", "--prediction=pred"]
-    assert run([*arguments, f"--output={tmp_path}/out", "--max-cross-size=1"]) == 0
-    printed = capsys.readouterr().out
-    assert "share of it so far; no share of all errors" in printed
-    # By hand: all excess of the two slices is 100 %, though other examples are wrong, too.
-    frame = pd.read_parquet(data)
-    wrong = (frame["label"] != frame["pred"]).to_numpy()
-    held = [(frame["a"] == "u").to_numpy(), (frame["b"] == "v").to_numpy()]
-    ranked = sorted(
-        (one for one in read(tmp_path / "out").document["slices"] if "rank" in one),
-        key=lambda one: one["rank"],
-    )
-    assert sorted(one["name"] for one in ranked) == ["a = u", "b = v"]
-    first = held[0] if ranked[0]["name"] == "a = u" else held[1]
-    excess = wrong - wrong.mean()
-    whole = excess[held[0] | held[1]].sum()
-    assert ranked[0]["explained"] == pytest.approx(excess[first].sum() / whole, rel=1e-9)
-    assert ranked[1]["explained"] == pytest.approx(1.0, rel=1e-9)
-    assert whole < 0.75 * wrong.sum()
-    told = SearchChangeList.model_json_schema()["$defs"]["Slice"]["properties"]["explained"]
-    assert "no share of all errors" in told["description"]
