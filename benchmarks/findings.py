@@ -18,18 +18,21 @@ import numpy as np
 
 from slicebeam.metrics.counting.counting import RowBlock
 from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.counting.membership import Membership
+from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.candidates import Candidates
 from slicebeam.metrics.findings.forward import find
-from slicebeam.metrics.findings.inside import HeldRows
+from slicebeam.metrics.findings.inside import InsideCounter, inside_counts
 from slicebeam.metrics.findings.overlap import InsideCounts
 from slicebeam.metrics.findings.target_sums import TargetSums
+from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance import hypergeometric
 from slicebeam.transforms.discovery.one_thread import one_thread
 
 ROWS, FEATURES, CAUSES, BINS = 30_000, 24, 6, 7
 SMALLEST, LEVELS, ALPHA = 20, 3, 0.05
 MOST_KEPT = 64_000
+MEMORY = 1 << 28
+SPACE = StatisticSpace(("wrong",), "overall")
 
 
 def table(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -71,37 +74,33 @@ def candidates(
     # The smallest p-values, as many as the table in question has significant slices.
     called = p <= min(ALPHA, float(np.sort(p)[min(MOST_KEPT, p.size) - 1]))
     harm = x / n - wrong.mean()
-    return Candidates(level, key, n[:, None].astype(np.float64), x, called, harm), tests
+    return Candidates(level, key, n[:, None], x, called, harm), tests
 
 
 class Counting:
     """Counts inside a finding, in memory, and sums the CPU time of it."""
 
     def __init__(self, codes: np.ndarray, wrong: np.ndarray, keys: np.ndarray, lattice: Lattice):
-        self.codes, self.keys, self.lattice = codes, keys, lattice
-        self.sums = TargetSums("rate").sums_of(wrong)
-        self.masks, self.findings = np.zeros(ROWS, np.int64), 0
+        self.codes, self.keys, self.lattice, self.space = codes, keys, lattice, SPACE
+        ids, none = np.arange(ROWS, dtype=np.uint64), np.zeros((0, ROWS), np.int64)
+        cells = wrong.astype(np.int64)
+        self.block = RowBlock(ROWS, lambda f: codes[:, f], cells, ids, ids, none, none, none)
+        self.found: list[int] = []
         self.seconds, self.pairs = 0.0, 0
-        self.held: HeldRows | None = None
+        self.counter: InsideCounter | None = None
 
     def __call__(self, chosen: int, positions: np.ndarray) -> InsideCounts:
         begin = time.process_time()
-        if self.held is None:
-            codes = self.codes
-            zeros, none = np.zeros(ROWS, np.int64), np.zeros((0, ROWS), np.int64)
-            ids = zeros.astype(np.uint64)
-            block = RowBlock(ROWS, lambda f: codes[:, f], zeros, ids, ids, none, none, none)
-            membership = Membership(self.keys[positions], self.lattice)
-            self.held = HeldRows(block, membership, positions.size)
-        digits = self.lattice.digits(self.keys[[chosen]])[0]
-        digits = digits[digits > 0]
-        features = self.lattice.feature_of[digits]
-        code = digits - 1 - self.lattice.offsets[features]
-        rows = np.flatnonzero((self.codes[:, features] == code).all(axis=1))
-        ones = np.ones((rows.size, 1))
-        found = self.held.count(rows, self.masks[rows], self.sums[rows], ones)
-        self.masks[rows] |= 1 << self.findings
-        self.findings += 1
+        if self.counter is None:
+            self.order = np.argsort(self.keys[positions])
+            every = np.ones(SPACE.cells, bool)
+            own = self.keys[positions][self.order]
+            self.counter = InsideCounter(own, self.lattice, SPACE, every, MEMORY)
+        earlier = self.keys[self.found]
+        parts = self.counter.count([self.block], int(self.keys[chosen]), earlier)
+        parts = parts._replace(candidate=self.order[parts.candidate])
+        found = inside_counts(parts, positions.size)
+        self.found.append(chosen)
         self.pairs += found.candidates.size
         self.seconds += time.process_time() - begin
         return found
@@ -121,12 +120,13 @@ def main() -> int:
     with one_thread():
         found = find(
             some,
-            TargetSums("rate").sums_of(wrong).sum(axis=0),
+            np.array([ROWS - wrong.sum(), wrong.sum()], np.int64),
             TargetSums("rate"),
             counting,
             upward=True,
             tests_per_level=tests,
             alpha=ALPHA,
+            moments=lambda sums: metric("error_rate").target_sums(sums, SPACE),
         )
     whole = time.process_time() - begin
     alone = whole - counting.seconds

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
-from slicebeam.metrics.counting.count_reader import SumReader
+from slicebeam.metrics.counting.count_reader import Margins, SumReader
 from slicebeam.metrics.counting.counting import (
     ROWS_AT_A_TIME,
     Coded,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.counting.counting import Unit
+    from slicebeam.metrics.counting.counting import State, Unit
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.metrics.significance.tails import BoolArray, IntArray
 
@@ -37,7 +37,7 @@ _PATTERN_BITS = 6
 # Examples of the finding that are held until they are counted.
 _MOST_HELD = 1 << 18
 # Plans are made for so many times more rows at a time, and used again.
-_PLAN_STEP = 4
+_PLAN_STEP = 16
 
 
 class PatternParts(NamedTuple):
@@ -128,6 +128,27 @@ def patterns_of(block: RowBlock, findings: Membership) -> IntArray:
     return masks
 
 
+class _Read(NamedTuple):
+    """Which cells of a feature tuple's table are candidates.
+
+    Attributes
+    ----------
+    features : the tuple
+    cells, candidates : int64 [slices] cell, and position of the candidate
+    """
+
+    features: tuple[int, ...]
+    cells: IntArray
+    candidates: IntArray
+
+
+class _PlannedUnits(NamedTuple):
+    """Units whose tables fit the memory together, and what is read of each."""
+
+    units: list[Unit]
+    reads: list[list[_Read]]
+
+
 @dataclass
 class InsideCounter:
     """Counts the examples of one finding after another.
@@ -146,7 +167,7 @@ class InsideCounter:
     space: StatisticSpace
     counted: BoolArray
     memory: int
-    _plans: dict[tuple[int, int], list[list[Unit]]] = field(default_factory=dict, repr=False)
+    _plans: dict[tuple[int, int], list[_PlannedUnits]] = field(default_factory=dict, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # What is made of the fields is made again where it is needed.
@@ -239,21 +260,34 @@ class InsideCounter:
             none,
             none,
         )
-        reader = SumReader(self.lattice, space, 1, 0)
         powers = (1, 2) if space.weighted else (0,)
-        for units in self._plan(block.rows, bits):
+        for units, reads in self._plan(block.rows, bits):
             tables = Tables(units, self.lattice, space, None)
             for begin in range(0, block.rows, ROWS_AT_A_TIME):
                 end = min(begin + ROWS_AT_A_TIME, block.rows)
                 whole = begin == 0 and end == block.rows
                 tables.add(of_patterns if whole else rows_of(of_patterns, np.arange(begin, end)))
-            for keys, found, _ in reader.slices(units, tables.state()):
-                sizes = found[:, 0].reshape(keys.size, -1, space.cells)
-                row, own = np.nonzero(sizes[:, powers[0]])
-                candidate = np.searchsorted(self.keys, keys[row])
-                yield own + first, candidate, sizes[row][:, powers, :][np.arange(row.size), :, own]
+            for candidates, found in self._read(units, reads, tables.state(), space):
+                sizes = found.reshape(-1, space.cells, candidates.size)[list(powers)]
+                own, row = np.nonzero(sizes[0])
+                yield own + first, candidates[row], sizes[:, own, row].T
 
-    def _plan(self, rows: int, bits: int) -> list[list[Unit]]:
+    def _read(
+        self, units: list[Unit], reads: list[list[_Read]], state: State, space: StatisticSpace
+    ) -> Iterator[tuple[IntArray, IntArray]]:
+        """Yield candidates, and their sums [raw columns, candidates], tuple by tuple."""
+        shape = 1, space.raw_columns
+        reader = SumReader(self.lattice, space, 1, 0)
+        for unit, known, arrays in zip(units, reads, state[1:], strict=True):
+            if unit.method == "dense":
+                margins = Margins(unit.features, arrays[0], self.lattice, shape)
+                for read in known:
+                    yield read.candidates, margins.of(read.features)[0][:, read.cells]
+            else:
+                (some,) = reader.slices([unit], [state[0], arrays])
+                yield np.searchsorted(self.keys, some.keys), some.sums[:, 0].T
+
+    def _plan(self, rows: int, bits: int) -> list[_PlannedUnits]:
         """Return the units that count all candidates, in blocks that fit the memory."""
         step = 1
         while step < rows:
@@ -264,9 +298,24 @@ class InsideCounter:
             budget = Budget(step, columns, passes, 1, self.memory, block_seconds=np.inf)
             planned = whole_tuples(self._tuples, self.lattice, budget)
             self._plans[step, bits] = [
-                [one.unit for one in some] for some in blocks(planned, budget)
+                _PlannedUnits(units, [self._reads(unit) for unit in units])
+                for some in blocks(planned, budget)
+                if (units := [one.unit for one in some])
             ]
         return self._plans[step, bits]
+
+    def _reads(self, unit: Unit) -> list[_Read]:
+        """Return where a table of a unit holds candidates; nothing where it is none."""
+        if unit.method != "dense":
+            return []
+        return [
+            _Read(
+                features,
+                self.lattice.key_cells(self._tuples[features], features),
+                np.searchsorted(self.keys, self._tuples[features]),
+            )
+            for features in unit.reported
+        ]
 
 
 def merged(parts: list[PatternParts]) -> PatternParts:

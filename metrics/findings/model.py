@@ -36,6 +36,8 @@ _EXACT, _SUFFICIENT = 1e-15, 1e-9
 # Columns are zeros and ones, so that what they add is far above or is rounding.
 _DEPENDENT = 1e-9
 _STRICT = 0.5
+# Log odds move by at most so much in a step.
+_LONGEST_STEP = 3.0
 
 
 @dataclass(frozen=True)
@@ -259,7 +261,11 @@ def _logistic(X: FloatArray, weight: FloatArray, total: FloatArray) -> FloatArra
         if off <= _EXACT * everything:
             break
         curvature = X.T @ (X * (weight * mu * (1.0 - mu))[:, None])
-        step = np.linalg.solve(curvature, score)
+        step = np.linalg.lstsq(curvature, score, rcond=None)[0]
+        # Far off a whole step may end where no target varies, and nothing leads back from there.
+        longest = float(np.abs(X @ step).max())
+        if longest > _LONGEST_STEP:
+            step *= _LONGEST_STEP / longest
         for _ in range(_MOST_HALVINGS):
             value = _log_likelihood(X @ (beta + step), weight, total)
             # Near the top the likelihood is flat to the last digit, and whole steps are right.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from slicebeam.metrics.significance.random_subset import bin_edges, population
 from slicebeam.metrics.significance.subset_law import Population
 from slicebeam.pipelines.changelist import findings as document
 from slicebeam.pipelines.prepare.shard_passes import kept_pass_over
+from slicebeam.pipelines.search.finding_list import Direction, FindingList
 from slicebeam.transforms.count.finding_passes import (
     CountInside,
     DeviationBins,
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.search.slices_table import SliceNames
     from slicebeam.transforms.encode.pass_over_files import Found, Function
 
-    Direction = Literal["worse", "better"]
 
 # CPU time of looking at an example in one pass.
 _SECONDS_PER_ROW = 1e-7
@@ -55,26 +54,6 @@ _TABLES_SHARE = 8
 _PLACE_BITS = 62
 _NO_SHARE = "its examples have no share of their own in it"
 _TWO_RATIOS = "the difference of two ratios with denominators of their own is no mean over examples"
-
-
-@dataclass(frozen=True)
-class FindingList:
-    """The findings of one metric in one direction.
-
-    Attributes
-    ----------
-    metric : its name
-    direction : ``worse`` or ``better``
-    positions : int64 [findings] of their slices among the results, by rank
-    findings : as the document holds them, without the ids of their slices
-    model : how they were chosen
-    """
-
-    metric: str
-    direction: Direction
-    positions: NDArray[np.int64]
-    findings: tuple[document.Finding, ...]
-    model: document.FindingModel
 
 
 def finding_lists(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.pipelines.search.findings import FindingList
+    from slicebeam.pipelines.search.finding_list import FindingList
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.transforms.encode.domains import FeatureDomain
 

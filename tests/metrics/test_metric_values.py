@@ -362,9 +362,12 @@ def test_an_integer_weight_is_that_many_examples(name: str, comparison: Comparis
             rtol=1e-10,
             atol=1e-10,
         )
-    if own.target(one) is not None:
-        found, expected_sums = own.target_sums(sums, one), own.target_sums(again, other)
-        np.testing.assert_allclose(found, expected_sums, rtol=1e-9, atol=1e-7)
+    first, second = own.target(one), own.target(other)
+    if first is not None:
+        for power in (0, 1):
+            found = first.layout.moment(own.target_sums(sums, one), 1, power)
+            expected_sums = second.layout.moment(own.target_sums(again, other), 1, power)
+            np.testing.assert_allclose(found, expected_sums, rtol=1e-9, atol=1e-7)
 
 
 @pytest.mark.parametrize(("name", "comparison"), CASES)

@@ -1,0 +1,34 @@
+"""The findings of one metric in one direction, as the document and the table hold them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.changelist import findings as document
+
+Direction = Literal["worse", "better"]
+
+
+@dataclass(frozen=True)
+class FindingList:
+    """The findings of one metric in one direction.
+
+    Attributes
+    ----------
+    metric : its name
+    direction : ``worse`` or ``better``
+    positions : int64 [findings] of their slices among the results, by rank
+    findings : as the document holds them, without the ids of their slices
+    model : how they were chosen
+    """
+
+    metric: str
+    direction: Direction
+    positions: NDArray[np.int64]
+    findings: tuple[document.Finding, ...]
+    model: document.FindingModel
