@@ -21,8 +21,9 @@ from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.candidates import Candidates
 from slicebeam.metrics.findings.forward import find
-from slicebeam.metrics.findings.inside import InsideCounter, inside_counts
+from slicebeam.metrics.findings.held import HeldExamples
 from slicebeam.metrics.findings.overlap import InsideCounts
+from slicebeam.metrics.findings.pattern_parts import inside_counts
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance import hypergeometric
@@ -31,7 +32,6 @@ from slicebeam.transforms.discovery.one_thread import one_thread
 ROWS, FEATURES, CAUSES, BINS = 30_000, 24, 6, 7
 SMALLEST, LEVELS, ALPHA = 20, 3, 0.05
 MOST_KEPT = 64_000
-MEMORY = 1 << 28
 SPACE = StatisticSpace(("wrong",), "overall")
 
 
@@ -85,22 +85,19 @@ class Counting:
         ids, none = np.arange(ROWS, dtype=np.uint64), np.zeros((0, ROWS), np.int64)
         cells = wrong.astype(np.int64)
         self.block = RowBlock(ROWS, lambda f: codes[:, f], cells, ids, ids, none, none, none)
-        self.found: list[int] = []
         self.seconds, self.pairs = 0.0, 0
-        self.counter: InsideCounter | None = None
+        self.held: HeldExamples | None = None
 
     def __call__(self, chosen: int, positions: np.ndarray) -> InsideCounts:
         begin = time.process_time()
-        if self.counter is None:
+        if self.held is None:
             self.order = np.argsort(self.keys[positions])
+            self.own = self.keys[positions][self.order]
             every = np.ones(SPACE.cells, bool)
-            own = self.keys[positions][self.order]
-            self.counter = InsideCounter(own, self.lattice, SPACE, every, MEMORY)
-        earlier = self.keys[self.found]
-        parts = self.counter.count([self.block], int(self.keys[chosen]), earlier)
+            self.held = HeldExamples([self.block], self.own, self.lattice, SPACE, every)
+        parts = self.held.count(int(np.searchsorted(self.own, self.keys[chosen])))
         parts = parts._replace(candidate=self.order[parts.candidate])
         found = inside_counts(parts, positions.size)
-        self.found.append(chosen)
         self.pairs += found.candidates.size
         self.seconds += time.process_time() - begin
         return found

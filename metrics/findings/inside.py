@@ -21,7 +21,8 @@ from slicebeam.metrics.counting.counting import (
 from slicebeam.metrics.counting.counting_plan import Budget, blocks, whole_tuples
 from slicebeam.metrics.counting.membership import Membership
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
-from slicebeam.metrics.findings.overlap import InsideCounts
+from slicebeam.metrics.findings.held import of_rows
+from slicebeam.metrics.findings.pattern_parts import PatternParts, merged, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,28 +35,12 @@ if TYPE_CHECKING:
 
 # Patterns whose examples are counted together: each has a plane in every table.
 _PATTERN_BITS = 6
+# Examples of a pattern from which on planes take less time than looking each of them up.
+_LEAST_IN_PLANE = 4000
 # Examples of the finding that are held until they are counted.
 _MOST_HELD = 1 << 18
 # Plans are made for so many times more rows at a time, and used again.
 _PLAN_STEP = 16
-
-
-class PatternParts(NamedTuple):
-    """What some of a finding's examples add to their patterns, and to the candidates there.
-
-    Attributes
-    ----------
-    masks : int64 [patterns] distinct
-    sums : int64 [patterns, raw columns] of all of these examples
-    pattern, candidate : int64 [pairs] position among the masks, and of the candidate
-    sizes : int64 [pairs, size columns] examples, or their weights and squared weights
-    """
-
-    masks: IntArray
-    sums: IntArray
-    pattern: IntArray
-    candidate: IntArray
-    sizes: IntArray
 
 
 def rows_of(block: RowBlock, rows: IntArray) -> RowBlock:
@@ -174,6 +159,10 @@ class InsideCounter:
         return {one.name: getattr(self, one.name) for one in fields(self)} | {"_plans": {}}
 
     @cached_property
+    def _membership(self) -> Membership:
+        return Membership(self.keys, self.lattice)
+
+    @cached_property
     def _features(self) -> tuple[int, ...]:
         return tuple(sorted({one for features in self._tuples for one in features}))
 
@@ -225,27 +214,41 @@ class InsideCounter:
         masks, pattern = np.unique(np.concatenate([own for _, own in held]), return_inverse=True)
         sums = np.zeros((1, self.space.raw_columns * masks.size), np.int64)
         SummedRows(block, self.space, []).add(sums, Coded(pattern, None))
-        pairs = [
-            found
-            for first in range(0, masks.size, 1 << _PATTERN_BITS)
-            for found in self._of_patterns(block, pattern, first, masks.size)
-        ]
+        in_planes = np.argsort(-np.bincount(pattern), kind="stable")[: 1 << _PATTERN_BITS]
+        in_planes = in_planes[np.bincount(pattern)[in_planes] >= _LEAST_IN_PLANE]
+        plane = np.full(masks.size, -1)
+        plane[in_planes] = np.arange(in_planes.size)
+        rest = np.flatnonzero(plane[pattern] < 0)
+        rows = np.flatnonzero(plane[pattern] >= 0)
+        pairs = [self._looked_up(rows_of(block, rest), pattern[rest], masks.size)]
+        if rows.size:
+            planes = self._in_planes(rows_of(block, rows), plane[pattern[rows]], in_planes.size)
+            pairs += [(in_planes[own], candidate, sizes) for own, candidate, sizes in planes]
         return PatternParts(
             masks,
             sums.reshape(self.space.raw_columns, masks.size).T,
             *(np.concatenate(columns) for columns in zip(*pairs, strict=True)),
         )
 
-    def _of_patterns(
-        self, block: RowBlock, pattern: IntArray, first: int, patterns: int
+    def _looked_up(
+        self, block: RowBlock, pattern: IntArray, patterns: int
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """Return pattern, candidate and sizes of the candidates' parts, row by row."""
+        rows, slices = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        if block.rows:
+            for _, some_slices, some_rows in self._membership.of(block):
+                rows.append(some_rows)
+                slices.append(some_slices)
+        pairs = np.concatenate(rows), np.concatenate(slices)
+        ones = np.ones(pairs[0].size, np.int64)
+        held = csr_array(coo_array((ones, pairs), shape=(block.rows, self.keys.size)))
+        return of_rows(held, pattern, weights_of(block, self.space), patterns)
+
+    def _in_planes(
+        self, block: RowBlock, plane: IntArray, planes: int
     ) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
-        """Yield pattern, candidate and sizes of the candidates' parts of some patterns."""
-        most = 1 << _PATTERN_BITS
-        number = min(most, patterns - first)
-        bits = (number - 1).bit_length()
-        if patterns > most:
-            rows = np.flatnonzero((pattern >= first) & (pattern < first + most))
-            block, pattern = rows_of(block, rows), pattern[rows]
+        """Yield plane, candidate and sizes of the candidates' parts, from tables with planes."""
+        bits = (planes - 1).bit_length()
         space = StatisticSpace(
             tuple(f"bit {bit}" for bit in range(bits)), "overall", weighted=self.space.weighted
         )
@@ -253,7 +256,7 @@ class InsideCounter:
         of_patterns = RowBlock(
             block.rows,
             block.column,
-            pattern - first,
+            plane,
             block.ids,
             block.positions,
             block.weights,
@@ -270,7 +273,7 @@ class InsideCounter:
             for candidates, found in self._read(units, reads, tables.state(), space):
                 sizes = found.reshape(-1, space.cells, candidates.size)[list(powers)]
                 own, row = np.nonzero(sizes[0])
-                yield own + first, candidates[row], sizes[:, own, row].T
+                yield own, candidates[row], sizes[:, own, row].T
 
     def _read(
         self, units: list[Unit], reads: list[list[_Read]], state: State, space: StatisticSpace
@@ -316,40 +319,3 @@ class InsideCounter:
             )
             for features in unit.reported
         ]
-
-
-def merged(parts: list[PatternParts]) -> PatternParts:
-    """Return the parts of disjoint examples together."""
-    masks = np.unique(np.concatenate([one.masks for one in parts]))
-    sums = np.zeros((masks.size, parts[0].sums.shape[1]), np.int64)
-    pattern = []
-    for one in parts:
-        at = np.searchsorted(masks, one.masks)
-        np.add.at(sums, at, one.sums)
-        pattern.append(at[one.pattern])
-    return PatternParts(
-        masks,
-        sums,
-        np.concatenate(pattern),
-        np.concatenate([one.candidate for one in parts]),
-        np.concatenate([one.sizes for one in parts]),
-    )
-
-
-def inside_counts(parts: PatternParts, candidates: int) -> InsideCounts:
-    """Return the parts, in any order, as what a finding adds."""
-    shape = parts.masks.size, candidates
-    tables = [
-        # Twice transposed, the candidates of each pattern are in order.
-        csr_array(coo_array((column, (parts.pattern, parts.candidate)), shape=shape))
-        .tocsc()
-        .tocsr()
-        for column in parts.sizes.T
-    ]
-    return InsideCounts(
-        parts.masks,
-        parts.sums,
-        tables[0].indptr.astype(np.int64),
-        tables[0].indices.astype(np.int32),
-        np.stack([table.data for table in tables], axis=1),
-    )

@@ -11,7 +11,9 @@ from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.candidates import Candidates, GroupScores
 from slicebeam.metrics.findings.deviation_law import DeviationLaw
 from slicebeam.metrics.findings.forward import find
-from slicebeam.metrics.findings.inside import InsideCounter, inside_counts
+from slicebeam.metrics.findings.held import PAIR_BYTES, HeldExamples
+from slicebeam.metrics.findings.inside import InsideCounter
+from slicebeam.metrics.findings.pattern_parts import inside_counts
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.random_subset import bin_edges, population
 from slicebeam.metrics.significance.subset_law import Population
@@ -27,6 +29,7 @@ from slicebeam.transforms.count.finding_passes import (
     without_buckets,
 )
 from slicebeam.transforms.discovery.one_thread import one_thread
+from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
@@ -52,6 +55,8 @@ _SECONDS_PER_ROW = 1e-7
 # Tables take at most this share of the memory, as those of the search.
 _TABLES_SHARE = 8
 _PLACE_BITS = 62
+# Bytes up to which examples are held rather than read anew for each finding.
+MOST_HELD = 1 << 29
 _NO_SHARE = "its examples have no share of their own in it"
 _TWO_RATIOS = "the difference of two ratios with denominators of their own is no mean over examples"
 
@@ -128,7 +133,7 @@ class _Choice:
         self.seconds = prepared.rows * _SECONDS_PER_ROW
         self.found: list[int] = []
         self.group_passes = 0
-        self.counter: InsideCounter | None = None
+        self.counter: HeldExamples | InsideCounter | None = None
 
     def findings(self, tests_per_level: Sequence[int]) -> Findings:
         """Choose the findings."""
@@ -184,21 +189,30 @@ class _Choice:
 
     def _count_inside(self, chosen: int, positions: NDArray[np.int64]) -> InsideCounts:
         if self.counter is None:
-            # The first candidates are all there are.
+            # The candidates are the same every time.
             self.order = np.argsort(self.keys[positions])
-            self.counter = InsideCounter(
-                self.keys[positions][self.order],
-                self.prepared.lattice,
-                self.space,
-                self.target.counted,
-                self.config.memory // _TABLES_SHARE,
-            )
-        earlier = self.keys[self.found]
-        function = CountInside(self.counter, self.scaling, int(self.keys[chosen]), earlier)
-        parts = function.read(self._pass(str(len(self.found) + 1), function))
+            self.counter = self._counter(positions[self.order])
+        if isinstance(self.counter, HeldExamples):
+            own = self.keys[positions][self.order]
+            parts = self.counter.count(int(np.searchsorted(own, self.keys[chosen])))
+        else:
+            earlier = self.keys[self.found]
+            function = CountInside(self.counter, self.scaling, int(self.keys[chosen]), earlier)
+            parts = function.read(self._pass(str(len(self.found) + 1), function))
         self.found.append(chosen)
         parts = parts._replace(candidate=self.order[parts.candidate])
         return inside_counts(parts, positions.size)
+
+    def _counter(self, positions: NDArray[np.int64]) -> HeldExamples | InsideCounter:
+        """Return what counts candidates: of few examples all are read once, and held."""
+        memory = self.config.memory // _TABLES_SHARE
+        own = self.keys[positions], self.prepared.lattice, self.space, self.target.counted
+        pairs = int(self.results.sizes[self.some[positions]].sum())
+        row_bytes = 8 * (self.space.raw_columns + 4)
+        if pairs * PAIR_BYTES + self.prepared.rows * row_bytes <= min(memory, MOST_HELD):
+            blocks = (block for path in self.shards for block in Shard(path).blocks(self.scaling))
+            return HeldExamples(blocks, *own)
+        return InsideCounter(*own, memory)
 
     def _law(self, mean: float, of_all: NDArray[np.float64]) -> DeviationLaw | None:
         """Return the law of weight · (target − mean) of all examples; None where all are the same."""
