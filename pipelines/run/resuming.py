@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.run.lock_files import LostLockError
 from slicebeam.pipelines.run.published_run import hash_of_document, published_before
 from slicebeam.pipelines.run.work_folder import described
+from slicebeam.transforms.storage.local_publication import remove_abandoned_lock
+from slicebeam.transforms.storage.storage import storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +54,9 @@ def begin_run(
         if done is not None:
             observer.note(f"already published: {document}; nothing is computed again")
             remove_work(work, observer, is_ours=False)
+            if isinstance(document, Path):
+                with storage_errors(document, "write"):
+                    remove_abandoned_lock(document)
             return done
     replaces = hash_of_document(document)
     open_work(config, places, work, engine, observer, resume=resume, replaces=replaces)

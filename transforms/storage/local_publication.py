@@ -128,7 +128,7 @@ def _own_turn(document: Path) -> Iterator[bool]:
 
     The system ends the lock with the process, and the next one takes over the file that was left.
     """
-    path = document.with_name(f".{document.name}.lock")
+    path = _lock_of(document)
     until = time.monotonic() + _PATIENCE
     while True:
         with storage_errors(document, "write"):
@@ -149,6 +149,24 @@ def _own_turn(document: Path) -> Iterator[bool]:
         with suppress(OSError):
             path.unlink()
         os.close(file)
+
+
+def remove_abandoned_lock(document: Path) -> None:
+    """Remove the lock of a run that was killed as it had published; one that is held stays."""
+    path = _lock_of(document)
+    try:
+        file = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return
+    try:
+        if locked(file) and _bears_the_name(file, path):
+            path.unlink()
+    finally:
+        os.close(file)
+
+
+def _lock_of(document: Path) -> Path:
+    return document.with_name(f".{document.name}.lock")
 
 
 def _bears_the_name(file: int, path: Path) -> bool:

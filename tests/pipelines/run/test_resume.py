@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from typing import TYPE_CHECKING, Any
@@ -123,9 +124,17 @@ def test_a_run_that_was_killed_after_it_published_is_finished(
         run(given)
     before = contents(tmp_path / "out")
     assert "run.json" in before
+    lock = tmp_path / "out" / ".changelist.json.lock"
+    lock.touch()
     monkeypatch.undo()
     request.getfixturevalue("computes_nothing")
+    with lock.open() as held:
+        # Of a run that is publishing just now.
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert run([*given, "--resume"]) == 0
+        assert lock.exists()
     assert run([*given, "--resume"]) == 0
+    assert not lock.exists()
     assert not (tmp_path / "out" / "_work").exists()
     assert contents(tmp_path / "out").items() <= before.items()
 
