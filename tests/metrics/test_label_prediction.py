@@ -28,28 +28,32 @@ def table_of(values: list[int], labels: list[int]) -> np.ndarray:
     return table
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_agrees_with_predicting_each_example_by_the_others(seed: int) -> None:
+def drawn(seed: int) -> tuple[list[int], list[int]]:
+    """From no noise to some, and from a value for each class to very few examples a value."""
     draw = np.random.default_rng(seed)
     classes, size = int(draw.integers(2, 5)), int(draw.integers(60, 300))
-    # From next to no noise to some, and from a value for each class to very few examples a value.
     labels = draw.choice(classes, size, p=draw.dirichlet(np.ones(classes)))
-    noisy = np.where(draw.random(size) < 0.06 * draw.random(), draw.integers(0, classes, size), labels)
+    noisy = np.where(
+        draw.random(size) < 0.06 * draw.random(), draw.integers(0, classes, size), labels
+    )
     values = (noisy + classes * draw.integers(0, draw.choice([1, 2, 5, 40]), size)).tolist()
-    labels = labels.tolist()
-    wrong = left_out_errors(values, labels)
-    others = size - Counter(labels).most_common(1)[0][1]
-    table = table_of(values, labels)
-    found = predicts_label(table, np.zeros(len(table), bool))
-    if others >= 20 and wrong <= 0.05 * others:
-        assert found == LabelPrediction((size - wrong) / size, (size - others) / size)
-    else:
-        assert found is None
+    return values, labels.tolist()
 
 
-def test_the_draws_above_reach_both_answers() -> None:
-    found = [predicts_label(np.array([[100, 0], [noise, 40]]), np.zeros(2, bool)) for noise in (0, 9)]
-    assert [one is None for one in found] == [False, True]
+def test_agrees_with_predicting_each_example_by_the_others() -> None:
+    answers = Counter()
+    for seed in range(40):
+        values, labels = drawn(seed)
+        size, wrong = len(labels), left_out_errors(values, labels)
+        others = size - Counter(labels).most_common(1)[0][1]
+        table = table_of(values, labels)
+        found = predicts_label(table, np.zeros(len(table), bool))
+        expected = None
+        if others >= 20 and wrong <= 0.05 * others:
+            expected = LabelPrediction((size - wrong) / size, (size - others) / size)
+        assert found == expected, seed
+        answers[found is None] += 1
+    assert min(answers[True], answers[False]) >= 5
 
 
 @pytest.mark.parametrize(("wrong", "is_found"), [(5, True), (6, False)])
@@ -66,11 +70,15 @@ def test_a_rare_class_has_to_be_predicted_too() -> None:
 
 @pytest.mark.parametrize(("rare", "is_found"), [(20, True), (19, False)])
 def test_few_examples_say_nothing(rare: int, is_found: bool) -> None:
-    assert (predicts_label(np.array([[500, 0], [0, rare]]), np.zeros(2, bool)) is not None) is is_found
+    assert (
+        predicts_label(np.array([[500, 0], [0, rare]]), np.zeros(2, bool)) is not None
+    ) is is_found
 
 
 def test_values_that_occur_once_predict_nothing() -> None:
-    assert predicts_label(np.eye(2, dtype=np.int64).repeat(200, axis=0), np.zeros(400, bool)) is None
+    assert (
+        predicts_label(np.eye(2, dtype=np.int64).repeat(200, axis=0), np.zeros(400, bool)) is None
+    )
 
 
 def test_a_border_may_lie_within_a_range_but_not_within_a_value() -> None:
