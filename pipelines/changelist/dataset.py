@@ -29,6 +29,9 @@ class Seen(Part):
     above: int | None = Field(
         None, description="examples with a value larger than any of the earlier run"
     )
+    distinct: int | None = Field(
+        None, description="different values; absent of lists and where bins were given"
+    )
 
 
 class NewValue(Part):
@@ -61,6 +64,17 @@ class LeftOut(Part):
     reason: str
 
 
+class FeatureHint(Part):
+    """A feature that looks like no property of an example, and why."""
+
+    name: str
+    looks_like: Literal["output", "label", "id"] = Field(
+        description="output: of a model, by its name; label: its values predict the label; id: it has "
+        "about as many values as there are examples"
+    )
+    reason: str
+
+
 class Dataset(Part):
     """The examples."""
 
@@ -78,6 +92,9 @@ class Dataset(Part):
     classes: tuple[Any, ...]
     domains: tuple[Domain, ...]
     left_out: tuple[LeftOut, ...]
+    hints: tuple[FeatureHint, ...] = Field(
+        (), description="features that --exclude-features should perhaps leave out"
+    )
     drift: tuple[str, ...] = Field(
         (),
         description="what this data holds and that of config.domains did not: a sentence for each "

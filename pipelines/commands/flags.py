@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -53,6 +54,8 @@ class CommandGroup(TyperGroup):
         super().__init__(rich_markup_mode=None, context_settings=SETTINGS, **attributes)
         self.within = within
         self.specs = SUBCOMMANDS[within] if within else COMMANDS
+        if not within:
+            self.params.append(_version_option())
         # Names that a wrong one is compared with.
         self.commands = dict.fromkeys(self.specs)  # type: ignore[assignment]
 
@@ -97,6 +100,36 @@ def program() -> CommandGroup:
         "it.",
         no_args_is_help=True,
     )
+
+
+def _version_option() -> Any:
+    """Return the flag ``--version``, as typer makes it of a signature."""
+    single = typer.Typer(add_completion=False)
+
+    @single.command()
+    def _(
+        *,
+        _version: Annotated[
+            bool,
+            typer.Option(
+                "--version",
+                help="Print the version and exit.",
+                callback=_print_version,
+                is_eager=True,
+                expose_value=False,
+            ),
+        ] = False,
+    ) -> None: ...
+
+    return get_command(single).params[0]
+
+
+def _print_version(*, is_given: bool) -> None:
+    if is_given:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"slicebeam {version('slicebeam')}\n")
+        raise typer.Exit
 
 
 def make_command(name: str) -> typer.core.TyperCommand:

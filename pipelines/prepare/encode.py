@@ -24,6 +24,7 @@ from slicebeam.transforms.encode.extract_slice_keys import (
     ReadExamples,
     shard_path,
 )
+from slicebeam.transforms.encode.label_counts import sum_labels
 from slicebeam.transforms.encode.models import load_model, model_features
 from slicebeam.transforms.encode.number_equal_rows import read_repeats
 from slicebeam.transforms.encode.shards import CONTENT, read_all_facts, rows_in
@@ -152,6 +153,9 @@ def encode(
         exact.of_all(),
         repeated_ids=repeated,
         models_agree=bool(differs) and all(one is False for one in differs),
+        label_counts=sum_labels(
+            [fact["labels"] for fact in facts], [domain.radix for domain in encoding.domains]
+        ),
     )
 
 

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting.lattice import Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.pipelines.prepare.feature_hints import FeatureHint
     from slicebeam.pipelines.prepare.given_slices import GivenSlices
     from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
     from slicebeam.transforms.encode.extract_predictions import Outcome
+    from slicebeam.transforms.encode.label_counts import LabelCounts
     from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.encode.sources import Source
 
@@ -55,6 +57,8 @@ class EncodedDataset:
     drift : what the data holds and that of the given domains did not
     top_values : how many values of a column were named at most; None where there are no domains
     lost : features of the given domains that the data has not
+    label_counts : examples by class, alone and with each feature; None where labels are no classes
+    hints : features that look like no property of an example, such as a model's output
     """
 
     source: Source
@@ -74,6 +78,8 @@ class EncodedDataset:
     drift: tuple[str, ...] = ()
     top_values: int | None = None
     lost: tuple[str, ...] = ()
+    label_counts: LabelCounts | None = None
+    hints: tuple[FeatureHint, ...] = ()
 
     @property
     def rows(self) -> int:

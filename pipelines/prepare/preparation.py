@@ -9,6 +9,7 @@ from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.prepare.encode import encode, model_columns
+from slicebeam.pipelines.prepare.feature_hints import feature_hints
 from slicebeam.pipelines.prepare.features import choose_features, learn
 from slicebeam.pipelines.prepare.outcome import resolve_outcome
 from slicebeam.pipelines.prepare.source import read_source
@@ -95,7 +96,15 @@ def prepare_source(
         is_resampled=config.resamples_examples,
     )
     prepared = encode(config, encoding, lattice, left_out, work, engine)
-    return replace(prepared, drift=learned.drift, top_values=learned.top_values, lost=learned.lost)
+    # What is known already are no columns of the data, or chosen by other means.
+    chosen = {domain.name for domain in known} | set(config.features)
+    return replace(
+        prepared,
+        drift=learned.drift,
+        top_values=learned.top_values,
+        lost=learned.lost,
+        hints=feature_hints(domains, prepared.label_counts, prepared.rows, chosen),
+    )
 
 
 def _files(work: WorkFolder, stage: str, pattern: str) -> Callable[[], int]:

@@ -15,7 +15,7 @@ import numpy as np
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, NO_EXAMPLES, REASONS, SMALL_SLICE
 from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEntry, Model
-from slicebeam.pipelines.changelist.dataset import Dataset, Domain, LeftOut
+from slicebeam.pipelines.changelist.dataset import Dataset, Domain, FeatureHint, LeftOut
 from slicebeam.pipelines.changelist.discovered import AnyDefinition, PredicateDefinition
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import Estimate, Predicate
@@ -250,6 +250,7 @@ def _dataset(config: RunConfig, prepared: EncodedDataset, fingerprint: str) -> D
         classes=prepared.labels,
         domains=tuple(Domain(**domain_to_json(domain)) for domain in prepared.domains),
         left_out=tuple(LeftOut(**domain_to_json(column)) for column in prepared.left_out),
+        hints=tuple(FeatureHint(**vars(hint)) for hint in prepared.hints),
         drift=prepared.drift,
     )
 

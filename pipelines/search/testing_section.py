@@ -26,6 +26,7 @@ from slicebeam.pipelines.changelist.testing import Bootstrap, MetricTests, Testi
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.search.results import CONFIDENCE
 from slicebeam.pipelines.search.retested import LEAST_GROUPS
+from slicebeam.pipelines.search.unbalanced_classes import unbalanced_classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -289,6 +290,7 @@ def _warnings(
             "This is the data in which the slices were found: what was chosen for its p-value has a "
             "small one here too. Check on new data."
         )
+    yield from unbalanced_classes(config, prepared)
     if prepared.models_agree:
         yield "The two models agree on every example, so nothing can have changed."
     if prepared.repeated_ids is not None:

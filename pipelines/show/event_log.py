@@ -9,6 +9,7 @@ import uuid
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from slicebeam.pipelines.show.feature_hints import hint_lines
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.secrets.variables import redacted
 
@@ -110,7 +111,7 @@ class EventLog:
 
         document = published.changelist
         since = document.since
-        noted = (*document.dataset.drift, *document.testing.warnings)
+        noted = (*document.dataset.drift, *hint_lines(document.dataset), *document.testing.warnings)
         for warning in (*noted, *(since.warnings if since else ())):
             self._write("warning", text=warning)
         facts: dict[str, Any] = {}

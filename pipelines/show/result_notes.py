@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slicebeam.pipelines.search.since_overall import overall_text
+from slicebeam.pipelines.show.feature_hints import hint_lines
 from slicebeam.pipelines.show.worst_slices import LEAST_ROWS, number_text, signed_text
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
     if sketched:
         lines.append(f"Bins and values from sketches, not exact: {', '.join(sketched)}.")
     lines += [f"Left out: {column.name}: {column.reason}." for column in document.dataset.left_out]
-    return lines
+    return [*lines, *hint_lines(document.dataset)]
 
 
 def _untested(document: SearchChangeList) -> Iterator[str]:

@@ -44,6 +44,7 @@ def summary_json(published: Published) -> dict[str, Any]:
         "reported": document.search.reported,
         "strategy": document.search.strategy,
         "left_out": {column.name: column.reason for column in document.dataset.left_out},
+        "hints": {hint.name: hint.reason for hint in document.dataset.hints},
         "worst": [
             _slice_json(one, change)
             for table in worst_slices(document)

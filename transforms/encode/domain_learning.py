@@ -163,7 +163,10 @@ def _categorical_domain(
 def _seen_besides(counted: ValueCounts, named: NDArray[np.int64]) -> ColumnSummary:
     """Return what a column holds besides the values at some positions."""
     rest = np.delete(counted.counts, named)
-    return ColumnSummary(int(counted.missing), int(rest.sum()), int(rest.max(initial=0)))
+    distinct = None if counted.list_column else int(counted.distinct)
+    return ColumnSummary(
+        int(counted.missing), int(rest.sum()), int(rest.max(initial=0)), distinct=distinct
+    )
 
 
 def _list_domain(name: str, counted: ValueCounts, top_values: int, error: float) -> FeatureDomain:
@@ -234,7 +237,9 @@ def numeric_domain(name: str, counted: ValueCounts, bins: int, error: float = 0.
         str(counted.values.type),
         tuple(singletons),
         error,
-        seen=ColumnSummary(int(counted.missing), low=low, high=high),
+        seen=ColumnSummary(
+            int(counted.missing), low=low, high=high, distinct=int(counted.distinct)
+        ),
     )
 
 

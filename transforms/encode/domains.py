@@ -42,6 +42,7 @@ class ColumnSummary:
     low, high : smallest and largest value of a numeric column, as JSON; None for other columns
     below, above : examples with a value smaller or larger than any of the earlier run that the
         domain is from; None where its range is unknown
+    distinct : different values of a column that is no list; None where they were not counted
     """
 
     missing: int
@@ -51,6 +52,7 @@ class ColumnSummary:
     high: Any = None
     below: int | None = None
     above: int | None = None
+    distinct: int | None = None
 
 
 @dataclass(frozen=True)

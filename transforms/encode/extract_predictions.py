@@ -216,6 +216,7 @@ class Predicted:
     scores : float64 [rows] for each model
     values : float64 [rows] by name and whether it is the old model's
     weights : float64 [rows], None where there are none
+    labels : the true class of each row, None where labels are no classes
     """
 
     indicators: dict[tuple[str, bool], NDArray[np.bool_]]
@@ -224,6 +225,7 @@ class Predicted:
     scores: dict[Side, NDArray[np.float64]]
     values: dict[tuple[str, bool], NDArray[np.float64]]
     weights: NDArray[np.float64] | None
+    labels: pa.Array | None = None
 
 
 def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
@@ -235,12 +237,14 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
     outcome : which they are
     """
     needs = outcome.needs
-    found = Predicted({}, {}, {}, {}, {}, _weights(chunk, outcome))
+    weights = _weights(chunk, outcome)
     label: pa.Array | None = None
     positive: NDArray[np.bool_] | None = None
     if outcome.label is not None and outcome.uses_classes:
         column = chunk.table.column(outcome.label)
         label = classes(column, outcome.class_type, outcome.label, chunk)
+    found = Predicted({}, {}, {}, {}, {}, weights, label)
+    if label is not None:
         found.classes["label"] = _distinct(label)
         if needs.classes:
             found.pairs["label"] = label

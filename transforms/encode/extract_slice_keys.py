@@ -18,6 +18,7 @@ from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.registry import averaged_column
 from slicebeam.transforms.encode.column_values import missing_mask, sortable
 from slicebeam.transforms.encode.extract_predictions import extract_predictions
+from slicebeam.transforms.encode.label_counts import count_labels
 from slicebeam.transforms.encode.shards import (
     CLASS_COLUMNS,
     CONTENT,
@@ -141,6 +142,7 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> None:
             for (name, old), values in predicted.values.items()
         ],
         "differs": _differs(predicted),
+        "labels": count_labels(predicted.labels, codes, radices),
         "heaviest": 1.0 if predicted.weights is None else float(predicted.weights.max(initial=0)),
         "content": int(_with_weights(contents, predicted).sum(dtype=np.uint64)),
     }

@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,23 @@ def test_help_is_quick() -> None:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert used <= 0.3
+
+
+def test_version_is_printed_without_the_libraries() -> None:
+    code = (
+        "import os, sys; from slicebeam.pipelines import cli; sys.argv[1:] = ['--version']\n"
+        "heavy = {'apache_beam', 'numpy', 'pyarrow', 'pydantic', 'scipy'}\n"
+        "leave = os._exit\n"
+        "os._exit = lambda code: leave(9 if heavy & sys.modules.keys() else code)\n"
+        "cli.main()"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    assert ended.returncode == 0
+    assert ended.stdout == f"slicebeam {version('slicebeam')}\n"
+    assert ended.stderr == ""
 
 
 @pytest.mark.parametrize(

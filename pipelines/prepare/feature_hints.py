@@ -1,0 +1,126 @@
+"""Features that look like no property of an example: a model's output, the label, an id."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from slicebeam.metrics.measures.label_prediction import predicts_label
+from slicebeam.transforms.encode.domain_learning import FEW_VALUES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.transforms.encode.domains import FeatureDomain
+    from slicebeam.transforms.encode.label_counts import LabelCounts
+
+LooksLike = Literal["output", "label", "id"]
+
+# The words of a name: runs of capitals, words in lower case or with one capital.
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+")
+# `modelscore` and `predclass`, but neither `problem`, `probation` nor `predecessor`.
+_OUTPUT = re.compile(
+    r"\w*(score[sd]?|scoring|probs?|probas?|probabilit(y|ies)|preds?|predict(ed|ions?)?|logits?)"
+    r"|(score|pred|prob)(old|new|class|label|pos|neg)|yhat"
+)
+_ID = frozenset({"id", "uuid", "guid", "idx", "index"})
+# Of a column that looks like an id at least this share of the values are distinct; of one that is
+# called so, this share. Integers that are all distinct, and text above the second share, are left out.
+_ALMOST_ALL = 0.99
+_MANY = 0.5
+
+
+@dataclass(frozen=True)
+class FeatureHint:
+    """A feature that is better left out, perhaps, and why."""
+
+    name: str
+    looks_like: LooksLike
+    reason: str
+
+
+def feature_hints(
+    domains: Sequence[FeatureDomain],
+    labels: LabelCounts | None,
+    rows: int,
+    chosen: Collection[str],
+) -> tuple[FeatureHint, ...]:
+    """Return the features that look like no property of an example, in their order.
+
+    Parameters
+    ----------
+    domains : of the features
+    labels : the classes by their values; None where labels are no classes
+    rows : examples
+    chosen : features of which nothing is said, since the user named them
+    """
+    tables = labels.tables if labels is not None else (None,) * len(domains)
+    return tuple(
+        hint
+        for domain, table in zip(domains, tables, strict=True)
+        if domain.name not in chosen
+        for hint in _hints(domain, table, rows)
+    )
+
+
+def _hints(
+    domain: FeatureDomain, table: NDArray[np.int64] | None, rows: int
+) -> Iterator[FeatureHint]:
+    """Yield at most one hint, the one with most behind it."""
+    name = domain.name
+    if table is not None:
+        ranges = [one.op not in ("==", "not_in", "is_null") for one in domain.singletons]
+        is_range = np.zeros(len(table), bool)
+        is_range[: len(ranges)] = ranges
+        found = predicts_label(table, is_range)
+        if found is not None:
+            share = _percent(found.most_frequent)
+            yield FeatureHint(
+                name,
+                "label",
+                f"predicts {_percent(found.right)} of the labels; {share} are the most frequent one",
+            )
+            return
+    if looks_like_output(name):
+        yield FeatureHint(name, "output", "its name")
+        return
+    seen = domain.seen
+    if seen is None or seen.distinct is None or domain.data_type in ("string", "bool"):
+        return
+    present = rows - seen.missing
+    needed = _ALMOST_ALL if "int" in domain.data_type else np.inf
+    if _ID & set(words_of(name)):
+        needed = _MANY
+    if present > FEW_VALUES and seen.distinct >= needed * present:
+        yield FeatureHint(name, "id", f"{seen.distinct:,} distinct values in {present:,}")
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a column's name in lower case.
+
+    >>> words_of("BaselineScore-2_y_pred")
+    ['baseline', 'score', 'y', 'pred']
+    """
+    return [word.lower() for word in _WORDS.findall(name)]
+
+
+def looks_like_output(name: str) -> bool:
+    """Return whether a column's name is that of a score, a probability or a prediction.
+
+    >>> [looks_like_output(name) for name in ("score_old", "P-PROBA", "yPred1", "problem", "predator")]
+    [True, True, True, False, False]
+    """
+    words = words_of(name)
+    return any(map(_OUTPUT.fullmatch, words)) or ("y", "hat") in pairwise(words)
+
+
+def _percent(share: float) -> str:
+    """Return a share such that no less than all is 100 %."""
+    text = f"{share:.1%}"
+    return "over 99.9%" if text == "100.0%" and share < 1 else text

@@ -1,0 +1,117 @@
+"""A warning where a metric counts right predictions and one class is nearly all there is."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.measures.base import Needs
+from slicebeam.metrics.registry import metric
+from slicebeam.transforms.encode.predicates import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from slicebeam.metrics.measures.base import Metric
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.transforms.encode.label_counts import LabelCounts
+
+# Where the most frequent class has this share, a model that misses all examples of all others keeps
+# an accuracy of 90 %, and of a slice's accuracy nine tenths or so are about that class.
+_MOST_FREQUENT = 0.9
+# Macro averages are counted for so many classes.
+_MOST_MACRO = 64
+# Metrics that need no more count the wrong predictions, of whichever class: accuracy, error rate, and
+# the micro averages, which equal accuracy.
+_ONLY_WRONG = Needs(indicators=("wrong",))
+
+
+def unbalanced_classes(config: RunConfig, prepared: EncodedDataset) -> Iterator[str]:
+    """Yield a line where accuracy, or what equals it, says little of the model.
+
+    That is where at least 90 % of the examples have one class, or where the model is right no more
+    often than always predicting the most frequent class would be. It holds for any number of classes.
+
+    Nothing is said
+
+    - of other metrics: recall, AUC, F1 and macro averages do not grow with the most frequent class;
+      losses and errors of numbers know how far a prediction is off;
+    - where the user looks at one of those beside accuracy: it shows what accuracy hides;
+    - of two models: their difference on a slice is counted on the same examples, so that what always
+      predicting one class would get right cancels;
+    - with weights: whether the weighted classes are balanced is not counted.
+    """
+    counts = prepared.label_counts
+    names = [name for name in config.metric if metric(name).needs == _ONLY_WRONG]
+    if not names or counts is None or config.comparison == "baseline" or config.weight:
+        return
+    if any(_tells_classes_apart(metric(name).needs) for name in config.metric):
+        return
+    own, total = metric(names[0]), int(counts.sizes.sum())
+    at = int(counts.sizes.argmax())
+    largest, most_frequent = int(counts.sizes[at]), _shown(counts.classes[at])
+    of_all = prepared.space.counts(prepared.of_all[: prepared.space.columns])
+    wrong = int(of_all[prepared.space.holds("wrong")].sum())
+    if largest == total:
+        yield (
+            f"Every label is {most_frequent}: {own.title.lower()} says nothing of how the model does on "
+            "any other class."
+        )
+        return
+    no_better = total - wrong <= largest
+    if not no_better and largest < _MOST_FREQUENT * total:
+        return
+    value, constant = _value(own, wrong, total), _value(own, total - largest, total)
+    what = (
+        f"is no better than always predicting {most_frequent} ({constant})"
+        if no_better
+        else f"is mostly about one class: {most_frequent} is the label of {_percent(largest, total)} of "
+        f"the examples, and always predicting it has {constant}"
+    )
+    yield f"{own.title} ({value}) {what}. {_remedy(prepared, counts)}"
+
+
+def _tells_classes_apart(needs: Needs) -> bool:
+    """Return whether a metric holds predictions against one class, or against each of them."""
+    return {"positive", "predicted"} <= {*needs.indicators} or needs.classes or needs.ranked
+
+
+def _remedy(prepared: EncodedDataset, counts: LabelCounts) -> str:
+    """Return which metrics say more, with the flags that they take here."""
+    rarest = counts.classes[int(counts.sizes.argmin())]
+    positive = prepared.outcome.positive_class
+    name, flag = "recall", ""
+    if positive is not None:
+        # Scores speak of this class already.
+        name = "recall" if positive == rarest else "specificity"
+    elif rarest != 1:
+        number = isinstance(rarest, float) and rarest.is_integer()
+        flag = f" --positive-class {shlex.quote(str(int(rarest) if number else rarest))}"
+    of_rarest = f"--metric {name}{flag} is about class {_shown(rarest)} alone"
+    if len(counts.classes) == 2:
+        return f"--metric balanced_accuracy{flag} weighs both classes alike, {of_rarest}."
+    macro = "--metric recall_macro weighs all classes alike"
+    if positive is not None:
+        return f"{macro}."
+    if len(counts.classes) > _MOST_MACRO:
+        return f"{of_rarest}."
+    return f"{macro}, {of_rarest}."
+
+
+def _value(own: Metric, wrong: int, total: int) -> str:
+    return _percent(total - wrong if own.higher_is_better else wrong, total)
+
+
+def _percent(count: int, total: int) -> str:
+    """Return a share such that neither none nor all is reached by rounding."""
+    text = f"{count / total:.1%}"
+    if text == "100.0%" and count < total:
+        return "over 99.9%"
+    return "below 0.1%" if text == "0.0%" and count else text
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return shortened(repr(value))
