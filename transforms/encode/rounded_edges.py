@@ -157,12 +157,11 @@ def _times(edge: pa.Array) -> list[int]:
     (number,) = sortable(local).tolist()
     own = {pa.date32(): "D", pa.date64(): "ms"}.get(kind) or kind.unit
     units = _UNITS_OF_A_DAY if pa.types.is_time(kind) else _UNITS
-    time, found = np.datetime64(number, own), []
+    time, found = np.array([number], np.int64).view(f"datetime64[{own}]"), []
     for unit in units[: units.index(own) + 1]:
         whole = time.astype(f"datetime64[{unit}]")
-        low, high = (
-            int(one.astype(f"datetime64[{own}]").astype(np.int64)) for one in (whole, whole + 1)
-        )
+        both = np.concatenate([whole, whole + 1]).astype(f"datetime64[{own}]")
+        low, high = both.astype(np.int64).tolist()
         found += [low, high] if number - low <= high - number else [high, low]
     if not zone:
         return found
