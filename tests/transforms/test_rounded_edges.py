@@ -24,6 +24,7 @@ from slicebeam.transforms.encode.domains import FeatureDomain
 from slicebeam.transforms.encode.learn_domains import domain_to_json
 from slicebeam.transforms.encode.predicate_text import parse_predicate
 from slicebeam.transforms.encode.predicates import Singleton, json_values
+from tests.end_to_end.test_new_values import in_pairs, singletons
 from tests.oracles import predicates
 from tests.transforms.test_domains import KINDS, SKETCHED, count, learn, masks
 from tests.transforms.test_inputs import raw, search_table, searched, with_roles
@@ -426,6 +427,19 @@ def test_an_earlier_run_keeps_its_long_edges(tmp_path: Path) -> None:
     )
     assert again.domains() == short.domains() != old.domains()
     assert list(again.table["n"]) == list(short.table["n"])
+
+
+def test_a_gap_ends_at_the_edge_that_is_printed(tmp_path: Path) -> None:
+    """Later numbers between a value with a bin of its own and the bin after it, in a narrow column."""
+    above = np.random.default_rng(0).uniform(0.0173, 1, 200)
+    then = {"x": pa.array([*[0.0] * 800, 0.0173, *above], pa.float32())}
+    new = {"x": pa.array([*[0.0] * 700, *[0.005] * 101, *above], pa.float32())}
+    earlier, found = in_pairs(tmp_path, then, new)
+    was, now = singletons(earlier, "x"), singletons(found, "x")
+    assert was[:1] == now[:1] == [("==", 0.0)]
+    assert was[1][1][0] == 0.01
+    assert now[1] == ("between", [pytest.approx(1.4e-45, rel=0.01, abs=0), 0.01])
+    assert now[2:] == was[1:]
 
 
 def test_exact_edges_beside_domains_have_no_effect() -> None:
