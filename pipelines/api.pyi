@@ -38,6 +38,7 @@ def search(
     features: str | Sequence[str] = (),
     exclude_features: str | Sequence[str] = (),
     bins: int = 10,
+    exact_edges: bool = False,
     top_values: int = 100,
     domains: StrPath | None = None,
     metric: str | Sequence[str] = ("accuracy",),
@@ -95,6 +96,7 @@ def search(
     features : Columns to slice by. One or several. By default all others.
     exclude_features : Columns not to slice by. One or several.
     bins : Quantile bins of a numeric column.
+    exact_edges : Cut bins at values of the data, not at numbers of few digits.
     top_values : Values of a categorical column that get a predicate of their own.
     domains : ChangeList of an earlier run whose bins and values to use. New values are added.
     metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). One or several; the first one steers the search. By default accuracy; loss with `loss`.
@@ -165,6 +167,7 @@ def discover(
     threshold: float = 0.5,
     features: str | Sequence[str] = (),
     bins: int = 10,
+    exact_edges: bool = False,
     top_values: int = 100,
     metric: str | Sequence[str] = ("accuracy",),
     compare: Literal["overall", "baseline"] | None = None,
@@ -232,6 +235,7 @@ def discover(
     threshold : Smallest score that predicts the positive class.
     features : Columns to slice by, besides components. One or several. By default none.
     bins : Quantile bins of a numeric column.
+    exact_edges : Cut bins at values of the data, not at numbers of few digits.
     top_values : Values of a categorical column that get a predicate of their own.
     metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.

@@ -43,6 +43,10 @@ class SearchConfig(RunConfig):
     bins: Annotated[
         int, Field(ge=2, le=1000), Option("Quantile bins of a numeric column.", "Features")
     ] = 10
+    exact_edges: Annotated[
+        bool,
+        Option("Cut bins at values of the data, not at numbers of few digits.", "Features"),
+    ] = False
     top_values: Annotated[
         int,
         Field(ge=1, le=1_000_000),
@@ -93,6 +97,8 @@ class SearchConfig(RunConfig):
                 raise OptionError(f"{flag(name)} is for --strategy {users}, not {self.strategy}")
         if self.domains and "bins" in self.model_fields_set:
             raise OptionError("--bins has no effect beside --domains, which has them")
+        if self.domains and self.exact_edges:
+            raise OptionError("--exact-edges has no effect beside --domains, which has the edges")
         return self
 
     def _without_effect(self, strategy: str) -> list[str]:
@@ -127,7 +133,7 @@ class SearchConfig(RunConfig):
 
         Unless the user chose others: what is cut otherwise can't be compared.
         """
-        if {"domains", "bins", "top_values"} & self.model_fields_set:
+        if self.exact_edges or {"domains", "bins", "top_values"} & self.model_fields_set:
             return self
         return self.model_copy(update={"domains": self.since})
 
@@ -144,7 +150,7 @@ class SearchConfig(RunConfig):
     def resolved(self, strategy: str) -> dict[str, Any]:
         """Return every option that had an effect, defaults too: what repeats the run."""
         # Of the values that are new beside --domains, as many are named as --top-values says.
-        unused = {"bins": self.domains is not None}
+        unused = dict.fromkeys(("bins", "exact_edges"), self.domains is not None)
         unused |= {name: strategy not in users for name, users in STRATEGIES_OF.items()}
         options = {**self.options_used(), "strategy": strategy}
         return {name: value for name, value in options.items() if not unused.get(name, False)}

@@ -142,4 +142,5 @@ def domain_options(config: SearchConfig, given: GivenDomains | None) -> DomainOp
         config.memory,
         given.domains if given is not None else {},
         config.used_min_slice_size,
+        config.exact_edges,
     )

@@ -267,7 +267,17 @@ def _check(one: Singleton, name: str, kind_of_domain: str, kind: pa.DataType) ->
     for value in listed:
         if not _is_value(value, kind):
             raise InputError(f"{shortened(repr(value))} is no value of a column of {kind}")
-    arrow_values(listed, kind)
+    _typed(listed, kind)
+
+
+def _typed(listed: list[Any], kind: pa.DataType) -> pa.Array:
+    """Return values in the type in which they are compared with a column.
+
+    A rounded edge is a double, and its column may be narrower.
+    """
+    if pa.types.is_floating(kind):
+        return arrow_values(listed, pa.float64()).cast(kind)
+    return arrow_values(listed, kind)
 
 
 def _constants(one: Singleton) -> Iterator[Any]:
@@ -317,7 +327,7 @@ def _check_bins(bins: Sequence[Singleton], kind: pa.DataType) -> None:
         if (one.op == "<" and at) or (one.op == ">=" and at != last):
             raise InputError(f"op {one.op!r} is not at its end of the bins")
     pairs = [one.value if one.op == "between" else [one.value, one.value] for one in bins]
-    low, high = (sortable(arrow_values([pair[i] for pair in pairs], kind)) for i in (0, 1))
+    low, high = (sortable(_typed([pair[i] for pair in pairs], kind)) for i in (0, 1))
     empty = np.array([one.op == "between" for one in bins]) & (low >= high)
     point = np.array([one.op == "==" for one in bins])
     meets = np.where(point[:-1], high[:-1] >= low[1:], high[:-1] > low[1:])

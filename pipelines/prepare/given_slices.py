@@ -310,6 +310,9 @@ def _canonical(condition: Singleton, kind: pa.DataType) -> Singleton:
         listed = [
             int(one) if isinstance(one, float) and one.is_integer() else one for one in listed
         ]
+    if pa.types.is_floating(kind):
+        # A rounded edge is a double, and its column may be narrower.
+        kind = pa.float64()
     try:
         array = arrow_values(listed, kind)
     except InputError:

@@ -50,10 +50,16 @@ def count(values: pa.Array, most_bytes: int = 1 << 28, rows: int = 5000) -> tupl
 
 
 def learn(
-    values: pa.Array, most_bytes: int = 1 << 28, *, bins: int = 10, top_values: int = 100
+    values: pa.Array,
+    most_bytes: int = 1 << 28,
+    *,
+    bins: int = 10,
+    top_values: int = 100,
+    **options: Any,
 ) -> FeatureDomain | LeftOutColumn:
     counted, error = count(values, most_bytes)
-    return learn_domain("x", counted, bins=bins, top_values=top_values, named=False, error=error)
+    options = {"named": False, "error": error, **options}
+    return learn_domain("x", counted, bins=bins, top_values=top_values, **options)
 
 
 def masks(domain: FeatureDomain, values: pa.Array) -> np.ndarray:
@@ -138,7 +144,7 @@ def test_a_heavy_value_has_a_bin_of_its_own_and_no_range_holds_it() -> None:
     rng = np.random.default_rng(0)
     numbers = np.round(rng.normal(size=2000), 3)
     numbers[rng.random(2000) < 0.4] = 0.25
-    domain = learn(pa.array(numbers))
+    domain = learn(pa.array(numbers), exact_edges=True)
     assert isinstance(domain, FeatureDomain)
     held = masks(domain, pa.array([0.25]))[:, 0]
     assert [one.op for one, is_held in zip(domain.singletons, held, strict=True) if is_held] == [
@@ -155,7 +161,7 @@ def test_a_heavy_value_has_a_bin_of_its_own_and_no_range_holds_it() -> None:
 
 def test_quantile_bins_hold_equal_shares() -> None:
     numbers = pa.array(np.random.default_rng(0).permutation(10_000) / 7)
-    domain = learn(numbers, bins=8)
+    domain = learn(numbers, bins=8, exact_edges=True)
     assert isinstance(domain, FeatureDomain)
     assert [one.op for one in domain.singletons] == ["<", *["between"] * 6, ">="]
     assert np.bincount(domain.encode(numbers)).tolist() == [1250] * 8
@@ -185,7 +191,7 @@ def test_numbers_beyond_the_exact_limit(kind: str, share: float) -> None:
     # No quantile is below or above these.
     numbers[:2] = [0, 30_000]
     values = SKETCHED[kind](numbers)
-    domain = learn(values, SMALL)
+    domain = learn(values, SMALL, exact_edges=True)
     assert isinstance(domain, FeatureDomain)
     assert 0 < domain.error < 0.005
     held = masks(domain, values[:3000])

@@ -91,6 +91,24 @@ def sortable(values: pa.Array) -> NDArray[Any]:
     return numbers
 
 
+def from_numbers(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Return values of the type from the numbers of `sortable`, which may be rounded to doubles."""
+    if pa.types.is_floating(kind):
+        return pa.array(numbers).cast(kind)
+    width = np.uint64 if kind == pa.uint64() else np.int64
+    limits = np.iinfo(width)
+    whole = pa.array(
+        [min(max(int(number), limits.min), limits.max) for number in numbers.tolist()],
+        pa.from_numpy_dtype(width),
+    )
+    if pa.types.is_decimal(kind):
+        unit = decimal.Decimal(1).scaleb(-kind.scale)
+        return pa.array([number * unit for number in whole.to_pylist()], kind)
+    if pa.types.is_temporal(kind):
+        return whole.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
+    return whole.cast(kind)
+
+
 def successors(values: pa.Array) -> pa.Array:
     """Return the next larger value of the type for each value."""
     kind = values.type

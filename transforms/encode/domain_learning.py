@@ -13,6 +13,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.transforms.encode.column_values import boolean_mask, sortable, successors
 from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, LeftOutColumn
 from slicebeam.transforms.encode.predicates import Singleton, json_values, shortened
+from slicebeam.transforms.encode.rounded_edges import rounded_edges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,6 +67,7 @@ def learn_domain(
     top_values: int,
     named: bool,
     error: float = 0.0,
+    exact_edges: bool = False,
 ) -> FeatureDomain | LeftOutColumn:
     """Return the domain of a column, or why it has none.
 
@@ -77,6 +79,7 @@ def learn_domain(
     top_values : values of a categorical column that get a predicate of their own
     named : whether the user named this very column, which then is never taken for an id
     error : of the sketch that counted, 0.0 for exact counts
+    exact_edges : whether the edges of bins are values of the data, not rounded ones
     """
     kind, distinct = counted.values.type, counted.distinct
     present = counted.rows - counted.missing
@@ -113,7 +116,7 @@ def learn_domain(
     if is_categorical(kind, distinct, bins):
         domain = _categorical_domain(name, counted, top_values, error)
     else:
-        domain = numeric_domain(name, counted, bins, error)
+        domain = numeric_domain(name, counted, bins, error, exact_edges=exact_edges)
     return domain if domain.size > 1 else LeftOutColumn(name, "all of its values are in one bin")
 
 
@@ -184,13 +187,20 @@ def _list_domain(name: str, counted: ValueCounts, top_values: int, error: float)
     )
 
 
-def numeric_domain(name: str, counted: ValueCounts, bins: int, error: float = 0.0) -> FeatureDomain:
+def numeric_domain(
+    name: str,
+    counted: ValueCounts,
+    bins: int,
+    error: float = 0.0,
+    *,
+    exact_edges: bool = False,
+) -> FeatureDomain:
     """Return the bins of a numeric column.
 
     A value that alone holds more than 1/bins of the column gets a bin of its own (otherwise the
     deciles of a column that is mostly zero collapse to one); the others are cut at ``bins``
-    quantiles. Edges are values of the data. Since a range must not contain a value that has a bin
-    of its own, the ranges also break there.
+    quantiles. Edges are values of the data if they are to be exact, otherwise `rounded_edges`. Since
+    a range must not contain a value that has a bin of its own, the ranges also break there.
     """
     values, counts = counted.values, counted.counts
     low, high = json_values(values.take(pa.array([0, len(values) - 1])))
@@ -215,21 +225,24 @@ def numeric_domain(name: str, counted: ValueCounts, bins: int, error: float = 0.
     after_heavy = np.flatnonzero(heavy) + 1
     lower[after_heavy[after_heavy < counts.size]] = True
     starts = np.flatnonzero(lower)
-    values = json_values(values.take(pa.array(starts)))
+    if exact_edges:
+        edges = json_values(values.take(pa.array(starts)))
+    else:
+        edges = rounded_edges(values, counts, starts, heavy[starts], bins)
     ends = np.append(starts[1:], counts.size)
     singletons = []
     for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
         if heavy[start]:
-            singletons.append(Singleton(name, "==", values[i]))
+            singletons.append(Singleton(name, "==", edges[i]))
         elif start == 0 and end == counts.size:
             # The only bin: all values, which the comparison with its smallest value says.
-            singletons.append(Singleton(name, ">=", values[i]))
+            singletons.append(Singleton(name, ">=", edges[i]))
         elif start == 0:
-            singletons.append(Singleton(name, "<", values[i + 1]))
+            singletons.append(Singleton(name, "<", edges[i + 1]))
         elif end == counts.size:
-            singletons.append(Singleton(name, ">=", values[i]))
+            singletons.append(Singleton(name, ">=", edges[i]))
         else:
-            singletons.append(Singleton(name, "between", [values[i], values[i + 1]]))
+            singletons.append(Singleton(name, "between", [edges[i], edges[i + 1]]))
     singletons += _missing_singleton(name, counted.missing)
     return FeatureDomain(
         name,

@@ -21,7 +21,7 @@ from slicebeam.metrics.significance.drift import p_more_frequent
 from slicebeam.transforms.encode.column_values import missing_mask, sortable, successors
 from slicebeam.transforms.encode.domain_learning import most_frequent
 from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, UnseenValue
-from slicebeam.transforms.encode.predicates import Singleton, json_values
+from slicebeam.transforms.encode.predicates import Singleton, arrow_values, json_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -249,7 +249,8 @@ def _without_gaps(domain: FeatureDomain) -> list[tuple[Singleton, bool]]:
     """
     name = domain.name
     bins = [one for one in domain.singletons if one.op != "is_null"]
-    begins = domain.constants([one.value[0] if one.op == "between" else one.value for one in bins])
+    edges = [one.value[0] if one.op == "between" else one.value for one in bins]
+    begins = domain.constants(edges)
     ends = domain.constants([one.value[1] if one.op == "between" else one.value for one in bins])
     is_point = np.array([one.op == "==" for one in bins])
     both = pa.concat_arrays([ends, successors(ends)])
@@ -258,6 +259,9 @@ def _without_gaps(domain: FeatureDomain) -> list[tuple[Singleton, bool]]:
     # The largest number of a type has none after it.
     is_end = is_point & (sortable(after) <= last)
     low, high = json_values(begins), json_values(after)
+    if pa.types.is_floating(begins.type):
+        # As they are printed: a column of floats rounds them.
+        low = json_values(arrow_values(edges, pa.float64()))
     made: list[tuple[Singleton, bool]] = []
     if bins[0].op != "<":
         made.append((Singleton(name, "<", low[0]), True))

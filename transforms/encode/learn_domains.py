@@ -46,6 +46,7 @@ class DomainOptions:
     memory : bytes that a worker may use
     frozen : domains of an earlier run by column, which are kept, and completed by what is new
     smallest : examples that a new value needs to be named
+    exact_edges : whether the edges of bins are values of the data, not rounded ones
     """
 
     bins: int
@@ -54,6 +55,7 @@ class DomainOptions:
     memory: int
     frozen: Mapping[str, FrozenDomain] = field(default_factory=dict)
     smallest: int = 1
+    exact_edges: bool = False
 
 
 def column_groups(features: Sequence[str], rows: int, memory: int) -> list[tuple[str, ...]]:
@@ -115,6 +117,7 @@ def learn_columns(
             top_values=options.top_values,
             named=name in options.named,
             error=error,
+            exact_edges=options.exact_edges,
         )
 
 

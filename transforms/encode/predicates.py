@@ -25,6 +25,8 @@ OPS = ("==", "in", "not_in", "<", ">=", "between", "is_null", "contains")
 
 _MOST_VALUES_IN_TEXT = 3
 _LONGEST_IN_TEXT = 60
+# Whole numbers below are shown with all digits, larger ones with an exponent.
+_LARGEST_WRITTEN_OUT = 1e15
 _MORE = re.compile(r"… \d+ more")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -156,7 +158,11 @@ def shown(value: Any) -> str:
         return _quoted(shortened(value))
     if isinstance(value, bool):
         return "true" if value else "false"
-    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+    if isinstance(value, float):
+        is_whole = value.is_integer() and abs(value) < _LARGEST_WRITTEN_OUT
+        short = str(int(value)) if is_whole else f"{value:g}"
+        return short if float(short) == value else str(value)
+    return str(value)
 
 
 def json_values(values: pa.Array) -> list[Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.transforms.encode.column_values import missing_mask, sortable
+from slicebeam.transforms.encode.column_values import from_numbers, missing_mask, sortable
 from slicebeam.transforms.encode.domain_learning import ValueCounts
 from slicebeam.transforms.encode.number_counts import NumberCounts
 
@@ -207,25 +206,7 @@ class ColumnCounter:
         total = self.rows - self.missing
         counts = np.diff(np.floor(np.concatenate([[0], np.cumsum(grid)]) * total / _QUANTILES))
         error = float(self._sketch.normalized_rank_error(False))
-        return _from_numbers(numbers, self.kind), counts.astype(np.int64), error
-
-
-def _from_numbers(numbers: NDArray[np.float64], kind: pa.DataType) -> pa.Array:
-    """Return values of the type from the numbers of `sortable`, which were rounded to doubles."""
-    if pa.types.is_floating(kind):
-        return pa.array(numbers).cast(kind)
-    width = np.uint64 if kind == pa.uint64() else np.int64
-    limits = np.iinfo(width)
-    whole = pa.array(
-        [min(max(int(number), limits.min), limits.max) for number in numbers.tolist()],
-        pa.from_numpy_dtype(width),
-    )
-    if pa.types.is_decimal(kind):
-        unit = decimal.Decimal(1).scaleb(-kind.scale)
-        return pa.array([number * unit for number in whole.to_pylist()], kind)
-    if pa.types.is_temporal(kind):
-        return whole.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
-    return whole.cast(kind)
+        return from_numbers(numbers, self.kind), counts.astype(np.int64), error
 
 
 def _counted_dictionary(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], int]:
