@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 # The interval of the difference is shown from this width.
 WIDE = 100
+# Of several lists each has a share of the lines, and at least so many.
+MOST_LINES = 20
+LEAST_LINES = 5
 
 
 class Findings(NamedTuple):
@@ -72,12 +75,13 @@ def left_out_line(shown: Findings) -> str | None:
     )
 
 
-def table(document: SearchChangeList, shown: Findings, width: int) -> Any:
+def table(document: SearchChangeList, shown: Findings, width: int | None, most: int) -> Any:
     """Return a rich table with a line for each finding.
 
     Parameters
     ----------
-    width : columns of the terminal
+    width : columns of the terminal; None to show all of the slices' texts
+    most : lines
     """
     from rich import box
     from rich.table import Table
@@ -87,15 +91,17 @@ def table(document: SearchChangeList, shown: Findings, width: int) -> Any:
     names = {one.slice_id: one for one in document.slices}
     number = signed_text if is_change else number_text
     has_held = any(one.held_share is not None for one in shown.findings)
-    wide = width >= WIDE
+    wide = width is None or width >= WIDE
     own = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), width=width)
     headers = ["", "n", "change" if is_change else shown.model.metric, "expected"]
     headers += ["95% interval*"] if wide else []
     headers += ["held"] if has_held else []
     for header in headers:
         own.add_column(header, justify="right", no_wrap=True)
-    own.add_column("slice", no_wrap=True, overflow="ellipsis", ratio=1)
-    for one in shown.findings:
+    # Last, so that it has all the width that the numbers leave.
+    ratio = None if width is None else 1
+    own.add_column("slice", no_wrap=True, overflow="ellipsis", ratio=ratio)
+    for one in shown.findings[:most]:
         cells = [str(one.rank), f"{one.n:,}", number(one.value), number(one.expected)]
         if wide:
             cells.append(f"{signed_text(one.interval[0])} … {signed_text(one.interval[1])}")

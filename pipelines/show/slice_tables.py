@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.show.discovery import found_lines
 from slicebeam.pipelines.show.finding_tables import (
+    LEAST_LINES,
+    MOST_LINES,
     all_findings,
     heading,
     left_out_line,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 # Intervals are shown from this width; what is no terminal gets a width of its own.
 WIDE = 100
 _PIPED_WIDTH = 120
+_LONGEST_LINE = 10_000
 
 
 def console_of_stdout() -> Console:
@@ -71,10 +74,13 @@ def show_slices(
     console.print(document.summary, markup=False)
     lists = all_findings(document) if report == "findings" else []
     shown = [one for one in lists if one.findings]
+    most = max(LEAST_LINES, MOST_LINES // max(len(shown), 1))
     for one in shown:
         console.print()
         console.print(heading(document, one), markup=False)
-        console.print(table(document, one, console.width))
+        _print_whole(console, table(document, one, _width_of(console), most))
+        if len(one.findings) > most:
+            console.print(f"and {len(one.findings) - most:,} more findings", markup=False)
     if shown:
         console.print(legend(shown, console.width), markup=False, style="dim")
     told = {one.model.metric for one in shown} if document.check is None else set()
@@ -106,6 +112,21 @@ def show_slices(
         console.out(line, highlight=False)
     if explanation:
         console.print()
+
+
+def _width_of(console: Console) -> int | None:
+    """Return the width of a terminal; None where a line may be as long as it is."""
+    return console.width if console.is_terminal or "COLUMNS" in os.environ else None
+
+
+def _print_whole(console: Console, table: Any) -> None:
+    """Print a table, on lines as long as it needs where there is no terminal."""
+    width = console.width
+    if _width_of(console) is None:
+        as_long = console.options.update(max_width=_LONGEST_LINE)
+        console.width = max(width, console.measure(table, options=as_long).maximum)
+    console.print(table)
+    console.width = width
 
 
 def _table(shown: MetricRows, document: SearchChangeList, *, wide: bool) -> Any:
