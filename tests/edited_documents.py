@@ -80,6 +80,7 @@ def searched(folder: Path, frame: pd.DataFrame | None = None, suffix: str = "par
         example_id="id",
         exclude_features=("text",),
         max_cross_size=1,
+        exact_edges=True,
     )
     return folder / "out" / "changelist.json"
 
