@@ -58,6 +58,7 @@ _PLACE_BITS = 62
 # Bytes up to which examples are held rather than read anew for each finding.
 MOST_HELD = 1 << 29
 _NO_SHARE = "its examples have no share of their own in it"
+_CONSTANT = "it is the same, or changes by the same, in all examples"
 _TWO_RATIOS = "the difference of two ratios with denominators of their own is no mean over examples"
 
 
@@ -79,21 +80,22 @@ def finding_lists(
         target = own.target(prepared.space)
         for direction in wanted:
             if target is None:
-                lists.append(_impossible(own, direction))
+                is_ratio = own.target(StatisticSpace(own.needs.indicators, "overall")) is not None
+                reason = _TWO_RATIOS if is_ratio else _NO_SHARE
+                lists.append(_impossible(own, direction, reason))
                 continue
             choice = _Choice(config, prepared, results, measured, target, direction, work, engine)
             found = choice.findings(tests_per_level)
-            lists.append(choice.listed(found, names))
+            if found is None:
+                lists.append(_impossible(own, direction, _CONSTANT))
+            else:
+                lists.append(choice.listed(found, names))
     return tuple(lists)
 
 
-def _impossible(own: Metric, direction: Direction) -> FindingList:
-    is_ratio = own.target(StatisticSpace(own.needs.indicators, "overall")) is not None
+def _impossible(own: Metric, direction: Direction, reason: str) -> FindingList:
     model = document.FindingModel(
-        metric=own.name,
-        direction=direction,
-        stop="not possible",
-        reason=_TWO_RATIOS if is_ratio else _NO_SHARE,
+        metric=own.name, direction=direction, stop="not possible", reason=reason
     )
     return FindingList(own.name, direction, np.zeros(0, np.int64), (), model)
 
@@ -135,15 +137,19 @@ class _Choice:
         self.group_passes = 0
         self.counter: HeldExamples | InsideCounter | None = None
 
-    def findings(self, tests_per_level: Sequence[int]) -> Findings:
-        """Choose the findings."""
+    def findings(self, tests_per_level: Sequence[int]) -> Findings | None:
+        """Choose the findings; None where the target is the same in all examples."""
         upward = self.target.upward == (self.direction == "worse")
         of_all = self.own.target_sums(self.everything[None], self.space)
         layout = self.target.layout
         mean = float(layout.moment(of_all, 1, 1)[0] / layout.moment(of_all, 1, 0)[0])
         delta = self.measured.delta[self.some]
         is_harm = self.own.higher_is_better != (self.direction == "worse")
-        needs_law = layout.kind == "mean" or layout.weighted
+        law = None
+        if (layout.kind == "mean" or layout.weighted) and self.some.size:
+            law = self._law(mean, of_all)
+            if law is None:
+                return None
         with one_thread():
             return find(
                 Candidates(
@@ -161,7 +167,7 @@ class _Choice:
                 self._count_inside,
                 upward=upward,
                 tests_per_level=tests_per_level,
-                law=self._law(mean, of_all) if needs_law and self.some.size else None,
+                law=law,
                 alpha=self.config.used_alpha,
                 count_groups=self._count_groups if self.config.group else None,
                 moments=lambda sums: self.own.target_sums(sums, self.space),
@@ -237,11 +243,15 @@ class _Choice:
             float(end(np.concatenate([one[name] for one in found])))
             for name, end in (("low", np.min), ("high", np.max))
         )
+        if not low < high:
+            return None
         edges = bin_edges(low, high, math.sqrt(variance))
         unit = math.ldexp(1.0, self.prepared.rows.bit_length() - _PLACE_BITS)
         binned = self._pass("deviations", DeviationBins(ends, edges, unit))
         sums = np.sum([one["sums"] for one in binned], axis=0).reshape(3, -1)
-        return DeviationLaw(population(sums, edges, unit))
+        of = population(sums, edges, unit)
+        # What differs by rounding only may have fallen on one point.
+        return DeviationLaw(of) if np.ptp(of.points) > 0 else None
 
     def _law_of_changes(self, mean: float, of_all: NDArray[np.float64]) -> DeviationLaw | None:
         """Return the law of changes of −1, 0 and 1."""

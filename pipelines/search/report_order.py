@@ -51,7 +51,8 @@ class Reported:
         every = np.concatenate([self.positions, others])
         if every.size <= most:
             return every
-        best = np.full(int(every.max()) + 1, every.size)
+        last = max(int(one.max(initial=0)) for one in (every, *self.by_metric))
+        best = np.full(last + 1, every.size)
         for order in self.by_metric:
             best[order] = np.minimum(best[order], np.arange(order.size))
         best[needed] = -1

@@ -18,11 +18,17 @@ _MOST = 10
 
 
 def found_lines(document: SearchChangeList) -> list[str]:
-    """Return the lines that tell what the first slices are like, and how they were found."""
+    """Return the lines that tell what the findings are like, and how they were found.
+
+    Where there are none, what the first slices are like.
+    """
     if document.discovery is None:
         return []
     lines = []
-    for one in document.slices[:_MOST]:
+    found = dict.fromkeys(one.slice_id for one in document.findings)
+    by_id = {one.slice_id: one for one in document.slices}
+    described = [by_id[slice_id] for slice_id in found if slice_id in by_id]
+    for one in (described or document.slices)[:_MOST]:
         if one.found is not None and (one.found.phrases or one.found.examples):
             lines += [*_lines(one, one.found)]
     if lines:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -301,6 +301,11 @@ def test_labels_follow_their_definition(overall: Found, adult: pd.DataFrame) -> 
     assert rows.loc[~rows["significant"], "label"].isna().all()
 
 
+def reported(found: Found) -> list[dict[str, Any]]:
+    """The slices of the document that say more than those above them."""
+    return [one for one in found.document["slices"] if "place" in one["changes"][0]]
+
+
 def test_duplicates_are_reported_once(overall: Found, masks: dict[lattice.Id, np.ndarray]) -> None:
     """education and education-num say the same: only the shortest predicate is reported."""
     rows = overall.table[(overall.table["metric"] == "accuracy") & overall.table["significant"]]
@@ -315,14 +320,20 @@ def test_duplicates_are_reported_once(overall: Found, masks: dict[lattice.Id, np
     assert overall.document["search"]["reported"] == sum(one > 0 for one in shown)
     shortest = {slice_id: min(ids)[0] for ids in sets.values() for _, slice_id in ids}
     group = {slice_id: {i for _, i in ids} for ids in sets.values() for _, slice_id in ids}
-    for one in overall.document["slices"]:
+    for one in reported(overall):
         assert one["cross_size"] == shortest[one["slice_id"]]
         same = set(one.get("same_examples_as", ()))
         assert same == group[one["slice_id"]] - {one["slice_id"]}
 
 
 def test_the_document_ranks_by_the_lower_confidence_bound(overall: Found) -> None:
-    bounds = [one["changes"][0]["delta"]["hi"] for one in overall.document["slices"]]
+    bounds = [one["changes"][0]["delta"]["hi"] for one in reported(overall)]
+    slices = overall.document["slices"]
+    # Findings that slices above them explain come last.
+    assert slices[: len(bounds)] == reported(overall)
+    findings = {one["slice_id"] for one in overall.document["findings"]}
+    assert {one["slice_id"] for one in slices[len(bounds) :]} <= findings
+    assert findings <= {one["slice_id"] for one in slices}
     assert bounds == sorted(bounds)
     rows = overall.table[overall.table["metric"] == "accuracy"].set_index("slice_id")
     for one in overall.document["slices"][:50]:

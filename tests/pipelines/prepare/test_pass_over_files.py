@@ -37,7 +37,7 @@ def test_workers_find_what_one_process_finds(
     given = {"data": (str(adult_path),), **OPTIONS, **options}
     alone = search(tmp_path / "alone", **given)
     passes = []
-    monkeypatch.setattr(shard_passes, "_LEAST_PASS_SECONDS", 0.0)
+    monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
     inner = shard_passes.PassOverFiles
 
     def noted(*arguments: Any) -> Any:

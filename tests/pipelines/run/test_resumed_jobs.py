@@ -20,6 +20,7 @@ from slicebeam.pipelines.discovery.discover import run_discovery
 from slicebeam.pipelines.prepare import shard_passes
 from slicebeam.pipelines.run import engine as runner
 from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.pipelines.search import findings
 from slicebeam.pipelines.search.search import run_search
 from slicebeam.pipelines.shift.run import run_shift
 from slicebeam.pipelines.show.terminal import Terminal
@@ -67,7 +68,8 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> None:
     KeepingEngine.ran.clear()
     monkeypatch.setattr(runner, "_backend", lambda _: KeepingEngine())
     # However small, everything is a job.
-    monkeypatch.setattr(shard_passes, "_LEAST_PASS_SECONDS", 0.0)
+    monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
+    monkeypatch.setattr(findings, "MOST_HELD", 0)
     monkeypatch.setattr(fitting, "_LEAST_JOB_SECONDS", 0.0)
     monkeypatch.setattr(description, "_LEAST_JOB_SECONDS", 0.0)
 
