@@ -28,17 +28,18 @@ def found_lines(document: SearchChangeList) -> list[str]:
     found = dict.fromkeys(one.slice_id for one in document.findings)
     by_id = {one.slice_id: one for one in document.slices}
     described = [by_id[slice_id] for slice_id in found if slice_id in by_id]
-    for one in (described or document.slices)[:_MOST]:
+    described = (described or list(document.slices))[:_MOST]
+    for one in described:
         if one.found is not None and (one.found.phrases or one.found.examples):
             lines += [*_lines(one, one.found)]
     if lines:
-        words = " (words, and their correlation with membership)" if _has_words(document) else ""
+        words = " (words, and their correlation with membership)" if _has_words(described) else ""
         lines = [f"What they are like{words}:", *lines, ""]
     return [*lines, *_fitted(document.discovery)]
 
 
-def _has_words(document: SearchChangeList) -> bool:
-    return any(one.found is not None and one.found.phrases for one in document.slices[:_MOST])
+def _has_words(described: list[Slice]) -> bool:
+    return any(one.found is not None and one.found.phrases for one in described)
 
 
 def _lines(one: Slice, found: Found) -> Iterator[str]:
