@@ -56,6 +56,9 @@ NOT_RUN = {
     ),
     "slicebeam attribute estimate": "needs labels that a person has filled in",
     "PYTHONPATH=. slicebeam discover": ELSEWHERE,
+    "slicebeam search --data electricity.parquet": ELSEWHERE,
+    "slicebeam search --data compas.parquet": ELSEWHERE,
+    "slicebeam search --data features.parquet": ELSEWHERE,
     "slicebeam discover --data examples/sentences/sentences.parquet --text text --encoder minilm": (
         "needs PyTorch and takes four CPU minutes"
     ),

@@ -1,4 +1,4 @@
-"""Makes ``demo.svg``, the picture in the README: what ``slicebeam demo`` prints first.
+"""Makes ``demo.svg``, the picture in the README: the findings that ``slicebeam demo`` prints first.
 
 Run it with ``python docs/pictures/demo.py`` where the output of the command has changed.
 """
@@ -13,8 +13,7 @@ from io import StringIO
 from pathlib import Path
 
 PICTURE = Path(__file__).with_name("demo.svg")
-WIDTH = 104
-SLICES = 7
+WIDTH = 100
 COMMAND = "slicebeam demo"
 
 # Rich's own frame loads a font from another host: this one takes the reader's.
@@ -56,15 +55,14 @@ def printed(width: int = WIDTH) -> list[str]:
 
 
 def shown(lines: list[str]) -> list[str]:
-    """Return the first lines of the output: the question, its answer and a few slices."""
+    """Return the first part of the output: the question, its answer, and the line below the findings."""
     from rich.text import Text
 
     plain = [Text.from_ansi(line).plain for line in lines]
     begin = next(at for at, line in enumerate(plain) if line.strip())
-    table = next(at for at, line in enumerate(plain) if line.lstrip().startswith("──")) + 1
-    # A slice begins where its size stands; a long one goes on in further lines.
-    sizes = [at for at in range(table, len(plain)) if plain[at][:5].strip()]
-    return lines[begin : sizes[SLICES]]
+    table = next(at for at, line in enumerate(plain) if line.lstrip().startswith("──"))
+    last = next(at for at in range(table, len(plain)) if plain[at].startswith("All "))
+    return lines[begin : last + 1]
 
 
 def svg(lines: list[str]) -> str:
