@@ -91,6 +91,12 @@ def show_slices(
         console.print(_table(rows, document, wide=console.width >= WIDE))
         if rows.rest > 0:
             console.print(f"and {rows.rest:,} more", markup=False)
+        if rows.folded:
+            console.print(
+                f"Left out: {rows.folded:,} that {'share' if rows.folded > 1 else 'shares'} more than half "
+                f"of {'their' if rows.folded > 1 else 'its'} examples with a slice above.",
+                markup=False,
+            )
     console.print()
     for line in filter(None, (make(one) for one in lists for make in (reason_line, left_out_line))):
         console.print(line, markup=False)

@@ -13,6 +13,7 @@ MOST_ROWS = 12
 # Of several metrics each has a table: so many rows in all, and at least so many each.
 MOST_ROWS_IN_ALL = 24
 LEAST_ROWS = 4
+_MOST_SHARED = 0.5
 
 
 def reference_of(change: Change) -> float | None:
@@ -21,11 +22,20 @@ def reference_of(change: Change) -> float | None:
 
 
 class MetricRows(NamedTuple):
-    """What is shown of a metric: slices with its change on each, and how many more there are."""
+    """What is shown of a metric: slices with its change on each, and what is not.
+
+    Attributes
+    ----------
+    metric : its name
+    rows : slices with its change on each
+    rest : how many more there are
+    folded : discovered slices left out ahead of the last row, as most of their examples are above
+    """
 
     metric: str
     rows: list[tuple[Slice, Change]]
     rest: int
+    folded: int = 0
 
 
 def worst_slices(document: SearchChangeList) -> list[MetricRows]:
@@ -38,10 +48,11 @@ def worst_slices(document: SearchChangeList) -> list[MetricRows]:
         rows = [(one, one.changes[0]) for one in document.slices]
         # Findings may be slices that one above them explains: they have no place in the table.
         in_table = [row for row in rows if row[1].place is not None or not document.finding_models]
-        rows = in_table[:MOST_ROWS]
+        rows, folded = _folded(in_table, MOST_ROWS)
         if not rows:
             return []
-        return [MetricRows(rows[0][1].metric, rows, document.search.reported - MOST_ROWS)]
+        rest = document.search.reported - len(rows) - folded
+        return [MetricRows(rows[0][1].metric, rows, rest, folded)]
     with_rows = [one for one in tests if one.reported]
     most = min(MOST_ROWS, max(LEAST_ROWS, MOST_ROWS_IN_ALL // max(len(with_rows), 1)))
     tables = []
@@ -53,9 +64,40 @@ def worst_slices(document: SearchChangeList) -> list[MetricRows]:
             if change.metric == one.metric and change.place is not None
         ]
         placed.sort(key=lambda row: row[0])
-        shown = [(each, change) for _, each, change in placed[:most]]
-        tables.append(MetricRows(one.metric, shown, one.reported - len(shown)))
+        shown, folded = _folded([(each, change) for _, each, change in placed], most)
+        rest = one.reported - len(shown) - folded
+        tables.append(MetricRows(one.metric, shown, rest, folded))
     return tables
+
+
+def _folded(rows: list[tuple[Slice, Change]], most: int) -> tuple[list[tuple[Slice, Change]], int]:
+    """Return the first rows, and how many were left out between them.
+
+    Of mixtures of two resolutions most slices are there twice: one that shares more than half of its
+    examples with a slice above it is left out.
+    """
+    shown: list[tuple[Slice, Change]] = []
+    folded = 0
+    for one, change in rows:
+        if len(shown) == most:
+            break
+        shares = _shares_with(one, {other.slice_id: other.size.n for other, _ in shown})
+        if max(shares, default=0.0) > _MOST_SHARED:
+            folded += 1
+        else:
+            shown.append((one, change))
+    return shown, folded
+
+
+def _shares_with(one: Slice, sizes: dict[str, int]) -> list[float]:
+    """Return which shares of a discovered slice's examples are in some others, by their sizes."""
+    overlaps = one.found.overlaps if one.found is not None else ()
+    # With the Jaccard index J of sets of a and b examples, J / (1 + J) · (a + b) are in both.
+    return [
+        other.jaccard / (1 + other.jaccard) * (1 + sizes[other.slice_id] / one.size.n)
+        for other in overlaps
+        if other.slice_id in sizes
+    ]
 
 
 def number_text(value: float | None) -> str:

@@ -1,0 +1,59 @@
+"""Two resolutions of one mixture: the report has the same examples once."""
+
+from __future__ import annotations
+
+import pytest
+
+from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.show.worst_slices import worst_slices
+from tests.discover_runs import Discovered, discover, examples, written
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Discovered:
+    folder = tmp_path_factory.mktemp("folded")
+    return discover(
+        folder / "out",
+        data=(written(folder / "data.parquet", examples(8, n=2000, apart=2.0)),),
+        label="label",
+        prediction="new",
+        embedding="z",
+        components=(8, 20),
+        # Overlaps are known of slices that are described.
+        slices=30,
+    )
+
+
+@pytest.fixture(scope="module")
+def members(found: Discovered) -> dict[str, set[int]]:
+    """The examples of each slice; each is in one slice of each mixture."""
+    return {key: set(own) for key, own in found.membership.groupby("slice_id")["id"]}
+
+
+def test_slices_mostly_in_one_above_are_left_out(
+    found: Discovered, members: dict[str, set[int]]
+) -> None:
+    (shown,) = worst_slices(SearchChangeList.model_validate(found.document))
+    kept: list[str] = []
+    folded = 0
+    slices = [one["slice_id"] for one in found.document["slices"]]
+    for one in slices:
+        if len(kept) == 12:
+            break
+        if any(len(members[one] & members[other]) > len(members[one]) / 2 for other in kept):
+            folded += 1
+        else:
+            kept.append(one)
+    assert [one.slice_id for one, _ in shown.rows] == kept
+    assert shown.folded == folded >= 3
+    assert shown.rest == len(slices) - len(kept) - folded
+
+
+def test_findings_do_not_repeat_examples(found: Discovered, members: dict[str, set[int]]) -> None:
+    for side in ("worse", "better"):
+        findings = [one for one in found.document["findings"] if one["direction"] == side]
+        held = [members[one["slice_id"]] for one in findings]
+        assert held
+        for number, own in enumerate(held):
+            shares = [len(own & other) / len(own) for other in held[:number]]
+            assert max(shares, default=0.0) <= 0.5
