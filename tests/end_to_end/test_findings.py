@@ -116,7 +116,13 @@ def table(adult_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("case", CASES)
+QUICK = ("accuracy", "recall", "weighted accuracy of two models", "log loss")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
+)
 def test_findings_equal_a_model_of_the_rows(case: str, table: Path, tmp_path: Path) -> None:
     metric, options = CASES[case]
     paired = "baseline_prediction" in options

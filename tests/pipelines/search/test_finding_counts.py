@@ -38,10 +38,8 @@ def of(found: Found) -> dict[str, Any]:
     return {name: document[name] for name in ("findings", "finding_models")}
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=pytest.mark.slow) if kind != "accuracy" else kind for kind in KINDS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_same_held_in_tables_row_by_row_and_by_workers(
     kind: str, adult_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
