@@ -69,13 +69,17 @@ def run_command(name: str, given: Mapping[str, Any], invocation: Invocation) -> 
         The exit code.
     """
     from slicebeam.pipelines.config.coercion import split_lists
+    from slicebeam.pipelines.config.common import validated
     from slicebeam.pipelines.config.option_fields import flagged
 
     config, options_type = COMMANDS[name].options
     run_options = {key: given[key] for key in flagged(options_type) if key in given}
     options = {key: value for key, value in given.items() if key not in run_options}
     return launch(
-        config.command, split_lists(config, options), options_type(**run_options), invocation
+        config.command,
+        split_lists(config, options),
+        validated(options_type, run_options),
+        invocation,
     )
 
 

@@ -13,6 +13,7 @@ from slicebeam.metrics.errors import FileError, InputError, OptionError, unknown
 from slicebeam.pipelines.changelist.reading import read_changelist
 from slicebeam.pipelines.commands.launch import Invocation, launch
 from slicebeam.pipelines.config.coercion import CONFIGS, as_flag
+from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.config.option_fields import FILE, Option, OptionField, Options, declared
 from slicebeam.pipelines.config.placeholders import parts_of
@@ -70,10 +71,10 @@ def run_file(name: str, given: Mapping[str, Any], invocation: Invocation) -> int
     """Run what a file describes, and return the exit code."""
     wanted = {one: given[one] for one in declared(FileRunOptions) if one in given}
     if "log_format" in wanted:
-        invocation.log(RunOptions(**wanted))
+        invocation.log(validated(RunOptions, wanted))
     instead = {one.name: given[one.name] for one in replaceable() if one.name in given}
     spec = read_run(given["file"], given.get("date"), os.environ, instead)
-    run_options = RunOptions(**{**spec.run_options, **wanted})
+    run_options = validated(RunOptions, {**spec.run_options, **wanted})
     return launch(spec.command, spec.options, run_options, invocation)
 
 

@@ -161,7 +161,7 @@ def _run(name: str, data: Any, given: dict[str, Any]) -> Report:
     config, options_type = COMMANDS[name].options
     prints = bool(given.pop("progress", False))
     beside = [key for key, one in flagged(options_type).items() if one.option.in_python]
-    run_options = RunOptions(**{key: given.pop(key) for key in beside if key in given})
+    run_options = validated(RunOptions, {key: given.pop(key) for key in beside if key in given})
     allow(run_options.allow_http)
     typed = _typed(config, given)
     if "output" not in typed:

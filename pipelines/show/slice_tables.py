@@ -98,7 +98,8 @@ def show_slices(
                 markup=False,
             )
     console.print()
-    for line in filter(None, (make(one) for one in lists for make in (reason_line, left_out_line))):
+    lines = (make(one) for one in lists for make in (reason_line, left_out_line))
+    for line in dict.fromkeys(filter(None, lines)):
         console.print(line, markup=False)
     if told:
         console.print(
@@ -107,7 +108,7 @@ def show_slices(
             markup=False,
         )
     found = found_lines(document)
-    for line in [*found, ""] if found else []:
+    for line in ["", *found, ""] if found else []:
         console.print(line, markup=False)
     for line in since_lines(document):
         console.print(line, markup=False)

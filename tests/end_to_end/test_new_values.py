@@ -210,6 +210,7 @@ def test_what_the_document_says(nights: Path, now: Found) -> None:
         "largest_other": 0,
         "low": first.min(),
         "high": first.max(),
+        "distinct": first.nunique(),
     }
     assert (seen["low"], seen["high"]) == (frame["speed"].min(), frame["speed"].max())
     assert seen["missing"] == frame["speed"].isna().sum()

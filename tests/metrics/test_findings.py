@@ -159,6 +159,7 @@ def test_permuted_data_have_no_findings_even_among_all_slices():
     assert false == 0
 
 
+@pytest.mark.slow
 def test_random_planted_slices_are_recovered_exactly():
     significant = recovered = named = unrelated = 0
     for seed in range(12):

@@ -394,6 +394,7 @@ def test_pandas_selects_the_rows_that_were_counted(tmp_path: Path) -> None:
     assert max(map(len, edges)) <= len("narrow in [0.26, 0.45)")
 
 
+@pytest.mark.slow
 def test_an_earlier_run_keeps_its_long_edges(tmp_path: Path) -> None:
     table = with_roles(mixed())
     old = search_table(tmp_path, table, bins=4, max_cross_size=1, exact_edges=True)

@@ -75,6 +75,7 @@ def rounded_edges(
     begins: list[int] = starts.tolist()
     ends = [*begins[1:], len(values)]
     exact = values.take(pa.array(starts))
+    widths = _widths(values.type, numbers)
     chosen: list[Any] = sortable(exact).tolist()
     at = moved = 0
     for i in range(1, len(begins)):
@@ -82,8 +83,11 @@ def rounded_edges(
         at, moved = begin, 0
         if is_point[i]:
             continue
-        for candidate, number in _candidates(exact.slice(i, 1), numbers):
-            position = int(np.searchsorted(numbers, number))
+        for candidate, compared in _candidates(exact.slice(i, 1), numbers, widths):
+            first, *again = (int(np.searchsorted(numbers, one)) for one in compared)
+            if any(one != first for one in again):
+                continue
+            position = first
             change = below[position] - below[begin]
             if is_point[i - 1]:
                 fits = position == begin
@@ -98,13 +102,29 @@ def rounded_edges(
     return json_values(from_numbers(np.array(chosen, numbers.dtype), values.type))
 
 
-def _candidates(edge: pa.Array, numbers: NDArray[Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield what an edge may become, the best first, with the number that values are compared with.
+def _widths(kind: pa.DataType, numbers: NDArray[Any]) -> list[Any]:
+    """Return the numpy types in which values are compared: more than one for half floats.
+
+    They are read as floats, but compared as halves by who has the column itself.
+    """
+    if not pa.types.is_floating(kind):
+        return [numbers.dtype.type]
+    with np.errstate(over="ignore"):
+        is_half = bool((numbers.astype(np.float16) == numbers).all())
+    is_single = kind == pa.float32()
+    return [kind.to_pandas_dtype(), *([np.float16] if is_single and is_half else [])]
+
+
+def _candidates(
+    edge: pa.Array, numbers: NDArray[Any], widths: list[Any]
+) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield what an edge may become, the best first, with the numbers that values are compared with.
 
     Parameters
     ----------
     edge : Arrow array [1] of the column's type
     numbers : of all values, as `sortable` returns them
+    widths : numpy types of the comparison
     """
     kind = edge.type
     (exact,) = sortable(edge).tolist()
@@ -118,15 +138,9 @@ def _candidates(edge: pa.Array, numbers: NDArray[Any]) -> Iterator[tuple[Any, An
     for one in found:
         # Beyond the values nothing can be an edge, and the type may not hold it.
         if smallest < one <= largest and np.isfinite(one):
-            yield one, _as_compared(one, kind, numbers.dtype)
-
-
-def _as_compared(number: Any, kind: pa.DataType, dtype: np.dtype[Any]) -> Any:
-    """Return a number as it is compared with a column: rounded to the width of its type."""
-    if pa.types.is_floating(kind):
-        with np.errstate(over="ignore"):
-            number = kind.to_pandas_dtype()(number)
-    return dtype.type(number)
+            with np.errstate(over="ignore"):
+                # A number is rounded to the width of the column that it is compared with.
+                yield one, [numbers.dtype.type(width(one)) for width in widths]
 
 
 def _decimals(number: Decimal) -> list[Decimal]:

@@ -121,6 +121,7 @@ def test_json_and_the_log_have_them(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert line.startswith("--exclude-features=")
 
 
+@pytest.mark.slow
 def test_order_and_chunks_of_the_examples_do_not_matter(tmp_path: Path) -> None:
     sections = []
     for order in (np.arange(ROWS), np.lexsort([examples()["label"].to_numpy()])):

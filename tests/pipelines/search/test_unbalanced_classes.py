@@ -57,6 +57,7 @@ def test_no_better_than_the_most_frequent_class(wrong: int, is_noted: bool) -> N
         assert line.startswith("Error rate (40.0%) is no better than always predicting 0 (40.0%). ")
 
 
+@pytest.mark.slow
 def test_several_classes() -> None:
     table = examples(["a", "b", "c"], [500, 300, 200], wrong=500)
     (line,) = lines(table)
@@ -68,6 +69,7 @@ def test_several_classes() -> None:
     assert len(lines(examples(["a", "b", "c"], [920, 60, 20], wrong=10))) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("labels", "extra"),
     [
