@@ -101,6 +101,7 @@ class RowBlock:
     weights : int64 [0 or 2, rows] weight and its square, in fixed point
     terms : int64 [terms and total terms, rows] in fixed point
     buckets : int64 [0, 1 or 2, rows] of each model's score: label, then score
+    narrow : returns the codes of a feature that is no list as they are stored, in few bytes [rows]
     """
 
     rows: int
@@ -111,6 +112,11 @@ class RowBlock:
     weights: NDArray[np.int64]
     terms: NDArray[np.int64]
     buckets: NDArray[np.int64]
+    narrow: Callable[[int], NDArray[Any]] | None = None
+
+    def stored(self, feature: int) -> Any:
+        """Return the codes of a feature, which is no list, in whatever width they are stored."""
+        return self.column(feature) if self.narrow is None else self.narrow(feature)
 
 
 class Coded(NamedTuple):

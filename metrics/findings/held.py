@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import coo_array, csc_array, csr_array
 
 from slicebeam.metrics.counting.counting import Coded, RowBlock, SummedRows
-from slicebeam.metrics.counting.membership import Membership
+from slicebeam.metrics.findings.lookup import CandidateLookup
 from slicebeam.metrics.findings.pattern_parts import PatternParts, weights_of
 
 if TYPE_CHECKING:
@@ -42,16 +42,16 @@ class HeldExamples:
         space: StatisticSpace,
         counted: BoolArray,
     ) -> None:
-        membership = Membership(keys, lattice)
+        lookup = CandidateLookup(keys, lattice)
         none = np.zeros(0, np.int32)
         rows, slices = [none], [none]
         sums = [np.zeros((0, space.raw_columns), np.int64)]
         sizes = [np.zeros((0, 2 if space.weighted else 1), np.int64)]
         number = 0
         for block in blocks:
-            for _, some_slices, some_rows in membership.of(block):
-                rows.append((some_rows + number).astype(np.int32))
-                slices.append(some_slices.astype(np.int32))
+            some_rows, some_slices = lookup.pairs(block)
+            rows.append((some_rows + number).astype(np.int32))
+            slices.append(some_slices.astype(np.int32))
             table = np.zeros((1, space.raw_columns * block.rows), np.int64)
             SummedRows(block, space, []).add(table, Coded(np.arange(block.rows), None))
             sums.append(table.reshape(space.raw_columns, block.rows).T)

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array
 
 from slicebeam.metrics.counting.count_reader import Margins, SumReader
 from slicebeam.metrics.counting.counting import (
@@ -19,13 +18,17 @@ from slicebeam.metrics.counting.counting import (
     Tables,
 )
 from slicebeam.metrics.counting.counting_plan import Budget, blocks, whole_tuples
-from slicebeam.metrics.counting.membership import Membership
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
-from slicebeam.metrics.findings.held import of_rows
-from slicebeam.metrics.findings.pattern_parts import PatternParts, merged, weights_of
+from slicebeam.metrics.findings.lookup import CandidateLookup, rows_in
+from slicebeam.metrics.findings.pattern_parts import (
+    PatternParts,
+    added_pairs,
+    merged,
+    weights_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -36,9 +39,11 @@ if TYPE_CHECKING:
 # Patterns whose examples are counted together: each has a plane in every table.
 _PATTERN_BITS = 6
 # Examples of a pattern from which on planes take less time than looking each of them up.
-_LEAST_IN_PLANE = 4000
+_LEAST_IN_PLANE = 800
 # Examples of the finding that are held until they are counted.
 _MOST_HELD = 1 << 18
+# Pairs of a row and a candidate that need not be added up at once.
+_MOST_PAIRS = 1 << 20
 # Plans are made for so many times more rows at a time, and used again.
 _PLAN_STEP = 16
 
@@ -52,6 +57,10 @@ def rows_of(block: RowBlock, rows: IntArray) -> RowBlock:
             known[feature] = _taken(block.column(feature), rows)
         return known[feature]
 
+    return _block(block, rows, column)
+
+
+def _block(block: RowBlock, rows: IntArray, column: Callable[[int], Any]) -> RowBlock:
     return RowBlock(
         rows.size,
         column,
@@ -64,7 +73,7 @@ def rows_of(block: RowBlock, rows: IntArray) -> RowBlock:
     )
 
 
-def _taken(column: NDArray[np.int64] | Ragged, rows: IntArray) -> NDArray[np.int64] | Ragged:
+def _taken(column: NDArray[Any] | Ragged, rows: IntArray) -> NDArray[Any] | Ragged:
     if not isinstance(column, Ragged):
         return column[rows]
     begins = column.offsets[rows]
@@ -72,6 +81,17 @@ def _taken(column: NDArray[np.int64] | Ragged, rows: IntArray) -> NDArray[np.int
     ends = np.cumsum(lengths)
     at = np.arange(int(lengths.sum())) + np.repeat(begins - (ends - lengths), lengths)
     return Ragged(np.append(0, ends), column.codes[at])
+
+
+def _held(block: RowBlock, rows: IntArray, features: Iterable[int], lattice: Lattice) -> RowBlock:
+    """Return some rows of a block, with codes of their own: the block is not kept."""
+    columns = {
+        feature: _taken(
+            block.column(feature) if lattice.is_multi(feature) else block.stored(feature), rows
+        )
+        for feature in features
+    }
+    return _block(block, rows, columns.__getitem__)
 
 
 def _joined(some: list[RowBlock], features: Iterable[int]) -> RowBlock:
@@ -96,20 +116,18 @@ def _joined(some: list[RowBlock], features: Iterable[int]) -> RowBlock:
     )
 
 
-def _joined_column(some: list[NDArray[np.int64] | Ragged]) -> NDArray[np.int64] | Ragged:
-    plain = [one for one in some if not isinstance(one, Ragged)]
-    if plain:
-        return np.concatenate(plain)
-    ragged = [one for one in some if isinstance(one, Ragged)]
-    lengths = np.concatenate([np.diff(one.offsets) for one in ragged])
-    return Ragged(np.append(0, np.cumsum(lengths)), np.concatenate([one.codes for one in ragged]))
+def _joined_column(some: list[Any]) -> NDArray[np.int64] | Ragged:
+    if not isinstance(some[0], Ragged):
+        return np.concatenate(some).astype(np.int64)
+    lengths = np.concatenate([np.diff(one.offsets) for one in some])
+    return Ragged(np.append(0, np.cumsum(lengths)), np.concatenate([one.codes for one in some]))
 
 
-def patterns_of(block: RowBlock, findings: Membership) -> IntArray:
+def patterns_of(block: RowBlock, findings: Keys, lattice: Lattice) -> IntArray:
     """Return which findings each row of a block is in [rows], a bit for each."""
     masks = np.zeros(block.rows, np.int64)
-    for _, slices, rows in findings.of(block):
-        np.add.at(masks, rows, np.int64(1) << slices)
+    for number, key in enumerate(findings.tolist()):
+        masks[rows_in(block, lattice, key)] |= np.int64(1) << number
     return masks
 
 
@@ -159,8 +177,8 @@ class InsideCounter:
         return {one.name: getattr(self, one.name) for one in fields(self)} | {"_plans": {}}
 
     @cached_property
-    def _membership(self) -> Membership:
-        return Membership(self.keys, self.lattice)
+    def _lookup(self) -> CandidateLookup:
+        return CandidateLookup(self.keys, self.lattice)
 
     @cached_property
     def _features(self) -> tuple[int, ...]:
@@ -179,27 +197,22 @@ class InsideCounter:
         finding : key of the finding
         earlier : int64 [findings] keys of those before it, whose bits a pattern has
         """
-        own = Membership(np.array([finding], np.int64), self.lattice)
-        others = Membership(earlier, self.lattice)
-        held: list[tuple[RowBlock, IntArray]] = []
+        held: list[RowBlock] = []
         parts, size = [self._nothing()], 0
         for block in some:
-            rows = np.concatenate([np.zeros(0, np.int64), *(one.rows for one in own.of(block))])
+            rows = rows_in(block, self.lattice, finding)
             rows = rows[self.counted[block.cells[rows]]]
             if self.space.weighted:
                 rows = rows[block.weights[0, rows] > 0]
             if rows.size == 0:
                 continue
-            inside = rows_of(block, rows)
-            # Codes are taken now: the block is not kept.
-            inside = _joined([inside], self._features)
-            held.append((inside, patterns_of(inside, others)))
+            held.append(_held(block, rows, self._features, self.lattice))
             size += rows.size
             if size >= _MOST_HELD:
-                parts.append(self._parts(held))
+                parts.append(self._parts(held, earlier))
                 held, size = [], 0
         if held:
-            parts.append(self._parts(held))
+            parts.append(self._parts(held, earlier))
         return merged(parts)
 
     def _nothing(self) -> PatternParts:
@@ -209,9 +222,9 @@ class InsideCounter:
             none, np.zeros((0, self.space.raw_columns), np.int64), none, none, sizes
         )
 
-    def _parts(self, held: list[tuple[RowBlock, IntArray]]) -> PatternParts:
-        block = _joined([one for one, _ in held], self._features)
-        masks, pattern = np.unique(np.concatenate([own for _, own in held]), return_inverse=True)
+    def _parts(self, held: list[RowBlock], earlier: Keys) -> PatternParts:
+        block = _joined(held, self._features)
+        masks, pattern = np.unique(patterns_of(block, earlier, self.lattice), return_inverse=True)
         sums = np.zeros((1, self.space.raw_columns * masks.size), np.int64)
         SummedRows(block, self.space, []).add(sums, Coded(pattern, None))
         in_planes = np.argsort(-np.bincount(pattern), kind="stable")[: 1 << _PATTERN_BITS]
@@ -234,15 +247,12 @@ class InsideCounter:
         self, block: RowBlock, pattern: IntArray, patterns: int
     ) -> tuple[IntArray, IntArray, IntArray]:
         """Return pattern, candidate and sizes of the candidates' parts, row by row."""
-        rows, slices = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        if block.rows:
-            for _, some_slices, some_rows in self._membership.of(block):
-                rows.append(some_rows)
-                slices.append(some_slices)
-        pairs = np.concatenate(rows), np.concatenate(slices)
-        ones = np.ones(pairs[0].size, np.int64)
-        held = csr_array(coo_array((ones, pairs), shape=(block.rows, self.keys.size)))
-        return of_rows(held, pattern, weights_of(block, self.space), patterns)
+        rows, candidate = self._lookup.pairs(block)
+        sizes = weights_of(block, self.space)
+        pairs = pattern[rows], candidate, sizes[rows]
+        if rows.size <= _MOST_PAIRS:
+            return pairs
+        return added_pairs(*pairs, patterns, self.keys.size)
 
     def _in_planes(
         self, block: RowBlock, plane: IntArray, planes: int

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from slicebeam.metrics.significance.tails import IntArray
 
 
+# Cells of a table of patterns and candidates that is summed in place.
+_MOST_CELLS = 1 << 24
+
+
 class PatternParts(NamedTuple):
     """What some of a finding's examples add to their patterns, and to the candidates there.
 
@@ -61,20 +65,38 @@ def merged(parts: list[PatternParts]) -> PatternParts:
     )
 
 
-def inside_counts(parts: PatternParts, candidates: int) -> InsideCounts:
-    """Return the parts, in any order, as what a finding adds."""
-    shape = parts.masks.size, candidates
+def added_pairs(
+    pattern: IntArray, candidate: IntArray, sizes: IntArray, patterns: int, candidates: int
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Return pairs in any order, some of them alike, in their order and each once.
+
+    Parameters
+    ----------
+    pattern, candidate : int64 [pairs]
+    sizes : int64 [pairs, size columns]
+    patterns, candidates : their numbers
+    """
+    if sizes.shape[1] == 1 and patterns * candidates <= _MOST_CELLS:
+        # Counts of examples are whole numbers that doubles hold.
+        cell = pattern * candidates + candidate
+        table = np.bincount(cell, sizes[:, 0], patterns * candidates)
+        held = np.flatnonzero(table)
+        return held // candidates, held % candidates, table[held].astype(np.int64)[:, None]
+    shape = patterns, candidates
     tables = [
         # Twice transposed, the candidates of each pattern are in order.
-        csr_array(coo_array((column, (parts.pattern, parts.candidate)), shape=shape))
-        .tocsc()
-        .tocsr()
-        for column in parts.sizes.T
+        csr_array(coo_array((column, (pattern, candidate)), shape=shape)).tocsc().tocsr()
+        for column in sizes.T
     ]
-    return InsideCounts(
-        parts.masks,
-        parts.sums,
-        tables[0].indptr.astype(np.int64),
-        tables[0].indices.astype(np.int32),
-        np.stack([table.data for table in tables], axis=1),
+    numbers = np.repeat(np.arange(patterns), np.diff(tables[0].indptr))
+    columns = np.stack([table.data for table in tables], axis=1)
+    return numbers, tables[0].indices.astype(np.int64), columns
+
+
+def inside_counts(parts: PatternParts, candidates: int) -> InsideCounts:
+    """Return the parts, in any order, as what a finding adds."""
+    pattern, candidate, sizes = added_pairs(
+        parts.pattern, parts.candidate, parts.sizes, parts.masks.size, candidates
     )
+    starts = np.searchsorted(pattern, np.arange(parts.masks.size + 1))
+    return InsideCounts(parts.masks, parts.sums, starts, candidate.astype(np.int32), sizes)

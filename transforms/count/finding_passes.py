@@ -156,11 +156,10 @@ class SumByGroup:
 
     def __call__(self, shards: Iterable[Shard]) -> Found:
         """Return ``id``, ``mask`` and ``candidate`` (−1 for all examples) [sums], and ``sums``."""
-        findings = Membership(self.findings, self.lattice)
         candidates = Membership(self.candidates, self.lattice)
         parts = [self._nothing()]
         for block in _blocks(shards, self.scaling):
-            masks = patterns_of(block, findings)
+            masks = patterns_of(block, self.findings, self.lattice)
             every = np.arange(block.rows)
             members = [(every, np.full(block.rows, -1))]
             members += [(rows, slices) for _, slices, rows in candidates.of(block)]

@@ -233,13 +233,17 @@ def _row_block(
                 columns[feature] = array.to_numpy().astype(np.int64)
         return columns[feature]
 
+    def narrow(feature: int) -> NDArray[Any]:
+        codes: NDArray[Any] = batch.column(f"f{feature}").to_numpy()
+        return codes
+
     rows = batch.num_rows
     positions = np.arange(start_row, start_row + rows, dtype=np.uint64)
     ids = positions if ids is None else ids
     cells = batch.column("cell").to_numpy().astype(np.int64)
     none = np.zeros((0, rows), np.int64)
     if scaling is None:
-        return RowBlock(rows, column, cells, ids, positions, none, none, none)
+        return RowBlock(rows, column, cells, ids, positions, none, none, none, narrow)
     space = scaling.space
     for axis, name in CLASS_COLUMNS.items():
         if axis in space.axes:
@@ -249,7 +253,15 @@ def _row_block(
             cells += everywhere[batch.column(name).to_numpy()] * space.axes[axis][0]
     measured = _Measured(batch, scaling, cells)
     return RowBlock(
-        rows, column, cells, ids, positions, measured.weights(), measured.terms(), measured.buckets
+        rows,
+        column,
+        cells,
+        ids,
+        positions,
+        measured.weights(),
+        measured.terms(),
+        measured.buckets,
+        narrow,
     )
 
 
