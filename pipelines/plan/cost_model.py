@@ -48,8 +48,8 @@ COUNT_FACTOR = 1.1
 # Testing a slice for a metric of counts or means, and for one of ranks, whose sums are long; and what is
 # worked out and written of a slice afterwards.
 TEST_SLICE, TEST_RANKED_SLICE, REPORT_SLICE = 2e-6, 9e-5, 4e-6
-# Telling slices apart by their examples, and covering them: an example.
-HASH_ROW, COVER_ROW = 4.5e-7, 4.8e-7
+# Telling slices apart by their examples, and choosing some twenty findings: an example.
+HASH_ROW, FINDINGS_ROW = 4.5e-7, 1.5e-6
 # Of a part: besides its sums, a slice's key, and p-value, reasons and error for each metric.
 KEY_BYTES, METRIC_BYTES = 8, 18
 # Values of a list column that an example has.
@@ -167,7 +167,7 @@ def _reading(config: RunConfig, shape: Shape) -> list[StageCost]:
 def _describing(config: RunConfig, shape: Shape, counted: Sequence[StageCost]) -> StageCost:
     """Return what is done with slices that were tested."""
     tested = sum(stage.tested for stage in counted)
-    examples = shape.rows * (HASH_ROW + COVER_ROW)
+    examples = shape.rows * (HASH_ROW + FINDINGS_ROW)
     described = tested * REPORT_SLICE * len(config.metric)
     is_bound = any(stage.is_bound for stage in counted)
     return StageCost("describe", examples + described, is_bound=is_bound)

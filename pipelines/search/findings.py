@@ -135,6 +135,7 @@ class _Choice:
         self.seconds = prepared.rows * _SECONDS_PER_ROW
         self.found: list[int] = []
         self.group_passes = 0
+        self.order = np.zeros(0, np.int64)
         self.counter: HeldExamples | InsideCounter | None = None
 
     def findings(self, tests_per_level: Sequence[int]) -> Findings | None:
