@@ -49,6 +49,21 @@ def test_every_flipped_byte_is_noticed(path: Path) -> None:
             open_arrow(path)
 
 
+def test_metadata_that_cannot_be_read_are_called_damaged(path: Path) -> None:
+    """Arrow says of some broken footers that the file system failed, of others that they are invalid."""
+    _write(path)
+    whole = path.read_bytes()
+    refused = 0
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x80]) + whole[at + 1 :])
+        try:
+            read_metadata(path)
+        except EngineError as error:
+            assert f"{path} is damaged" in str(error)
+            refused += 1
+    assert refused > 100
+
+
 def test_damage_after_the_first_reading_is_noticed(path: Path) -> None:
     _write(path)
     open_arrow(path)
