@@ -1,4 +1,4 @@
-"""Examples that are few enough to be held, with the candidates that each is in."""
+"""Examples that are few enough to be held: with the candidates that each is in, or with their codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 from scipy.sparse import coo_array, csc_array, csr_array
 
 from slicebeam.metrics.counting.counting import Coded, RowBlock, SummedRows
-from slicebeam.metrics.findings.lookup import CandidateLookup
+from slicebeam.metrics.findings.finding_rows import joined, rows_of, taken_rows
+from slicebeam.metrics.findings.lookup import CandidateLookup, rows_in
 from slicebeam.metrics.findings.pattern_parts import PatternParts, weights_of
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.metrics.findings.inside import InsideCounter
     from slicebeam.metrics.significance.tails import BoolArray, IntArray
 
 # Bytes of a pair of an example and a candidate, while the table of pairs is made.
@@ -78,6 +80,39 @@ class HeldExamples:
         self.masks[rows] |= np.int64(1) << self._findings
         self._findings += 1
         return PatternParts(masks, sums, *parts)
+
+
+class HeldCodes:
+    """The codes of all examples of the denominator, to count inside one finding after another.
+
+    Parameters
+    ----------
+    blocks : of all examples
+    counter : of the candidates
+    """
+
+    def __init__(self, blocks: Iterable[RowBlock], counter: InsideCounter) -> None:
+        self.counter = counter
+        some = [
+            taken_rows(
+                block,
+                counter.measured(block, np.arange(block.rows)),
+                counter.features,
+                counter.lattice,
+            )
+            for block in blocks
+        ]
+        self.block = joined(some, counter.features)
+        self.masks = np.zeros(self.block.rows, np.int64)
+        self._findings = 0
+
+    def count(self, candidate: int) -> PatternParts:
+        """Return what a candidate that becomes a finding adds, and note that it is one."""
+        rows = rows_in(self.block, self.counter.lattice, int(self.counter.keys[candidate]))
+        parts = self.counter.parts(rows_of(self.block, rows), self.masks[rows])
+        self.masks[rows] |= np.int64(1) << self._findings
+        self._findings += 1
+        return parts
 
 
 def of_rows(

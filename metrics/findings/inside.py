@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,13 +12,12 @@ from slicebeam.metrics.counting.count_reader import Margins, SumReader
 from slicebeam.metrics.counting.counting import (
     ROWS_AT_A_TIME,
     Coded,
-    Ragged,
-    RowBlock,
     SummedRows,
     Tables,
 )
 from slicebeam.metrics.counting.counting_plan import Budget, blocks, whole_tuples
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
+from slicebeam.metrics.findings.finding_rows import joined, patterns_of, rows_of, taken_rows
 from slicebeam.metrics.findings.lookup import CandidateLookup, rows_in
 from slicebeam.metrics.findings.pattern_parts import (
     PatternParts,
@@ -28,11 +27,9 @@ from slicebeam.metrics.findings.pattern_parts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.counting.counting import State, Unit
+    from slicebeam.metrics.counting.counting import RowBlock, State, Unit
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.metrics.significance.tails import BoolArray, IntArray
 
@@ -44,91 +41,10 @@ _LEAST_IN_PLANE = 800
 _MOST_HELD = 1 << 18
 # Pairs of a row and a candidate that need not be added up at once.
 _MOST_PAIRS = 1 << 20
+# Bytes of a code, and of a list of them, at most as a rule.
+_CODE_BYTES, _LIST_BYTES = 2, 48
 # Plans are made for so many times more rows at a time, and used again.
 _PLAN_STEP = 16
-
-
-def rows_of(block: RowBlock, rows: IntArray) -> RowBlock:
-    """Return some rows of a block, without the buckets of their scores."""
-    known: dict[int, Any] = {}
-
-    def column(feature: int) -> Any:
-        if feature not in known:
-            known[feature] = _taken(block.column(feature), rows)
-        return known[feature]
-
-    return _block(block, rows, column)
-
-
-def _block(block: RowBlock, rows: IntArray, column: Callable[[int], Any]) -> RowBlock:
-    return RowBlock(
-        rows.size,
-        column,
-        block.cells[rows],
-        block.ids[rows],
-        block.positions[rows],
-        block.weights[:, rows],
-        block.terms[:, rows],
-        np.zeros((0, rows.size), np.int64),
-    )
-
-
-def _taken(column: NDArray[Any] | Ragged, rows: IntArray) -> NDArray[Any] | Ragged:
-    if not isinstance(column, Ragged):
-        return column[rows]
-    begins = column.offsets[rows]
-    lengths = column.offsets[rows + 1] - begins
-    ends = np.cumsum(lengths)
-    at = np.arange(int(lengths.sum())) + np.repeat(begins - (ends - lengths), lengths)
-    return Ragged(np.append(0, ends), column.codes[at])
-
-
-def _held(block: RowBlock, rows: IntArray, features: Iterable[int], lattice: Lattice) -> RowBlock:
-    """Return some rows of a block, with codes of their own: the block is not kept."""
-    columns = {
-        feature: _taken(
-            block.column(feature) if lattice.is_multi(feature) else block.stored(feature), rows
-        )
-        for feature in features
-    }
-    return _block(block, rows, columns.__getitem__)
-
-
-def _joined(some: list[RowBlock], features: Iterable[int]) -> RowBlock:
-    """Return the rows of several blocks as one."""
-    columns = {
-        feature: _joined_column([one.column(feature) for one in some]) for feature in features
-    }
-    rows = sum(one.rows for one in some)
-
-    def joined(name: str, axis: int) -> Any:
-        return np.concatenate([getattr(one, name) for one in some], axis=axis)
-
-    return RowBlock(
-        rows,
-        columns.__getitem__,
-        joined("cells", 0),
-        joined("ids", 0),
-        joined("positions", 0),
-        joined("weights", 1),
-        joined("terms", 1),
-        np.zeros((0, rows), np.int64),
-    )
-
-
-def _joined_column(some: list[Any]) -> NDArray[np.int64] | Ragged:
-    if not isinstance(some[0], Ragged):
-        return np.concatenate(some).astype(np.int64)
-    lengths = np.concatenate([np.diff(one.offsets) for one in some])
-    return Ragged(np.append(0, np.cumsum(lengths)), np.concatenate([one.codes for one in some]))
-
-
-def patterns_of(block: RowBlock, findings: Keys, lattice: Lattice) -> IntArray:
-    """Return which findings each row of a block is in [rows], a bit for each."""
-    masks = np.zeros(block.rows, np.int64)
-    for number, key in enumerate(findings.tolist()):
-        masks[rows_in(block, lattice, key)] |= np.int64(1) << number
-    return masks
 
 
 class _Read(NamedTuple):
@@ -181,8 +97,17 @@ class InsideCounter:
         return CandidateLookup(self.keys, self.lattice)
 
     @cached_property
-    def _features(self) -> tuple[int, ...]:
+    def features(self) -> tuple[int, ...]:
+        """Return the features of the candidates."""
         return tuple(sorted({one for features in self._tuples for one in features}))
+
+    @property
+    def row_bytes(self) -> int:
+        """Return the bytes of a row that is held: its codes, cell, pattern, weights and terms."""
+        codes = sum(
+            _LIST_BYTES if self.lattice.is_multi(one) else _CODE_BYTES for one in self.features
+        )
+        return codes + 8 * (2 + 2 * self.space.weighted + self.space.raw_columns)
 
     @cached_property
     def _tuples(self) -> dict[tuple[int, ...], Keys]:
@@ -200,20 +125,26 @@ class InsideCounter:
         held: list[RowBlock] = []
         parts, size = [self._nothing()], 0
         for block in some:
-            rows = rows_in(block, self.lattice, finding)
-            rows = rows[self.counted[block.cells[rows]]]
-            if self.space.weighted:
-                rows = rows[block.weights[0, rows] > 0]
+            rows = self.measured(block, rows_in(block, self.lattice, finding))
             if rows.size == 0:
                 continue
-            held.append(_held(block, rows, self._features, self.lattice))
+            held.append(taken_rows(block, rows, self.features, self.lattice))
             size += rows.size
             if size >= _MOST_HELD:
-                parts.append(self._parts(held, earlier))
+                parts.append(self._parts_of_blocks(held, earlier))
                 held, size = [], 0
         if held:
-            parts.append(self._parts(held, earlier))
+            parts.append(self._parts_of_blocks(held, earlier))
         return merged(parts)
+
+    def measured(self, block: RowBlock, rows: IntArray) -> IntArray:
+        """Return those of some rows of a block that are in the denominator."""
+        rows = rows[self.counted[block.cells[rows]]]
+        return rows[block.weights[0, rows] > 0] if self.space.weighted else rows
+
+    def _parts_of_blocks(self, held: list[RowBlock], earlier: Keys) -> PatternParts:
+        block = joined(held, self.features)
+        return self.parts(block, patterns_of(block, earlier, self.lattice))
 
     def _nothing(self) -> PatternParts:
         none = np.zeros(0, np.int64)
@@ -222,9 +153,15 @@ class InsideCounter:
             none, np.zeros((0, self.space.raw_columns), np.int64), none, none, sizes
         )
 
-    def _parts(self, held: list[RowBlock], earlier: Keys) -> PatternParts:
-        block = _joined(held, self._features)
-        masks, pattern = np.unique(patterns_of(block, earlier, self.lattice), return_inverse=True)
+    def parts(self, block: RowBlock, masks: IntArray) -> PatternParts:
+        """Return what a finding's examples add.
+
+        Parameters
+        ----------
+        block : some of them
+        masks : int64 [rows] the earlier findings that each is in, a bit for each
+        """
+        masks, pattern = np.unique(masks, return_inverse=True)
         sums = np.zeros((1, self.space.raw_columns * masks.size), np.int64)
         SummedRows(block, self.space, []).add(sums, Coded(pattern, None))
         in_planes = np.argsort(-np.bincount(pattern), kind="stable")[: 1 << _PATTERN_BITS]
@@ -262,49 +199,50 @@ class InsideCounter:
         space = StatisticSpace(
             tuple(f"bit {bit}" for bit in range(bits)), "overall", weighted=self.space.weighted
         )
-        none = np.zeros((0, block.rows), np.int64)
-        of_patterns = RowBlock(
-            block.rows,
-            block.column,
-            plane,
-            block.ids,
-            block.positions,
-            block.weights,
-            none,
-            none,
-        )
-        powers = (1, 2) if space.weighted else (0,)
+        of_patterns = replace(block, cells=plane, terms=np.zeros((0, block.rows), np.int64))
         for units, reads in self._plan(block.rows, bits):
             tables = Tables(units, self.lattice, space, None)
             for begin in range(0, block.rows, ROWS_AT_A_TIME):
                 end = min(begin + ROWS_AT_A_TIME, block.rows)
                 whole = begin == 0 and end == block.rows
                 tables.add(of_patterns if whole else rows_of(of_patterns, np.arange(begin, end)))
-            for candidates, found in self._read(units, reads, tables.state(), space):
-                sizes = found.reshape(-1, space.cells, candidates.size)[list(powers)]
-                own, row = np.nonzero(sizes[0])
-                yield own, candidates[row], sizes[:, own, row].T
+            for candidates, sizes in self._read(units, reads, tables.state(), space, planes):
+                row, own = np.nonzero(sizes[:, 0])
+                yield own, candidates[row], sizes[row, :, own]
 
     def _read(
-        self, units: list[Unit], reads: list[list[_Read]], state: State, space: StatisticSpace
+        self,
+        units: list[Unit],
+        reads: list[list[_Read]],
+        state: State,
+        space: StatisticSpace,
+        planes: int,
     ) -> Iterator[tuple[IntArray, IntArray]]:
-        """Yield candidates, and their sums [raw columns, candidates], tuple by tuple."""
-        shape = 1, space.raw_columns
+        """Yield candidates, and their sizes [candidates, size columns, planes], unit by unit."""
         reader = SumReader(self.lattice, space, 1, 0)
+        powers = [1, 2] if space.weighted else [0]
         for unit, known, arrays in zip(units, reads, state[1:], strict=True):
             if unit.method == "dense":
-                margins = Margins(unit.features, arrays[0], self.lattice, shape)
-                for read in known:
-                    yield read.candidates, margins.of(read.features)[0][:, read.cells]
+                # Planes last: sums over the axes of features are sums of vectors.
+                by_power = arrays[0].reshape(-1, space.cells, arrays[0].size // space.raw_columns)
+                wanted = by_power[powers, :planes]
+                table = np.ascontiguousarray(np.moveaxis(wanted, 2, 0))
+                margins = Margins(unit.features, table, self.lattice, (1, 1))
+                shape = -1, len(powers), planes
+                found = [margins.of(one.features).reshape(shape)[one.cells] for one in known]
+                if known:
+                    yield np.concatenate([one.candidates for one in known]), np.concatenate(found)
             else:
                 (some,) = reader.slices([unit], [state[0], arrays])
-                yield np.searchsorted(self.keys, some.keys), some.sums[:, 0].T
+                sums = some.sums[:, 0].reshape(some.keys.size, -1, space.cells)
+                yield np.searchsorted(self.keys, some.keys), sums[:, powers, :planes]
 
     def _plan(self, rows: int, bits: int) -> list[_PlannedUnits]:
         """Return the units that count all candidates, in blocks that fit the memory."""
         step = 1
         while step < rows:
             step *= _PLAN_STEP
+        bits += bits % 2
         if (step, bits) not in self._plans:
             columns = (3 if self.space.weighted else 1) << bits
             passes = 3 if self.space.weighted else 1

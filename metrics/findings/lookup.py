@@ -81,7 +81,7 @@ class CandidateLookup:
             return np.concatenate(rows), np.concatenate(found)
         codes = np.zeros((max(self._features) + 1, block.rows), np.int32)
         for feature in self._features:
-            codes[feature] = block.column(feature)
+            codes[feature] = block.stored(feature)
         for one in self._tuples:
             step = max(1, _PAIRS_AT_A_TIME // block.rows)
             for begin in range(0, one.features.shape[1], step):

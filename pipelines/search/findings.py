@@ -11,14 +11,14 @@ from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.candidates import Candidates, GroupScores
 from slicebeam.metrics.findings.deviation_law import DeviationLaw
 from slicebeam.metrics.findings.forward import find
-from slicebeam.metrics.findings.held import PAIR_BYTES, HeldExamples
+from slicebeam.metrics.findings.held import PAIR_BYTES, HeldCodes, HeldExamples
 from slicebeam.metrics.findings.inside import InsideCounter
 from slicebeam.metrics.findings.pattern_parts import inside_counts
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.random_subset import bin_edges, population
 from slicebeam.metrics.significance.subset_law import Population
 from slicebeam.pipelines.changelist import findings as document
-from slicebeam.pipelines.prepare.shard_passes import kept_pass_over
+from slicebeam.pipelines.prepare.shard_passes import LEAST_PASS_SECONDS, kept_pass_over
 from slicebeam.pipelines.search.finding_list import Direction, FindingList
 from slicebeam.transforms.count.finding_passes import (
     CountInside,
@@ -33,10 +33,11 @@ from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.findings.candidates import Findings
     from slicebeam.metrics.findings.model import ExpectationModel
     from slicebeam.metrics.findings.overlap import InsideCounts
@@ -136,7 +137,7 @@ class _Choice:
         self.found: list[int] = []
         self.group_passes = 0
         self.order = np.zeros(0, np.int64)
-        self.counter: HeldExamples | InsideCounter | None = None
+        self.counter: HeldExamples | HeldCodes | InsideCounter | None = None
 
     def findings(self, tests_per_level: Sequence[int]) -> Findings | None:
         """Choose the findings; None where the target is the same in all examples."""
@@ -199,27 +200,34 @@ class _Choice:
             # The candidates are the same every time.
             self.order = np.argsort(self.keys[positions])
             self.counter = self._counter(positions[self.order])
-        if isinstance(self.counter, HeldExamples):
-            own = self.keys[positions][self.order]
-            parts = self.counter.count(int(np.searchsorted(own, self.keys[chosen])))
-        else:
+        if isinstance(self.counter, InsideCounter):
             earlier = self.keys[self.found]
             function = CountInside(self.counter, self.scaling, int(self.keys[chosen]), earlier)
             parts = function.read(self._pass(str(len(self.found) + 1), function))
+        else:
+            own = self.keys[positions][self.order]
+            parts = self.counter.count(int(np.searchsorted(own, self.keys[chosen])))
         self.found.append(chosen)
         parts = parts._replace(candidate=self.order[parts.candidate])
         return inside_counts(parts, positions.size)
 
-    def _counter(self, positions: NDArray[np.int64]) -> HeldExamples | InsideCounter:
-        """Return what counts candidates: of few examples all are read once, and held."""
+    def _counter(self, positions: NDArray[np.int64]) -> HeldExamples | HeldCodes | InsideCounter:
+        """Return what counts candidates: examples that are few enough are read once, and held."""
         memory = self.config.memory // _TABLES_SHARE
+        most = min(memory, MOST_HELD)
         own = self.keys[positions], self.prepared.lattice, self.space, self.target.counted
         pairs = int(self.results.sizes[self.some[positions]].sum())
         row_bytes = 8 * (self.space.raw_columns + 4)
-        if pairs * PAIR_BYTES + self.prepared.rows * row_bytes <= min(memory, MOST_HELD):
-            blocks = (block for path in self.shards for block in Shard(path).blocks(self.scaling))
-            return HeldExamples(blocks, *own)
-        return InsideCounter(*own, memory)
+        if pairs * PAIR_BYTES + self.prepared.rows * row_bytes <= most:
+            return HeldExamples(self._blocks(), *own)
+        counter = InsideCounter(*own, memory)
+        is_here = self.engine.workers == 1 or self.seconds < LEAST_PASS_SECONDS
+        if is_here and self.prepared.rows * counter.row_bytes <= most:
+            return HeldCodes(self._blocks(), counter)
+        return counter
+
+    def _blocks(self) -> Iterator[RowBlock]:
+        return (block for path in self.shards for block in Shard(path).blocks(self.scaling))
 
     def _law(self, mean: float, of_all: NDArray[np.float64]) -> DeviationLaw | None:
         """Return the law of weight · (target − mean) of all examples; None where all are the same."""

@@ -260,9 +260,13 @@ def _row_block(
         positions,
         measured.weights(),
         measured.terms(),
-        measured.buckets,
+        measured.buckets if space.ranked else none,
         narrow,
     )
+
+
+# Terms of what an example gains in rank, if it is positive and if it is not.
+_GAINS = ("gain1", "gain0")
 
 
 class _Measured:
@@ -277,7 +281,8 @@ class _Measured:
             else np.ones(self.rows)
         )
         self.buckets = np.zeros((0, self.rows), np.int64)
-        if self.space.ranked:
+        # Terms may be of ranks where their distribution is not counted.
+        if self.space.ranked or any(one.source in _GAINS for one in self.space.all_terms):
             self.positive = self.space.holds("positive")[cells]
             self.buckets = np.stack([self._buckets(side) for side in range(self.space.sides)])
 
@@ -312,7 +317,7 @@ class _Measured:
         return power
 
     def _value(self, term: Term) -> NDArray[np.float64]:
-        if term.source in ("gain1", "gain0"):
+        if term.source in _GAINS:
             of_class = self.positive == (term.source == "gain1")
             new, old = (
                 places.ravel()[bucket]

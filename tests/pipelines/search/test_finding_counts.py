@@ -40,12 +40,18 @@ def of(found: Found) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_held_in_tables_row_by_row_and_by_workers(
+def test_the_same_held_with_codes_in_tables_row_by_row_and_by_workers(
     kind: str, adult_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = KINDS[kind] | {"data": (str(adult_path),), "max_cross_size": 2}
     expected = search(tmp_path / "held", **options)
     assert len(expected.document["findings"]) >= 5
+    with monkeypatch.context() as patched:
+        patched.setattr(findings, "PAIR_BYTES", 1 << 40)
+        patched.setattr(inside, "_LEAST_IN_PLANE", 50)
+        found = search(tmp_path / "codes", **options)
+        assert of(found) == of(expected)
+        assert found.slices_bytes == expected.slices_bytes
     monkeypatch.setattr(findings, "MOST_HELD", 0)
     for name, least, held, more in (
         ("tables", 1, 1 << 18, {}),
