@@ -380,7 +380,6 @@ def test_mcc_says_the_same_beside_others(tmp_path: Path, adult_path: Path, overa
     pd.testing.assert_series_equal(alone.table["p_value"], beside["p_value"], rtol=1e-9)
 
 
-@pytest.mark.slow
 def test_accuracy_keeps_its_test_beside_auc(tmp_path: Path, adult_path: Path) -> None:
     options = {**ADULT, **OLD, "data": (str(adult_path),), "max_cross_size": 1}
     alone = search(tmp_path / "alone", metric=("accuracy",), **options)
