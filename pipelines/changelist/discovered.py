@@ -139,7 +139,9 @@ class Found(Part):
     )
     phrases: tuple[Phrase, ...] = ()
     examples: tuple[ShownExample, ...] = ()
-    overlaps: tuple[Overlap, ...] = Field((), description="with other described slices")
+    overlaps: tuple[Overlap, ...] = Field(
+        (), description="with other slices, of which the first 100 are compared"
+    )
 
 
 class Resolution(Part):

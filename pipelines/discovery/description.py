@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.discovery.describe_slices import Description
 
-# Slices of which the document reports how many examples improved, at most.
+# Slices of which the document says how many examples improved, and what they share, at most.
 _ASSESSED = 100
 # Examples of each role, and phrases, of a described slice.
 _EXAMPLES, _PHRASES = 10, 5
@@ -74,22 +74,27 @@ def with_discovery(
     if not isinstance(prepared, PreparedDiscovery):
         raise TypeError("a discovery that discovered nothing")
     discovered = prepared.discovered
-    assessed = changelist.slices[: max(_ASSESSED, config.slices)]
+    order = _findings_first(changelist)[: max(_ASSESSED, config.slices)]
+    assessed = [changelist.slices[at] for at in order]
     describing = _describing(config, discovered, assessed, work)
     description = describing.total(_passed(describing, prepared, work, engine))
     phrases = _phrases(config, discovered, description)
     shown = _shown(config, discovered, description, assessed[: config.slices])
     overall = changelist.global_[0].direction
-    slices = tuple(
-        _discovered_slice(one).model_copy(
-            update={"found": _found(at, config, description, phrases, shown, assessed, overall)}
-        )
-        if at < len(assessed)
-        else _discovered_slice(one)
-        for at, one in enumerate(changelist.slices)
-    )
+    slices = [_discovered_slice(one) for one in changelist.slices]
+    for number, at in enumerate(order):
+        found = _found(number, config, description, phrases, shown, assessed, overall)
+        slices[at] = slices[at].model_copy(update={"found": found})
     discovery = _discovery(config, prepared, discovered, description)
-    return changelist.model_copy(update={"slices": slices, "discovery": discovery})
+    return changelist.model_copy(update={"slices": tuple(slices), "discovery": discovery})
+
+
+def _findings_first(changelist: SearchChangeList) -> list[int]:
+    """Return the positions of the slices, of the findings before the others."""
+    places = {one.slice_id: at for at, one in enumerate(changelist.slices)}
+    ranked = sorted(changelist.findings, key=lambda one: one.rank)
+    findings = [places[one.slice_id] for one in ranked]
+    return list(dict.fromkeys([*findings, *range(len(changelist.slices))]))
 
 
 def _discovered_slice(one: Slice) -> Slice:
@@ -317,13 +322,13 @@ def _found(
             facts["tied"] = int(own.tied[at])
     directions = {overall, assessed[at].changes[0].direction}
     facts["opposite_to_global"] = baseline and directions == {"improved", "degraded"}
+    jaccard = description.overlap.jaccard[at]
+    facts["overlaps"] = tuple(
+        Overlap(slice_id=other.slice_id, jaccard=float(jaccard[number]))
+        for number, other in enumerate(assessed)
+        if number != at and jaccard[number] > 0
+    )
     if at < config.slices:
-        jaccard = description.overlap.jaccard[at]
-        facts["overlaps"] = tuple(
-            Overlap(slice_id=other.slice_id, jaccard=float(jaccard[number]))
-            for number, other in enumerate(assessed[: config.slices])
-            if number != at and jaccard[number] > 0
-        )
         facts["phrases"] = phrases[at] if phrases else ()
         facts["examples"] = shown[at]
     return Found(**facts)

@@ -19,8 +19,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Discovered:
         prediction="new",
         embedding="z",
         components=(8, 20),
-        # Overlaps are known of slices that are described.
-        slices=30,
+        slices=4,
     )
 
 
@@ -57,3 +56,12 @@ def test_findings_do_not_repeat_examples(found: Discovered, members: dict[str, s
         for number, own in enumerate(held):
             shares = [len(own & other) / len(own) for other in held[:number]]
             assert max(shares, default=0.0) <= 0.5
+
+
+def test_findings_are_described_before_the_others(found: Discovered) -> None:
+    """What tables begin with has examples, also where others changed more."""
+    slices = found.document["slices"]
+    described = {one["slice_id"] for one in slices if one["found"]["examples"]}
+    ranked = sorted(found.document["findings"], key=lambda one: one["rank"])
+    assert described == {one["slice_id"] for one in ranked[:4]}
+    assert described != {one["slice_id"] for one in slices[:4]}
