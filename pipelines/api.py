@@ -14,7 +14,17 @@ from slicebeam.pipelines.python.signatures import docstring, first_argument, sig
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Report", "attribute", "check", "define", "discover", "edit", "search", "shift"]
+__all__ = [
+    "Report",
+    "attribute",
+    "check",
+    "define",
+    "discover",
+    "edit",
+    "report",
+    "search",
+    "shift",
+]
 
 
 def _function(name: str) -> Callable[..., Any]:
@@ -35,6 +45,7 @@ discover = _function("discover")
 check = _function("check")
 shift = _function("shift")
 define = _function("define")
+report = _function("report")
 
 
 class edit:  # noqa: N801  (it is called like a function: edit.rename)

@@ -440,6 +440,29 @@ def define(
         The engine, an API or the storage (`StorageError`) failed.
     """
 
+def report(
+    changelist: StrPath,
+    /,
+    *,
+    progress: bool = False,
+) -> str:
+    """Write a page that shows a result: report.html, beside the ChangeList.
+
+    The page is one file. It opens in a browser from a disk or a mail, and asks the network for nothing. It holds no examples.
+
+    Parameters
+    ----------
+    changelist : a ChangeList, or its folder for the last revision
+    progress : print on stderr how far it is, and what is to be known
+
+    Raises
+    ------
+    InputError
+        An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+    EngineError
+        The engine, an API or the storage (`StorageError`) failed.
+    """
+
 def shift(
     data: Any,
     /,

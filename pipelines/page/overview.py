@@ -1,0 +1,118 @@
+"""What the page shows first of a document: the verdict, the findings, and what is to be known of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.pipelines.changelist.discovered import PredicateDefinition
+from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.show.result_notes import notes
+from slicebeam.transforms.encode.predicates import Singleton
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from slicebeam.pipelines.changelist.document import ChangeList
+    from slicebeam.pipelines.changelist.slices import Slice
+
+# Of a metric without findings, the slices that are shown in their place.
+_MOST_WORST = 10
+
+
+def overview_of(document: ChangeList) -> dict[str, Any]:
+    """Return the content of the first view as JSON values; `Overview` in ``model.ts`` has its types."""
+    worst = {one.key: _worst(document, one.key) for one in document.metrics}
+    shown = {one.slice_id for one in document.findings} | {i for ids in worst.values() for i in ids}
+    testing = document.testing
+    content: dict[str, Any] = {
+        "title": document.title,
+        "summary": document.summary,
+        "command": document.provenance.command,
+        "tool_version": document.provenance.tool_version,
+        "created_at": document.created_at.isoformat(),
+        "revision": document.revision,
+        "dataset": {
+            "name": document.dataset.name,
+            "n": document.dataset.n,
+            "fingerprint": document.dataset.fingerprint,
+        },
+        "models": [{"role": one.role, "name": one.name} for one in document.models],
+        "comparison": document.comparison.kind,
+        "metrics": [one.model_dump(mode="json") for one in document.metrics],
+        "global": [one.model_dump(mode="json", exclude_none=True) for one in document.global_],
+        "tests": [] if testing is None else [_plain(one) for one in testing.metrics],
+        "findings": [_plain(one) for one in document.findings],
+        "finding_models": [_plain(one) for one in document.finding_models],
+        "worst": worst,
+        "slices": [_slice(one) for one in document.slices if one.slice_id in shown],
+        "notes": list(_notes(document)),
+        "left_out": list(_left_out(document)),
+    }
+    if testing is not None:
+        content["alternative"] = testing.alternative
+    if document.since is not None:
+        content["since"] = document.since.summary
+    return content
+
+
+def _plain(part: Any) -> dict[str, Any]:
+    # A missing end of an interval is null, which has a place of its own in a pair.
+    dumped: dict[str, Any] = part.model_dump(mode="json")
+    return {name: value for name, value in dumped.items() if value is not None}
+
+
+def _slice(one: Slice) -> dict[str, Any]:
+    conditions = []
+    if isinstance(one.definition, PredicateDefinition):
+        for part in one.definition.predicate.all:
+            value = tuple(part.value) if isinstance(part.value, list) else part.value
+            conditions.append(str(Singleton(part.field, part.op, value)))
+    return {
+        "slice_id": one.slice_id,
+        "name": one.name,
+        "conditions": conditions,
+        "share": one.size.share,
+        "n": one.size.n,
+        "changes": [change.model_dump(mode="json", exclude_none=True) for change in one.changes],
+    }
+
+
+def _worst(document: ChangeList, metric: str) -> list[str]:
+    """Return the ids of the slices in place of findings: those with a place, the worst first."""
+    if any(one.metric == metric for one in document.findings):
+        return []
+    placed = [
+        (change.place, one.slice_id)
+        for one in document.slices
+        for change in one.changes
+        if change.metric == metric and change.significant and change.place is not None
+    ]
+    return [slice_id for _, slice_id in sorted(placed)[:_MOST_WORST]]
+
+
+def _notes(document: ChangeList) -> Iterator[str]:
+    if isinstance(document, SearchChangeList):
+        yield from notes(document)
+        yield from document.testing.unseen
+    if document.since is not None:
+        yield from document.since.warnings
+    if document.shift is not None:
+        yield document.shift.corrected_for
+        yield from document.shift.warnings
+
+
+def _left_out(document: ChangeList) -> Iterator[str]:
+    if isinstance(document, SearchChangeList):
+        tested = sum(document.testing.tested_per_level)
+        known = document.testing.significant
+        yield (
+            f"The {tested:,} tested slices, {known:,} of them significant, are in slices.parquet; this page "
+            "has the findings, or the worst slices of a metric that has none."
+        )
+    if document.shift is not None:
+        yield "The confusion matrices and the shift of each slice are in changelist.json."
+    if document.discovery is not None:
+        yield "The phrases and examples of discovered slices are in changelist.json."
+    if document.since is not None:
+        yield "The slices that changed since the earlier run are in changelist.json."
+    yield "Examples: they stay where the data is."

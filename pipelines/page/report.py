@@ -1,0 +1,64 @@
+"""``slicebeam report``: writes the page of a document beside it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.reading import CHANGELIST, read_changelist
+from slicebeam.pipelines.changelist.revisions import later_revision
+from slicebeam.pipelines.page.overview import overview_of
+from slicebeam.pipelines.page.single_file import single_file
+from slicebeam.pipelines.show.terminal_text import harmless, json_line
+from slicebeam.transforms.storage.storage import storage_path, written_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slicebeam.pipelines.changelist.document import ChangeList
+    from slicebeam.pipelines.config.report import ReportConfig
+
+REPORT = "report.html"
+_NAMED = "slicebeam report"
+
+
+def write_report(config: ReportConfig, note: Callable[[str], None]) -> str:  # noqa: ARG001
+    """Write the page of a document, and return its path.
+
+    The old page is replaced only when all of the new one is written.
+
+    Raises
+    ------
+    InputError
+        There is no document, or none that this version reads.
+    EngineError
+        Storage failed.
+    """
+    path = storage_path(config.changelist, _NAMED)
+    folder = path if path.is_dir() else path.parent
+    page = single_file(overview_of(_document(config.changelist)))
+    target = folder / REPORT
+    with written_whole(target) as stream:
+        stream.write(page.encode())
+    return str(target)
+
+
+def show_report(written: str, config: ReportConfig) -> None:
+    """Print where the page is."""
+    text = json_line({"report": written}) if config.as_json else harmless(written)
+    if config.as_json or not config.quiet:
+        sys.stdout.write(f"{text}\n")
+
+
+def _document(uri: str) -> ChangeList:
+    """Return a document; of a folder, its last revision."""
+    path = storage_path(uri, _NAMED)
+    if not path.is_dir():
+        return read_changelist(uri, _NAMED)
+    document = read_changelist(str(path / CHANGELIST), _NAMED)
+    if isinstance(document, SearchChangeList):
+        newer = later_revision(path, document)
+        if newer is not None:
+            return read_changelist(str(newer), _NAMED)
+    return document

@@ -1,0 +1,93 @@
+// What the page is given: the parts of a ChangeList that it shows, as overview.py makes them.
+
+export interface Estimate {
+  value?: number;
+  lo?: number;
+  hi?: number;
+  confidence?: number;
+}
+
+export interface Metric {
+  key: string;
+  name: string;
+  range: [number | null, number | null];
+  higher_is_better: boolean;
+  primary: boolean;
+}
+
+export interface Change {
+  metric: string;
+  n: number;
+  after: Estimate;
+  before?: Estimate;
+  reference?: number;
+  delta?: Estimate;
+  p_adjusted?: number;
+  reason?: string;
+  significant: boolean;
+  direction: "improved" | "degraded" | "none";
+}
+
+export interface Slice {
+  slice_id: string;
+  name: string;
+  conditions: string[];
+  share: number;
+  n: number;
+  changes: Change[];
+}
+
+export interface Finding {
+  metric: string;
+  direction: "worse" | "better";
+  rank: number;
+  slice_id: string;
+  n: number;
+  value: number;
+  expected: number;
+  difference: number;
+  interval: [number | null, number | null];
+  held_share?: number;
+  rate_outside?: number;
+}
+
+export interface FindingModel {
+  metric: string;
+  direction: "worse" | "better";
+  candidates: number;
+  stop: string;
+  reason?: string;
+}
+
+export interface MetricTests {
+  metric: string;
+  tested: number;
+  significant: number;
+  degraded: number;
+  blind?: string;
+}
+
+export interface Overview {
+  title: string;
+  summary: string;
+  command: string;
+  tool_version: string;
+  created_at: string;
+  revision: number;
+  dataset: { name: string; n: number; fingerprint: string; label?: string };
+  models: { role: "before" | "after"; name: string }[];
+  comparison: "overall" | "baseline";
+  metrics: Metric[];
+  global: Change[];
+  tests: MetricTests[];
+  corrected_for?: string;
+  alternative?: "worse" | "better" | "both";
+  findings: Finding[];
+  finding_models: FindingModel[];
+  // Of each metric, ids of the slices that are shown where there are no findings, the worst first.
+  worst: Record<string, string[]>;
+  slices: Slice[];
+  since?: string;
+  notes: string[];
+  left_out: string[];
+}

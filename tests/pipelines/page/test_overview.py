@@ -1,0 +1,172 @@
+"""The first view of the page, in chromium, from a file: what is seen, reached and asked for."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slicebeam.pipelines.cli import run
+from tests.pipelines.page.results import HOSTILE, hostile_document, search_result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.browser
+
+AXE = Path(__file__).parents[3] / "pipelines" / "page" / "node_modules" / "axe-core" / "axe.min.js"
+VIEWS = [(width, scheme) for width in (400, 1280) for scheme in ("light", "dark")]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("results")
+    found = {
+        "overall": search_result(folder),
+        "baseline": search_result(folder, baseline=True),
+        "hostile": search_result(folder / "hostile"),
+    }
+    hostile_document(found["hostile"])
+    for one in found.values():
+        assert run(["report", str(one), "--quiet"]) == 0
+    return found
+
+
+@contextmanager
+def opened(
+    browser: Browser, result: Path, width: int = 1280, scheme: str = "light"
+) -> Iterator[Page]:
+    """Open a page; any request, dialog, error or violation of its policy fails."""
+    context = browser.new_context(
+        viewport={"width": width, "height": 800},
+        color_scheme=scheme,  # type: ignore[arg-type]
+    )
+    page = context.new_page()
+    wrong: list[str] = []
+    address = (result / "report.html").as_uri()
+    page.on("request", lambda one: None if one.url == address else wrong.append(one.url))
+    page.on("console", lambda one: wrong.append(one.text))
+    page.on("pageerror", lambda one: wrong.append(str(one)))
+
+    def refuse(dialog: object) -> None:
+        wrong.append(f"dialog {dialog}")
+        dialog.dismiss()  # type: ignore[attr-defined]
+
+    page.on("dialog", refuse)
+    page.goto(address)
+    page.wait_for_selector("main section")
+    yield page
+    context.close()
+    assert wrong == []
+
+
+def test_the_worst_is_seen_without_a_click(browser: Browser, results: dict[str, Path]) -> None:
+    document = json.loads((results["overall"] / "changelist.json").read_text())
+    first = document["findings"][0]
+    with opened(browser, results["overall"]) as page:
+        worst = page.locator(".worst")
+        box = worst.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] < 800
+        chips = worst.locator(".chip").all_inner_texts()
+        (slice_,) = [one for one in document["slices"] if one["slice_id"] == first["slice_id"]]
+        assert " & ".join(chips) == slice_["name"]
+        text = worst.inner_text()
+        assert f"{100 * first['value']:.1f}%" in text
+        assert f"{100 * first['expected']:.1f}% is expected" in text
+        assert f"{first['n']:,} examples" in text
+        verdict = page.locator("header").inner_text()
+        tests = document["testing"]["metrics"][0]
+        assert f"{tests['tested']:,} tested slices" in verdict
+        assert f"{tests['significant']:,} significantly worse" in verdict
+        whole = document["global"][0]["after"]
+        ends = [f"{100 * whole[name]:.1f}%" for name in ("value", "lo", "hi")]
+        assert f"{ends[0]} ({ends[1]} to {ends[2]})" in verdict
+        assert page.locator("button").count() <= 3
+
+
+def test_every_finding_has_a_bar_with_its_interval(
+    browser: Browser, results: dict[str, Path]
+) -> None:
+    for name in ("overall", "baseline"):
+        document = json.loads((results[name] / "changelist.json").read_text())
+        with opened(browser, results[name]) as page:
+            for one in page.locator("summary").all():
+                one.click()
+            bars = page.locator(".bars li:not(.axis)")
+            assert bars.count() == len(document["findings"]) > 0
+            assert page.locator(".bars .whisker").count() == bars.count()
+            assert page.locator(".bars .expected").count() == bars.count()
+            # A bar ends at the value, and says so in words.
+            labels = [
+                one.get_attribute("aria-label") for one in page.locator(".bars [role=img]").all()
+            ]
+            assert all("difference" in (label or "") for label in labels)
+
+
+@pytest.mark.parametrize("name", ["overall", "baseline", "hostile"])
+@pytest.mark.parametrize(("width", "scheme"), VIEWS)
+def test_axe_finds_nothing(
+    browser: Browser, results: dict[str, Path], name: str, width: int, scheme: str
+) -> None:
+    with opened(browser, results[name], width, scheme) as page:
+        # Evaluated from outside, which the page's own policy has no say in.
+        page.evaluate(AXE.read_text("utf-8"))
+        found = page.evaluate("axe.run().then(one => one.violations)")
+        assert [(one["id"], one["nodes"][0]["html"]) for one in found] == []
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width
+
+
+def test_the_keyboard_reaches_everything(browser: Browser, results: dict[str, Path]) -> None:
+    with opened(browser, results["overall"]) as page:
+        reached = []
+        for _ in range(6):
+            page.keyboard.press("Tab")
+            reached.append(page.evaluate("document.activeElement.textContent"))
+            if reached[-1] == "expected":
+                tip = page.locator("#term-expected")
+                assert tip.is_visible()
+                page.keyboard.press("Escape")
+                assert not tip.is_visible()
+        assert {"Copy as text", "expected", "interval"} <= set(reached)
+        assert any("more finding" in one for one in reached)
+
+
+def test_the_overview_is_copied_as_text(browser: Browser, results: dict[str, Path]) -> None:
+    document = json.loads((results["overall"] / "changelist.json").read_text())
+    with opened(browser, results["overall"]) as page:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.get_by_role("button").click()
+        page.get_by_text("Copied.").wait_for()
+        text = page.evaluate("navigator.clipboard.readText()")
+        assert text.startswith(document["title"])
+        assert text.count("where") >= len(document["findings"])
+    with opened(browser, results["overall"]) as page:
+        page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject() }")
+        page.get_by_role("button").click()
+        assert page.locator("textarea").input_value() == text
+
+
+def test_no_markup_of_a_stranger_runs(browser: Browser, results: dict[str, Path]) -> None:
+    with opened(browser, results["hostile"]) as page:
+        for one in page.locator("summary").all():
+            one.click()
+        assert page.locator("h1").inner_text() == HOSTILE
+        assert page.locator(".chip").first.inner_text().count("onerror")
+        assert page.locator("img, script[src], main script").count() == 0
