@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from slicebeam.pipelines.changelist.document import ChangeList
+    from slicebeam.pipelines.changelist.since import Since, SinceSlice
     from slicebeam.pipelines.changelist.slices import Slice
 
 # Of a metric without findings, the slices that are shown in their place.
 _MOST_WORST = 10
+# Slices that changed since an earlier run, of those that the document has.
+_MOST_CHANGED = 100
 
 
 def overview_of(document: ChangeList) -> dict[str, Any]:
@@ -51,8 +54,25 @@ def overview_of(document: ChangeList) -> dict[str, Any]:
     if testing is not None:
         content["alternative"] = testing.alternative
     if document.since is not None:
-        content["since"] = document.since.summary
+        content["since"] = _since(document.since)
     return content
+
+
+def _since(since: Since) -> dict[str, Any]:
+    changed = [one for one in since.slices if _has_changed(one)]
+    rows = [one.model_dump(mode="json", exclude_none=True) for one in changed[:_MOST_CHANGED]]
+    return {
+        "summary": since.summary,
+        "corrected_for": since.corrected_for,
+        "metric": since.metric,
+        "slices": rows,
+        "more": len(changed) - len(rows),
+    }
+
+
+def _has_changed(one: SinceSlice) -> bool:
+    value = one.value_change
+    return one.status in ("new", "gone") or one.significant or bool(value and value.significant)
 
 
 def _plain(part: Any) -> dict[str, Any]:
@@ -113,6 +133,4 @@ def _left_out(document: ChangeList) -> Iterator[str]:
         yield "The confusion matrices and the shift of each slice are in changelist.json."
     if document.discovery is not None:
         yield "The phrases and examples of discovered slices are in changelist.json."
-    if document.since is not None:
-        yield "The slices that changed since the earlier run are in changelist.json."
     yield "Examples: they stay where the data is."

@@ -45,6 +45,17 @@ def single_file(overview: dict[str, Any]) -> str:
 """
 
 
+def framed(page: str) -> str:
+    """Return the HTML of a frame that holds a page, for notebooks.
+
+    What is in the frame reaches neither the notebook nor its server.
+    """
+    return (
+        f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts" width="100%" height="700" '
+        'style="border: 0" title="slicebeam report"></iframe>'
+    )
+
+
 def embedded_json(content: Any) -> str:
     r"""Return JSON that ends no script element and begins no comment, whatever its texts are.
 

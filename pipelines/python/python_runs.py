@@ -84,6 +84,13 @@ class Report:
         else:
             show_slices(self.changelist, self.explanation, report)
 
+    def _repr_html_(self) -> str:
+        """Return the page of ``slicebeam report`` in a frame, which notebooks show."""
+        from slicebeam.pipelines.page.overview import overview_of
+        from slicebeam.pipelines.page.single_file import framed, single_file
+
+        return framed(single_file(overview_of(self.changelist)))
+
     def __repr__(self) -> str:
         where = "" if self.path is None else f" in {self.path}"
         return f"<Report of {self.slices.num_rows:,} slices{where}: {self.changelist.summary}>"

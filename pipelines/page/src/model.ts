@@ -87,7 +87,39 @@ export interface Overview {
   // Of each metric, ids of the slices that are shown where there are no findings, the worst first.
   worst: Record<string, string[]>;
   slices: Slice[];
-  since?: string;
+  since?: Since;
   notes: string[];
   left_out: string[];
+}
+
+export interface Moment {
+  n: number;
+  value?: number;
+  value_interval?: Estimate;
+  delta: Estimate;
+  p_adjusted?: number;
+  significant: boolean;
+}
+
+export interface SinceSlice {
+  slice_id: string;
+  name: string;
+  metric?: string;
+  status: "new" | "gone" | "stays" | "neither";
+  now?: Moment;
+  then?: Moment;
+  missing?: string;
+  difference?: Estimate;
+  p_adjusted?: number;
+  significant: boolean;
+  direction: "improved" | "degraded" | "none";
+  value_change?: { difference: Estimate; p_adjusted: number; significant: boolean; direction: string };
+}
+
+export interface Since {
+  summary: string;
+  corrected_for: string;
+  metric: string;
+  slices: SinceSlice[];
+  more: number;
 }

@@ -1,9 +1,10 @@
 // The first view: the verdict, the findings, and what a reader should know of them.
-import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 
 import { Bars, Conditions, type Row } from "./bars";
 import * as format from "./format";
+import { SinceThen } from "./since";
+import { Term } from "./term";
 import type { Finding, FindingModel, Overview as Content } from "./model";
 import { asText, counts, findingText, firstFinding, gap, held, metricOf, overall, primary, sliceOf, valueInterval } from "./verdict";
 
@@ -29,12 +30,7 @@ export function Overview({ content }: { content: Content }) {
         )}
         <Copy content={content} />
       </header>
-      {content.since && (
-        <section>
-          <h2>Since the earlier run</h2>
-          <p>{content.since}</p>
-        </section>
-      )}
+      {content.since && <SinceThen content={content} since={content.since} />}
       {ordered(content).map((model) => (
         <List key={`${model.metric} ${model.direction}`} content={content} model={model} />
       ))}
@@ -203,27 +199,6 @@ function Expected() {
     <Term word="expected">
       What the findings above a line let one expect of it; of the first, the value over all examples.
     </Term>
-  );
-}
-
-/** A word with its meaning, which appears on hover and focus and goes with Escape. */
-function Term({ word, children }: { word: string; children: ComponentChildren }) {
-  const [isHidden, hide] = useState(false);
-  const id = `term-${word}`;
-  return (
-    <span class={isHidden ? "term hidden" : "term"} onMouseLeave={() => hide(false)}>
-      <dfn
-        tabIndex={0}
-        aria-describedby={id}
-        onKeyDown={(event) => event.key === "Escape" && hide(true)}
-        onBlur={() => hide(false)}
-      >
-        {word}
-      </dfn>
-      <span role="tooltip" id={id}>
-        {children}
-      </span>
-    </span>
   );
 }
 

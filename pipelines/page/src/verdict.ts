@@ -113,7 +113,7 @@ export function asText(overview: Overview): string {
       lines.push(`${one.rank}. ${name}`, `   ${findingText(overview, one)}`);
     }
   }
-  if (overview.since) lines.push("", overview.since);
+  if (overview.since) lines.push("", overview.since.summary);
   lines.push("", `Data: ${overview.dataset.name}, ${format.plural(overview.dataset.n, "example")}`);
   lines.push(`Models: ${overview.models.map((one) => one.name).join(", ")}`);
   lines.push(`Made: ${format.date(overview.created_at)}`);

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOSTILE = """<img src=x onerror="alert(1)"></script><script>alert(2)</script><!--"""
+_NO_FEATURES = "row_id,fnlwgt,score,score_old,prediction_old"
 # What steers the page, or is an id that other parts refer to, or a date or hash by its pattern.
 _KEPT = {
     *("schema_version", "changelist_id", "created_at", "fingerprint", "slices_fingerprint", "kind"),
@@ -35,12 +36,26 @@ _KEPT = {
 def search_result(folder: Path, *, baseline: bool = False) -> Path:
     """Search the census data, and return the output's folder."""
     output = folder / ("baseline" if baseline else "overall")
-    excluded = "row_id,fnlwgt,score,score_old" + ("" if baseline else ",prediction_old")
+    excluded = _NO_FEATURES.removesuffix(",prediction_old") if baseline else _NO_FEATURES
     old = ("--baseline-prediction", "prediction_old", "--alternative", "both") if baseline else ()
     command = ["search", "--data", str(ADULT), "--label", "income", "--prediction", "prediction"]
     command += [*old, "--exclude-features", excluded, "--max-cross-size", "2", "--quiet"]
     assert run([*command, "--output", str(output)]) == 0
     return output
+
+
+def next_night(folder: Path, days: Path) -> Path:
+    """Search two of the scheduled days, the second against the first, and return its folder."""
+    outputs = []
+    for day in ("2026-11-18", "2026-11-19"):
+        data = str(days / f"date={day}" / "*.parquet")
+        command = ["search", "--data", data, "--label", "income", "--prediction", "prediction"]
+        command += ["--exclude-features", "prediction_old", "--max-cross-size", "2", "--quiet"]
+        if outputs:
+            command += ["--since", str(outputs[-1] / "changelist.json")]
+        outputs.append(folder / day)
+        assert run([*command, "--output", str(outputs[-1])]) == 0
+    return outputs[-1]
 
 
 def hostile_document(folder: Path) -> None:

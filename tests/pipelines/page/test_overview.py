@@ -7,10 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
+from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.cli import run
-from tests.pipelines.page.results import HOSTILE, hostile_document, search_result
+from slicebeam.pipelines.python.python_runs import Report
+from tests.pipelines.page.results import HOSTILE, hostile_document, next_night, search_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,11 +37,12 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def results(tmp_path_factory: pytest.TempPathFactory, days: Path) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("results")
     found = {
         "overall": search_result(folder),
         "baseline": search_result(folder, baseline=True),
+        "since": next_night(folder, days),
         "hostile": search_result(folder / "hostile"),
     }
     hostile_document(found["hostile"])
@@ -119,12 +123,14 @@ def test_every_finding_has_a_bar_with_its_interval(
             assert all("difference" in (label or "") for label in labels)
 
 
-@pytest.mark.parametrize("name", ["overall", "baseline", "hostile"])
+@pytest.mark.parametrize("name", ["overall", "baseline", "since", "hostile"])
 @pytest.mark.parametrize(("width", "scheme"), VIEWS)
 def test_axe_finds_nothing(
     browser: Browser, results: dict[str, Path], name: str, width: int, scheme: str
 ) -> None:
     with opened(browser, results[name], width, scheme) as page:
+        for one in page.locator("summary").all():
+            one.click()
         # Evaluated from outside, which the page's own policy has no say in.
         page.evaluate(AXE.read_text("utf-8"))
         found = page.evaluate("axe.run().then(one => one.violations)")
@@ -170,3 +176,52 @@ def test_no_markup_of_a_stranger_runs(browser: Browser, results: dict[str, Path]
         assert page.locator("h1").inner_text() == HOSTILE
         assert page.locator(".chip").first.inner_text().count("onerror")
         assert page.locator("img, script[src], main script").count() == 0
+
+
+def test_what_changed_since_the_earlier_run(browser: Browser, results: dict[str, Path]) -> None:
+    since = json.loads((results["since"] / "changelist.json").read_text())["since"]
+    with opened(browser, results["since"]) as page:
+        assert since["summary"] in page.locator(".since").inner_text()
+        page.locator(".since summary").click()
+        rows = page.locator(".since tbody tr")
+        changed = [
+            one
+            for one in since["slices"]
+            if one["status"] in ("new", "gone")
+            or one["significant"]
+            or one["value_change"]["significant"]
+        ]
+        assert rows.count() == len(changed) > 10
+        for shown, one in zip(rows.all(), changed, strict=True):
+            cells = shown.locator("td, th").all_inner_texts()
+            assert cells[1] == one["name"]
+            assert (one["status"] == "new") == ("new" in cells[0])
+            assert one["significant"] == (cells[0].split(", ")[-1] in ("worse", "better"))
+            assert f"n = {one['now']['n']:,}" in cells[3]
+            is_value = not one["significant"] and one["value_change"]["significant"]
+            tested = one["value_change"] if is_value else one
+            q = tested["p_adjusted"]
+            assert float(cells[5]) == pytest.approx(q, rel=0.06)
+            assert f"{abs(100 * tested['difference']['value']):.1f}" in cells[4]
+
+
+@pytest.mark.parametrize("name", ["overall", "hostile"])
+def test_a_notebook_shows_the_page_in_a_frame(
+    browser: Browser, results: dict[str, Path], name: str
+) -> None:
+    document = read_search(str(results[name] / "changelist.json"), "")
+    shown = Report(document, pa.table({}), None)._repr_html_()
+    page = browser.new_page()
+    wrong: list[str] = []
+    page.on("request", lambda one: wrong.append(one.url))
+    page.on("dialog", lambda one: wrong.append(str(one)))
+    page.on("console", lambda one: wrong.append(one.text))
+    page.set_content(f"<!doctype html>{shown}")
+    frame = page.frame_locator("iframe")
+    frame.locator(".worst").wait_for()
+    assert frame.locator("h1").inner_text() == document.title
+    # The frame has an origin of its own: nothing in it reaches the notebook.
+    reach = "(() => { try { return String(parent.document) } catch { return 'refused' } })()"
+    assert page.frames[1].evaluate(reach) == "refused"
+    assert [one for one in wrong if not one.startswith("about:")] == []
+    page.close()
