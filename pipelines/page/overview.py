@@ -10,7 +10,7 @@ from slicebeam.pipelines.show.result_notes import notes
 from slicebeam.transforms.encode.predicates import Singleton
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from slicebeam.pipelines.changelist.document import ChangeList
     from slicebeam.pipelines.changelist.since import Since, SinceSlice
@@ -22,8 +22,13 @@ _MOST_WORST = 10
 _MOST_CHANGED = 100
 
 
-def overview_of(document: ChangeList) -> dict[str, Any]:
-    """Return the content of the first view as JSON values; `Overview` in ``model.ts`` has its types."""
+def overview_of(document: ChangeList, left_out: Sequence[str]) -> dict[str, Any]:
+    """Return the content of the first view as JSON values; `Overview` in ``model.ts`` has its types.
+
+    Parameters
+    ----------
+    left_out : what the page has not, in sentences
+    """
     worst = {one.key: _worst(document, one.key) for one in document.metrics}
     shown = {one.slice_id for one in document.findings} | {i for ids in worst.values() for i in ids}
     testing = document.testing
@@ -49,13 +54,20 @@ def overview_of(document: ChangeList) -> dict[str, Any]:
         "worst": worst,
         "slices": [_slice(one) for one in document.slices if one.slice_id in shown],
         "notes": list(_notes(document)),
-        "left_out": list(_left_out(document)),
+        "views": [name for name, section in _sections(document) if section],
+        "left_out": list(left_out),
     }
     if testing is not None:
         content["alternative"] = testing.alternative
     if document.since is not None:
         content["since"] = _since(document.since)
     return content
+
+
+def _sections(document: ChangeList) -> Iterator[tuple[str, bool]]:
+    yield "slices", bool(document.slices) or document.search is not None
+    yield "clusters", document.discovery is not None
+    yield "shift", document.shift is not None
 
 
 def _since(since: Since) -> dict[str, Any]:
@@ -119,18 +131,3 @@ def _notes(document: ChangeList) -> Iterator[str]:
     if document.shift is not None:
         yield document.shift.corrected_for
         yield from document.shift.warnings
-
-
-def _left_out(document: ChangeList) -> Iterator[str]:
-    if isinstance(document, SearchChangeList):
-        tested = sum(document.testing.tested_per_level)
-        known = document.testing.significant
-        yield (
-            f"The {tested:,} tested slices, {known:,} of them significant, are in slices.parquet; this page "
-            "has the findings, or the worst slices of a metric that has none."
-        )
-    if document.shift is not None:
-        yield "The confusion matrices and the shift of each slice are in changelist.json."
-    if document.discovery is not None:
-        yield "The phrases and examples of discovered slices are in changelist.json."
-    yield "Examples: they stay where the data is."

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.reading import CHANGELIST, read_changelist
 from slicebeam.pipelines.changelist.revisions import later_revision
-from slicebeam.pipelines.page.overview import overview_of
-from slicebeam.pipelines.page.single_file import single_file
+from slicebeam.pipelines.page.content import page_of_file
 from slicebeam.pipelines.show.terminal_text import harmless, json_line
 from slicebeam.transforms.storage.storage import storage_path, written_whole
 
@@ -37,7 +36,8 @@ def write_report(config: ReportConfig, note: Callable[[str], None]) -> str:  # n
     """
     path = storage_path(config.changelist, _NAMED)
     folder = path if path.is_dir() else path.parent
-    page = single_file(overview_of(_document(config.changelist)))
+    uri, document = _document(config.changelist)
+    page = page_of_file(uri, document, {})
     target = folder / REPORT
     with written_whole(target) as stream:
         stream.write(page.encode())
@@ -51,14 +51,15 @@ def show_report(written: str, config: ReportConfig) -> None:
         sys.stdout.write(f"{text}\n")
 
 
-def _document(uri: str) -> ChangeList:
-    """Return a document; of a folder, its last revision."""
+def _document(uri: str) -> tuple[str, ChangeList]:
+    """Return the path of a document, of a folder that of its last revision, and the document."""
     path = storage_path(uri, _NAMED)
     if not path.is_dir():
-        return read_changelist(uri, _NAMED)
-    document = read_changelist(str(path / CHANGELIST), _NAMED)
+        return uri, read_changelist(uri, _NAMED)
+    first = str(path / CHANGELIST)
+    document = read_changelist(first, _NAMED)
     if isinstance(document, SearchChangeList):
         newer = later_revision(path, document)
         if newer is not None:
-            return read_changelist(str(newer), _NAMED)
-    return document
+            return str(newer), read_changelist(str(newer), _NAMED)
+    return first, document

@@ -12,7 +12,7 @@ from typing import Any
 _FORBIDS = "default-src 'none'; base-uri 'none'; form-action 'none'"
 
 
-def single_file(overview: dict[str, Any]) -> str:
+def single_file(overview: dict[str, Any], tables: str) -> str:
     """Return the HTML of a page.
 
     Its policy lets the browser run the page's own script and use its own style, known by their hashes,
@@ -20,7 +20,8 @@ def single_file(overview: dict[str, Any]) -> str:
 
     Parameters
     ----------
-    overview : what `overview.overview_of` returns
+    overview : what `overview.overview_of` returns; it is shown at once
+    tables : what `tables.packed_tables` returns; the page unpacks it after that
     """
     script, style = _asset("page.js"), _asset("page.css")
     policy = f"{_FORBIDS}; script-src {_hash(script)}; style-src {_hash(style)}"
@@ -39,6 +40,7 @@ def single_file(overview: dict[str, Any]) -> str:
 <div id="page"><main><h1>{html.escape(overview["title"])}</h1>
 <p>{html.escape(overview["summary"])}</p></main></div>
 <script type="application/json" id="overview">{embedded_json(overview)}</script>
+<script type="text/plain" id="tables">{tables}</script>
 <script>{script}</script>
 </body>
 </html>
@@ -51,7 +53,7 @@ def framed(page: str) -> str:
     What is in the frame reaches neither the notebook nor its server.
     """
     return (
-        f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts" width="100%" height="700" '
+        f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts allow-downloads" width="100%" height="700" '
         'style="border: 0" title="slicebeam report"></iframe>'
     )
 

@@ -86,10 +86,10 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Return the page of ``slicebeam report`` in a frame, which notebooks show."""
-        from slicebeam.pipelines.page.overview import overview_of
-        from slicebeam.pipelines.page.single_file import framed, single_file
+        from slicebeam.pipelines.page.content import page_in_memory
+        from slicebeam.pipelines.page.single_file import framed
 
-        return framed(single_file(overview_of(self.changelist)))
+        return framed(page_in_memory(self.changelist, self.slices))
 
     def __repr__(self) -> str:
         where = "" if self.path is None else f" in {self.path}"

@@ -2,7 +2,9 @@
 import { scaleLinear } from "d3-scale";
 
 import * as format from "./format";
+import { Link } from "./link";
 import type { Metric, Slice } from "./model";
+import { hashOf } from "./route";
 
 export interface Row {
   rank: number;
@@ -34,7 +36,9 @@ export function Bars({ rows, metric, isChange }: { rows: Row[]; metric: Metric; 
         <li key={row.id}>
           <div class="who">
             <span class="rank">{row.rank}</span>
-            <Conditions slice={row.slice} id={row.id} />
+            <Link to={hashOf("slice", row.id)}>
+              <Conditions slice={row.slice} id={row.id} />
+            </Link>
           </div>
           <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={row.text} preserveAspectRatio="none">
             {ticks.map((at) => (

@@ -57,3 +57,17 @@ export function estimate(metric: Metric, given: Estimate): string {
 export function date(iso: string): string {
   return `${iso.slice(0, 10)} ${iso.slice(11, 16)} UTC`;
 }
+
+/** A p or q of which the decimal logarithm is given. */
+export function probability(log: number | undefined): string {
+  if (log === undefined || Number.isNaN(log)) return "not tested";
+  if (log < -300) return "< 1e\u2212300";
+  const number = 10 ** log;
+  if (number >= 0.001) return number.toPrecision(2);
+  const exponent = Math.floor(log + 1e-9);
+  return minus(`${(10 ** (log - exponent)).toFixed(1)}e${exponent}`);
+}
+
+export function log(number: number | undefined): number {
+  return number === undefined ? NaN : Math.log10(number);
+}

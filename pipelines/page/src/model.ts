@@ -22,7 +22,11 @@ export interface Change {
   before?: Estimate;
   reference?: number;
   delta?: Estimate;
+  complement?: number;
+  p_value?: number;
   p_adjusted?: number;
+  test?: string;
+  inputs?: Record<string, number>;
   reason?: string;
   significant: boolean;
   direction: "improved" | "degraded" | "none";
@@ -88,8 +92,56 @@ export interface Overview {
   worst: Record<string, string[]>;
   slices: Slice[];
   since?: Since;
+  // What the page has besides this view.
+  views: ("slices" | "clusters" | "shift")[];
   notes: string[];
   left_out: string[];
+}
+
+type Matrix = (number | null)[][];
+
+export interface Shift {
+  labels: unknown[];
+  predictions: unknown[];
+  old_matrix: Matrix;
+  new_matrix: Matrix;
+  shift: Matrix;
+  shift_lo: Matrix;
+  shift_hi: Matrix;
+  confidence: number;
+  corrected_for: string;
+  changed: { label: unknown; prediction: unknown; shift: Estimate; p_adjusted: number }[];
+  frobenius_bound: number;
+  stopped: "budget" | "target_error" | "pool";
+  old_from: "predictions" | "document";
+  cost: {
+    calls: number;
+    replayed: number;
+    no_result: number;
+    unaccounted: number;
+    currency: string | null;
+    spent: number | null;
+  };
+  slices: {
+    slice_id: string;
+    calls: number;
+    old_matrix: Matrix | null;
+    new_matrix: Matrix;
+    shift: Matrix;
+    shift_lo: Matrix;
+    shift_hi: Matrix;
+  }[];
+}
+
+export interface Discovery {
+  encoder: string;
+  dimensions: number;
+  kept_dimensions: number;
+  kept_variance: number;
+  discovery_examples: number;
+  evaluation_examples: number;
+  resolutions: { field: string; components: number; nonempty?: number; r2?: number; r2_expected?: number }[];
+  described: number;
 }
 
 export interface Moment {

@@ -3,6 +3,8 @@ import { useState } from "preact/hooks";
 
 import { Bars, Conditions, type Row } from "./bars";
 import * as format from "./format";
+import { Link } from "./link";
+import { hashOf } from "./route";
 import { SinceThen } from "./since";
 import { Term } from "./term";
 import type { Finding, FindingModel, Overview as Content } from "./model";
@@ -16,14 +18,16 @@ export function Overview({ content }: { content: Content }) {
   return (
     <main>
       <header>
-        <h1>{content.title}</h1>
+        <h1 tabIndex={-1}>{content.title}</h1>
         {content.tests.length > 0 && <p class="verdict">{overall(content, metric)}</p>}
         <p class="verdict">{counts(content, metric) || content.summary}</p>
         {worst && (
           <section class="worst" aria-label="The worst">
             <h2>Worst</h2>
             <p class="name">
-              <Conditions slice={sliceOf(content, worst.slice_id)} id={worst.slice_id} />
+              <Link to={hashOf("slice", worst.slice_id)}>
+                <Conditions slice={sliceOf(content, worst.slice_id)} id={worst.slice_id} />
+              </Link>
             </p>
             <p>{findingText(content, worst)}.</p>
           </section>

@@ -34,7 +34,12 @@ export function overall(overview: Overview, metric: Metric): string {
     delta?.value == null
       ? "the change is undefined"
       : `${format.difference(metric, delta.value)} (${format.differences(metric, delta.lo, delta.hi)})`;
-  return `${metric.name} went from ${format.estimate(metric, change.before)} to ${now}: ${changed}, over ${n}.`;
+  // What a shift starts from was counted on all examples.
+  const isCounted = overview.command === "shift" && change.before.value != null && change.before.lo == null;
+  const before = isCounted
+    ? `${format.value(metric, change.before.value as number)} (counted, so without an interval)`
+    : format.estimate(metric, change.before);
+  return `${metric.name} went from ${before} to ${now}: ${changed}, over ${n}.`;
 }
 
 /** How many slices are significantly worse and better, of how many tested. */

@@ -81,7 +81,7 @@ def test_no_text_ends_its_element(tmp_path: Path) -> None:
     hostile_document(result)
     assert run(["report", str(result), "--quiet"]) == 0
     page = (result / "report.html").read_text()
-    assert page.count("</script") == 2
+    assert page.count("</script") == 3
     assert HOSTILE not in page
     assert overview(page)["title"] == HOSTILE
     assert json.loads(embedded_json([HOSTILE])) == [HOSTILE]
