@@ -180,7 +180,7 @@ COMMANDS: dict[str, CommandSpec] = {
         group="Describe",
         help="Write a page that shows a result: report.html, beside the ChangeList.\n\n"
         "The page is one file. It opens in a browser from a disk or a mail, and asks the network for "
-        "nothing. It holds no examples.",
+        "nothing. It holds examples only with --examples.",
         example="slicebeam report out",
         main=_DOCUMENT,
         models=("slicebeam.pipelines.config.report:ReportConfig",),

@@ -30,7 +30,7 @@ def overview_of(document: ChangeList, left_out: Sequence[str]) -> dict[str, Any]
     left_out : what the page has not, in sentences
     """
     worst = {one.key: _worst(document, one.key) for one in document.metrics}
-    shown = {one.slice_id for one in document.findings} | {i for ids in worst.values() for i in ids}
+    shown = set(shown_slices(document))
     testing = document.testing
     content: dict[str, Any] = {
         "title": document.title,
@@ -62,6 +62,12 @@ def overview_of(document: ChangeList, left_out: Sequence[str]) -> dict[str, Any]
     if document.since is not None:
         content["since"] = _since(document.since)
     return content
+
+
+def shown_slices(document: ChangeList) -> list[str]:
+    """Return the ids of the slices of the first view: the findings, or what is in their place."""
+    worst = [i for one in document.metrics for i in _worst(document, one.key)]
+    return list(dict.fromkeys([*(one.slice_id for one in document.findings), *worst]))
 
 
 def _sections(document: ChangeList) -> Iterator[tuple[str, bool]]:

@@ -9,6 +9,7 @@ from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.reading import CHANGELIST, read_changelist
 from slicebeam.pipelines.changelist.revisions import later_revision
 from slicebeam.pipelines.page.content import page_of_file
+from slicebeam.pipelines.page.examples import examples_of
 from slicebeam.pipelines.show.terminal_text import harmless, json_line
 from slicebeam.transforms.storage.storage import storage_path, written_whole
 
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
 
 REPORT = "report.html"
 _NAMED = "slicebeam report"
+# Bytes.
+_LARGE = 5_000_000
 
 
-def write_report(config: ReportConfig, note: Callable[[str], None]) -> str:  # noqa: ARG001
+def write_report(config: ReportConfig, note: Callable[[str], None]) -> str:
     """Write the page of a document, and return its path.
 
     The old page is replaced only when all of the new one is written.
@@ -30,17 +33,26 @@ def write_report(config: ReportConfig, note: Callable[[str], None]) -> str:  # n
     Raises
     ------
     InputError
-        There is no document, or none that this version reads.
+        There is no document, or none that this version reads; the data of --examples is wrong.
     EngineError
         Storage failed.
     """
     path = storage_path(config.changelist, _NAMED)
     folder = path if path.is_dir() else path.parent
     uri, document = _document(config.changelist)
-    page = page_of_file(uri, document, {})
+    examples = {}
+    if config.examples:
+        examples = examples_of(uri, document, config.data, config.examples)
+        if not any(examples.values()):
+            note(f"{uri} has no findings; the page holds no examples")
+    page = page_of_file(uri, document, examples).encode()
+    if len(page) > _LARGE:
+        note(
+            f"the page has {len(page) / 1e6:.1f} MB, too much for some mail; give fewer --examples"
+        )
     target = folder / REPORT
     with written_whole(target) as stream:
-        stream.write(page.encode())
+        stream.write(page)
     return str(target)
 
 

@@ -184,7 +184,7 @@ def kept_rows(parts: Parts, metrics: Sequence[str], most_rows: int = MOST_ROWS) 
 
 def _chosen(ranked: Sequence[_Ranked], keep: int) -> NDArray[np.int64]:
     """Return the places of the slices that are kept, ascending: every metric has a say in turn."""
-    first = {}
+    first: dict[int, int] = {}
     for one in ranked:
         for order, place in enumerate(one.places.tolist()):
             first[place] = min(order, first.get(place, order))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from rich.console import Console
 
 from slicebeam.metrics.errors import EngineError, OptionError, SlicebeamError, unknown_name
 from slicebeam.pipelines.changelist.parts import Estimate
@@ -69,12 +70,17 @@ class Report:
     explanation: tuple[str, ...] = ()
 
     def show(self, report: Literal["findings", "all"] = "findings") -> None:
-        """Print it as the command does, in a notebook as HTML.
+        """Print it as the command does; in a notebook show its page in a frame.
 
         Parameters
         ----------
-        report : ``all`` for the table of the worst slices in place of the findings
+        report : ``all`` for the table of the worst slices in place of the findings; the page has both
         """
+        if Console().is_jupyter:
+            from IPython.display import display
+
+            display(self)
+            return
         from slicebeam.pipelines.changelist.document import ShiftChangeList
         from slicebeam.pipelines.show.shift import show_shift
         from slicebeam.pipelines.show.slice_tables import show_slices

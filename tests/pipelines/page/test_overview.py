@@ -3,80 +3,24 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.python.python_runs import Report
-from tests.pipelines.page.results import HOSTILE, hostile_document, next_night, search_result
+from tests.pipelines.page.in_browser import opened, violations
+from tests.pipelines.page.results import HOSTILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.browser
 
-AXE = Path(__file__).parents[3] / "pipelines" / "page" / "node_modules" / "axe-core" / "axe.min.js"
 VIEWS = [(width, scheme) for width in (400, 1280) for scheme in ("light", "dark")]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory, days: Path) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("results")
-    found = {
-        "overall": search_result(folder),
-        "baseline": search_result(folder, baseline=True),
-        "since": next_night(folder, days),
-        "hostile": search_result(folder / "hostile"),
-    }
-    hostile_document(found["hostile"])
-    for one in found.values():
-        assert run(["report", str(one), "--quiet"]) == 0
-    return found
-
-
-@contextmanager
-def opened(
-    browser: Browser, result: Path, width: int = 1280, scheme: str = "light"
-) -> Iterator[Page]:
-    """Open a page; any request, dialog, error or violation of its policy fails."""
-    context = browser.new_context(
-        viewport={"width": width, "height": 800},
-        color_scheme=scheme,  # type: ignore[arg-type]
-    )
-    page = context.new_page()
-    wrong: list[str] = []
-    address = (result / "report.html").as_uri()
-    page.on("request", lambda one: None if one.url == address else wrong.append(one.url))
-    page.on("console", lambda one: wrong.append(one.text))
-    page.on("pageerror", lambda one: wrong.append(str(one)))
-
-    def refuse(dialog: object) -> None:
-        wrong.append(f"dialog {dialog}")
-        dialog.dismiss()  # type: ignore[attr-defined]
-
-    page.on("dialog", refuse)
-    page.goto(address)
-    page.wait_for_selector("main section")
-    yield page
-    context.close()
-    assert wrong == []
 
 
 def test_the_worst_is_seen_without_a_click(browser: Browser, results: dict[str, Path]) -> None:
@@ -131,10 +75,7 @@ def test_axe_finds_nothing(
     with opened(browser, results[name], width, scheme) as page:
         for one in page.locator("summary").all():
             one.click()
-        # Evaluated from outside, which the page's own policy has no say in.
-        page.evaluate(AXE.read_text("utf-8"))
-        found = page.evaluate("axe.run().then(one => one.violations)")
-        assert [(one["id"], one["nodes"][0]["html"]) for one in found] == []
+        assert violations(page) == []
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= width
 
@@ -142,7 +83,7 @@ def test_axe_finds_nothing(
 def test_the_keyboard_reaches_everything(browser: Browser, results: dict[str, Path]) -> None:
     with opened(browser, results["overall"]) as page:
         reached = []
-        for _ in range(6):
+        for _ in range(10):
             page.keyboard.press("Tab")
             reached.append(page.evaluate("document.activeElement.textContent"))
             if reached[-1] == "expected":
