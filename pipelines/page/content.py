@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.reading import opened_table
+from slicebeam.pipelines.page.group_map import group_maps
 from slicebeam.pipelines.page.overview import overview_of
 from slicebeam.pipelines.page.rows import parts_of_file, parts_of_table
 from slicebeam.pipelines.page.single_file import single_file
@@ -32,14 +33,15 @@ def page_of_file(uri: str, document: ChangeList, examples: Examples) -> str:
     uri : of the document
     examples : of slices, by their ids
     """
+    maps = group_maps(uri, document)
     with _parts_beside(uri, document) as parts:
-        return _page(document, parts, examples)
+        return _page(document, parts, examples, maps)
 
 
 def page_in_memory(document: ChangeList, slices: pa.Table) -> str:
     """Return the page of a document with its table in memory."""
     has_table = isinstance(document, SearchChangeList) and "metric" in slices.column_names
-    return _page(document, parts_of_table(slices) if has_table else None, {})
+    return _page(document, parts_of_table(slices) if has_table else None, {}, None)
 
 
 @contextmanager
@@ -51,11 +53,18 @@ def _parts_beside(uri: str, document: ChangeList) -> Iterator[Parts | None]:
         yield None if stream is None else parts_of_file(stream)
 
 
-def _page(document: ChangeList, parts: Parts | None, examples: Examples) -> str:
-    tables, kept = packed_tables(document, parts, examples)
+def _page(
+    document: ChangeList,
+    parts: Parts | None,
+    examples: Examples,
+    maps: Sequence[dict[str, Any]] | None,
+) -> str:
+    tables, kept = packed_tables(document, parts, examples, maps or ())
     is_search = isinstance(document, SearchChangeList)
     missing = parts is None and is_search
     left_out = list(_left_out(document, kept, examples, missing=missing))
+    if document.discovery is not None and maps is None:
+        left_out.append("The map of the groups: mixture.npz is not beside the document.")
     return single_file(overview_of(document, left_out), tables)
 
 
@@ -79,4 +88,4 @@ def _left_out(
         yield "Examples: they stay where the data is. slicebeam report --examples 5 puts five of each finding in."
     else:
         number = sum(map(len, examples.values()))
-        yield f"All examples but {number:,}, which are of the findings."
+        yield f"All examples but {number:,}."

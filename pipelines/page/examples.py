@@ -36,8 +36,8 @@ def examples_of(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return examples of the findings, and of the worst slices of metrics that have none.
 
-    Discovery put examples of its slices into the document. Those of other slices are read from the
-    data: first what the model gets wrong, or what the update broke.
+    Of a discovery it is all slices that it described, whose examples are in the document. Examples of
+    other documents are read from the data: first what the model gets wrong, or what the update broke.
 
     Parameters
     ----------
@@ -62,7 +62,8 @@ def examples_of(
     wanted = set(shown_slices(document))
     slices = [one for one in document.slices if one.slice_id in wanted]
     if document.discovery is not None and not data:
-        return {one.slice_id: list(_of_document(one, number)) for one in slices}
+        described = [one for one in document.slices if one.found is not None]
+        return {one.slice_id: list(_of_document(one, number)) for one in described}
     for path in data or document.dataset.uri:
         if not isinstance(storage_path(path, "--data"), Path):
             raise OptionError(

@@ -35,7 +35,10 @@ _ID = re.compile(r"[0-9a-f]{16}")
 
 
 def packed_tables(
-    document: ChangeList, parts: Parts | None, examples: Examples
+    document: ChangeList,
+    parts: Parts | None,
+    examples: Examples,
+    maps: Sequence[dict[str, Any]] = (),
 ) -> tuple[str, Kept]:
     """Return what ``store.ts`` unpacks, and what was kept of the table.
 
@@ -43,6 +46,7 @@ def packed_tables(
     ----------
     parts : the table of all slices; None where it is not beside the document, which then is all there is
     examples : of slices, by their ids; see `examples.examples_of`
+    maps : of a discovery; see `group_map.group_maps`
     """
     names = [one.key for one in document.metrics]
     kept = Kept({}) if parts is None else kept_rows(parts, names)
@@ -76,6 +80,7 @@ def packed_tables(
         "discovery": None
         if document.discovery is None
         else document.discovery.model_dump(mode="json", exclude_none=True),
+        "maps": list(maps),
     }
     return payload.packed(content), kept
 

@@ -1,6 +1,7 @@
 // What discovery found: the groups of examples, each with the words that describe it.
 import { numbersOf } from "./columns";
 import * as format from "./format";
+import { GroupMap } from "./group_map";
 import { Link } from "./link";
 import type { Overview } from "./model";
 import { hashOf } from "./route";
@@ -16,7 +17,7 @@ export function Clusters({ content, store }: { content: Overview; store: Store }
   if (!columns || !known) return null;
   return (
     <main>
-      <h2 tabIndex={-1}>Clusters</h2>
+      <h1 class="view" tabIndex={-1}>Clusters</h1>
       <p>
         {format.plural(known.evaluation_examples, "example")} were grouped by their embeddings ({known.encoder},{" "}
         {format.count(known.dimensions)} dimensions, of which {format.count(known.kept_dimensions)} that hold{" "}
@@ -31,9 +32,12 @@ export function Clusters({ content, store }: { content: Overview; store: Store }
           <Cluster key={one.slice_id} one={one} content={content} store={store} columns={columns} />
         ))}
       </ol>
+      {store.maps.map((one) => (
+        <GroupMap key={one.field} map={one} store={store} columns={columns} metric={metric} />
+      ))}
       {!found.length && <p>No group is described: none changed significantly.</p>}
       <section>
-        <h3>How the embeddings were cut</h3>
+        <h2>How the embeddings were cut</h2>
         <div class="scrolled" tabIndex={0} role="region" aria-label="How the embeddings were cut">
           <table>
             <thead>
@@ -81,9 +85,9 @@ function Cluster({ one, content, store, columns }: Given) {
   const overlaps = [...found.overlaps].sort((a, b) => b.jaccard - a.jaccard).filter((other) => other.jaccard > 0);
   return (
     <li>
-      <h3>
+      <h2>
         <Link to={hashOf("slice", one.slice_id)}>{one.name}</Link>
-      </h3>
+      </h2>
       {found.phrases.length > 0 ? (
         <p class="chips">
           {found.phrases.map((phrase, at) => (

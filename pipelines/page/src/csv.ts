@@ -32,7 +32,7 @@ function number(name: NumberName, held: number): string {
   // A logarithm: of what is below any number of a spreadsheet the text is exact.
   if (held === -Infinity) return "0";
   const exponent = Math.floor(held);
-  return `${(10 ** (held - exponent)).toPrecision(4)}e${exponent}`;
+  return `${(10 ** (held - exponent)).toPrecision(5)}e${exponent}`;
 }
 
 export function csv(store: Store, columns: Columns, metric: string, rows: Uint32Array): string {

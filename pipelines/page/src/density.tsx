@@ -60,7 +60,7 @@ export function DensityMap({ columns, metric, filter, change }: Given) {
   const deltas = [...new Set([held.low, 0, held.high])];
   return (
     <section>
-      <h3>Size against delta, all slices</h3>
+      <h2>Size against delta, all slices</h2>
       <p class="legend">
         The darker, the more slices. Draw a rectangle to filter the table; "Size and delta" above does the
         same by keys.

@@ -21,7 +21,7 @@ export function Lattice({ content, store, id }: { content: Overview; store: Stor
   if (row === undefined || !columns) {
     return (
       <main>
-        <h2 tabIndex={-1}>Neighbours</h2>
+        <h1 class="view" tabIndex={-1}>Neighbours</h1>
         <p>This page does not hold the slice {id}.</p>
       </main>
     );
@@ -49,10 +49,11 @@ export function Lattice({ content, store, id }: { content: Overview; store: Stor
   };
   return (
     <main class="wide">
-      <h2 tabIndex={-1}>Neighbours</h2>
+      <h1 class="view" tabIndex={-1}>Neighbours</h1>
       <p class="legend">
         Above: one condition less. Below: one condition more, the worst first. What stands at a neighbour is
-        how much its delta differs from that of the slice in the middle. The arrow keys walk, Enter opens.
+        how much its delta differs from that of the slice in the middle. That difference has no interval, as the two
+        share examples; each delta has one. The arrow keys walk, Enter opens.
       </p>
       <div class="lattice" ref={tree} onKeyDown={walk}>
         {parents.length > 0 ? (
@@ -87,11 +88,19 @@ export function Lattice({ content, store, id }: { content: Overview; store: Stor
       </div>
       {children.length > shown.length && (
         <p class="legend">
-          {format.plural(children.length - shown.length, "more slice")} with one condition more are in the table of slices.
+          {format.plural(children.length - shown.length, "more slice")} with one condition more:{" "}
+          <Link to={hashOf("slices", "", withMore(store, row))}>in the table of slices</Link>.
         </p>
       )}
     </main>
   );
+}
+
+/** The filter of the slices with one condition more. */
+function withMore(store: Store, row: number): URLSearchParams {
+  const options = new URLSearchParams({ significant: "no", inherited: "yes", level: String((store.lengths[row] as number) + 1) });
+  for (const text of store.conditionsOf(row)) options.append("with", text);
+  return options;
 }
 
 interface NodeGiven {
@@ -113,7 +122,8 @@ function Node({ given: { store, columns, metric }, row, from, text }: NodeGiven)
       <Link to={open}>{text}</Link>
       {!Number.isNaN(edge) && (
         <b>
-          {format.difference(metric, edge)} {edge === 0 ? "" : isWorse(metric, edge) ? "worse" : "better"}
+          {format.difference(metric, edge)}
+          {edge !== 0 && `: ${isWorse(metric, edge) ? "worse" : "better"}`}
         </b>
       )}
       <small>

@@ -51,7 +51,7 @@ export function go(hash: string, replaces = false): void {
   }
   if (isOther) {
     scrollTo(0, 0);
-    document.querySelector<HTMLElement>("main h2, main h1")?.focus({ preventScroll: true });
+    document.querySelector<HTMLElement>("main h1")?.focus({ preventScroll: true });
   }
 }
 

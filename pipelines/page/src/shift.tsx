@@ -25,7 +25,7 @@ export function ShiftView({ content, store }: { content: Overview; store: Store 
   const changed = part ? [] : shift.changed;
   return (
     <main class="wide">
-      <h2 tabIndex={-1}>Shift</h2>
+      <h1 class="view" tabIndex={-1}>Shift</h1>
       <p class="verdict">{overall(content, primary(content))}</p>
       <p>
         {format.plural(shift.changed.length, "cell")} of the confusion matrix changed significantly.{" "}
@@ -52,7 +52,7 @@ export function ShiftView({ content, store }: { content: Overview; store: Store 
       )}
       {changed.length > 0 && (
         <section>
-          <h3>What changed</h3>
+          <h2>What changed</h2>
           <ul>
             {changed.map((one, at) => (
               <li key={at}>
@@ -75,7 +75,7 @@ export function ShiftView({ content, store }: { content: Overview; store: Store 
         <Matrix title="New" shift={shift} cell={(i, j) => percent(shown.new_matrix[i]?.[j])} below={(i, j) => (shift.old_from === "predictions" ? newInterval(shown, i, j) : NO_INTERVAL)} changed={[]} />
       </div>
       <section>
-        <h3>What it cost</h3>
+        <h2>What it cost</h2>
         <dl>
           <dt>Calls</dt>
           <dd>

@@ -17,7 +17,7 @@ export function SliceView({ content, store, id }: { content: Overview; store: St
   if (row === undefined) {
     return (
       <main>
-        <h2 tabIndex={-1}>Slice {id}</h2>
+        <h1 class="view" tabIndex={-1}>Slice {id}</h1>
         <p>This page does not hold the slice: it is in slices.parquet, if the run tested it.</p>
       </main>
     );
@@ -26,7 +26,7 @@ export function SliceView({ content, store, id }: { content: Overview; store: St
   const conditions = store.conditionsOf(row);
   return (
     <main>
-      <h2 tabIndex={-1}>{store.nameOf(row)}</h2>
+      <h1 class="view" tabIndex={-1}>{store.nameOf(row)}</h1>
       {conditions.length > 0 && conditions.join(" & ") !== store.nameOf(row) && (
         <p>
           <span class="chips">
@@ -54,7 +54,7 @@ export function SliceView({ content, store, id }: { content: Overview; store: St
       ))}
       {detail && detail.same_examples_as.length > 0 && (
         <section>
-          <h3>The same examples</h3>
+          <h2>The same examples</h2>
           <p>These longer predicates hold of the very same examples:</p>
           <ul>
             {detail.same_examples_as.map((one) => (
@@ -91,7 +91,7 @@ function Measured(given: { content: Overview; store: Store; row: number; metric:
     : `${columns.significant[row] ? "Significantly" : "Not significantly"} ${isWorse ? "worse" : "better"} than ${isBaseline ? "before" : "overall"}.`;
   return (
     <section>
-      <h3>{metric.name}</h3>
+      <h2>{metric.name}</h2>
       <p class="verdict">{verdict}</p>
       <dl>
         <Fact name={isBaseline ? "Now" : "Value"}>
@@ -194,7 +194,7 @@ function Examples({ detail }: { detail: Detail | undefined }) {
   if (!detail?.examples?.length) return null;
   return (
     <section>
-      <h3>Examples</h3>
+      <h2>Examples</h2>
       <ol class="examples">
         {detail.examples.map((one, at) => (
           <li key={at}>
@@ -222,7 +222,7 @@ function Attribution({ detail }: { detail: Detail | undefined }) {
       : `${format.share(one.value)} (${one.lo == null || one.hi == null ? "no interval is known" : `${format.share(one.lo)} to ${format.share(one.hi)}`})`;
   return (
     <section>
-      <h3>Is it "{words.text}"?</h3>
+      <h2>Is it "{words.text}"?</h2>
       <dl>
         <Fact name="State">{words.state}</Fact>
         <Fact name="Precision">{shown(words.precision)}</Fact>
@@ -244,7 +244,7 @@ function Findings({ content, store, row }: { content: Overview; store: Store; ro
   const said = known.filter((each) => each.words);
   return (
     <section>
-      <h3>Shared with findings</h3>
+      <h2>Shared with findings</h2>
       <ul>
         {said.map(({ one, other, words }) => (
           <li key={`${one.metric} ${one.direction} ${one.rank}`}>
@@ -336,7 +336,7 @@ function Neighbours(given: {
   const columns = store.metrics.get(metric.key) as Columns;
   return (
     <section>
-      <h3>{given.title}</h3>
+      <h2>{given.title}</h2>
       <div class="scrolled" tabIndex={0} role="region" aria-label={given.title}>
         <table>
           <thead>

@@ -28,7 +28,7 @@ export function Slices({ content, store, options }: { content: Overview; store: 
     () => (columns ? filtered(store, columns, metric, filter) : new Uint32Array()),
     [store, columns, filter],
   );
-  if (!columns) return <main><h2 tabIndex={-1}>Slices</h2><p>The page holds no slices of {metric.key}.</p></main>;
+  if (!columns) return <main><h1 class="view" tabIndex={-1}>Slices</h1><p>The page holds no slices of {metric.key}.</p></main>;
   const change = (update: (next: URLSearchParams) => void) => {
     const next = new URLSearchParams(query);
     update(next);
@@ -36,7 +36,7 @@ export function Slices({ content, store, options }: { content: Overview; store: 
   };
   return (
     <main class="wide">
-      <h2 tabIndex={-1}>Slices</h2>
+      <h1 class="view" tabIndex={-1}>Slices</h1>
       <Filters content={content} store={store} metric={metric} filter={filter} change={change} />
       <p class="found">
         <span role="status">
@@ -161,7 +161,7 @@ function Row({ row, index, largest, given }: RowGiven) {
       <div role="cell" class="what">
         <Link to={hashOf("slice", store.ids[row])}>{store.nameOf(row)}</Link>{" "}
         <span class="label">
-          {finding ? `finding ${finding}` : ""} {numbers.label}
+          {[finding ? `finding ${finding}` : "", numbers.label].filter(Boolean).join(", ")}
         </span>
       </div>
       <div role="cell" class="number">

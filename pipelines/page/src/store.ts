@@ -89,6 +89,13 @@ export interface Detail {
   examples?: Example[];
 }
 
+export interface GroupMap {
+  field: string;
+  // Share of the variance of the embeddings that the two axes hold.
+  shown: number;
+  places: [number, number][];
+}
+
 interface Content {
   rows: number;
   all: number;
@@ -104,6 +111,7 @@ interface Content {
   details: Detail[];
   shift: Shift | null;
   discovery: Discovery | null;
+  maps: GroupMap[];
 }
 
 /** Return what `tables.packed_tables` packed. */
@@ -156,6 +164,7 @@ export class Store {
   readonly details = new Map<string, Detail>();
   readonly shift: Shift | null;
   readonly discovery: Discovery | null;
+  readonly maps: GroupMap[];
   readonly ids: string[];
   readonly #names: Record<string, string>;
   readonly #rowOf = new Map<string, number>();
@@ -168,6 +177,7 @@ export class Store {
     this.conditions = content.conditions;
     this.shift = content.shift;
     this.discovery = content.discovery;
+    this.maps = content.maps;
     this.#names = content.names;
     this.n = column(bytes, content.n) as Float64Array;
     this.lengths = column(bytes, content.lengths) as Uint8Array;
@@ -208,6 +218,12 @@ export class Store {
       }
     }
     return this.#rowOfKey.get(keyOf(codes));
+  }
+
+  /** The row of the slice of one value of a feature, if the page has it. */
+  rowOfValue(field: string, value: unknown): number | undefined {
+    const code = this.conditions.findIndex((one) => one.field === field && one.op === "==" && one.value === value);
+    return code < 0 ? undefined : this.rowOfCodes([code]);
   }
 
   /** The rows that have one condition less, with the condition that falls away. */

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.pipelines.changelist.reading import read_search
@@ -151,7 +151,8 @@ def test_a_notebook_shows_the_page_in_a_frame(
     browser: Browser, results: dict[str, Path], name: str
 ) -> None:
     document = read_search(str(results[name] / "changelist.json"), "")
-    shown = Report(document, pa.table({}), None)._repr_html_()
+    slices = pq.read_table(results[name] / "slices.parquet")
+    shown = Report(document, slices, None)._repr_html_()
     page = browser.new_page()
     wrong: list[str] = []
     page.on("request", lambda one: wrong.append(one.url))
@@ -164,5 +165,10 @@ def test_a_notebook_shows_the_page_in_a_frame(
     # The frame has an origin of its own: nothing in it reaches the notebook.
     reach = "(() => { try { return String(parent.document) } catch { return 'refused' } })()"
     assert page.frames[1].evaluate(reach) == "refused"
+    # All views are there, though the frame has no address.
+    frame.get_by_role("link", name="Slices").click()
+    frame.locator(".virtual .what a").first.click()
+    frame.get_by_text("Show it among its neighbours").click()
+    frame.locator(".lattice .focus").wait_for()
     assert [one for one in wrong if not one.startswith("about:")] == []
     page.close()
