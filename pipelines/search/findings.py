@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
-from slicebeam.metrics.findings.candidates import Candidates, GroupScores
+from slicebeam.metrics.findings.candidates import Candidates, Changes
 from slicebeam.metrics.findings.deviation_law import DeviationLaw
 from slicebeam.metrics.findings.forward import find
+from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.held import PAIR_BYTES, HeldCodes, HeldExamples
 from slicebeam.metrics.findings.inside import InsideCounter
 from slicebeam.metrics.findings.pattern_parts import inside_counts
+from slicebeam.metrics.intervals.intervals import normal_quantile
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.random_subset import bin_edges, population
 from slicebeam.metrics.significance.subset_law import Population
 from slicebeam.pipelines.changelist import findings as document
 from slicebeam.pipelines.prepare.shard_passes import LEAST_PASS_SECONDS, kept_pass_over
 from slicebeam.pipelines.search.finding_list import Direction, FindingList
+from slicebeam.pipelines.search.results import CONFIDENCE
 from slicebeam.transforms.count.finding_passes import (
     CountInside,
     DeviationBins,
@@ -38,8 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.counting import RowBlock
-    from slicebeam.metrics.findings.candidates import Findings
-    from slicebeam.metrics.findings.model import ExpectationModel
+    from slicebeam.metrics.findings.candidates import Finding, Findings
     from slicebeam.metrics.findings.overlap import InsideCounts
     from slicebeam.metrics.measures.base import Metric, Target
     from slicebeam.pipelines.config.slices import RunConfig
@@ -152,6 +154,7 @@ class _Choice:
             law = self._law(mean, of_all)
             if law is None:
                 return None
+        no_change = self._no_change()
         with one_thread():
             return find(
                 Candidates(
@@ -173,7 +176,25 @@ class _Choice:
                 alpha=self.config.used_alpha,
                 count_groups=self._count_groups if self.config.group else None,
                 moments=lambda sums: self.own.target_sums(sums, self.space),
+                changes=self._changes(no_change) if self.space.comparison == "baseline" else None,
+                no_change=no_change,
             )
+
+    def _no_change(self) -> float:
+        """Return the mean target at which the metric is 0: of two models, that nothing changed."""
+        at_zero, at_one = self.own.of_target(np.array([0.0, 1.0]), self.space).tolist()
+        return -at_zero / (at_one - at_zero)
+
+    def _changes(self, none: float) -> Changes:
+        layout = self.target.layout
+        sums = self.own.target_sums(self.sums, self.space)
+        first, size = layout.moment(sums, 1, 1), layout.moment(sums, 1, 0)
+        second, both, squares = (layout.moment(sums, 2, power) for power in (2, 1, 0))
+        return Changes(
+            first - none * size,
+            second - 2.0 * none * both + none**2 * squares,
+            self._are_counts,
+        )
 
     def _sizes(self) -> NDArray[np.int64]:
         """Return the sizes [candidates, size columns] in the denominator."""
@@ -229,17 +250,19 @@ class _Choice:
     def _blocks(self) -> Iterator[RowBlock]:
         return (block for path in self.shards for block in Shard(path).blocks(self.scaling))
 
+    @property
+    def _are_counts(self) -> bool:
+        """Whether targets are changes of −1, 0 and 1, without weights."""
+        is_change = self.space.comparison == "baseline" and not self.own.needs.values
+        return is_change and not self.space.weighted
+
     def _law(self, mean: float, of_all: NDArray[np.float64]) -> DeviationLaw | None:
         """Return the law of weight · (target − mean) of all examples; None where all are the same."""
         layout = self.target.layout
         known = self.space.deviations_of(self.measured.name)
         if known is not None:
             return DeviationLaw(known.population)
-        if (
-            not self.space.weighted
-            and self.space.comparison == "baseline"
-            and not self.own.needs.values
-        ):
+        if self._are_counts:
             return self._law_of_changes(mean, of_all)
         n = self._examples(self.everything[None])[0]
         second, first, size = (layout.moment(of_all, 2, power)[0] for power in (2, 1, 0))
@@ -277,10 +300,8 @@ class _Choice:
         counted: NDArray[np.int64] = self.space.counts(sums)[:, self.target.counted].sum(axis=1)
         return counted
 
-    def _count_groups(
-        self, candidates: NDArray[np.int64], masks: NDArray[np.int64], model: ExpectationModel
-    ) -> list[GroupScores]:
-        """Sum the deviations from the model by group."""
+    def _count_groups(self, candidates: NDArray[np.int64], masks: NDArray[np.int64]) -> GroupSums:
+        """Sum sizes and targets by group and pattern."""
         self.group_passes += 1
         function = SumByGroup(
             self.prepared.lattice, self.scaling, self.keys[self.found], self.keys[candidates]
@@ -288,26 +309,29 @@ class _Choice:
         sums = added_groups(self._pass(f"groups-{self.group_passes}", function))
         moments = self.own.target_sums(sums["sums"].reshape(-1, self.space.raw_columns), self.space)
         layout = self.target.layout
-        size, total = layout.moment(moments, 1, 0), layout.moment(moments, 1, 1)
         order = np.argsort(masks)
-        # Patterns that only examples outside the denominator have are not the model's.
         at = np.minimum(np.searchsorted(masks[order], sums["mask"]), masks.size - 1)
+        # Patterns that only examples outside the denominator have are not the model's.
         is_known = masks[order][at] == sums["mask"]
-        pattern = order[at]
-        deviation = np.where(is_known, total - size * model.expected[pattern], 0.0)
+        size, total = (
+            np.where(is_known, layout.moment(moments, 1, power), 0.0) for power in (0, 1)
+        )
         groups, group = np.unique(sums["id"], return_inverse=True)
-        of_candidate = sums["candidate"]
-
-        def summed(values: NDArray[np.float64], candidate: int) -> NDArray[np.float64]:
-            mine = of_candidate == candidate
-            return np.bincount(group[mine], values[mine], groups.size).astype(np.float64)
-
-        X = model.design[:, model.columns][pattern]
-        of_model = np.stack([summed(deviation * x, -1) for x in X.T], axis=1)
-        return [
-            GroupScores(summed(deviation, number), of_model, summed(size, number))
-            for number in range(candidates.size)
-        ]
+        cell = np.unique(sums["mask"], return_inverse=True)[1] * groups.size + group
+        # All examples come first, in the order of mask and group.
+        everything, *own = (
+            np.flatnonzero(sums["candidate"] == number) for number in range(-1, candidates.size)
+        )
+        return GroupSums(
+            group[everything],
+            order[at][everything],
+            size[everything],
+            total[everything],
+            [
+                CellSums(np.searchsorted(cell[everything], cell[some]), size[some], total[some])
+                for some in own
+            ],
+        )
 
     def listed(self, found: Findings, names: SliceNames) -> FindingList:
         """Return the findings in the metric's own terms."""
@@ -346,30 +370,44 @@ class _Choice:
         value, expected, outside = self.own.of_target(
             np.array([one.value, one.expected, one.outside]), self.space
         ).tolist()
-        measured = self.measured
-        if self.space.comparison == "baseline":
-            low, high = measured.low[position], measured.high[position]
-        else:
-            low, high = measured.value_low[position], measured.value_high[position]
-        difference = value - expected
-        interval = (
-            difference - (value - low) * one.spread,
-            difference + (high - value) * one.spread,
-        )
+        low, high = self._interval(one, position, value, expected)
         return document.Finding(
-            metric=measured.name,
+            metric=self.measured.name,
             direction=self.direction,
             rank=rank,
             slice_id=slice_id,
             n=n,
             value=value,
             expected=expected,
-            difference=difference,
-            interval=(_finite(interval[0]), _finite(interval[1])),
+            difference=value - expected,
+            interval=(_finite(low), _finite(high)),
             p_value=one.p_value,
             held_share=self._held_share(one.held_size, one.held_total),
             rate_outside=_finite(outside),
         )
+
+    def _interval(
+        self, one: Finding, position: int, value: float, expected: float
+    ) -> tuple[float, float]:
+        """Return the interval of the difference of value and expectation."""
+        measured, covariance = self.measured, one.covariance
+        ends = (measured.value_low, measured.value_high)
+        if self.space.comparison == "baseline":
+            ends = (measured.low, measured.high)
+        of_value = float(ends[0][position]), float(ends[1][position])
+        z = float(normal_quantile(CONFIDENCE))
+        if any(map(math.isnan, of_value)):
+            of_value = self._around(one.value, z * math.sqrt(covariance.value))
+        of_expected = self._around(one.expected, z * math.sqrt(covariance.expected))
+        return covariance.interval_of_difference(value, of_value, expected, of_expected)
+
+    def _around(self, mean: float, off: float) -> tuple[float, float]:
+        """Return the metric of mean targets to both sides of one, the smaller first."""
+        ends = np.array([mean - off, mean + off])
+        if self.target.layout.kind == "rate":
+            ends = np.clip(ends, 0.0, 1.0)
+        low, high = sorted(self.own.of_target(ends, self.space).tolist())
+        return low, high
 
     def _held_share(self, size: float, total: float) -> float | None:
         """Return the share of all targets that the findings hold, in their own unit."""
