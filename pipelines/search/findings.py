@@ -15,14 +15,13 @@ from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.held import PAIR_BYTES, HeldCodes, HeldExamples
 from slicebeam.metrics.findings.inside import InsideCounter
 from slicebeam.metrics.findings.pattern_parts import inside_counts
-from slicebeam.metrics.intervals.intervals import normal_quantile
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.random_subset import bin_edges, population
 from slicebeam.metrics.significance.subset_law import Population
 from slicebeam.pipelines.changelist import findings as document
 from slicebeam.pipelines.prepare.shard_passes import LEAST_PASS_SECONDS, kept_pass_over
 from slicebeam.pipelines.search.finding_list import Direction, FindingList
-from slicebeam.pipelines.search.results import CONFIDENCE
+from slicebeam.pipelines.search.finding_terms import FindingTerms
 from slicebeam.transforms.count.finding_passes import (
     CountInside,
     DeviationBins,
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.counting import RowBlock
-    from slicebeam.metrics.findings.candidates import Finding, Findings
+    from slicebeam.metrics.findings.candidates import Findings
     from slicebeam.metrics.findings.overlap import InsideCounts
     from slicebeam.metrics.measures.base import Metric, Target
     from slicebeam.pipelines.config.slices import RunConfig
@@ -338,10 +337,11 @@ class _Choice:
         positions = self.some[[one.candidate for one in found.findings]].astype(np.int64)
         ids = names.ids(self.results.keys[positions]).to_pylist()
         examples = self._examples(self.results.sums[positions][:, : self.space.raw_columns])
+        terms = FindingTerms(self.measured, self.direction, self.space, self.everything)
         findings = tuple(
-            self._finding(rank, found, int(position), slice_id, int(n))
-            for rank, (position, slice_id, n) in enumerate(
-                zip(positions.tolist(), ids, examples.tolist(), strict=True), 1
+            terms.finding(rank, one, position, slice_id, n)
+            for rank, (one, position, slice_id, n) in enumerate(
+                zip(found.findings, positions.tolist(), ids, examples.tolist(), strict=True), 1
             )
         )
         model = found.model
@@ -362,66 +362,3 @@ class _Choice:
                 stop=found.stop,
             ),
         )
-
-    def _finding(
-        self, rank: int, found: Findings, position: int, slice_id: str, n: int
-    ) -> document.Finding:
-        one = found.findings[rank - 1]
-        value, expected, outside = self.own.of_target(
-            np.array([one.value, one.expected, one.outside]), self.space
-        ).tolist()
-        low, high = self._interval(one, position, value, expected)
-        return document.Finding(
-            metric=self.measured.name,
-            direction=self.direction,
-            rank=rank,
-            slice_id=slice_id,
-            n=n,
-            value=value,
-            expected=expected,
-            difference=value - expected,
-            interval=(_finite(low), _finite(high)),
-            p_value=one.p_value,
-            held_share=self._held_share(one.held_size, one.held_total),
-            rate_outside=_finite(outside),
-        )
-
-    def _interval(
-        self, one: Finding, position: int, value: float, expected: float
-    ) -> tuple[float, float]:
-        """Return the interval of the difference of value and expectation."""
-        measured, covariance = self.measured, one.covariance
-        ends = (measured.value_low, measured.value_high)
-        if self.space.comparison == "baseline":
-            ends = (measured.low, measured.high)
-        of_value = float(ends[0][position]), float(ends[1][position])
-        z = float(normal_quantile(CONFIDENCE))
-        if any(map(math.isnan, of_value)):
-            of_value = self._around(one.value, z * math.sqrt(covariance.value))
-        of_expected = self._around(one.expected, z * math.sqrt(covariance.expected))
-        return covariance.interval_of_difference(value, of_value, expected, of_expected)
-
-    def _around(self, mean: float, off: float) -> tuple[float, float]:
-        """Return the metric of mean targets to both sides of one, the smaller first."""
-        ends = np.array([mean - off, mean + off])
-        if self.target.layout.kind == "rate":
-            ends = np.clip(ends, 0.0, 1.0)
-        low, high = sorted(self.own.of_target(ends, self.space).tolist())
-        return low, high
-
-    def _held_share(self, size: float, total: float) -> float | None:
-        """Return the share of all targets that the findings hold, in their own unit."""
-        if not self.target.is_share:
-            return None
-        layout = self.target.layout
-        of_all = self.own.target_sums(self.everything[None], self.space)[0]
-        if layout.kind == "rate":
-            return _finite(total / layout.moment(of_all, 1, 1).item())
-        # Means are summed about a shift.
-        shift = float(self.own.of_target(np.zeros(1), self.space)[0])
-        whole = layout.moment(of_all, 1, 1).item() + shift * layout.moment(of_all, 1, 0).item()
-        return _finite((total + shift * size) / whole) if whole > 0 else None
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
