@@ -128,7 +128,9 @@ class _Choice:
         self.space = self.scaling.space
         # Of slices with the same examples one is enough.
         chosen = measured.significant & (results.same_as == results.keys)
-        self.some = np.flatnonzero(chosen)
+        some = np.flatnonzero(chosen)
+        # By key, as they are looked up.
+        self.some = some[np.argsort(results.keys[some])]
         self.keys = results.keys[self.some]
         self.sums = results.sums[self.some][:, : self.space.raw_columns]
         self.everything = prepared.totals[: self.space.raw_columns]
@@ -137,7 +139,6 @@ class _Choice:
         self.seconds = prepared.rows * _SECONDS_PER_ROW
         self.found: list[int] = []
         self.group_passes = 0
-        self.order = np.zeros(0, np.int64)
         self.counter: HeldExamples | HeldCodes | InsideCounter | None = None
 
     def findings(self, tests_per_level: Sequence[int]) -> Findings | None:
@@ -216,20 +217,19 @@ class _Choice:
         )
 
     def _count_inside(self, chosen: int, positions: NDArray[np.int64]) -> InsideCounts:
+        keys = self.keys[positions]
         if self.counter is None:
             # The candidates are the same every time.
-            self.order = np.argsort(self.keys[positions])
-            self.counter = self._counter(positions[self.order])
+            self.counter = self._counter(positions)
         if isinstance(self.counter, InsideCounter):
             earlier = self.keys[self.found]
             function = CountInside(self.counter, self.scaling, int(self.keys[chosen]), earlier)
             parts = function.read(self._pass(str(len(self.found) + 1), function))
+            counts = inside_counts(parts, keys.size)
         else:
-            own = self.keys[positions][self.order]
-            parts = self.counter.count(int(np.searchsorted(own, self.keys[chosen])))
+            counts = self.counter.count(int(np.searchsorted(keys, self.keys[chosen])))
         self.found.append(chosen)
-        parts = parts._replace(candidate=self.order[parts.candidate])
-        return inside_counts(parts, positions.size)
+        return counts
 
     def _counter(self, positions: NDArray[np.int64]) -> HeldExamples | HeldCodes | InsideCounter:
         """Return what counts candidates: examples that are few enough are read once, and held."""
