@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _PATTERN_BITS = 6
 # Examples of a pattern from which on planes take less time than looking each of them up.
 _LEAST_IN_PLANE = 800
+# All examples of such patterns from which on their tables take less time.
+_LEAST_IN_PLANES = 3_000
 # Examples of the finding that are held until they are counted.
 _MOST_HELD = 1 << 18
 # Pairs of a row and a candidate that need not be added up at once.
@@ -164,8 +166,11 @@ class InsideCounter:
         masks, pattern = np.unique(masks, return_inverse=True)
         sums = np.zeros((1, self.space.raw_columns * masks.size), np.int64)
         SummedRows(block, self.space, []).add(sums, Coded(pattern, None))
-        in_planes = np.argsort(-np.bincount(pattern), kind="stable")[: 1 << _PATTERN_BITS]
-        in_planes = in_planes[np.bincount(pattern)[in_planes] >= _LEAST_IN_PLANE]
+        examples = np.bincount(pattern, minlength=masks.size)
+        in_planes = np.argsort(-examples, kind="stable")[: 1 << _PATTERN_BITS]
+        in_planes = in_planes[examples[in_planes] >= _LEAST_IN_PLANE]
+        if examples[in_planes].sum() < _LEAST_IN_PLANES:
+            in_planes = in_planes[:0]
         plane = np.full(masks.size, -1)
         plane[in_planes] = np.arange(in_planes.size)
         rest = np.flatnonzero(plane[pattern] < 0)

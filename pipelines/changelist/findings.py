@@ -66,8 +66,11 @@ class FindingModel(Part):
     left_out: int = Field(
         0, description="significant slices that were not looked at, as they are too many"
     )
-    stop: Literal["nothing left", "no candidates", "most findings", "not possible"] = Field(
-        description="nothing left: no other slice is worse than the findings let one expect; no "
-        "candidates: no slice is significant; most findings: there are 50; not possible: see reason"
+    stop: Literal[
+        "nothing left", "small differences", "no candidates", "most findings", "not possible"
+    ] = Field(
+        description="nothing left: no other slice is worse than the findings let one expect; small "
+        "differences: others are, by too little to be worth a line; no candidates: no slice is "
+        "significant; most findings: there are 50; not possible: see reason"
     )
     reason: str | None = Field(None, description="why there can be no findings")
