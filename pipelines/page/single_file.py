@@ -38,7 +38,9 @@ def single_file(overview: dict[str, Any], tables: str) -> str:
 </head>
 <body>
 <div id="page"><main><h1>{html.escape(overview["title"])}</h1>
-<p>{html.escape(overview["summary"])}</p></main></div>
+<p>{html.escape(overview["summary"])}</p>
+<noscript><p>Save the file and open it in a browser: the rest of the page is made by its own script.</p></noscript>
+</main></div>
 <script type="application/json" id="overview">{embedded_json(overview)}</script>
 <script type="text/plain" id="tables">{tables}</script>
 <script>{script}</script>

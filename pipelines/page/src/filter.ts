@@ -22,7 +22,8 @@ export interface Filter {
 
 const SORTS = ["harm", "n", "level", "value", "reference", "delta", "q_value"];
 
-export function filterOf(options: URLSearchParams): Filter {
+/** What the address asks for. Where no slice is significant, those that are not are shown unasked. */
+export function filterOf(options: URLSearchParams, columns: Columns): Filter {
   const number = (name: string, other: number) => {
     const text = options.get(name);
     return text == null || text === "" || Number.isNaN(Number(text)) ? other : Number(text);
@@ -34,7 +35,9 @@ export function filterOf(options: URLSearchParams): Filter {
     text: options.get("text") ?? "",
     conditions: options.getAll("with"),
     direction: direction === "worse" || direction === "better" ? direction : "any",
-    significant: options.get("significant") !== "no",
+    significant: options.has("significant")
+      ? options.get("significant") === "yes"
+      : columns.significant.includes(1),
     inherited: options.get("inherited") === "yes",
     level: number("level", 0),
     least: number("least", 0),

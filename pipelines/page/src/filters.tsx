@@ -67,7 +67,7 @@ export function Filters({ content, store, metric, filter, change }: Given) {
         <input
           type="checkbox"
           checked={filter.significant}
-          onChange={(event) => set("significant", event.currentTarget.checked ? "" : "no")}
+          onChange={(event) => set("significant", event.currentTarget.checked ? "yes" : "no")}
         />{" "}
         significant only
       </label>

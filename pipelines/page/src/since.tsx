@@ -1,6 +1,8 @@
 // What changed since an earlier run: a row for each slice, with the tests.
 import * as format from "./format";
+import { Link } from "./link";
 import type { Metric, Moment, Overview, Since, SinceSlice } from "./model";
+import { hashOf } from "./route";
 import { Term } from "./term";
 import { metricOf } from "./verdict";
 
@@ -58,7 +60,9 @@ function Row({ one, metric }: { one: SinceSlice; metric: Metric }) {
   return (
     <tr>
       <td>{what(one).join(", ")}</td>
-      <th scope="row">{one.name}</th>
+      <th scope="row">
+        {one.now ? <Link to={hashOf("slice", one.slice_id)}>{one.name}</Link> : one.name}
+      </th>
       <td>{moment(metric, one.then, one.missing)}</td>
       <td>{moment(metric, one.now, one.missing)}</td>
       <td>

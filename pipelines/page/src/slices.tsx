@@ -23,12 +23,28 @@ export function Slices({ content, store, options }: { content: Overview; store: 
   const metric = metricOf(content, options.get("metric") ?? primary(content).key);
   const columns = store.metrics.get(metric.key);
   const query = options.toString();
-  const filter = useMemo(() => filterOf(options), [query]);
-  const rows = useMemo(
-    () => (columns ? filtered(store, columns, metric, filter) : new Uint32Array()),
-    [store, columns, filter],
-  );
-  if (!columns) return <main><h1 class="view" tabIndex={-1}>Slices</h1><p>The page holds no slices of {metric.key}.</p></main>;
+  if (!columns) {
+    return (
+      <main>
+        <h1 class="view" tabIndex={-1}>Slices</h1>
+        <p>The page holds no slices of {metric.key}.</p>
+      </main>
+    );
+  }
+  return <Chosen key={metric.key} content={content} store={store} columns={columns} metric={metric} query={query} />;
+}
+
+interface ChosenGiven {
+  content: Overview;
+  store: Store;
+  columns: Columns;
+  metric: Metric;
+  query: string;
+}
+
+function Chosen({ content, store, columns, metric, query }: ChosenGiven) {
+  const filter = useMemo(() => filterOf(new URLSearchParams(query), columns), [query, columns]);
+  const rows = useMemo(() => filtered(store, columns, metric, filter), [store, columns, filter]);
   const change = (update: (next: URLSearchParams) => void) => {
     const next = new URLSearchParams(query);
     update(next);
@@ -50,6 +66,7 @@ export function Slices({ content, store, options }: { content: Overview; store: 
       <p class="legend">
         <Delta /> with its 95% <Interval />; <Q />; what a slice <Refines />.
       </p>
+      <p class="only-print">The rows in sight are printed; the CSV file has all.</p>
       <Table store={store} columns={columns} metric={metric} rows={rows} filter={filter} change={change} content={content} />
       <DensityMap columns={columns} metric={metric} filter={filter} change={change} />
     </main>

@@ -12,6 +12,7 @@ from tests.pipelines.page.results import (
     hostile_data,
     hostile_document,
     next_night,
+    nothing_found,
     search_result,
     shift_result,
 )
@@ -46,6 +47,7 @@ def results(tmp_path_factory: pytest.TempPathFactory, days: Path) -> dict[str, P
         "hostile data": hostile_data(folder),
         "discovery": discovery_result(folder),
         "shift": shift_result(folder),
+        "nothing": nothing_found(folder),
     }
     hostile_document(found["hostile"])
     for name, one in found.items():

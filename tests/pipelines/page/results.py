@@ -122,6 +122,19 @@ def shift_result(folder: Path) -> Path:
     return output
 
 
+def nothing_found(folder: Path) -> Path:
+    """Search data in which errors have nothing to do with the features, and return the output's folder."""
+    rng = np.random.default_rng(8)
+    label = rng.integers(0, 2, 1_000)
+    columns = {"a": rng.choice(["x", "y", "z"], 1_000), "b": rng.choice(["u", "v"], 1_000)}
+    columns |= {"label": label, "prediction": np.where(rng.random(1_000) < 0.2, 1 - label, label)}
+    data, output = folder / "nothing.parquet", folder / "nothing"
+    pq.write_table(pa.table(columns), data)
+    command = ["search", "--data", str(data), "--label", "label", "--prediction", "prediction"]
+    assert run([*command, "--quiet", "--output", str(output)]) == 0
+    return output
+
+
 def hostile_data(folder: Path) -> Path:
     """Search data whose columns and values are markup and formulas, and return the output's folder."""
     rng = np.random.default_rng(7)

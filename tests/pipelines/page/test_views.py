@@ -140,6 +140,19 @@ def test_filters_are_those_of_the_table_and_stand_in_the_address(
         assert shown_count(page) == pc.sum(two).as_py()
 
 
+def test_a_table_without_significant_slices_does_not_open_empty(
+    browser: Browser, results: dict[str, Path]
+) -> None:
+    rows = table(results["nothing"])
+    assert pc.sum(rows["significant"]).as_py() == 0
+    with opened(browser, results["nothing"]) as page:
+        assert "0 significantly worse" in page.locator("header").inner_text()
+        page.get_by_role("link", name="Slices").click()
+        assert shown_count(page) == rows.num_rows > 0
+        page.get_by_label("significant only").check()
+        assert "No slice satisfies these filters." in page.locator("main").inner_text()
+
+
 def test_a_rectangle_in_the_map_filters(browser: Browser, results: dict[str, Path]) -> None:
     with opened(browser, results["overall"], view="#slices") as page:
         before = shown_count(page)
@@ -460,3 +473,14 @@ def test_what_is_printed_has_no_controls(browser: Browser, results: dict[str, Pa
         for one in ("nav", ".filters", ".found button"):
             assert not page.locator(one).first.is_visible()
         assert page.locator(".virtual").is_visible()
+        assert page.locator(".only-print").is_visible()
+
+
+def test_without_scripts_the_result_is_said(browser: Browser, results: dict[str, Path]) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((results["overall"] / "report.html").as_uri())
+    text = page.locator("main").inner_text()
+    assert str(document(results["overall"])["summary"]) in text
+    assert "open it in a browser" in text
+    context.close()
