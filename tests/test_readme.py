@@ -29,7 +29,7 @@ PAGES = tuple(
     )
 )
 # Pages whose blocks go on with what earlier ones wrote.
-ONE_AFTER_ANOTHER = ("docs/how-to/discover.md", TUTORIAL)
+ONE_AFTER_ANOTHER = ("docs/how-to/discover.md", "docs/how-to/report.md", TUTORIAL)
 
 # Commands that the tests do not run: how they begin, and why.
 INSTALLS = "installs packages, as .ci/run does in environments of its own"
