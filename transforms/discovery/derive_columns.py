@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray
     from slicebeam.transforms.discovery.clusters import Assigned, Clusters
     from slicebeam.transforms.discovery.embed_examples import ExampleSplit
     from slicebeam.transforms.encode.definitions import Rule
@@ -125,7 +126,7 @@ def derive_chunk(chunk: Chunk, wanted: Derivation) -> None:
 
 
 def _write_beside(
-    chunk: Chunk, wanted: Derivation, assigned: dict[str, Assigned], tested: NDArray[np.bool_]
+    chunk: Chunk, wanted: Derivation, assigned: dict[str, Assigned], tested: BoolArray
 ) -> None:
     """Write what is reported of each example besides its columns, also of those that are not tested."""
     if wanted.beside is None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray
     from slicebeam.transforms.discovery.embeddings import Embedding
     from slicebeam.transforms.encode.extract_predictions import Outcome
     from slicebeam.transforms.encode.sources import Chunk
@@ -49,7 +50,7 @@ class ExampleSplit:
     seed: int
     id_column: str | None
 
-    def is_discovery(self, chunk: Chunk) -> NDArray[np.bool_]:
+    def is_discovery(self, chunk: Chunk) -> BoolArray:
         """Return which examples of a chunk shape the mixture: bool [rows]."""
         if self.id_column is None:
             ids = positions(chunk)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, IntArray
     from slicebeam.transforms.encode.sources import Chunk
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -45,7 +46,7 @@ class TextSample:
     seed: int
     folder: StoragePath
 
-    def chosen(self, rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    def chosen(self, rows: NDArray[np.uint64]) -> BoolArray:
         """Return which examples, by their positions, are in the sample."""
         return uniform(hash64(self.seed, _TEXTS, rows)) < self.share
 
@@ -54,7 +55,7 @@ class TextSample:
         paths = matching(self.folder, "*.arrow")
         return sum(int(open_arrow(path).schema.metadata[_EXAMPLES]) for path in paths)
 
-    def read(self) -> tuple[NDArray[np.int64], list[str]]:
+    def read(self) -> tuple[IntArray, list[str]]:
         """Return the positions and the texts of the sample, in the order of the examples."""
         rows, texts = [np.zeros(0, np.int64)], list[str]()
         for path in matching(self.folder, "*.arrow"):

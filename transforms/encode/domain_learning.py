@@ -16,7 +16,7 @@ from slicebeam.transforms.encode.predicates import Singleton, json_values, short
 from slicebeam.transforms.encode.rounded_edges import rounded_edges
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from slicebeam.metrics.arrays import BoolArray, IntArray
 
 # A text column of which more than this share of the values are distinct is an id or free text.
 MOST_DISTINCT = 0.5
@@ -42,7 +42,7 @@ class ValueCounts:
     """
 
     values: pa.Array
-    counts: NDArray[np.int64]
+    counts: IntArray
     missing: int
     rows: int
     list_column: bool = False
@@ -134,7 +134,7 @@ def _are_pairs(counted: ValueCounts, distinct: int, present: int) -> bool:
     return bool(pa.types.is_integer(kind)) and np.mean(counts == 2) >= _TWICE
 
 
-def most_frequent(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+def most_frequent(counts: IntArray, most: int) -> IntArray:
     """Return the positions of the most frequent values, ties by value, in the order of values."""
     order = np.lexsort((np.arange(counts.size), -counts))
     return np.sort(order[:most])
@@ -163,7 +163,7 @@ def _categorical_domain(
     )
 
 
-def _seen_besides(counted: ValueCounts, named: NDArray[np.int64]) -> ColumnSummary:
+def _seen_besides(counted: ValueCounts, named: IntArray) -> ColumnSummary:
     """Return what a column holds besides the values at some positions."""
     rest = np.delete(counted.counts, named)
     distinct = None if counted.list_column else int(counted.distinct)
@@ -257,8 +257,8 @@ def numeric_domain(
 
 
 def _without_gaps(
-    values: pa.Array, counts: NDArray[np.int64], heavy: NDArray[np.bool_]
-) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.bool_]]:
+    values: pa.Array, counts: IntArray, heavy: BoolArray
+) -> tuple[pa.Array, IntArray, BoolArray]:
     """Return sketched values with what comes next after each heavy one.
 
     A sketch does not know the smallest value above a heavy one, where a range has to begin for

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.transforms.encode.conditions import SliceMembership
     from slicebeam.transforms.encode.domains import FeatureDomain
@@ -171,7 +172,7 @@ def _with_weights(contents: NDArray[np.uint64], predicted: Predicted) -> NDArray
     return splitmix64(contents ^ np.ascontiguousarray(predicted.weights).view(np.uint64))
 
 
-def _measured(predicted: Predicted) -> dict[str, NDArray[np.float64]]:
+def _measured(predicted: Predicted) -> dict[str, FloatArray]:
     """Return the columns of numbers."""
     columns = {} if predicted.weights is None else {WEIGHT: predicted.weights}
     for side, score in predicted.scores.items():
@@ -195,7 +196,7 @@ def _bits(
     return bits
 
 
-def _codes(column: pa.Array | pa.ChunkedArray, domain: FeatureDomain) -> NDArray[np.int64] | Ragged:
+def _codes(column: pa.Array | pa.ChunkedArray, domain: FeatureDomain) -> IntArray | Ragged:
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if domain.kind == "list":
         return Ragged(*domain.encode_lists(array))
@@ -203,9 +204,7 @@ def _codes(column: pa.Array | pa.ChunkedArray, domain: FeatureDomain) -> NDArray
 
 
 def row_contents(
-    codes: Sequence[NDArray[np.int64] | Ragged],
-    cells: NDArray[np.int64],
-    measured: Sequence[NDArray[np.uint64]],
+    codes: Sequence[IntArray | Ragged], cells: IntArray, measured: Sequence[NDArray[np.uint64]]
 ) -> NDArray[np.uint64]:
     """Return a hash [rows] of each example's codes and what is measured of it."""
     state = cells.astype(np.uint64)
