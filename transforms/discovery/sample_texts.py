@@ -12,12 +12,11 @@ import pyarrow as pa
 from slicebeam.metrics.errors import ColumnError, OptionError
 from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.transforms.discovery.embed_examples import chunk_name, positions
+from slicebeam.transforms.encode.extract_slice_keys import WriteOfChunks
 from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.storage.storage import matching
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, IntArray
@@ -88,15 +87,6 @@ def sample_chunk(chunk: Chunk, wanted: TextSample) -> None:
     write_arrow(wanted.folder / chunk_name(chunk.split, chunk.batch), schema, [batch])
 
 
-class _SampleTexts(beam.DoFn):
-    def __init__(self, wanted: TextSample) -> None:
-        self.wanted = wanted
-
-    def process(self, chunk: Chunk) -> Iterator[int]:
-        sample_chunk(chunk, self.wanted)
-        yield chunk.table.num_rows
-
-
 @dataclass
 class SampleTexts(beam.PTransform):
     """Write the sampled texts of chunks: PCollection of `Chunk` -> PCollection of row counts."""
@@ -105,4 +95,4 @@ class SampleTexts(beam.PTransform):
 
     def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
         """Wire the transform."""
-        return chunks | "Sample" >> beam.ParDo(_SampleTexts(self.wanted))
+        return chunks | "Sample" >> beam.ParDo(WriteOfChunks(sample_chunk, self.wanted))

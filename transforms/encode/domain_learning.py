@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.transforms.encode.column_values import boolean_mask, sortable, successors
-from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, LeftOutColumn
+from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, Kind, LeftOutColumn
 from slicebeam.transforms.encode.predicates import Singleton, json_values, shortened
 from slicebeam.transforms.encode.rounded_edges import rounded_edges
 
@@ -140,10 +140,6 @@ def most_frequent(counts: IntArray, most: int) -> IntArray:
     return np.sort(order[:most])
 
 
-def _missing_singleton(name: str, missing: int) -> tuple[Singleton, ...]:
-    return (Singleton(name, "is_null"),) if missing else ()
-
-
 def _categorical_domain(
     name: str, counted: ValueCounts, top_values: int, error: float
 ) -> FeatureDomain:
@@ -152,15 +148,20 @@ def _categorical_domain(
     singletons = [Singleton(name, "==", value) for value in values]
     if top.size < counted.distinct or error:
         singletons.append(Singleton(name, "not_in", values))
-    singletons += _missing_singleton(name, counted.missing)
-    return FeatureDomain(
-        name,
-        "categorical",
-        str(counted.values.type),
-        tuple(singletons),
-        error,
-        seen=_seen_besides(counted, top),
-    )
+    return _domain(name, "categorical", counted, singletons, error, _seen_besides(counted, top))
+
+
+def _domain(
+    name: str,
+    kind: Kind,
+    counted: ValueCounts,
+    singletons: list[Singleton],
+    error: float,
+    seen: ColumnSummary,
+) -> FeatureDomain:
+    missing = [Singleton(name, "is_null")] if counted.missing else []
+    every = (*singletons, *missing)
+    return FeatureDomain(name, kind, str(counted.values.type), every, error, seen=seen)
 
 
 def _seen_besides(counted: ValueCounts, named: IntArray) -> ColumnSummary:
@@ -176,15 +177,7 @@ def _list_domain(name: str, counted: ValueCounts, top_values: int, error: float)
     top = most_frequent(counted.counts, top_values)
     values = json_values(counted.values.take(pa.array(top)))
     singletons = [Singleton(name, "contains", value) for value in values]
-    singletons += _missing_singleton(name, counted.missing)
-    return FeatureDomain(
-        name,
-        "list",
-        str(counted.values.type),
-        tuple(singletons),
-        error,
-        seen=_seen_besides(counted, top),
-    )
+    return _domain(name, "list", counted, singletons, error, _seen_besides(counted, top))
 
 
 def numeric_domain(
@@ -243,17 +236,8 @@ def numeric_domain(
             singletons.append(Singleton(name, ">=", edges[i]))
         else:
             singletons.append(Singleton(name, "between", [edges[i], edges[i + 1]]))
-    singletons += _missing_singleton(name, counted.missing)
-    return FeatureDomain(
-        name,
-        "numeric",
-        str(counted.values.type),
-        tuple(singletons),
-        error,
-        seen=ColumnSummary(
-            int(counted.missing), low=low, high=high, distinct=int(counted.distinct)
-        ),
-    )
+    seen = ColumnSummary(int(counted.missing), low=low, high=high, distinct=int(counted.distinct))
+    return _domain(name, "numeric", counted, singletons, error, seen)
 
 
 def _without_gaps(

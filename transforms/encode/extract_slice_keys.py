@@ -30,7 +30,7 @@ from slicebeam.transforms.encode.shards import (
 from slicebeam.transforms.encode.sources import read_split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -268,12 +268,20 @@ class _Read(beam.DoFn):
         yield from read_split(self.source, split, self.columns)
 
 
-class _Encode(beam.DoFn):
-    def __init__(self, encoding: Encoding) -> None:
-        self.encoding = encoding
+class WriteOfChunks(beam.DoFn):
+    """Writes something of each chunk, and yields its number of rows.
+
+    Parameters
+    ----------
+    write : function of a chunk and of what is wanted; both are sent to the workers
+    """
+
+    def __init__(self, write: Callable[[Chunk, Any], None], wanted: Any) -> None:
+        self.write, self.wanted = write, wanted
 
     def process(self, chunk: Chunk) -> Iterator[int]:
-        encode_chunk(chunk, self.encoding)
+        """See `beam.DoFn.process`."""
+        self.write(chunk, self.wanted)
         yield chunk.table.num_rows
 
 
@@ -326,4 +334,4 @@ class ExtractSliceKeys(beam.PTransform):
 
     def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
         """Wire the transform."""
-        return chunks | "Encode" >> beam.ParDo(_Encode(self.encoding))
+        return chunks | "Encode" >> beam.ParDo(WriteOfChunks(encode_chunk, self.encoding))
