@@ -25,7 +25,7 @@ from slicebeam.pipelines.changelist.discovered import (
 from slicebeam.pipelines.discovery.discovered import PreparedDiscovery
 from slicebeam.pipelines.discovery.llm_phrases import is_model, phrases_of_model
 from slicebeam.pipelines.prepare.rows import read_rows
-from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.pipelines.prepare.shard_passes import found_by
 from slicebeam.transforms.discovery.clusters import is_cluster_field
 from slicebeam.transforms.discovery.describe_slices import DescribeSlices
 from slicebeam.transforms.encode.example_losses import has_losses
@@ -143,19 +143,10 @@ def _passed(
         for begin in range(0, len(notes), _FILES_PER_GROUP)
     ]
     seconds = prepared.rows * _SECONDS_PER_ROW
+    transform = PassOverFiles(describing, groups, work.path_of("describing"))
     if engine.workers == 1 or seconds < _LEAST_JOB_SECONDS:
-        return [describing([storage_path(path) for path in group]) for group in groups]
-    transform = PassOverFiles(describing, groups, work.folder("describing"))
-    noted = run_stage(
-        work,
-        engine,
-        "describing",
-        lambda pipeline: pipeline | "Describe" >> transform,
-        transform.is_written,
-        seconds=seconds,
-        facts=lambda _: {"parts": transform.parts()},
-    )
-    return transform.read(noted["parts"])
+        return transform.here()
+    return found_by(transform, "describing", work, engine, seconds)
 
 
 def _phrases(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, IntArray
+
 # A bin's share changes by at most this part of 1/bins.
 _PARTS = 4
 _UNITS = ("Y", "M", "D", "h", "m", "s", "ms", "us", "ns")
@@ -26,11 +28,7 @@ _CONTEXT = Context(prec=40)
 
 
 def rounded_edges(
-    values: pa.Array,
-    counts: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    is_point: NDArray[np.bool_],
-    bins: int,
+    values: pa.Array, counts: IntArray, starts: IntArray, is_point: BoolArray, bins: int
 ) -> list[Any]:
     """Return where bins begin, each at the number with the fewest significant digits that will do.
 
