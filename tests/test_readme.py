@@ -249,7 +249,7 @@ def test_python_works_as_pasted(
 
 def test_no_python_is_left_unread() -> None:
     pages = {one.page for one in _blocks("python")}
-    # What docs/develop.md shows is tried in tests/pipelines/test_options.py.
+    # What docs/develop.md shows is tried in tests/pipelines/test_develop_page.py.
     assert pages == {"docs/develop.md", "docs/how-to/discover.md", "docs/how-to/python.md"}
 
 

@@ -116,8 +116,9 @@ class HeldCodes:
 
     def count(self, candidate: int) -> InsideCounts:
         """Return what a candidate that becomes a finding adds, and note that it is one."""
-        rows = rows_in(self.block, self.counter.lattice, int(self.counter.keys[candidate]))
-        parts = self.counter.parts(rows_of(self.block, rows), self.masks[rows])
+        finding = int(self.counter.keys[candidate])
+        rows = rows_in(self.block, self.counter.lattice, finding)
+        parts = self.counter.parts(rows_of(self.block, rows), self.masks[rows], finding)
         self.masks[rows] |= np.int64(1) << self._findings
         self._findings += 1
         return inside_counts(parts, self.counter.keys.size)

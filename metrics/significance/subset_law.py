@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri_exp
 
 if TYPE_CHECKING:
-    from slicebeam.metrics.significance.tails import FloatArray, IntArray
+    from slicebeam.metrics.arrays import FloatArray, IntArray
 
 # Sizes that are solved: every one up to this, then so many per doubling; others are interpolated.
 _EVERY_SIZE = 32

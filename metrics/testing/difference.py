@@ -8,7 +8,9 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
+
+    from slicebeam.metrics.arrays import FloatArray
 
 # Two computations of the same bound differ by less.
 _ROUNDING = 1e-12
@@ -25,10 +27,10 @@ class RunDifference(NamedTuple):
         lies outside its interval
     """
 
-    value: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    p: NDArray[np.float64]
+    value: FloatArray
+    low: FloatArray
+    high: FloatArray
+    p: FloatArray
 
 
 def difference(
@@ -89,7 +91,7 @@ def difference(
     )
 
 
-def _reach(begin: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
+def _reach(begin: FloatArray, end: FloatArray) -> FloatArray:
     """Return how far an interval reaches [slices]; NaN where it does not hold its estimate."""
     width = end - begin
     # An interval that ends at its estimate may miss it by a rounding.

@@ -79,13 +79,7 @@ def run_check(
     steps = Steps(prepare_check, GivenIterations, collect_given, given_names, given_order)
     earlier = earlier_run(config)
     return run_steps(
-        config,
-        steps,
-        engine,
-        observer,
-        earlier=earlier,
-        resume=resume,
-        explained_slice=explained_slice,
+        config, steps, engine, observer, earlier, resume=resume, explained_slice=explained_slice
     )
 
 
