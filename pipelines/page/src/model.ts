@@ -13,6 +13,8 @@ export interface Metric {
   range: [number | null, number | null];
   higher_is_better: boolean;
   primary: boolean;
+  // The examples that a finding's n counts; absent where that is all of a slice.
+  counted?: string | null;
 }
 
 export interface Change {

@@ -8,7 +8,7 @@ import { hashOf } from "./route";
 import { SinceThen } from "./since";
 import { Term } from "./term";
 import type { Finding, FindingModel, Overview as Content } from "./model";
-import { asText, counts, findingText, firstFinding, gap, held, metricOf, overall, primary, sliceOf, valueInterval } from "./verdict";
+import { asText, counted, counts, findingText, firstFinding, gap, held, metricOf, overall, primary, sliceOf, valueInterval } from "./verdict";
 
 const FIRST = 10;
 
@@ -149,7 +149,7 @@ function findingRow(content: Content, one: Finding): Row {
     lo: one.interval[0] == null ? null : one.expected + one.interval[0],
     hi: one.interval[1] == null ? null : one.expected + one.interval[1],
     isWorse: one.direction === "worse",
-    text: `${valueInterval(content, one)}, expected ${shown(metric, one.expected)}: ${gap(metric, one)}; ${format.plural(one.n, "example")}${held(metric, one)}`,
+    text: `${valueInterval(content, one)}, expected ${shown(metric, one.expected)}: ${gap(metric, one)}; ${counted(metric, one.n)}${held(metric, one)}`,
   };
 }
 

@@ -80,6 +80,11 @@ export function gap(metric: Metric, one: Finding): string {
   return `difference ${format.difference(metric, one.difference)} (${format.differences(metric, lo, hi)})`;
 }
 
+/** The examples of a finding, which of some metrics are not all of the slice. */
+export function counted(metric: Metric, n: number): string {
+  return metric.counted ? `${format.count(n)} ${metric.counted}` : format.plural(n, "example");
+}
+
 /** The share of all that counts against the metric in the findings so far; nothing where it is not known. */
 export function held(metric: Metric, one: Finding): string {
   if (one.held_share == null) return "";
@@ -94,7 +99,7 @@ export function findingText(overview: Overview, one: Finding): string {
   return (
     `${metric.name} ${isChange ? "changed by " : ""}${shown(metric, one.value)} ${valueInterval(overview, one)} ` +
     `where ${shown(metric, one.expected)} is expected: ${gap(metric, one)}; ` +
-    `${format.plural(one.n, "example")}${held(metric, one)}`
+    `${counted(metric, one.n)}${held(metric, one)}`
   );
 }
 

@@ -46,6 +46,7 @@ def results(tmp_path_factory: pytest.TempPathFactory, days: Path) -> dict[str, P
         "hostile": search_result(folder / "hostile"),
         "hostile data": hostile_data(folder),
         "discovery": discovery_result(folder),
+        "precision": search_result(folder / "precision", metric="precision"),
         "shift": shift_result(folder),
         "nothing": nothing_found(folder),
     }

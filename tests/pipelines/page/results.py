@@ -38,13 +38,22 @@ _KEPT = {
 }
 
 
-def search_result(folder: Path, *, baseline: bool = False) -> Path:
+def search_result(folder: Path, *, baseline: bool = False, metric: str = "accuracy") -> Path:
     """Search the census data, and return the output's folder."""
     output = folder / ("baseline" if baseline else "overall")
     excluded = _NO_FEATURES.removesuffix(",prediction_old") if baseline else _NO_FEATURES
     old = ("--baseline-prediction", "prediction_old", "--alternative", "both") if baseline else ()
     command = ["search", "--data", str(ADULT), "--label", "income", "--prediction", "prediction"]
-    command += [*old, "--exclude-features", excluded, "--max-cross-size", "2", "--quiet"]
+    command += [
+        "--metric",
+        metric,
+        *old,
+        "--exclude-features",
+        excluded,
+        "--max-cross-size",
+        "2",
+        "--quiet",
+    ]
     assert run([*command, "--output", str(output)]) == 0
     return output
 

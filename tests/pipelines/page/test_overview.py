@@ -48,6 +48,15 @@ def test_the_worst_is_seen_without_a_click(browser: Browser, results: dict[str, 
         assert page.locator("button").count() <= 3
 
 
+def test_examples_of_a_finding_are_those_that_the_metric_counts(
+    browser: Browser, results: dict[str, Path]
+) -> None:
+    document = json.loads((results["precision"] / "changelist.json").read_text())
+    with opened(browser, results["precision"]) as page:
+        text = page.locator(".worst").inner_text()
+        assert f"{document['findings'][0]['n']:,} examples predicted positive" in text
+
+
 def test_every_finding_has_a_bar_with_its_interval(
     browser: Browser, results: dict[str, Path]
 ) -> None:
