@@ -81,6 +81,8 @@ def _found(config: RunConfig, prepared: EncodedDataset, tests: MetricTests) -> s
             return "There was no slice to check."
         number = f"{found:,}" if found else "None"
         are = "are" if found > 1 else "is"
+        if reported == 1:
+            return f"The checked slice is {'' if found else 'not '}significantly {what}."
         return f"{number} of the {reported:,} checked slices {are} significantly {what}."
     if not found:
         return f"No slice is significantly {what}."
