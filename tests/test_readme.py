@@ -244,7 +244,10 @@ def test_python_works_as_pasted(
     names: dict[str, Any] = {}
     exec(_python("docs/how-to/python.md"), names)
     assert len(names["slices"]) > 20
-    assert names["found"].changelist.summary in " ".join(capsys.readouterr().out.split())
+    assert list(names["findings"]["rank"]) == list(range(1, len(names["findings"]) + 1))
+    counts = f"{len(names['findings'])} findings."
+    assert names["found"].changelist.summary.endswith(counts)
+    assert counts in " ".join(capsys.readouterr().out.split())
 
 
 def test_no_python_is_left_unread() -> None:

@@ -90,7 +90,9 @@ def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
         lines.append("The search stopped after its iterations; more would visit further slices.")
     hidden = []
     if search.inherited:
-        hidden.append(f"{search.inherited:,} significant slices that a slice above them explains")
+        them = "it" if search.inherited == 1 else "them"
+        slices = counted(search.inherited, "significant slice")
+        hidden.append(f"{slices} that a slice above {them} explains")
     if search.duplicates:
         hidden.append(f"{search.duplicates:,} with the same examples as a shorter one")
     if hidden and not is_short:
@@ -112,7 +114,8 @@ def tested_line(document: SearchChangeList) -> str:
     tests = testing.test
     if len(testing.metrics) > 1:
         tests = "; ".join(f"{one.metric}: {one.test}" for one in testing.metrics)
-    return f"{_tested(document)} slices{of} tested ({document.search.strategy}; {tests})."
+    noun = "slice" if sum(testing.tested_per_level) == 1 else "slices"
+    return f"{_tested(document)} {noun}{of} tested ({document.search.strategy}; {tests})."
 
 
 def found_line(document: SearchChangeList) -> str:
