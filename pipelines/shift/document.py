@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 # From so many labels on MASA's estimate of the accuracy is too high by more than its error.
 _MANY_LABELS = 10
 _MOST_REASONS = 3
-_FEW_CALLS = 20
 _PRESENTATION = {"data", "output", "work_dir", "runner_config", "runner_option", "chunk_rows"}
 
 
