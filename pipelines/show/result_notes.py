@@ -130,7 +130,13 @@ def found_line(document: SearchChangeList) -> str:
     parts = [f"{number:,} of {name}" for name, number in metrics.items() if len(metrics) > 1]
     parts = parts or [f"{number:,} {side}" for side, number in sides.items() if len(sides) > 1]
     listed = f" ({', '.join(parts)})" if parts else ""
-    return f"{significant} of {_tested(document)} tested; {findings}{listed}."
+    stops = {one.stop for one in document.finding_models}
+    why = ""
+    if "most findings" in stops:
+        why = ", the most that a list holds"
+    elif "small differences" in stops:
+        why = "; others differ from what one expects by too little to be worth a line"
+    return f"{significant} of {_tested(document)} tested; {findings}{listed}{why}."
 
 
 def _tested(document: SearchChangeList) -> str:
