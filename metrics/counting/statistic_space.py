@@ -107,6 +107,7 @@ class StatisticSpace:
     shifts : what was taken off each value (name -> number) before it was raised to a power
     weight_exponent : weights are summed in units of 2 to this, so that no power leaves the range
     deviations : of the values (name -> all examples' deviations) that slices are held against
+    nonnegative : the values of which no example has one below 0, of the new model
     coarse : for each model, whether a score bucket [buckets] holds several different scores; where
         that is not known, all of them may
 
@@ -149,6 +150,7 @@ class StatisticSpace:
     shifts: tuple[tuple[str, float], ...] = ()
     weight_exponent: int = 0
     deviations: tuple[tuple[str, Deviations], ...] = ()
+    nonnegative: tuple[str, ...] = ()
     coarse: tuple[tuple[bool, ...], ...] = ()
 
     @cached_property
@@ -367,7 +369,12 @@ class StatisticSpace:
             low, high = min(r.low for r in some), max(r.high for r in some)
             is_narrow = high - low < _NARROW * max(abs(low), abs(high))
             shifts[name] = (low + high) / 2 if is_narrow else 0.0
-        shifted = replace(self, shifts=tuple(sorted(shifts.items())))
+        nonnegative = {name for (name, old), found in ranges.items() if not old and found.low >= 0}
+        shifted = replace(
+            self,
+            shifts=tuple(sorted(shifts.items())),
+            nonnegative=tuple(sorted(nonnegative)),
+        )
         largest = [shifted.largest(term, ranges, heaviest) for term in self.all_terms]
         return shifted.with_scales(
             [_scale(rows * most, most) for most in largest],

@@ -110,6 +110,8 @@ class Metric(ABC):
     kind : ``pointwise`` if each example has a value of its own, whose mean the metric is
     min_slice_size : smallest slice that is tested by default
     compares_models : whether it can be compared between two models
+    counted : which examples are in its denominator, in plain words; None where all are
+    indivisible : of a metric without a `target`: why no example has a share of its own in it
 
     Examples
     --------
@@ -162,6 +164,8 @@ class Metric(ABC):
     kind: Literal["pointwise", "aggregate"] = "pointwise"
     min_slice_size: int = 20
     compares_models: bool = True
+    counted: str | None = None
+    indivisible: str | None = None
 
     @abstractmethod
     def value(self, sums: IntArray, space: StatisticSpace, *, old: bool = False) -> FloatArray:

@@ -51,6 +51,7 @@ class BinaryMetric(CellMetric):
 
     needs = base.Needs(indicators=("positive", "predicted"))
     kind: Literal["pointwise", "aggregate"] = "aggregate"
+    indivisible = "it combines several shares, so no example has a share of its own in it"
     higher_is_better = True
 
     def __init__(self, name: str, title: str, limits: tuple[float, float]) -> None:
@@ -271,6 +272,7 @@ class MacroAverage(CellMetric):
 
     needs = base.Needs(classes=True)
     kind: Literal["pointwise", "aggregate"] = "aggregate"
+    indivisible = "it combines several shares, so no example has a share of its own in it"
     higher_is_better = True
     range = (0.0, 1.0)
 

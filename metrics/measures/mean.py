@@ -374,7 +374,8 @@ class Mean(base.Metric):
             TargetSums("mean", space.weighted, scales),
             np.ones(space.cells, bool),
             upward=not self.higher_is_better,
-            is_share=space.comparison == "overall" and self.range[0] >= 0.0,
+            is_share=space.comparison == "overall"
+            and (self.range[0] >= 0.0 or self.name in space.nonnegative),
         )
 
     def target_sums(self, sums: Sums, space: StatisticSpace) -> FloatArray:

@@ -30,6 +30,7 @@ class AreaUnderCurve(base.Metric):
     higher_is_better = True
     range = (0.0, 1.0)
     kind: Literal["pointwise", "aggregate"] = "aggregate"
+    indivisible = "it compares pairs of examples, so no example has a share of its own in it"
     needs = base.Needs(indicators=("positive",), ranked=True)
 
     @staticmethod

@@ -39,6 +39,13 @@ EXACT_UP_TO_VARIANCE = 1000.0
 
 # A literal is an indicator, or its opposite after "~".
 Within = Literal["", "positive", "~positive", "predicted", "positive|predicted"]
+_COUNTED: dict[Within, str | None] = {
+    "": None,
+    "positive": "examples of the positive class",
+    "~positive": "examples of the negative class",
+    "predicted": "examples predicted positive",
+    "positive|predicted": "examples that are positive or predicted positive",
+}
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,7 @@ class Share(CellMetric):
         names = {literal.lstrip("~") for literal in literals if literal}
         self.needs = base.Needs(indicators=tuple(sorted(names)))
         self.higher_is_better, self.compares_models = higher_is_better, compares_models
+        self.counted = _COUNTED[within]
         self.range = (0.0, 1.0)
         self.kind = "aggregate" if within else "pointwise"
 

@@ -6,7 +6,6 @@ from math import lgamma, log, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.interpolate import PchipInterpolator
 from scipy.special import ndtr, ndtri_exp
 
 if TYPE_CHECKING:
@@ -309,6 +308,9 @@ class _Solved:
         lowest: tuple[float, float],
         highest: tuple[float, float],
     ) -> None:
+        # Loading it takes longer than most commands need it for.
+        from scipy.interpolate import PchipInterpolator
+
         known = ~np.isnan(correction)
         self.total, self.root, self.slope = total, root, slope
         self.correction = (

@@ -142,10 +142,14 @@ class Examples:
         """Which examples are in the slice: bool [n]."""
         if self.definition is None:
             raise TypeError("examples of no slice have no members")
+        return self.members_of(self.definition)
+
+    def members_of(self, definition: AnyDefinition) -> NDArray[np.bool_]:
+        """Return which examples are in a slice: bool [n]."""
         is_discovery = self.known.document.discovery is not None
         own = frozenset(() if is_discovery else self.source.schema.names)
-        wishes = DerivedColumnRequest({"the slice": self.definition}, frozenset(), own)
-        rule = rule_of(self.definition)
+        wishes = DerivedColumnRequest({"the slice": definition}, frozenset(), own)
+        rule = rule_of(definition)
         if wishes.embeddings:
             wishes.check_encoders(self.known)
         queries = wishes.queries(self._embedding) if wishes.embeddings else {}

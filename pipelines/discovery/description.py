@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from scipy.special import expit
 
 from slicebeam.metrics.discovery.candidate_phrases import candidate_phrases
@@ -30,13 +31,11 @@ from slicebeam.transforms.discovery.clusters import is_cluster_field
 from slicebeam.transforms.discovery.describe_slices import DescribeSlices
 from slicebeam.transforms.encode.example_losses import has_losses
 from slicebeam.transforms.encode.pass_over_files import PassOverFiles
-from slicebeam.transforms.encode.predicates import Singleton
+from slicebeam.transforms.encode.predicates import Singleton, json_values
 from slicebeam.transforms.storage.storage import matching, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
 
     from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.pipelines.changelist.document import SearchChangeList
@@ -273,12 +272,20 @@ def _display(table: pa.Table, columns: Sequence[str], at: int) -> dict[str, Any]
     """Return what shows an example, as JSON has it."""
     shown: dict[str, Any] = {}
     for name in columns:
-        value = table.column(name)[at].as_py()
+        value = _value(table.column(name), at)
         if isinstance(value, str) and len(value) > _LONGEST_SHOWN:
             value = value[: _LONGEST_SHOWN - 1] + "…"
         is_plain = isinstance(value, (str, int, float, bool)) and value == value  # noqa: PLR0124
         shown[name] = value if is_plain or value is None else str(value)
     return shown
+
+
+def _value(column: pa.ChunkedArray, at: int) -> Any:
+    """Return a value; of a float that is narrower than a double with its own digits."""
+    if pa.types.is_floating(column.type) and column[at].is_valid:
+        (value,) = json_values(column.slice(at, 1).combine_chunks())
+        return value
+    return column[at].as_py()
 
 
 def _shift(config: DiscoverConfig, description: Description) -> float:

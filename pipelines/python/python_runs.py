@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from rich.console import Console
 
 from slicebeam.metrics.errors import EngineError, OptionError, SlicebeamError, unknown_name
 from slicebeam.pipelines.changelist.parts import Estimate
@@ -50,6 +51,19 @@ _SHIFTED = pa.schema(
 )
 
 
+_FINDINGS = pa.schema(
+    [
+        *((name, pa.string()) for name in ("metric", "direction")),
+        ("rank", pa.int64()),
+        *((name, pa.string()) for name in ("slice_id", "slice")),
+        ("n", pa.int64()),
+        *((name, pa.float64()) for name in ("value", "expected", "difference")),
+        *((name, pa.float64()) for name in ("ci_low", "ci_high", "p_value")),
+        *((name, pa.float64()) for name in ("held_share", "rate_outside")),
+    ]
+)
+
+
 @dataclass(frozen=True, repr=False)
 class Report:
     """What a command found.
@@ -68,13 +82,38 @@ class Report:
     path: str | None
     explanation: tuple[str, ...] = ()
 
+    @property
+    def findings(self) -> pa.Table:
+        """The findings, metric by metric and by rank, as the document has them; none of a shift.
+
+        metric, direction : text; rank : int64; slice_id, slice : text; n : int64; value, expected,
+        difference : double; ci_low, ci_high : double, the interval of the difference; p_value,
+        held_share, rate_outside : double.
+        """
+        names = {one.slice_id: one.name for one in self.changelist.slices}
+        rows = [
+            {
+                **one.model_dump(exclude={"interval"}),
+                "slice": names[one.slice_id],
+                "ci_low": one.interval[0],
+                "ci_high": one.interval[1],
+            }
+            for one in self.changelist.findings
+        ]
+        return pa.Table.from_pylist(rows, schema=_FINDINGS)
+
     def show(self, report: Literal["findings", "all"] = "findings") -> None:
-        """Print it as the command does, in a notebook as HTML.
+        """Print it as the command does; in a notebook show its page in a frame.
 
         Parameters
         ----------
-        report : ``all`` for the table of the worst slices in place of the findings
+        report : ``all`` for the table of the worst slices in place of the findings; the page has both
         """
+        if Console().is_jupyter:
+            from IPython.display import display
+
+            display(self)
+            return
         from slicebeam.pipelines.changelist.document import ShiftChangeList
         from slicebeam.pipelines.show.shift import show_shift
         from slicebeam.pipelines.show.slice_tables import show_slices
@@ -82,7 +121,17 @@ class Report:
         if isinstance(self.changelist, ShiftChangeList):
             show_shift(self.changelist)
         else:
-            show_slices(self.changelist, self.explanation, report)
+            in_python = self.path is None
+            show_slices(self.changelist, self.explanation, report, in_python=in_python)
+            where = ".findings, .changelist; all slices: .slices" if in_python else self.path
+            sys.stdout.write(f"Ids and all numbers: {where}\n")
+
+    def _repr_html_(self) -> str:
+        """Return the page of ``slicebeam report`` in a frame, which notebooks show."""
+        from slicebeam.pipelines.page.content import page_in_memory
+        from slicebeam.pipelines.page.single_file import framed
+
+        return framed(page_in_memory(self.changelist, self.slices))
 
     def __repr__(self) -> str:
         where = "" if self.path is None else f" in {self.path}"

@@ -74,7 +74,7 @@ def rounded_edges(
     ends = [*begins[1:], len(values)]
     exact = values.take(pa.array(starts))
     widths = _widths(values.type, numbers)
-    chosen: list[Any] = sortable(exact).tolist()
+    chosen: list[Any] = _shortest(exact)
     at = moved = 0
     for i in range(1, len(begins)):
         begin, previous, moved_before = begins[i], at, moved
@@ -98,6 +98,14 @@ def rounded_edges(
     if pa.types.is_floating(values.type):
         return json_values(pa.array(chosen, pa.float64()))
     return json_values(from_numbers(np.array(chosen, numbers.dtype), values.type))
+
+
+def _shortest(values: pa.Array) -> list[Any]:
+    """Return numbers as `sortable` does, those of floats as doubles with the fewest digits."""
+    if pa.types.is_floating(values.type):
+        return [float(value) for value in json_values(values)]
+    listed: list[Any] = sortable(values).tolist()
+    return listed
 
 
 def _widths(kind: pa.DataType, numbers: NDArray[Any]) -> list[Any]:
@@ -125,7 +133,7 @@ def _candidates(
     widths : numpy types of the comparison
     """
     kind = edge.type
-    (exact,) = sortable(edge).tolist()
+    (exact,) = _shortest(edge)
     if pa.types.is_temporal(kind):
         found = _times(edge)
     elif np.isfinite(exact):
