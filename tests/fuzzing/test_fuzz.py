@@ -25,6 +25,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, event, given, settings
 
 from slicebeam.pipelines import cli
+from tests import tfrecord_files
 from tests.fuzzing import (
     changelist_cases,
     command_cases,
@@ -254,10 +255,10 @@ READERS: dict[str, tuple[Callable[[bytes], Reading], dict[str, bytes]]] = {
     "tfrecord": (
         tfrecord_reading.read,
         {
-            "cut off": tfrecord_reading.frame(b"\x0a\x00")[:-1],
-            "a length": b"\x05" + tfrecord_reading.frame(b"\x0a\x00")[1:],
-            "data": tfrecord_reading.frame(b"\x0a\x00")[:12] + b"\x0b\x00" + b"\0" * 4,
-            "no example": tfrecord_reading.frame(b"\x0a\xff"),
+            "cut off": tfrecord_files.frame(b"\x0a\x00")[:-1],
+            "a length": b"\x05" + tfrecord_files.frame(b"\x0a\x00")[1:],
+            "data": tfrecord_files.frame(b"\x0a\x00")[:12] + b"\x0b\x00" + b"\0" * 4,
+            "no example": tfrecord_files.frame(b"\x0a\xff"),
             "nothing": b"",
         },
     ),
