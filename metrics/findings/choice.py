@@ -310,18 +310,11 @@ class Choice:
 
     def _change_p_value(self, at: int) -> float:
         """Return the p-value of a candidate's own change; 0 of one model."""
-        if self.changes is None or self.law is None:
+        if self.changes is None:
             return 0.0
-        layout, position = self.layout, self.positions[at]
-        squared = float(layout.moment(self.overlap.sums, 2, 0).sum()) / self.law.examples
-        return change_p_value(
-            float(self.changes.net[position]),
-            float(self.changes.squares[position]),
-            float(layout.size(self.sizes[at], 2)) / squared,
-            self.law,
-            self.tail,
-            counts=self.changes.counts,
-        )
+        at = int(self.positions[at])
+        net, squares = float(self.changes.net[at]), float(self.changes.squares[at])
+        return change_p_value(net, squares, self.tail, counts=self.changes.counts)
 
     def _p_value(self, at: int, part: FloatArray, step: _Step) -> float:
         layout, sums, observed = self.layout, self.overlap.sums, float(self.total[at])
