@@ -24,6 +24,7 @@ def search(
     example_id: str | None = None,
     weight: str | None = None,
     group: str | None = None,
+    eval_config: StrPath | None = None,
     label: str = "",
     prediction: str | None = None,
     score: str | None = None,
@@ -82,6 +83,7 @@ def search(
     example_id : Column that identifies an example when examples are resampled. By default the columns that are read.
     weight : Column of sampling weights, which are at least 0.
     group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
+    eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), whose models, metrics and sizes to use. A check also takes its slices and thresholds: exit code 1 if one fails. Needs slicebeam[tfma].
     label : Column of the true class or value. Not needed with `loss`, nor for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
@@ -145,6 +147,7 @@ def discover(
     example_id: str | None = None,
     weight: str | None = None,
     group: str | None = None,
+    eval_config: StrPath | None = None,
     embedding: str | None = None,
     text: str | None = None,
     encoder: str | None = None,
@@ -213,6 +216,7 @@ def discover(
     example_id : Column that identifies an example in what is published.
     weight : Column of sampling weights, which are at least 0.
     group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
+    eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), whose models, metrics and sizes to use. A check also takes its slices and thresholds: exit code 1 if one fails. Needs slicebeam[tfma].
     embedding : Column of vectors that describe the examples.
     text : Column of texts to embed. With `embedding`, the texts only show the examples.
     encoder : What embeds texts: lsa (fitted to them), minilm, openai:URL of an endpoint, or module:function that returns a model handler of Beam's. With `embedding`, what made the vectors. By default lsa with `text`.
@@ -282,6 +286,7 @@ def check(
     example_id: str | None = None,
     weight: str | None = None,
     group: str | None = None,
+    eval_config: StrPath | None = None,
     changelist: StrPath | None = None,
     slices: StrPath | None = None,
     encoder: str | None = None,
@@ -323,7 +328,7 @@ def check(
 ) -> Report:
     """Test known slices on new data, without a search.
 
-    The slices come from an earlier run (`changelist`) or from a file of predicates (`slices`).
+    The slices come from an earlier run (`changelist`), from a file of predicates (`slices`) or from an EvalConfig of TensorFlow Model Analysis (`eval_config`).
 
     With `changelist`, options that you leave out are as in that run: label, prediction, metric, test and so on.
 
@@ -338,6 +343,7 @@ def check(
     example_id : Column that identifies an example when examples are resampled. By default the columns that are read.
     weight : Column of sampling weights, which are at least 0.
     group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
+    eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), whose models, metrics and sizes to use. A check also takes its slices and thresholds: exit code 1 if one fails. Needs slicebeam[tfma].
     changelist : ChangeList of an earlier run, whose slices to check.
     slices : YAML file of predicates to check, such as '- age < 25 & sex = Female'.
     encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.

@@ -44,6 +44,7 @@ ORDER = (
     "transforms",
     "runner_configs",
     "pipelines/changelist",
+    "pipelines/tfma",
     "pipelines/config",
     "pipelines/run",
     "pipelines/prepare",

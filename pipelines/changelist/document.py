@@ -17,6 +17,7 @@ from slicebeam.pipelines.changelist.shifted import Shift
 from slicebeam.pipelines.changelist.since import Since
 from slicebeam.pipelines.changelist.slices import Slice
 from slicebeam.pipelines.changelist.testing import Check, Search, Testing
+from slicebeam.pipelines.changelist.validation import Validation
 
 SCHEMA_VERSION = "1.0"
 
@@ -41,6 +42,9 @@ class ChangeList(Part):
     testing: Testing | None = Field(None, description="of a search or check: present")
     search: Search | None = Field(None, description="of a search or check: present")
     check: Check | None = None
+    validation: Validation | None = Field(
+        None, description="of a check with the thresholds of an EvalConfig: present"
+    )
     shift: Shift | None = Field(None, description="of the command shift: present")
     since: Since | None = None
     discovery: Discovery | None = Field(None, description="of the command discover: present")

@@ -137,7 +137,8 @@ COMMANDS: dict[str, CommandSpec] = {
     "check": CommandSpec(
         group="Find",
         help="Test known slices on new data, without a search.\n\n"
-        "The slices come from an earlier run (--changelist) or from a file of predicates (--slices).\n\n"
+        "The slices come from an earlier run (--changelist), from a file of predicates (--slices) or from "
+        "an EvalConfig of TensorFlow Model Analysis (--eval-config).\n\n"
         "With --changelist, options that you leave out are as in that run: label, prediction, metric, "
         "test and so on.",
         example="slicebeam check --data new.parquet --changelist out/changelist.json --output checked "

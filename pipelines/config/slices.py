@@ -37,6 +37,18 @@ Direction = Annotated[
 ]
 
 
+EvalConfig = Annotated[
+    str | None,
+    Option(
+        "EvalConfig of TensorFlow Model Analysis (text or JSON), whose models, metrics and sizes to use. "
+        "A check also takes its slices and thresholds: exit code 1 if one fails. Needs slicebeam[tfma].",
+        "Data",
+        metavar=FILE,
+        has_placeholders=True,
+    ),
+]
+
+
 class RunConfig(ModelsConfig):
     """Options of every command that tests slices."""
 
@@ -408,6 +420,17 @@ class RunConfig(ModelsConfig):
     def files_read(self) -> tuple[str, ...]:
         """The files that decide what is found, besides the data."""
         return tuple(filter(None, (self.model, self.baseline_model, self.since)))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the options has no effect, a line each."""
+        uri = getattr(self, "eval_config", None)
+        if uri is None:
+            return ()
+        from slicebeam.pipelines.tfma.eval_config import eval_plan
+
+        plan = eval_plan(uri, has_baseline=self.has_baseline)
+        return tuple(f"--eval-config {uri}: {line}" for line in plan.notes)
 
     def resolved(self, strategy: str) -> dict[str, Any]:  # noqa: ARG002  (a search has several)
         """Return every option that had an effect on a run, defaults too: what repeats it."""

@@ -273,6 +273,11 @@ def plan_check(config: CheckConfig, engine: Engine) -> RunPlan:
     InputError
         The options, the slices or the data are wrong, as far as its schema shows.
     """
+    if config.eval_config is not None:
+        raise OptionError(
+            "--dry-run: the slices of --eval-config are values in the data, which a dry run does not read; "
+            "leave one out"
+        )
     looked = _look(config, engine)
     source = looked.known.source
     given = given_slices(read_given(config.changelist, config.slices), source.schema)

@@ -32,6 +32,7 @@ from slicebeam.transforms.storage.publish import version_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from slicebeam.pipelines.changelist.validation import Validation
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
@@ -70,6 +71,7 @@ class Steps(Generic[Config]):
     names : gives the slices their names
     order : returns the slices to report, of each metric the significant ones first
     further : what is published besides; None for nothing
+    validate : returns whether thresholds are met, of None where there are none; None for no thresholds
     """
 
     prepare: Callable[
@@ -82,6 +84,9 @@ class Steps(Generic[Config]):
     names: Callable[[EncodedDataset], SliceNames]
     order: Callable[[Results, Config], Reported]
     further: ExtraOutputs[Config] | None = None
+    validate: Callable[[Config, EncodedDataset, Results, SliceNames], Validation | None] | None = (
+        None
+    )
 
 
 def run_search(
@@ -178,6 +183,8 @@ def _run_steps(
     before = version_of(places.document)
     engine.check_storage([*places.files, places.output, places.work])
     observer.begin(config, places.files, engine.name)
+    for line in config.notes:
+        observer.note(line)
     work = WorkFolder(places.work)
     done = begin_run(config, SearchChangeList, places, work, engine, observer, resume=resume)
     if done is not None:
@@ -250,6 +257,9 @@ def find_and_publish(
             engine.name,
             f"sha256:{files.sha256(TABLE)}",
         )
+        if steps.validate is not None:
+            validated = steps.validate(config, prepared, results, names)
+            changelist = changelist.model_copy(update={"validation": validated})
         if earlier is not None:
             since = compare_runs(config, earlier, changelist, results, names)
             changelist = changelist.model_copy(update={"since": since})

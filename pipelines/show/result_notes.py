@@ -80,6 +80,7 @@ def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
     lines = [
         f"{tested:,} slices{of} tested ({search.strategy}; {tests}).",
         *_untested(document),
+        *_thresholds(document),
         testing.corrected_for,
     ]
     lines += document.dataset.drift
@@ -105,6 +106,21 @@ def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
         lines.append(f"Bins and values from sketches, not exact: {', '.join(sketched)}.")
     lines += [f"Left out: {column.name}: {column.reason}." for column in document.dataset.left_out]
     return [*lines, *hint_lines(document.dataset)]
+
+
+def _thresholds(document: SearchChangeList) -> Iterator[str]:
+    """Yield whether the thresholds of an EvalConfig are met, and the first ones that are not."""
+    found = document.validation
+    if found is None:
+        return
+    reasons = found.reasons()
+    if not reasons:
+        yield f"All {found.checked:,} thresholds are met."
+        return
+    yield f"{len(reasons):,} of {found.checked:,} thresholds are not met:"
+    yield from (f"  {one}" for one in reasons[:MOST_CHANGES])
+    if len(reasons) > MOST_CHANGES:
+        yield f"  and {len(reasons) - MOST_CHANGES:,} more in changelist.json"
 
 
 def _untested(document: SearchChangeList) -> Iterator[str]:

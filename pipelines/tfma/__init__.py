@@ -1,0 +1,1 @@
+"""TensorFlow Model Analysis's configuration, in slicebeam's own words; nothing runs."""

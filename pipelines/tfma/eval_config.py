@@ -1,0 +1,464 @@
+"""Reads TFMA's EvalConfig, as text or JSON, and says it in options of our own."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import FileError, OptionError, nearest_hint
+from slicebeam.pipelines.tfma.native_metrics import (
+    ConfiguredMetric,
+    configured_metric,
+    least_positive,
+)
+from slicebeam.pipelines.tfma.thresholds import CrossSpec, SliceSpec, Threshold, typed
+from slicebeam.transforms.storage.storage import storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+INSTALL = "pip install 'slicebeam[tfma]'"
+_DIRECTIONS: dict[int, Any] = {1: "lower", 2: "higher"}
+_NO_FIELD = re.compile(r'(?:[Mm]essage type ")([\w.]+)" has no field named "([\w]+)"')
+
+
+@dataclass(frozen=True)
+class EvalPlan:
+    """What an EvalConfig wants.
+
+    Attributes
+    ----------
+    options : of a search or check, by name
+    metrics : in their order
+    specs : of the slices, without that of all examples
+    is_overall : whether all examples are a slice of their own
+    crosses : pairs of slices that are compared
+    thresholds : of the new model's metrics
+    smallest : slices with fewer examples have no values
+    notes : what is passed over, a line each
+    """
+
+    options: Mapping[str, Any]
+    metrics: tuple[ConfiguredMetric, ...]
+    specs: tuple[SliceSpec, ...]
+    is_overall: bool
+    crosses: tuple[CrossSpec, ...]
+    thresholds: tuple[Threshold, ...]
+    smallest: int
+    notes: tuple[str, ...]
+
+
+def with_eval_config(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a user with those that ``eval_config`` adds.
+
+    Raises
+    ------
+    OptionError
+        The file asks for what cannot be done, or an option contradicts it.
+    """
+    uri = options.get("eval_config")
+    given = {key: value for key, value in options.items() if value is not None}
+    if not isinstance(uri, str) or not uri:
+        return dict(options)
+    found = dict(eval_plan(uri, has_baseline=_has_baseline(given)).options)
+    models = ("prediction", "score", "model")
+    for prefix in ("", "baseline_"):
+        named = [one for one in models if prefix + one in found]
+        others = [one for one in models if prefix + one in given and prefix + one not in found]
+        if named and others:
+            column = found[prefix + named[0]]
+            raise OptionError(
+                f"{_flag(prefix + others[0])} {given[prefix + others[0]]!r} contradicts "
+                f"prediction_key {column!r} of --eval-config {uri}; leave one out"
+            )
+    for name in ("metric",):
+        if name in found and name in given:
+            own = given[name]
+            listed = own.split(",") if isinstance(own, str) else list(own)
+            if set(listed) == set(found[name]):
+                # The user's order says what steers the search.
+                found[name] = tuple(listed)
+    if "threshold" in found and (given.get("model") or given.get("prediction")):
+        # Classes are given: no score is cut.
+        del found["threshold"]
+    if "threshold" in found and _is_near(given.get("threshold"), found["threshold"]):
+        given.pop("threshold")
+    for name, value in found.items():
+        own = given.get(name, value)
+        own = tuple(own) if isinstance(own, list) else own
+        if own != value and not (name == "metric" and tuple(own) == value):
+            shown = [",".join(one) if isinstance(one, tuple) else one for one in (own, value)]
+            raise OptionError(
+                f"{_flag(name)} {shown[0]} contradicts {shown[1]} of --eval-config {uri}; leave one out"
+            )
+    return {**found, **given, **{name: found[name] for name in found if name == "metric"}}
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _is_near(given: Any, threshold: float) -> bool:
+    return isinstance(given, (int, float)) and abs(given - threshold) < 1e-9
+
+
+def _has_baseline(given: Mapping[str, Any]) -> bool:
+    names = ("baseline_prediction", "baseline_score", "baseline_model")
+    return any(given.get(name) for name in names) and given.get("compare") != "overall"
+
+
+def eval_plan(uri: str, *, has_baseline: bool = False) -> EvalPlan:
+    """Return what the EvalConfig in a file wants.
+
+    Parameters
+    ----------
+    has_baseline : whether the old model is given besides, as TFX's Evaluator does
+
+    Raises
+    ------
+    FileError
+        There is no such file.
+    OptionError
+        It is no EvalConfig, or asks for what cannot be done.
+    """
+    try:
+        text = storage_path(uri, "--eval-config").read_text("utf-8")
+    except FileNotFoundError as error:
+        raise FileError(f"--eval-config {uri}: no such file") from error
+    except IsADirectoryError as error:
+        raise FileError(f"--eval-config {uri} is a folder; name a file") from error
+    except ValueError as error:
+        raise OptionError(f"--eval-config {uri}: it is no text ({error})") from error
+    try:
+        return _plan(text, has_baseline)
+    except OptionError as error:
+        raise OptionError(f"--eval-config {uri}: {error}") from error
+
+
+@lru_cache(maxsize=8)
+def _plan(text: str, has_baseline: bool) -> EvalPlan:
+    return _Reader(_parsed(text), has_baseline).plan()
+
+
+def _messages() -> Any:
+    """Return TFMA's module of messages; TFMA itself, which takes seconds, is not imported."""
+    found = importlib.util.find_spec("tensorflow_model_analysis")
+    places = (found.submodule_search_locations or ()) if found is not None else ()
+    for place in places:
+        path = Path(place) / "proto" / "config_pb2.py"
+        spec = importlib.util.spec_from_file_location("tfma_config_pb2", path)
+        if path.is_file() and spec is not None and spec.loader is not None:
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module
+    raise OptionError(f"it is read by TensorFlow Model Analysis, which is not installed: {INSTALL}")
+
+
+def _parsed(text: str) -> Any:
+    from google.protobuf import json_format, text_format  # type: ignore[import-untyped]
+
+    message = _messages().EvalConfig()
+    try:
+        if text.lstrip().startswith("{"):
+            content = json.loads(text)
+            # As TFMA writes it beside its results.
+            content = content.get("evalConfig", content.get("eval_config", content))
+            json_format.ParseDict(content, message)
+        else:
+            text_format.Parse(text, message)
+    except (ValueError, json_format.ParseError, text_format.ParseError) as error:
+        reason = " ".join(str(error).split())
+        raise OptionError(
+            f"it is no EvalConfig ({reason}){_nearest_field(message, reason)}"
+        ) from error
+    return message
+
+
+def _nearest_field(message: Any, reason: str) -> str:
+    found = _NO_FIELD.search(reason)
+    if found is None:
+        return ""
+    pool = message.DESCRIPTOR.file.pool
+    try:
+        fields = [one.name for one in pool.FindMessageTypeByName(found[1]).fields]
+    except KeyError:
+        return ""
+    return f"{nearest_hint(found[2], fields)} fields: {', '.join(fields)}"
+
+
+class _Reader:
+    """Reads one EvalConfig."""
+
+    def __init__(self, message: Any, has_baseline: bool) -> None:
+        self.message, self.notes = message, dict[str, None]()
+        if len(message.model_specs) > 2:
+            raise OptionError(
+                f"model_specs has {len(message.model_specs)} models; slicebeam compares one with at "
+                "most one baseline"
+            )
+        self.old = next((one for one in message.model_specs if one.is_baseline), None)
+        new = [one for one in message.model_specs if not one.is_baseline]
+        if len(new) > 1:
+            raise OptionError(
+                "model_specs has two models and no is_baseline; set it on the old one"
+            )
+        if message.model_specs and not new:
+            raise OptionError("model_specs has a baseline only; add the model that is evaluated")
+        self.new = new[0] if new else None
+        self.has_baseline = self.old is not None or has_baseline
+
+    def plan(self) -> EvalPlan:
+        metrics: dict[tuple[str, str], ConfiguredMetric] = {}
+        thresholds: list[Threshold] = []
+        weighted: dict[bool, str] = {}
+        for number, spec in enumerate(self.message.metrics_specs, 1):
+            where = f"metrics_specs {number}"
+            if self._is_of_baseline_only(spec):
+                self._note(f"{where} is for the baseline only, and is passed over")
+                continue
+            self._refuse(where, spec)
+            keys = set()
+            for config in spec.metrics:
+                if config.class_name.endswith("Plot"):
+                    self._note(f"{where}: {config.class_name} is a plot, and is passed over")
+                    continue
+                one = configured_metric(where, config.class_name, config.module, config.config)
+                metrics[one.key, one.native.name] = one
+                keys.add(one.key)
+                if one.native.name != "example_count":
+                    weighted[self._is_weighted(spec)] = where
+                thresholds += self._thresholds(f"{where} {one.key}", one.key, config)
+            thresholds += self._thresholds_by_name(where, spec, keys)
+        if len(weighted) > 1:
+            raise OptionError(
+                "some metrics_specs are weighted and others are not; a run has either, so split the file"
+            )
+        options = self._options(tuple(metrics.values()), weighted.get(True) is not None)
+        changes = [one.metric for one in thresholds if one.kind == "change"]
+        if changes and not self.has_baseline:
+            self._note(
+                f"change_threshold of {', '.join(dict.fromkeys(changes))} needs the old model: give "
+                "--baseline-score, --baseline-prediction or --baseline-model"
+            )
+        specs = [self._slice_spec("slicing_specs", one) for one in self.message.slicing_specs]
+        return EvalPlan(
+            options,
+            tuple(metrics.values()),
+            tuple(dict.fromkeys(one for one in specs if one != SliceSpec())),
+            not specs or SliceSpec() in specs,
+            tuple(self._cross_spec(one) for one in self.message.cross_slicing_specs),
+            tuple(thresholds),
+            self.message.options.min_slice_size.value,
+            tuple(self.notes),
+        )
+
+    def _note(self, text: str) -> None:
+        self.notes[text] = None
+
+    def _is_of_baseline_only(self, spec: Any) -> bool:
+        names = set(spec.model_names)
+        return bool(names) and self.old is not None and names == {self.old.name}
+
+    def _refuse(self, where: str, spec: Any) -> None:
+        """Refuse what a MetricsSpec says and slicebeam has no equal of."""
+        for field, why in (
+            ("binarize", "it needs a score for each class in one column"),
+            ("aggregate", "it needs a score for each class in one column"),
+            ("output_weights", "a run has one output"),
+            ("query_key", "a native metric has no queries"),
+        ):
+            is_set = (
+                spec.HasField(field) if field in ("binarize", "aggregate") else getattr(spec, field)
+            )
+            if is_set:
+                raise OptionError(f"{where}: {field} cannot run natively: {why}; leave it out")
+        if len(spec.output_names) > 1:
+            raise OptionError(
+                f"{where}: {len(spec.output_names)} output_names ({', '.join(spec.output_names)}); a run "
+                "has one output, so keep one of them"
+            )
+
+    def _is_weighted(self, spec: Any) -> bool:
+        weights = spec.example_weights
+        if weights.weighted and weights.unweighted:
+            raise OptionError("example_weights is weighted and unweighted; a run has either")
+        has_key = self.new is not None and (
+            self.new.example_weight_key or self.new.example_weight_keys
+        )
+        return bool(has_key) and not weights.unweighted
+
+    def _key(self, spec: Any, name: str) -> str:
+        """Return a key of a model, which may stand in the map of its only output."""
+        single, several = getattr(spec, name), getattr(spec, f"{name}s")
+        if single and several:
+            raise OptionError(f"model_specs {spec.name!r} has {name} and {name}s; keep one")
+        if len(set(several.values())) > 1:
+            raise OptionError(
+                f"{name}s names {len(several)} outputs ({', '.join(sorted(several))}); a run has one "
+                "output, so keep one of them"
+            )
+        return str(single or next(iter(several.values()), ""))
+
+    def _options(self, metrics: tuple[ConfiguredMetric, ...], is_weighted: bool) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        reads = {one.native.reads for one in metrics} - {"nothing"}
+        is_score = "score" in reads
+        if is_score and any(one.class_name == "Accuracy" for one in metrics):
+            raise OptionError(
+                "Accuracy compares predictions with labels, and other metrics take them for scores; "
+                "split the file, or use BinaryAccuracy"
+            )
+        for spec, prefix in ((self.new, ""), (self.old, "baseline_")):
+            if spec is None:
+                continue
+            self._note_unused(spec)
+            if key := self._key(spec, "prediction_key"):
+                found[prefix + ("score" if is_score else "prediction")] = key
+        if self.new is not None:
+            if label := self._key(self.new, "label_key"):
+                found["label"] = label
+            weight = self._key(self.new, "example_weight_key")
+            if is_weighted and weight:
+                found["weight"] = weight
+        self._check_same("label_key", found.get("label"))
+        names = tuple(dict.fromkeys(self._names(metrics, found)))
+        if names:
+            found["metric"] = names
+        cuts = {one.threshold for one in metrics if one.threshold is not None}
+        if len(cuts) > 1:
+            raise OptionError(
+                f"metrics have different thresholds ({', '.join(map(str, sorted(cuts)))}); a run has a "
+                "single one, so split the file"
+            )
+        if cuts:
+            found["threshold"] = least_positive(cuts.pop())
+        smallest = self.message.options.min_slice_size.value
+        if smallest > 0:
+            found["min_slice_size"] = smallest
+        return found
+
+    def _check_same(self, name: str, label: str | None) -> None:
+        if self.old is not None and label and (own := self._key(self.old, name)) not in ("", label):
+            raise OptionError(
+                f"{name} is {label!r} and, of the baseline, {own!r}; a run has one label"
+            )
+
+    def _note_unused(self, spec: Any) -> None:
+        for name in ("signature_name", "preprocessing_function_names"):
+            if getattr(spec, name):
+                self._note(
+                    f"{name} of model_specs is passed over: columns are read as they stand in the data"
+                )
+
+    def _names(
+        self, metrics: tuple[ConfiguredMetric, ...], found: Mapping[str, Any]
+    ) -> Iterator[str]:
+        """Yield our names of the metrics."""
+        for one in metrics:
+            name = one.native.name
+            if name == "example_count":
+                continue
+            if name in ("mean:label", "mean:prediction", "calibration"):
+                if self.has_baseline:
+                    raise OptionError(
+                        f"{one.class_name} cannot run natively beside a baseline; leave it out"
+                    )
+                if name != "mean:prediction":
+                    yield f"mean:{self._column(one, found, ('label',), 'label_key')}"
+                if name != "mean:label":
+                    column = self._column(one, found, ("score", "prediction"), "prediction_key")
+                    yield f"mean:{column}"
+                continue
+            yield name
+
+    def _column(
+        self, one: ConfiguredMetric, found: Mapping[str, Any], names: Iterable[str], key: str
+    ) -> str:
+        column = next((found[name] for name in names if name in found), None)
+        if column is None:
+            raise OptionError(f"{one.class_name} averages a column; add {key} to model_specs")
+        return str(column)
+
+    def _slice_spec(self, where: str, spec: Any) -> SliceSpec:
+        if spec.slice_keys_sql:
+            raise OptionError(
+                f"{where}: slice_keys_sql cannot run; write feature_keys and feature_values, or "
+                "predicates for --slices"
+            )
+        both = sorted(set(spec.feature_keys) & set(spec.feature_values))
+        if both:
+            raise OptionError(
+                f"{where}: {both[0]!r} is in feature_keys and feature_values; keep one"
+            )
+        values = tuple(sorted((name, typed(value)) for name, value in spec.feature_values.items()))
+        return SliceSpec(tuple(sorted(set(spec.feature_keys))), values)
+
+    def _cross_spec(self, spec: Any) -> CrossSpec:
+        where = "cross_slicing_specs"
+        others = tuple(self._slice_spec(where, one) for one in spec.slicing_specs)
+        return CrossSpec(self._slice_spec(where, spec.baseline_spec), others)
+
+    def _thresholds(self, where: str, metric: str, config: Any) -> Iterator[Threshold]:
+        if config.HasField("threshold"):
+            yield from self._bounds(where, metric, None, config.threshold)
+        yield from self._scoped(
+            where, metric, config.per_slice_thresholds, config.cross_slice_thresholds
+        )
+
+    def _scoped(self, where: str, metric: str, by_slice: Any, by_cross: Any) -> Iterator[Threshold]:
+        for each in by_slice:
+            if not each.slicing_specs:
+                raise OptionError(f"{where}: per_slice_thresholds has no slicing_specs")
+            for spec in each.slicing_specs:
+                scope = self._slice_spec(f"{where} per_slice_thresholds", spec)
+                yield from self._bounds(where, metric, scope, each.threshold)
+        for each in by_cross:
+            for spec in each.cross_slicing_specs:
+                yield from self._bounds(where, metric, self._cross_spec(spec), each.threshold)
+
+    def _thresholds_by_name(self, where: str, spec: Any, keys: set[str]) -> Iterator[Threshold]:
+        maps = (spec.thresholds, spec.per_slice_thresholds, spec.cross_slice_thresholds)
+        for name in sorted({name for one in maps for name in one}):
+            if name not in keys:
+                raise OptionError(
+                    f"{where}: a threshold is for {name!r}, a metric that is saved with the model, which "
+                    f"is not run{nearest_hint(name, sorted(keys))} name its class in metrics"
+                )
+            if name in spec.thresholds:
+                yield from self._bounds(where, name, None, spec.thresholds[name])
+            yield from self._scoped(
+                where,
+                name,
+                spec.per_slice_thresholds[name].thresholds
+                if name in spec.per_slice_thresholds
+                else (),
+                spec.cross_slice_thresholds[name].thresholds
+                if name in spec.cross_slice_thresholds
+                else (),
+            )
+
+    @staticmethod
+    def _bounds(
+        where: str, metric: str, scope: SliceSpec | CrossSpec | None, threshold: Any
+    ) -> Iterator[Threshold]:
+        def number(message: Any, name: str) -> float | None:
+            return float(getattr(message, name).value) if message.HasField(name) else None
+
+        if threshold.HasField("value_threshold"):
+            bound = threshold.value_threshold
+            low, high = number(bound, "lower_bound"), number(bound, "upper_bound")
+            yield Threshold(metric, "value", scope, low, high)
+        if threshold.HasField("change_threshold"):
+            bound = threshold.change_threshold
+            sizes = {name: number(bound, name) for name in ("absolute", "relative")}
+            direction = _DIRECTIONS.get(bound.direction)
+            if direction is None and any(one is not None for one in sizes.values()):
+                raise OptionError(
+                    f"{where}: change_threshold has no direction; add LOWER_IS_BETTER or HIGHER_IS_BETTER"
+                )
+            yield Threshold(metric, "change", scope, direction=direction, **sizes)
