@@ -147,6 +147,9 @@ def _plan(text: str, has_baseline: bool) -> EvalPlan:
 
 def _messages() -> Any:
     """Return TFMA's module of messages; TFMA itself, which takes seconds, is not imported."""
+    # It is needed by the messages, which do not import it.
+    from google.protobuf import wrappers_pb2  # type: ignore[import-untyped]  # noqa: F401
+
     found = importlib.util.find_spec("tensorflow_model_analysis")
     places = (found.submodule_search_locations or ()) if found is not None else ()
     for place in places:
