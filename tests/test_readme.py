@@ -59,6 +59,8 @@ NOT_RUN = {
     "slicebeam search --data electricity.parquet": ELSEWHERE,
     "slicebeam search --data compas.parquet": ELSEWHERE,
     "slicebeam search --data features.parquet": ELSEWHERE,
+    "slicebeam check --data pipelines/demo_data/adult_scored.parquet --eval-config "
+    "examples/tfma/eval_config.pbtxt": "needs the extra [tfma]; the tests marked `tfma` run it",
     "slicebeam discover --data examples/sentences/sentences.parquet --text text --encoder minilm": (
         "needs PyTorch and takes four CPU minutes"
     ),

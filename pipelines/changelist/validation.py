@@ -23,6 +23,7 @@ class FailedThreshold(Part):
     )
     value: float | None = Field(None, description="of the model under test; absent for undefined")
     before: float | None = Field(None, description="of the old model, for a change")
+    reason: str | None = Field(None, description="why there is no value")
     bounds: str = Field(description="the bounds in words")
     lower_bound: float | None = None
     upper_bound: float | None = None
@@ -32,6 +33,7 @@ class FailedThreshold(Part):
 
     def __str__(self) -> str:
         value = "undefined" if self.value is None else f"{self.value:.6g}"
+        value += "" if self.reason is None else f" ({self.reason})"
         was = "" if self.before is None else f", was {self.before:.6g}"
         against = "" if self.compared_with is None else f" minus {self.compared_with}"
         return f"{self.metric} is {value}{was} on {self.slice}{against}, but the threshold is {self.bounds}"

@@ -117,7 +117,8 @@ def _thresholds(document: SearchChangeList) -> Iterator[str]:
     if not reasons:
         yield f"All {found.checked:,} thresholds are met."
         return
-    yield f"{len(reasons):,} of {found.checked:,} thresholds are not met:"
+    is_one = len(reasons) == 1
+    yield f"{len(reasons):,} of {found.checked:,} thresholds {'is' if is_one else 'are'} not met:"
     yield from (f"  {one}" for one in reasons[:MOST_CHANGES])
     if len(reasons) > MOST_CHANGES:
         yield f"  and {len(reasons) - MOST_CHANGES:,} more in changelist.json"

@@ -163,7 +163,7 @@ def _messages() -> Any:
 
 
 def _parsed(text: str) -> Any:
-    from google.protobuf import json_format, text_format  # type: ignore[import-untyped]
+    from google.protobuf import json_format, text_format
 
     message = _messages().EvalConfig()
     try:

@@ -255,6 +255,7 @@ def _failure(
         kind=one.kind,
         value=value if math.isfinite(value) else None,
         before=before if one.kind == "change" and math.isfinite(before) else None,
+        reason=None if measured.values else "fewer examples than min_slice_size",
         bounds=one.bounds,
         lower_bound=one.lower,
         upper_bound=one.upper,

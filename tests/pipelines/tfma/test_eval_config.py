@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,11 +17,9 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.check import check_config
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.tfma.eval_config import eval_plan
+from slicebeam.pipelines.tfma.native_metrics import NATIVE
 from tests.conftest import ADULT
 from tests.pipelines.tfma.tfma_runs import ours
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # tensorflow/model-analysis, docs/get_started.md, "Model Validation"; label and weight are Adult's.
 GET_STARTED = """
@@ -75,6 +75,7 @@ TAXI: dict[str, Any] = {
         }
     ],
 }
+ROOT = Path(__file__).parents[3]
 NEEDS_TFMA = pytest.mark.tfma
 MODEL = 'model_specs { label_key: "income" prediction_key: "score" }'
 
@@ -174,6 +175,7 @@ def test_reading_imports_no_tensorflow(tmp_path: Path) -> None:
     code = f"""
 import sys
 from slicebeam.pipelines.tfma.eval_config import eval_plan
+from slicebeam.pipelines.tfma.native_metrics import NATIVE
 eval_plan({path!r})
 assert not {{"tensorflow", "tensorflow_model_analysis"}} & set(sys.modules)
 """
@@ -254,3 +256,26 @@ def test_contradictions_are_a_line(option: str, value: Any, message: str, tmp_pa
 def test_what_tfma_writes_beside_its_results_is_read(tmp_path: Path) -> None:
     path = written(tmp_path, json.dumps({"evalConfig": TAXI, "version": "0.52"}))
     assert [one.key for one in eval_plan(path).metrics] == ["binary_accuracy"]
+
+
+@NEEDS_TFMA
+def test_the_command_of_the_page_works(tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/tfma.md").read_text("utf-8")
+    command = page.partition("slicebeam check ")[2].partition("```")[0].replace("\\\n", " ")
+    arguments = ["check", *shlex.split(command, comments=True)]
+    arguments[arguments.index("--output") + 1] = str(tmp_path / "out")
+    arguments[arguments.index("--data") + 1] = str(ADULT)
+    arguments[arguments.index("--eval-config") + 1] = str(
+        ROOT / arguments[arguments.index("--eval-config") + 1]
+    )
+    code = run(arguments)
+    assert f"# exit code {code}" in command
+    document = json.loads((tmp_path / "out" / "changelist.json").read_text())
+    assert [one["key"] for one in document["metrics"]] == ["accuracy", "auc"]
+    assert document["validation"]["checked"] == 2 * (len(document["slices"]) + 1)
+
+
+@NEEDS_TFMA
+def test_every_native_metric_is_in_the_page() -> None:
+    page = (ROOT / "docs/how-to/tfma.md").read_text("utf-8")
+    assert [name for name in NATIVE if name not in page] == []
