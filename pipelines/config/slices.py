@@ -430,7 +430,12 @@ class RunConfig(ModelsConfig):
         from slicebeam.pipelines.tfma.eval_config import eval_plan
 
         plan = eval_plan(uri, has_baseline=self.has_baseline)
-        return tuple(f"--eval-config {uri}: {line}" for line in plan.notes)
+        lines = [*plan.notes]
+        if self.command == "search" and (plan.specs or plan.thresholds):
+            lines.append(
+                "slicing_specs and thresholds are for slicebeam check, and are passed over"
+            )
+        return tuple(f"--eval-config {uri}: {line}" for line in lines)
 
     def resolved(self, strategy: str) -> dict[str, Any]:  # noqa: ARG002  (a search has several)
         """Return every option that had an effect on a run, defaults too: what repeats it."""

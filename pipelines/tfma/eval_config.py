@@ -242,12 +242,6 @@ class _Reader:
                 "some metrics_specs are weighted and others are not; a run has either, so split the file"
             )
         options = self._options(tuple(metrics.values()), weighted.get(True) is not None)
-        changes = [one.metric for one in thresholds if one.kind == "change"]
-        if changes and not self.has_baseline:
-            self._note(
-                f"change_threshold of {', '.join(dict.fromkeys(changes))} needs the old model: give "
-                "--baseline-score, --baseline-prediction or --baseline-model"
-            )
         specs = [self._slice_spec("slicing_specs", one) for one in self.message.slicing_specs]
         return EvalPlan(
             options,

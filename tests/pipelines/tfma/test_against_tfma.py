@@ -159,6 +159,18 @@ def test_another_threshold(tmp_path: Path) -> None:
     assert compare(theirs, document, names, "score") > 50
 
 
+def test_an_example_with_several_values_is_in_several_slices(tmp_path: Path) -> None:
+    frame = adult()[["label", "score", "sex"]]
+    tags = [["a"], ["a", "b"], ["b", "c"], [], ["c"]]
+    frame["tag"] = [tags[at % 5] for at in range(len(frame))]
+    config = f"""{ONE_MODEL} {metrics("BinaryAccuracy")} slicing_specs {{}}
+    slicing_specs {{ feature_keys: ["tag", "sex"] }}"""
+    theirs, _ = tfma_values(frame, config, tmp_path)
+    code, document = ours(frame, config, tmp_path / "ours")
+    assert code == 0
+    assert compare(theirs, document, {"BinaryAccuracy": "accuracy"}, "score") == 7
+
+
 def test_classes(tmp_path: Path) -> None:
     config = f"""model_specs {{ label_key: "label" prediction_key: "class" }}
     {metrics("Accuracy")} slicing_specs {{}} slicing_specs {{ feature_keys: ["pen", "page"] }}"""

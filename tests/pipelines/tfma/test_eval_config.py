@@ -150,10 +150,12 @@ def test_what_failed_is_printed_and_logged(
 
 
 @NEEDS_TFMA
-def test_a_search_and_a_run_file_take_models_and_metrics(tmp_path: Path) -> None:
+def test_a_search_and_a_run_file_take_models_and_metrics(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = f"""{MODEL} metrics_specs {{ metrics {{ class_name: "AUC" }}
       metrics {{ class_name: "Recall" }} metrics {{ class_name: "ExampleCount" }} }}
-    options {{ min_slice_size {{ value: 300 }} compute_confidence_intervals {{ value: true }} }}"""
+    slicing_specs {{ feature_keys: "sex" }} options {{ min_slice_size {{ value: 300 }} compute_confidence_intervals {{ value: true }} }}"""
     path = written(tmp_path, config)
     found = search_config({"data": ("d",), "output": "o", "eval_config": path})
     assert (found.label, found.score, found.metric) == ("income", "score", ("auc", "recall"))
@@ -163,9 +165,10 @@ def test_a_search_and_a_run_file_take_models_and_metrics(tmp_path: Path) -> None
         f"command: search\ndata: {ADULT}\noutput: {tmp_path / 'out'}\neval_config: {path}\n"
         "features: [sex, race]\n"
     )
-    assert run(["run", str(file), "--quiet"]) == 0
+    assert run(["run", str(file)]) == 0
     document = json.loads((tmp_path / "out" / "changelist.json").read_text())
     assert [one["key"] for one in document["metrics"]] == ["auc", "recall"]
+    assert "slicing_specs and thresholds are for slicebeam check" in capsys.readouterr().err
     assert document["testing"]["min_slice_size"] == 300
 
 
