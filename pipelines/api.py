@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from slicebeam.pipelines.commands.table import COMMANDS, SUBCOMMANDS
 from slicebeam.pipelines.python.python_runs import Report, run, run_document
 from slicebeam.pipelines.python.signatures import docstring, first_argument, signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-__all__ = ["Report", "attribute", "check", "define", "discover", "edit", "search", "shift"]
 
 
 def _function(name: str) -> Callable[..., Any]:
@@ -30,29 +29,13 @@ def _function(name: str) -> Callable[..., Any]:
     return function
 
 
-search = _function("search")
-discover = _function("discover")
-check = _function("check")
-shift = _function("shift")
-define = _function("define")
+def _group(name: str) -> type:
+    """Return the class whose functions are the commands within a command: `edit.rename`."""
+    functions = {one: staticmethod(_function(f"{name} {one}")) for one in SUBCOMMANDS[name]}
+    return type(name, (), {"__doc__": COMMANDS[name].help, "__module__": __name__, **functions})
 
 
-class edit:  # noqa: N801  (it is called like a function: edit.rename)
-    """Change the slices of a ChangeList. Every edit can be undone."""
-
-    rename = staticmethod(_function("edit rename"))
-    describe = staticmethod(_function("edit describe"))
-    annotate = staticmethod(_function("edit annotate"))
-    remove = staticmethod(_function("edit remove"))
-    merge = staticmethod(_function("edit merge"))
-    split = staticmethod(_function("edit split"))
-    undo = staticmethod(_function("edit undo"))
-    log = staticmethod(_function("edit log"))
-
-
-class attribute:  # noqa: N801
-    """Test with a few labels whether words describe a slice."""
-
-    sample = staticmethod(_function("attribute sample"))
-    estimate = staticmethod(_function("attribute estimate"))
-    run = staticmethod(_function("attribute run"))
+_commands: dict[str, Any] = {name: _function(name) for name, one in COMMANDS.items() if one.runs}
+_commands |= {name: _group(name) for name in SUBCOMMANDS}
+globals().update(_commands)
+__all__ = ["Report", *_commands]  # noqa: PLE0604  (names that the table of commands gives)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from slicebeam.metrics.kinds import Comparison
 
 Source = Literal["new", "old", "change", "gain1", "gain0"]
+# What an example gains in rank, if it is positive and if it is not.
+GAINS: tuple[Source, ...] = ("gain1", "gain0")
 
 # Indicators that say something of the example, whichever model is asked.
 _OF_THE_EXAMPLE = frozenset({"positive"})
@@ -420,7 +422,7 @@ class StatisticSpace:
         self, term: Term, ranges: Mapping[tuple[str, bool], Range], heaviest: float
     ) -> float:
         """Return the largest absolute value of an example in a sum."""
-        if term.source in ("gain1", "gain0"):
+        if term.source in GAINS:
             return 1.0
         new = ranges[term.value, False]
         if term.source == "change":

@@ -43,7 +43,7 @@ _MOST_HELD = 1 << 18
 _MOST_PAIRS = 1 << 20
 # Bytes of a code, and of a list of them, at most as a rule.
 _CODE_BYTES, _LIST_BYTES = 2, 48
-# Plans are made for so many times more rows at a time, and used again.
+# Plans are made for so many times more rows at a time and for an even number of bits, and used again.
 _PLAN_STEP = 16
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from slicebeam.metrics.counting.statistic_space import Term
+from slicebeam.metrics.counting.statistic_space import GAINS, Term
 from slicebeam.metrics.intervals import auc_intervals
 from slicebeam.metrics.intervals.intervals import normal_quantile
 from slicebeam.metrics.measures import base
@@ -15,14 +15,12 @@ from slicebeam.metrics.significance import auc, delta_method, outcome_codes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.counting.statistic_space import Source, StatisticSpace
+    from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.kinds import Alternative, Comparison
     from slicebeam.metrics.significance.outcome_codes import Tested
 
     Floats = NDArray[np.float64]
     Sums = NDArray[np.int64]
-
-_GAINS: tuple[Source, ...] = ("gain1", "gain0")
 
 
 class AreaUnderCurve(base.Metric):
@@ -39,7 +37,7 @@ class AreaUnderCurve(base.Metric):
         """Return the sums of the gains in placement, of which two models need the variance."""
         if comparison == "overall":
             return ()
-        return tuple(Term("auc", source, power) for source in _GAINS for power in (1, 2))
+        return tuple(Term("auc", source, power) for source in GAINS for power in (1, 2))
 
     def needs_rows(self, space: StatisticSpace) -> bool:
         """See `Metric.needs_rows`: bucket counts say nothing of how two scores go together."""
@@ -166,7 +164,7 @@ class AreaUnderCurve(base.Metric):
 
     def _gain_variance(self, sums: Sums, space: StatisticSpace) -> Floats:
         variance = np.zeros(len(sums))
-        for source, n in zip(_GAINS, self._classes(sums, space), strict=True):
+        for source, n in zip(GAINS, self._classes(sums, space), strict=True):
             safe = np.maximum(n, 2.0)
             first = space.term(sums, Term("auc", source, 1))
             second = space.term(sums, Term("auc", source, 2))

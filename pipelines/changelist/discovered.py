@@ -140,7 +140,8 @@ class Found(Part):
     phrases: tuple[Phrase, ...] = ()
     examples: tuple[ShownExample, ...] = ()
     overlaps: tuple[Overlap, ...] = Field(
-        (), description="with other slices, of which the first 100 are compared"
+        (),
+        description="with other slices; compared are the findings and the first slices, 100 or --slices in all",
     )
 
 

@@ -82,8 +82,9 @@ def with_discovery(
     shown = _shown(config, discovered, description, assessed[: config.slices])
     overall = changelist.global_[0].direction
     slices = [_discovered_slice(one) for one in changelist.slices]
+    jaccard = description.overlap.jaccard
     for number, at in enumerate(order):
-        found = _found(number, config, description, phrases, shown, assessed, overall)
+        found = _found(number, config, description, phrases, shown, assessed, jaccard, overall)
         slices[at] = slices[at].model_copy(update={"found": found})
     discovery = _discovery(config, prepared, discovered, description)
     return changelist.model_copy(update={"slices": tuple(slices), "discovery": discovery})
@@ -305,9 +306,16 @@ def _found(
     phrases: Sequence[tuple[Phrase, ...]],
     shown: Sequence[tuple[ShownExample, ...]],
     assessed: Sequence[Slice],
+    jaccard: NDArray[np.float64],
     overall: str,
 ) -> Found:
-    """Return what discovery knows of a slice; `overall` is the direction of all examples."""
+    """Return what discovery knows of a slice.
+
+    Parameters
+    ----------
+    jaccard : float64 [assessed, assessed] indices of the assessed slices
+    overall : direction of all examples
+    """
     facts: dict[str, Any] = {}
     assessment = description.assessment
     baseline = config.comparison == "baseline"
@@ -322,11 +330,10 @@ def _found(
             facts["tied"] = int(own.tied[at])
     directions = {overall, assessed[at].changes[0].direction}
     facts["opposite_to_global"] = baseline and directions == {"improved", "degraded"}
-    jaccard = description.overlap.jaccard[at]
     facts["overlaps"] = tuple(
-        Overlap(slice_id=other.slice_id, jaccard=float(jaccard[number]))
+        Overlap(slice_id=other.slice_id, jaccard=float(jaccard[at, number]))
         for number, other in enumerate(assessed)
-        if number != at and jaccard[number] > 0
+        if number != at and jaccard[at, number] > 0
     )
     if at < config.slices:
         facts["phrases"] = phrases[at] if phrases else ()

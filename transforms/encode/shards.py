@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, Ragged, RowBlock
 from slicebeam.metrics.counting.occurrences import occurrence_ids
-from slicebeam.metrics.counting.statistic_space import BUCKETS, StatisticSpace, fixed_point
+from slicebeam.metrics.counting.statistic_space import BUCKETS, GAINS, StatisticSpace, fixed_point
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.transforms.storage.arrow_files import damaged, open_arrow, read_metadata, write_arrow
 from slicebeam.transforms.storage.storage import storage_path
@@ -265,10 +265,6 @@ def _row_block(
     )
 
 
-# Terms of what an example gains in rank, if it is positive and if it is not.
-_GAINS = ("gain1", "gain0")
-
-
 class _Measured:
     """What is summed of the rows of a batch, as integers."""
 
@@ -282,7 +278,7 @@ class _Measured:
         )
         self.buckets = np.zeros((0, self.rows), np.int64)
         # Terms may be of ranks where their distribution is not counted.
-        if self.space.ranked or any(one.source in _GAINS for one in self.space.all_terms):
+        if self.space.ranked or any(one.source in GAINS for one in self.space.all_terms):
             self.positive = self.space.holds("positive")[cells]
             self.buckets = np.stack([self._buckets(side) for side in range(self.space.sides)])
 
@@ -317,7 +313,7 @@ class _Measured:
         return power
 
     def _value(self, term: Term) -> NDArray[np.float64]:
-        if term.source in _GAINS:
+        if term.source in GAINS:
             of_class = self.positive == (term.source == "gain1")
             new, old = (
                 places.ravel()[bucket]
