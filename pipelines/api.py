@@ -14,7 +14,17 @@ from slicebeam.pipelines.python.signatures import docstring, first_argument, sig
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Report", "attribute", "check", "define", "discover", "edit", "search", "shift"]
+__all__ = [
+    "Report",
+    "attribute",
+    "check",
+    "define",
+    "discover",
+    "edit",
+    "export",
+    "search",
+    "shift",
+]
 
 
 def _function(name: str) -> Callable[..., Any]:
@@ -48,6 +58,12 @@ class edit:  # noqa: N801  (it is called like a function: edit.rename)
     split = staticmethod(_function("edit split"))
     undo = staticmethod(_function("edit undo"))
     log = staticmethod(_function("edit log"))
+
+
+class export:  # noqa: N801
+    """Write a ChangeList in the form of another tool."""
+
+    tfma = staticmethod(_function("export tfma"))
 
 
 class attribute:  # noqa: N801

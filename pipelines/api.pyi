@@ -9,6 +9,7 @@ from slicebeam.pipelines.attribution.session import Sampled
 from slicebeam.pipelines.changelist.discovered import Edit
 from slicebeam.pipelines.define.new_slices import Revision
 from slicebeam.pipelines.python.python_runs import Report as Report
+from slicebeam.pipelines.tfma.export import Exported
 
 StrPath: TypeAlias = str | os.PathLike[str]
 
@@ -749,6 +750,35 @@ class edit:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+class export:
+    """Write a ChangeList in the form of another tool."""
+
+    @staticmethod
+    def tfma(
+        changelist: StrPath,
+        /,
+        *,
+        to: StrPath,
+        progress: bool = False,
+    ) -> Exported:
+        """Write a ChangeList as an output folder of TensorFlow Model Analysis.
+
+        tfma.load_eval_result, tfma.view and tfma.load_validation_result read it. Bins, lists of values and missing values become derived columns; slices.json says what they stand for.
+
+        Parameters
+        ----------
+        changelist : a ChangeList, or its folder for the last revision
+        to : Folder to write.
         progress : print on stderr how far it is, and what is to be known
 
         Raises

@@ -1,0 +1,3 @@
+"""TensorFlow Model Analysis inside Beam: its metrics on slices, and slices as its slice keys."""
+
+from slicebeam.transforms.tfma.extractor import AutoSliceKeyExtractor as AutoSliceKeyExtractor
