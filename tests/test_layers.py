@@ -49,8 +49,8 @@ ORDER = (
     "pipelines/run",
     "pipelines/prepare",
     "pipelines/paid_api",
-    "pipelines/search",
     "pipelines/tfma",
+    "pipelines/search",
     "pipelines/discovery",
     "pipelines/check",
     "pipelines/attribution",
@@ -188,7 +188,7 @@ def test_the_order_names_what_there_is() -> None:
 
 
 def test_each_folder_says_what_may_be_in_it() -> None:
-    """Only the folder whose extractor is named in pipelines of TFMA imports one of its modules."""
+    """Only the folder whose extractor users import by its name has something to say besides."""
     for folder in {(ROOT / file).parent for file in modules(ROOT, FOLDERS).values()}:
         first = folder / "__init__.py"
         assert first.is_file(), f"{folder}: add an __init__.py that says what may be in the folder"

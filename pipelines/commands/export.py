@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.config.option_fields import FOLDER, PATH, Option
 from slicebeam.pipelines.config.run_options import Display
+from slicebeam.pipelines.search.gate import PASSED, verdict
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.pipelines.tfma.export import Exported, export_changelist
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from slicebeam.pipelines.changelist.document import SearchChangeList
 
 
 class ExportTfmaConfig(Display):
@@ -33,10 +36,16 @@ class ExportTfmaConfig(Display):
 
 def tfma(config: ExportTfmaConfig, note: Callable[[str], None]) -> Exported:
     """Write a ChangeList as an output folder of TensorFlow Model Analysis."""
-    found = export_changelist(config.changelist, config.to)
+    found = export_changelist(config.changelist, config.to, _judged)
     for one in found.notes:
         note(f"note: {one}")
     return found
+
+
+def _judged(document: SearchChangeList) -> tuple[bool, tuple[str, ...]]:
+    """Return whether ``--fail-on worse`` passes, and why not."""
+    found = verdict(document, "worse")
+    return found.code == PASSED, found.reasons
 
 
 def show_exported(found: Exported, config: ExportTfmaConfig) -> None:

@@ -22,10 +22,14 @@ from slicebeam.metrics.kinds import (
 )
 from slicebeam.pipelines.config.models import ModelsConfig
 from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, Option, flag
+from slicebeam.transforms.tfma.metric_specs import is_tfma, parse_metric
 
 # What knows the metrics needs scipy, and is imported where a configuration is checked: the fields
 # are read for a page of help.
 
+
+# Each takes as long as the data itself, so that there are as many as in TFMA.
+TFMA_REPLICATES = 20
 
 Direction = Annotated[
     Alternative,
@@ -85,7 +89,8 @@ class RunConfig(ModelsConfig):
         Option(
             "Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, "
             "balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, "
-            "label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). "
+            "label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro); after "
+            "the search, for what it found, tfma:NAME(argument=value) of TensorFlow Model Analysis. "
             "Repeatable, or separated by commas; the first one steers the search.",
             "Statistics",
             metavar="<metrics>",
@@ -94,6 +99,8 @@ class RunConfig(ModelsConfig):
             by_commas=True,
         ),
     ] = ("accuracy",)
+    # Those of `metric` that are of TensorFlow Model Analysis.
+    tfma_metric: tuple[str, ...] = ()
     compare: Annotated[
         str | None,
         Option(
@@ -168,6 +175,28 @@ class RunConfig(ModelsConfig):
             return {**given, "metric": ("loss",)}
         return given
 
+    @model_validator(mode="before")
+    @classmethod
+    def _tfma_apart(cls, given: Any) -> Any:
+        names = given.get("metric") if isinstance(given, dict) else None
+        if not isinstance(names, (list, tuple)):
+            return given
+        own = [name for name in names if not is_tfma(str(name))]
+        others = tuple(dict.fromkeys(str(name) for name in names if is_tfma(str(name))))
+        if not others:
+            return given
+        if not own or is_tfma(str(names[0])):
+            raise OptionError(
+                f"--metric {others[0]} can't steer a search; name one of slicebeam's own first, such as "
+                f"--metric accuracy --metric '{others[0]}'"
+            )
+        return {**given, "metric": tuple(own), "tfma_metric": others}
+
+    @field_validator("tfma_metric")
+    @classmethod
+    def _readable_tfma(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(parse_metric(name).text for name in names)
+
     @field_validator("metric")
     @classmethod
     def _known_metrics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -214,9 +243,31 @@ class RunConfig(ModelsConfig):
             raise OptionError("--threshold is for scores, but the predictions are classes")
         self._check_scores()
         self._check_test()
+        self._check_tfma()
         if self.compare == "overall" and self.baseline_model:
             raise OptionError("--baseline-model is for --compare baseline, not overall")
         return self
+
+    def _check_tfma(self) -> None:
+        if not self.tfma_metric:
+            return
+        first = f"--metric {self.tfma_metric[0]}"
+        if self.comparison == "baseline":
+            raise OptionError(
+                f"{first} compares slices with all examples, not two models; add --compare overall"
+            )
+        if self.command == "discover":
+            raise OptionError(f"{first} is for search and check, not for discover")
+        if not (self.label and (self.score or self.prediction)):
+            raise OptionError(
+                f"{first} needs --label, and --score or --prediction; write the predictions of a model "
+                "to a column"
+            )
+
+    @property
+    def tfma_replicates(self) -> int:
+        """Bootstrap replicates of metrics of TensorFlow Model Analysis."""
+        return self.replicates or TFMA_REPLICATES
 
     def _check_models_differ(self) -> None:
         """Refuse a baseline that is read from the same place as the predictions."""
@@ -308,7 +359,7 @@ class RunConfig(ModelsConfig):
             raise OptionError(
                 "--example-id has no effect beside --group, whose examples are resampled together"
             )
-        if self.replicates is not None and not self.draws_replicates:
+        if self.replicates is not None and not (self.draws_replicates or self.tfma_metric):
             raise OptionError(
                 f"--replicates is for a bootstrap, and --test {self.test} of {self.metric[0]} draws "
                 "none; use bootstrap-rows or bootstrap-cells"
@@ -424,6 +475,8 @@ class RunConfig(ModelsConfig):
         }
         if self.draws_replicates:
             options["replicates"] = self.used_replicates
+        elif self.tfma_metric:
+            options["replicates"] = self.tfma_replicates
         unused = {
             "positive_class": not self._sets_a_class_apart(),
             "threshold": not self.uses_threshold,

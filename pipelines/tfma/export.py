@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from slicebeam.metrics.errors import FileError
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of
-from slicebeam.pipelines.search.gate import PASSED, verdict
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.formats.tfrecord import write_records
 from slicebeam.transforms.storage.storage import (
@@ -31,11 +30,15 @@ from slicebeam.transforms.tfma.install import tfma_module
 from slicebeam.transforms.tfma.slice_keys import NamedSlice, SliceKey, is_derived, slice_keys
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.parts import Estimate
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.transforms.storage.storage import StoragePath
+
+Judge: TypeAlias = "Callable[[SearchChangeList], tuple[bool, tuple[str, ...]]]"
 
 CANDIDATE, BASELINE = "candidate", "baseline"
 _METRICS = "metrics-00000-of-00001.tfrecord"
@@ -64,13 +67,14 @@ class Exported:
     notes: tuple[str, ...] = ()
 
 
-def export_changelist(changelist: str, folder: str) -> Exported:
+def export_changelist(changelist: str, folder: str, judge: Judge) -> Exported:
     """Write a ChangeList as an output folder of TFMA.
 
     Parameters
     ----------
     changelist : path of a document, or of its folder for the last revision
     folder : where; made if it is not there
+    judge : returns whether a document passes, and why not
 
     Raises
     ------
@@ -82,7 +86,7 @@ def export_changelist(changelist: str, folder: str) -> Exported:
     document = read_search(base_of(changelist, "OUTPUT"), "OUTPUT")
     path = storage_path(folder, "--to")
     _refuse_foreign(path)
-    writer = _Messages(document)
+    writer = _Messages(document, *judge(document))
     make_folder(path)
     _write(path / _METRICS, writer.metrics())
     _write(path / _VALIDATIONS, [writer.validation()])
@@ -131,7 +135,7 @@ def named_slices(slices: tuple[Slice, ...]) -> list[NamedSlice]:
 class _Messages:
     """The protocol buffers of a document."""
 
-    def __init__(self, document: SearchChangeList) -> None:
+    def __init__(self, document: SearchChangeList, is_ok: bool, reasons: tuple[str, ...]) -> None:
         self.document = document
         needs = "slicebeam export tfma"
         self.metrics_pb2 = tfma_module("proto.metrics_for_slice_pb2", needs)
@@ -141,7 +145,7 @@ class _Messages:
         self.keys = slice_keys(self.named)
         self.compares = document.comparison.kind == "baseline"
         self.model = CANDIDATE if self.compares else ""
-        self.is_ok = verdict(document, "worse").code == PASSED
+        self.is_ok, self.reasons = is_ok, reasons
 
     def slice_key(self, key: SliceKey) -> Any:
         found = self.metrics_pb2.SliceKey()
@@ -216,9 +220,7 @@ class _Messages:
 
     def validation(self) -> bytes:
         """Return the serialized ValidationResult: not ok where ``--fail-on worse`` would fail."""
-        found = verdict(self.document, "worse")
         result = self.validation_pb2.ValidationResult(validation_ok=self.is_ok)
-        overall = () if self.is_ok else found.reasons
         for key, one in zip(self.keys, self.document.slices, strict=True):
             failed = [c for c in one.changes if c.significant and c.direction == "degraded"]
             if not failed:
@@ -231,9 +233,9 @@ class _Messages:
                 failure.metric_key.CopyFrom(self._key(named, self.model, is_diff=self.compares))
                 if value is not None:
                     failure.metric_value.double_value.value = value
-        if overall:
+        if self.reasons:
             part = result.metric_validations_per_slice.add(slice_key=self.slice_key(()))
-            for reason in overall:
+            for reason in self.reasons:
                 part.failures.add(message=reason)
         return bytes(result.SerializeToString(deterministic=True))
 

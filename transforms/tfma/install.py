@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def _without_chatter() -> Iterator[None]:
+    """Let nothing through to stderr: TensorFlow tells of processors there, past Python and any setting."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def tfma_module(name: str = "", needed_by: str = "this") -> Any:
@@ -23,11 +43,10 @@ def tfma_module(name: str = "", needed_by: str = "this") -> Any:
         It is not installed, or can't be imported.
     """
     package = "tensorflow_model_analysis"
-    # What TensorFlow has to say of processors and missing GPUs is no line for a user.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
     try:
-        import_module(package)
+        if package not in sys.modules:
+            with _without_chatter():
+                import_module(package)
         return import_module(f"{package}.{name}" if name else package)
     except ImportError as error:
         raise InputError(
