@@ -7,7 +7,7 @@ import numbers
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -15,14 +15,25 @@ from slicebeam.metrics.errors import InputError, OptionError, nearest_hint
 from slicebeam.transforms.tfma.install import tfma_module
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from slicebeam.transforms.tfma.metric_specs import MetricSpec
 
 LABEL, PREDICTION, WEIGHT = "label", "prediction", "example_weight"
+# The numbers of buckets [k], and their labels, scores and weights [3, k], summed.
+Histogram: TypeAlias = "tuple[NDArray[np.int64], NDArray[np.float64]]"
 _EVALUATOR = "evaluators.metrics_plots_and_validations_evaluator"
+
+
+def merged(histograms: Sequence[Histogram]) -> Histogram:
+    """Return the sums of histograms."""
+    ids = np.concatenate([one[0] for one in histograms])
+    sums = np.concatenate([one[1] for one in histograms], axis=1)
+    every, at = np.unique(ids, return_inverse=True)
+    added = [np.bincount(at, row, every.size) for row in sums]
+    return every, np.array(added).reshape(3, every.size)
 
 
 @dataclass(frozen=True)
@@ -176,19 +187,34 @@ class Computations:
 
     def counted(
         self, combiner: Any, label: NDArray[Any], score: NDArray[Any], weight: NDArray[np.float64]
-    ) -> dict[int, Any]:
-        """Return the accumulator of a histogram, whose sums are those of its own loop."""
-        bucket = tfma_module("metrics.calibration_histogram").Bucket
+    ) -> Histogram:
+        """Return the buckets of a histogram, whose sums are those of the combiner's own loop.
+
+        Raises
+        ------
+        InputError
+            A label is neither 0 nor 1, nor between.
+        """
+        if label.size and not (label.min() >= 0 and label.max() <= 1):
+            raise InputError(f"--metric {self.spec.text} takes labels from 0 to 1; write them so")
         span, left, size = combiner._range, combiner._left, combiner._num_buckets  # noqa: SLF001
         place = np.clip((score.astype(np.float64) - left) / span * size + 1, 0, size + 1)
         ids, at = np.unique(place.astype(np.int64), return_inverse=True)
         sums = [
-            np.bincount(at, values, ids.size).tolist()
-            for values in (label * weight, score * weight, weight)
+            np.bincount(at, values, ids.size) for values in (label * weight, score * weight, weight)
         ]
-        return {
-            number: bucket(number, *each) for number, *each in zip(ids.tolist(), *sums, strict=True)
-        }
+        return ids, np.array(sums).reshape(3, ids.size)
+
+    def of_histograms(self, histograms: Sequence[Histogram]) -> tuple[Any, ...]:
+        """Return histograms as the accumulators of TFMA's combiners."""
+        bucket = tfma_module("metrics.calibration_histogram").Bucket
+        return tuple(
+            {
+                number: bucket(number, *each)
+                for number, each in zip(ids.tolist(), sums.T.tolist(), strict=True)
+            }
+            for ids, sums in histograms
+        )
 
     def values(self, accumulator: Any) -> dict[str, float]:
         """Return the numbers that the metric has, by name."""

@@ -15,7 +15,7 @@ from slicebeam.metrics.randomness import poisson_weights, splitmix64
 from slicebeam.transforms.encode.extract_slice_keys import id_hashes
 from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.storage.storage import StoragePath, written_whole
-from slicebeam.transforms.tfma.computations import LABEL, PREDICTION, WEIGHT, Computations
+from slicebeam.transforms.tfma.computations import LABEL, PREDICTION, WEIGHT, Computations, merged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -152,7 +152,7 @@ class _AccumulateFn(beam.DoFn):
         for code, size, end in zip(found.tolist(), sizes.tolist(), ends, strict=True):
             members[code] = of_rows[order[end - size : end]]
         weights = _weights(self.seed, self.replicates, ids)
-        if self.computations.histograms is not None and _is_binary(columns):
+        if self.computations.histograms is not None:
             yield from self._histograms(columns, members, weights)
         else:
             yield from _looped(
@@ -189,10 +189,6 @@ class _AccumulateQueriesFn(beam.DoFn):
         yield from _looped(self.computations, inputs, members, weights)
 
 
-def _is_binary(columns: dict[str, Any]) -> bool:
-    return bool(np.isin(columns[LABEL], (0.0, 1.0)).all())
-
-
 def _weights(seed: int, replicates: int, ids: NDArray[np.uint64]) -> NDArray[np.uint8]:
     """Return the weight of each example in each replicate, of which the first is the data itself."""
     drawn = [poisson_weights(seed, b, ids) for b in range(replicates)]
@@ -212,6 +208,28 @@ def _looped(
             for row in np.repeat(rows, drawn[rows]).tolist():
                 accumulator = combiner.add_input(accumulator, inputs[row])
             yield (code, replicate), accumulator
+
+
+class _MergeHistogramsFn(beam.CombineFn):
+    """Adds histograms, and says what the metric is."""
+
+    def __init__(self, computations: Computations) -> None:
+        self.computations = computations
+
+    def create_accumulator(self) -> list[Any]:
+        return []
+
+    def add_input(self, accumulator: list[Any], histograms: Any) -> list[Any]:
+        return self.merge_accumulators([accumulator, list(histograms)])
+
+    def merge_accumulators(self, accumulators: Iterable[list[Any]]) -> list[Any]:
+        listed = [one for one in accumulators if one]
+        if len(listed) < 2:
+            return listed[0] if listed else []
+        return [merged(each) for each in zip(*listed, strict=True)]
+
+    def extract_output(self, accumulator: list[Any]) -> dict[str, float]:
+        return self.computations.values(self.computations.of_histograms(accumulator))
 
 
 class _MergeFn(beam.CombineFn):
@@ -275,9 +293,11 @@ class MeasureSlices(beam.PTransform):
             )
         else:
             accumulators = examples | "Accumulate" >> beam.ParDo(_AccumulateFn(*own))
+        is_counted = not key and self.computations.histograms is not None
+        merge = _MergeHistogramsFn if is_counted else _MergeFn
         return (
             accumulators
-            | "Merge" >> beam.CombinePerKey(_MergeFn(self.computations))
+            | "Merge" >> beam.CombinePerKey(merge(self.computations))
             | "One key" >> beam.Map(lambda found: (None, found))
             | "Gather values" >> beam.GroupByKey()
             | "Write" >> beam.Map(_write, self.path)

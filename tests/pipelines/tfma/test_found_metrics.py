@@ -215,8 +215,12 @@ def test_intervals_cover_the_truth(text: str, truth: float | None) -> None:
         for item in items:
             for (_, replicate), accumulator in accumulate.process(item):
                 merged.setdefault(replicate, []).append(accumulator)
+        is_counted = text == "tfma:Precision"
+        merge = (measure_slices._MergeHistogramsFn if is_counted else measure_slices._MergeFn)(
+            computations
+        )
         values = [
-            next(iter(computations.values(computations.combiner.merge_accumulators(one)).values()))
+            next(iter(merge.extract_output(merge.merge_accumulators(one)).values()))
             for _, one in sorted(merged.items())
         ]
         estimates.append(tested(np.array(values))[0])
