@@ -33,7 +33,7 @@ def merged(histograms: Sequence[Histogram]) -> Histogram:
     sums = np.concatenate([one[1] for one in histograms], axis=1)
     every, at = np.unique(ids, return_inverse=True)
     added = [np.bincount(at, row, every.size) for row in sums]
-    return every, np.array(added).reshape(3, every.size)
+    return every, np.array(added, np.float64).reshape(3, every.size)
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class Computations:
         sums = [
             np.bincount(at, values, ids.size) for values in (label * weight, score * weight, weight)
         ]
-        return ids, np.array(sums).reshape(3, ids.size)
+        return ids, np.array(sums, np.float64).reshape(3, ids.size)
 
     def of_histograms(self, histograms: Sequence[Histogram]) -> tuple[Any, ...]:
         """Return histograms as the accumulators of TFMA's combiners."""
