@@ -215,7 +215,7 @@ def test_intervals_cover_the_truth(text: str, truth: float | None) -> None:
         for item in items:
             for (_, replicate), accumulator in accumulate.process(item):
                 merged.setdefault(replicate, []).append(accumulator)
-        is_counted = text == "tfma:Precision"
+        is_counted = computations.histograms is not None and not computations.spec.query_key
         merge = (measure_slices._MergeHistogramsFn if is_counted else measure_slices._MergeFn)(
             computations
         )
