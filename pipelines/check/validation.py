@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.registry import metric
-from slicebeam.pipelines.tfma.eval_config import eval_plan
-from slicebeam.pipelines.tfma.thresholds import Measured, validate
+from slicebeam.pipelines.eval_config.plan import eval_plan
+from slicebeam.pipelines.eval_config.thresholds import Measured, validate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.pipelines.changelist.validation import Validation
     from slicebeam.pipelines.config.check import CheckConfig
+    from slicebeam.pipelines.eval_config.native_metrics import ConfiguredMetric
+    from slicebeam.pipelines.eval_config.plan import EvalPlan
+    from slicebeam.pipelines.eval_config.thresholds import SliceKey
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.results import Results
     from slicebeam.pipelines.search.slices_table import SliceNames
-    from slicebeam.pipelines.tfma.eval_config import EvalPlan
-    from slicebeam.pipelines.tfma.native_metrics import ConfiguredMetric
-    from slicebeam.pipelines.tfma.thresholds import SliceKey
 
     Floats = NDArray[np.float64]
 

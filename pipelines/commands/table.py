@@ -177,6 +177,12 @@ COMMANDS: dict[str, CommandSpec] = {
         "--budget 100",
         main="",
     ),
+    "export": CommandSpec(
+        group="Describe",
+        help="Write a ChangeList in the form of another tool.",
+        example="slicebeam export tfma out --to out/tfma",
+        main="",
+    ),
     "shift": CommandSpec(
         group="APIs",
         help="Estimate how a paid prediction API changed, from few calls.\n\n"
@@ -265,6 +271,19 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             "Print the edits, in order.",
             "",
             shows="slicebeam.pipelines.commands.edit:show_log",
+        ),
+    },
+    "export": {
+        "tfma": CommandSpec(
+            group="Tools",
+            help="Write a ChangeList as an output folder of TensorFlow Model Analysis.\n\n"
+            "tfma.load_eval_result, tfma.view and tfma.load_validation_result read it. Bins, lists of "
+            "values and missing values become derived columns; slices.json says what they stand for.",
+            example="slicebeam export tfma out --to out/tfma",
+            main=_DOCUMENT,
+            models=("slicebeam.pipelines.commands.export:ExportTfmaConfig",),
+            runs="slicebeam.pipelines.commands.export:tfma",
+            shows="slicebeam.pipelines.commands.export:show_exported",
         ),
     },
     "attribute": {

@@ -137,7 +137,7 @@ class CheckConfig(RunConfig):
                 raise OptionError(
                     f"{flag(name)} and --eval-config {uri} both give the slices to check; leave one out"
                 )
-        from slicebeam.pipelines.tfma.eval_config import eval_plan
+        from slicebeam.pipelines.eval_config.plan import eval_plan
 
         plan = eval_plan(uri)
         if self.comparison == "baseline":
@@ -185,7 +185,7 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
         taken = taken_over(document.provenance.config, options)
         refuse_unconfirmed(options["changelist"], taken, options)
         options = {**taken, **options}
-    from slicebeam.pipelines.tfma.eval_config import with_eval_config
+    from slicebeam.pipelines.eval_config.options import with_eval_config
 
     return validated(CheckConfig, with_eval_config(options))
 

@@ -37,6 +37,7 @@ from slicebeam.pipelines.single_job.single_job import (
     check_single_job,
     stages_of,
 )
+from slicebeam.pipelines.tfma.found_metrics import cost_lines
 from slicebeam.transforms.count.combine_slice_metrics import CombineSliceMetrics, WorkItem
 from slicebeam.transforms.count.significance import BlockTest, TestSignificance
 from slicebeam.transforms.encode.convert import Conversion, ConvertToParquet
@@ -308,6 +309,7 @@ class _Looked:
     outcome: Outcome
     space: StatisticSpace
     is_resampled: bool
+    tfma_costs: tuple[str, ...]
 
     def encoding(self, config: RunConfig, features: Sequence[str]) -> Encoding:
         """Return how examples would be encoded, but for the domains, which no graph shows."""
@@ -344,7 +346,8 @@ def _look(config: RunConfig, engine: Engine) -> _Looked:
     space = statistic_space(config.metric, config.comparison, weighted=config.weight is not None)
     is_resampled = config.resamples_examples and not config.is_paper
     outcome = resolve_outcome(config, known.source)
-    return _Looked(files, work, known, outcome, space, is_resampled)
+    costs = tuple(cost_lines(config, known.rows))
+    return _Looked(files, work, known, outcome, space, is_resampled, costs)
 
 
 def _split(
@@ -377,7 +380,7 @@ def _planned(
         "bytes": looked.known.bytes,
         "files": len(looked.files),
         "is_sampled": looked.known.is_sampled,
-        "not_estimated": [],
+        "not_estimated": list(looked.tfma_costs),
     }
     if looked.is_resampled:
         of_data["not_estimated"].append("replicates of the slices that turn out to be promising")

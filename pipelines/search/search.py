@@ -26,6 +26,7 @@ from slicebeam.pipelines.search.results import collect
 from slicebeam.pipelines.search.since import compare_runs
 from slicebeam.pipelines.search.slice_lookup import check_slice_text, find_slice_key
 from slicebeam.pipelines.search.slices_table import SliceNames, write_slices
+from slicebeam.pipelines.tfma.found_metrics import check_metrics, with_tfma_metrics
 from slicebeam.transforms.storage.publication import files_to_publish
 from slicebeam.transforms.storage.publish import version_of
 
@@ -176,6 +177,8 @@ def _run_steps(
     resume: bool,
     explained_slice: str | None,
 ) -> Published:
+    # What is wrong with a metric is said before anything is read.
+    check_metrics(config)
     places = places_of(config)
     if steps.further is not None:
         places = replace(places, further=steps.further.names)
@@ -266,6 +269,7 @@ def find_and_publish(
         if steps.further is not None:
             others = [files.streams[name] for name in further]
             changelist = steps.further.write(config, prepared, changelist, others, work, engine)
+        changelist = with_tfma_metrics(changelist, config, prepared, work, engine, observer.stage)
         changelist = with_run(naming_files(changelist, files), work.run)
         work.check(at_once=True)
         for line in files.publish(changelist.to_json().encode("utf-8")):

@@ -20,6 +20,7 @@ from slicebeam.pipelines.show.finding_tables import (
 )
 from slicebeam.pipelines.show.result_notes import notes, since_lines
 from slicebeam.pipelines.show.terminal_text import guarded
+from slicebeam.pipelines.show.tfma import tfma_lines
 from slicebeam.pipelines.show.worst_slices import (
     MetricRows,
     number_text,
@@ -107,6 +108,8 @@ def show_slices(
             "--report all shows the worst.",
             markup=False,
         )
+    for line in tfma_lines(document):
+        console.print(line, markup=False, soft_wrap=True)
     found = found_lines(document)
     for line in ["", *found, ""] if found else []:
         console.print(line, markup=False)

@@ -1,1 +1,1 @@
-"""TensorFlow Model Analysis's configuration, in slicebeam's own words; nothing runs."""
+"""What is read from, run by and written for TensorFlow Model Analysis."""

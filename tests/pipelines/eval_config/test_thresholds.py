@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from slicebeam.pipelines.tfma.native_metrics import configured_metric
-from slicebeam.pipelines.tfma.thresholds import (
+from slicebeam.pipelines.eval_config.native_metrics import configured_metric
+from slicebeam.pipelines.eval_config.thresholds import (
     CrossSpec,
     Measured,
     SliceSpec,

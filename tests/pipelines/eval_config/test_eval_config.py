@@ -16,10 +16,10 @@ from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.check import check_config
 from slicebeam.pipelines.config.search import search_config
-from slicebeam.pipelines.tfma.eval_config import eval_plan
-from slicebeam.pipelines.tfma.native_metrics import NATIVE
+from slicebeam.pipelines.eval_config.native_metrics import NATIVE
+from slicebeam.pipelines.eval_config.plan import eval_plan
 from tests.conftest import ADULT
-from tests.pipelines.tfma.tfma_runs import ours
+from tests.pipelines.eval_config.tfma_runs import ours
 
 # tensorflow/model-analysis, docs/get_started.md, "Model Validation"; label and weight are Adult's.
 GET_STARTED = """
@@ -177,8 +177,8 @@ def test_reading_imports_no_tensorflow(tmp_path: Path) -> None:
     path = written(tmp_path, GET_STARTED)
     code = f"""
 import sys
-from slicebeam.pipelines.tfma.eval_config import eval_plan
-from slicebeam.pipelines.tfma.native_metrics import NATIVE
+from slicebeam.pipelines.eval_config.plan import eval_plan
+from slicebeam.pipelines.eval_config.native_metrics import NATIVE
 eval_plan({path!r})
 assert not {{"tensorflow", "tensorflow_model_analysis"}} & set(sys.modules)
 """

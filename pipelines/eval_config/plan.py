@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import re
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import FileError, OptionError, nearest_hint
-from slicebeam.pipelines.tfma.native_metrics import (
+from slicebeam.metrics.errors import FileError, OptionError
+from slicebeam.pipelines.eval_config.message import parsed
+from slicebeam.pipelines.eval_config.native_metrics import (
     ConfiguredMetric,
     configured_metric,
     least_positive,
 )
-from slicebeam.pipelines.tfma.thresholds import CrossSpec, SliceSpec, Threshold, typed
+from slicebeam.pipelines.eval_config.scopes import (
+    cross_spec,
+    slice_spec,
+    thresholds_by_name,
+    thresholds_of,
+)
+from slicebeam.pipelines.eval_config.thresholds import CrossSpec, SliceSpec, Threshold
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-
-INSTALL = "pip install 'slicebeam[tfma]'"
-_DIRECTIONS: dict[int, Any] = {1: "lower", 2: "higher"}
-_NO_FIELD = re.compile(r'(?:[Mm]essage type ")([\w.]+)" has no field named "([\w]+)"')
 
 
 @dataclass(frozen=True)
@@ -51,65 +50,6 @@ class EvalPlan:
     thresholds: tuple[Threshold, ...]
     smallest: int
     notes: tuple[str, ...]
-
-
-def with_eval_config(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a user with those that ``eval_config`` adds.
-
-    Raises
-    ------
-    OptionError
-        The file asks for what cannot be done, or an option contradicts it.
-    """
-    uri = options.get("eval_config")
-    given = {key: value for key, value in options.items() if value is not None}
-    if not isinstance(uri, str) or not uri:
-        return dict(options)
-    found = dict(eval_plan(uri, has_baseline=_has_baseline(given)).options)
-    models = ("prediction", "score", "model")
-    for prefix in ("", "baseline_"):
-        named = [one for one in models if prefix + one in found]
-        others = [one for one in models if prefix + one in given and prefix + one not in found]
-        if named and others:
-            column = found[prefix + named[0]]
-            raise OptionError(
-                f"{_flag(prefix + others[0])} {given[prefix + others[0]]!r} contradicts "
-                f"prediction_key {column!r} of --eval-config {uri}; leave one out"
-            )
-    for name in ("metric",):
-        if name in found and name in given:
-            own = given[name]
-            listed = own.split(",") if isinstance(own, str) else list(own)
-            if set(listed) == set(found[name]):
-                # The user's order says what steers the search.
-                found[name] = tuple(listed)
-    if "threshold" in found and (given.get("model") or given.get("prediction")):
-        # Classes are given: no score is cut.
-        del found["threshold"]
-    if "threshold" in found and _is_near(given.get("threshold"), found["threshold"]):
-        given.pop("threshold")
-    for name, value in found.items():
-        own = given.get(name, value)
-        own = tuple(own) if isinstance(own, list) else own
-        if own != value and not (name == "metric" and tuple(own) == value):
-            shown = [",".join(one) if isinstance(one, tuple) else one for one in (own, value)]
-            raise OptionError(
-                f"{_flag(name)} {shown[0]} contradicts {shown[1]} of --eval-config {uri}; leave one out"
-            )
-    return {**found, **given, **{name: found[name] for name in found if name == "metric"}}
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
-def _is_near(given: Any, threshold: float) -> bool:
-    return isinstance(given, (int, float)) and abs(given - threshold) < 1e-9
-
-
-def _has_baseline(given: Mapping[str, Any]) -> bool:
-    names = ("baseline_prediction", "baseline_score", "baseline_model")
-    return any(given.get(name) for name in names) and given.get("compare") != "overall"
 
 
 def eval_plan(uri: str, *, has_baseline: bool = False) -> EvalPlan:
@@ -142,56 +82,7 @@ def eval_plan(uri: str, *, has_baseline: bool = False) -> EvalPlan:
 
 @lru_cache(maxsize=8)
 def _plan(text: str, has_baseline: bool) -> EvalPlan:
-    return _Reader(_parsed(text), has_baseline).plan()
-
-
-def _messages() -> Any:
-    """Return TFMA's module of messages; TFMA itself, which takes seconds, is not imported."""
-    # It is needed by the messages, which do not import it.
-    from google.protobuf import wrappers_pb2  # type: ignore[import-untyped]  # noqa: F401
-
-    found = importlib.util.find_spec("tensorflow_model_analysis")
-    places = (found.submodule_search_locations or ()) if found is not None else ()
-    for place in places:
-        path = Path(place) / "proto" / "config_pb2.py"
-        spec = importlib.util.spec_from_file_location("tfma_config_pb2", path)
-        if path.is_file() and spec is not None and spec.loader is not None:
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            return module
-    raise OptionError(f"it is read by TensorFlow Model Analysis, which is not installed: {INSTALL}")
-
-
-def _parsed(text: str) -> Any:
-    from google.protobuf import json_format, text_format
-
-    message = _messages().EvalConfig()
-    try:
-        if text.lstrip().startswith("{"):
-            content = json.loads(text)
-            # As TFMA writes it beside its results.
-            content = content.get("evalConfig", content.get("eval_config", content))
-            json_format.ParseDict(content, message)
-        else:
-            text_format.Parse(text, message)
-    except (ValueError, json_format.ParseError, text_format.ParseError) as error:
-        reason = " ".join(str(error).split())
-        raise OptionError(
-            f"it is no EvalConfig ({reason}){_nearest_field(message, reason)}"
-        ) from error
-    return message
-
-
-def _nearest_field(message: Any, reason: str) -> str:
-    found = _NO_FIELD.search(reason)
-    if found is None:
-        return ""
-    pool = message.DESCRIPTOR.file.pool
-    try:
-        fields = [one.name for one in pool.FindMessageTypeByName(found[1]).fields]
-    except KeyError:
-        return ""
-    return f"{nearest_hint(found[2], fields)} fields: {', '.join(fields)}"
+    return _Reader(parsed(text), has_baseline).plan()
 
 
 class _Reader:
@@ -235,20 +126,20 @@ class _Reader:
                 keys.add(one.key)
                 if one.native.name != "example_count":
                     weighted[self._is_weighted(spec)] = where
-                thresholds += self._thresholds(f"{where} {one.key}", one.key, config)
-            thresholds += self._thresholds_by_name(where, spec, keys)
+                thresholds += thresholds_of(f"{where} {one.key}", one.key, config)
+            thresholds += thresholds_by_name(where, spec, keys)
         if len(weighted) > 1:
             raise OptionError(
                 "some metrics_specs are weighted and others are not; a run has either, so split the file"
             )
         options = self._options(tuple(metrics.values()), weighted.get(True) is not None)
-        specs = [self._slice_spec("slicing_specs", one) for one in self.message.slicing_specs]
+        specs = [slice_spec("slicing_specs", one) for one in self.message.slicing_specs]
         return EvalPlan(
             options,
             tuple(metrics.values()),
             tuple(dict.fromkeys(one for one in specs if one != SliceSpec())),
             not specs or SliceSpec() in specs,
-            tuple(self._cross_spec(one) for one in self.message.cross_slicing_specs),
+            tuple(cross_spec(one) for one in self.message.cross_slicing_specs),
             tuple(thresholds),
             self.message.options.min_slice_size.value,
             tuple(self.notes),
@@ -380,82 +271,3 @@ class _Reader:
         if column is None:
             raise OptionError(f"{one.class_name} averages a column; add {key} to model_specs")
         return str(column)
-
-    def _slice_spec(self, where: str, spec: Any) -> SliceSpec:
-        if spec.slice_keys_sql:
-            raise OptionError(
-                f"{where}: slice_keys_sql cannot run; write feature_keys and feature_values, or "
-                "predicates for --slices"
-            )
-        both = sorted(set(spec.feature_keys) & set(spec.feature_values))
-        if both:
-            raise OptionError(
-                f"{where}: {both[0]!r} is in feature_keys and feature_values; keep one"
-            )
-        values = tuple(sorted((name, typed(value)) for name, value in spec.feature_values.items()))
-        return SliceSpec(tuple(sorted(set(spec.feature_keys))), values)
-
-    def _cross_spec(self, spec: Any) -> CrossSpec:
-        where = "cross_slicing_specs"
-        others = tuple(self._slice_spec(where, one) for one in spec.slicing_specs)
-        return CrossSpec(self._slice_spec(where, spec.baseline_spec), others)
-
-    def _thresholds(self, where: str, metric: str, config: Any) -> Iterator[Threshold]:
-        if config.HasField("threshold"):
-            yield from self._bounds(where, metric, None, config.threshold)
-        yield from self._scoped(
-            where, metric, config.per_slice_thresholds, config.cross_slice_thresholds
-        )
-
-    def _scoped(self, where: str, metric: str, by_slice: Any, by_cross: Any) -> Iterator[Threshold]:
-        for each in by_slice:
-            if not each.slicing_specs:
-                raise OptionError(f"{where}: per_slice_thresholds has no slicing_specs")
-            for spec in each.slicing_specs:
-                scope = self._slice_spec(f"{where} per_slice_thresholds", spec)
-                yield from self._bounds(where, metric, scope, each.threshold)
-        for each in by_cross:
-            for spec in each.cross_slicing_specs:
-                yield from self._bounds(where, metric, self._cross_spec(spec), each.threshold)
-
-    def _thresholds_by_name(self, where: str, spec: Any, keys: set[str]) -> Iterator[Threshold]:
-        maps = (spec.thresholds, spec.per_slice_thresholds, spec.cross_slice_thresholds)
-        for name in sorted({name for one in maps for name in one}):
-            if name not in keys:
-                raise OptionError(
-                    f"{where}: a threshold is for {name!r}, a metric that is saved with the model, which "
-                    f"is not run{nearest_hint(name, sorted(keys))} name its class in metrics"
-                )
-            if name in spec.thresholds:
-                yield from self._bounds(where, name, None, spec.thresholds[name])
-            yield from self._scoped(
-                where,
-                name,
-                spec.per_slice_thresholds[name].thresholds
-                if name in spec.per_slice_thresholds
-                else (),
-                spec.cross_slice_thresholds[name].thresholds
-                if name in spec.cross_slice_thresholds
-                else (),
-            )
-
-    @staticmethod
-    def _bounds(
-        where: str, metric: str, scope: SliceSpec | CrossSpec | None, threshold: Any
-    ) -> Iterator[Threshold]:
-        def number(message: Any, name: str) -> float | None:
-            return float(getattr(message, name).value) if message.HasField(name) else None
-
-        if threshold.HasField("value_threshold"):
-            bound = threshold.value_threshold
-            low, high = number(bound, "lower_bound"), number(bound, "upper_bound")
-            yield Threshold(metric, "value", scope, low, high)
-        if threshold.HasField("change_threshold"):
-            bound = threshold.change_threshold
-            sizes = {name: number(bound, name) for name in ("absolute", "relative")}
-            direction = _DIRECTIONS.get(bound.direction)
-            if direction is None and any(one is not None for one in sizes.values()):
-                raise OptionError(
-                    f"{where}: change_threshold has no direction; add LOWER_IS_BETTER or HIGHER_IS_BETTER"
-                )
-            yield Threshold(metric, "change", scope, direction=direction, **sizes)

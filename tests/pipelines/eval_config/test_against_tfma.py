@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tests.conftest import ADULT
-from tests.pipelines.tfma.tfma_runs import ours, slice_values, tfma_values
+from tests.pipelines.eval_config.tfma_runs import ours, slice_values, tfma_values
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +88,7 @@ def metrics(*names: str, each: str = "") -> str:
 
 
 def snake(name: str) -> str:
-    from slicebeam.pipelines.tfma.native_metrics import configured_metric
+    from slicebeam.pipelines.eval_config.native_metrics import configured_metric
 
     return configured_metric("here", name, "", "").key
 
