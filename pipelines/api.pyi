@@ -88,7 +88,7 @@ def search(
     label : Column of the true class or value. Not needed with `loss`, nor for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
-    model : scikit-learn model (pickle, joblib) to predict with. Loading one runs the code in it: name only files that you trust.
+    model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder) or ONNX. Loading one runs the code in it: name only files that you trust.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
     baseline_model : The old model's file. Loading it runs the code in it, as for `model`.
@@ -230,7 +230,7 @@ def discover(
     label : Column of the true class or value. Not needed with `loss`, nor for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
-    model : scikit-learn model (pickle, joblib) to predict with. Loading one runs the code in it: name only files that you trust.
+    model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder) or ONNX. Loading one runs the code in it: name only files that you trust.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
     baseline_model : The old model's file. Loading it runs the code in it, as for `model`.
@@ -351,7 +351,7 @@ def check(
     label : Column of the true class or value. By default as in `changelist`.
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
-    model : scikit-learn model (pickle, joblib) to predict with. Loading one runs the code in it: name only files that you trust.
+    model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder) or ONNX. Loading one runs the code in it: name only files that you trust.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
     baseline_model : The old model's file. Loading it runs the code in it, as for `model`.

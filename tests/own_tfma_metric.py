@@ -22,7 +22,9 @@ class _Gap(beam.CombineFn):
 
     def add_input(self, accumulator: tuple[float, int], element: Any) -> tuple[float, int]:
         total, number = accumulator
-        found = metric_util.to_label_prediction_example_weight(element, eval_config=self.config)
+        found = metric_util.to_label_prediction_example_weight(
+            element, eval_config=self.config, model_name=self.key.model_name
+        )
         for label, prediction, _ in found:
             total += abs(float(label.item()) - float(prediction.item())) ** self.power
             number += 1
@@ -37,7 +39,13 @@ class _Gap(beam.CombineFn):
         return {self.key: total / number if number else float("nan")}
 
 
-def _computations(power: float, name: str, eval_config: Any = None) -> list[Any]:
-    key = metric_types.MetricKey(name)
-    combiner = _Gap(key, eval_config, power)
-    return [metric_types.MetricComputation(keys=[key], preprocessors=None, combiner=combiner)]
+def _computations(
+    power: float, name: str, eval_config: Any = None, model_names: Any = None
+) -> list[Any]:
+    found = []
+    for model in model_names or [""]:
+        key = metric_types.MetricKey(name, model_name=model)
+        combiner = _Gap(key, eval_config, power)
+        one = metric_types.MetricComputation(keys=[key], preprocessors=None, combiner=combiner)
+        found.append(one)
+    return found

@@ -14,7 +14,10 @@ class TfmaValue(Part):
 
     slice_id: str
     after: Estimate = Field(description="the metric of the model under test")
-    delta: Estimate = Field(description="after minus the metric over all examples")
+    before: Estimate | None = Field(None, description="of two models, that of the baseline")
+    delta: Estimate = Field(
+        description="after minus before, or of one model minus the metric over all examples"
+    )
     p_value: float | None = Field(
         None,
         description="two-sided, of a delta of 0, by t over the replicates; not corrected, as slices were "
@@ -30,4 +33,6 @@ class TfmaMetric(Part):
     replicates: int
     unit: Literal["rows", "groups", "queries"] = Field(description="what is resampled")
     overall: Estimate
+    overall_before: Estimate | None = Field(None, description="of two models, the baseline's")
+    overall_delta: Estimate | None = Field(None, description="of two models, overall minus before")
     slices: tuple[TfmaValue, ...]

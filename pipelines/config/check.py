@@ -139,7 +139,7 @@ class CheckConfig(RunConfig):
                 )
         from slicebeam.pipelines.eval_config.plan import eval_plan
 
-        plan = eval_plan(uri)
+        plan = eval_plan(uri, has_baseline=self.comparison == "baseline")
         if self.comparison == "baseline":
             return
         for one in plan.thresholds:

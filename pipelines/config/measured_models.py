@@ -159,16 +159,23 @@ class MetricsConfig(ModelsConfig):
         if not self.tfma_metric:
             return
         first = f"--metric {self.tfma_metric[0]}"
-        if self.comparison == "baseline":
+        compares = self.comparison == "baseline"
+        if compares and (self.score is None) != (self.baseline_score is None):
             raise OptionError(
-                f"{first} compares slices with all examples, not two models; add --compare overall"
+                f"{first} reads the same of both models; give --score and --baseline-score, or neither"
+            )
+        own = next((one for one in self.tfma_metric if parse_metric(one).prediction_key), None)
+        if compares and own is not None:
+            raise OptionError(
+                f"--metric {own} has a prediction_key, which is of one model; add --compare overall"
             )
         if self.command == "discover":
             raise OptionError(f"{first} is for search and check, not for discover")
-        if not (self.label and (self.score or self.prediction)):
+        old = self.baseline_score or self.baseline_prediction
+        if not (self.label and (self.score or self.prediction) and (old or not compares)):
             raise OptionError(
-                f"{first} needs --label, and --score or --prediction; write the predictions of a model "
-                "to a column"
+                f"{first} needs --label, and --score or --prediction, of both models if there are two; "
+                "write the predictions of a model to a column"
             )
 
     def sets_a_class_apart(self) -> bool:

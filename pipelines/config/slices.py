@@ -288,7 +288,10 @@ class RunConfig(MetricsConfig):
     @property
     def files_read(self) -> tuple[str, ...]:
         """The files that decide what is found, besides the data."""
-        return tuple(filter(None, (self.model, self.baseline_model, self.since)))
+        from slicebeam.transforms.encode.exported_models import model_files
+
+        models = [*model_files(self.model), *model_files(self.baseline_model)]
+        return (*models, *filter(None, [self.since]))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -298,7 +301,7 @@ class RunConfig(MetricsConfig):
             return ()
         from slicebeam.pipelines.eval_config.plan import eval_plan
 
-        plan = eval_plan(uri, has_baseline=self.has_baseline)
+        plan = eval_plan(uri, has_baseline=self.comparison == "baseline")
         lines = [*plan.notes]
         if self.command == "search" and (plan.specs or plan.thresholds):
             lines.append(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from dataclasses import dataclass
 from math import inf, nextafter
 from typing import Any, Literal
 
 from slicebeam.metrics.errors import OptionError, nearest_hint
+from slicebeam.transforms.tfma.install import tfma_module
 
 # What a prediction is: the probability of a class, a class or a number, or of no account.
 Reads = Literal["score", "value", "nothing"]
-_OWN_MODULES = ("tensorflow_model_analysis", "tensorflow", "tf_keras", "keras")
+_OF_TFMA = ("tensorflow_model_analysis", "tensorflow", "tf_keras", "keras")
 _CUT = frozenset({"thresholds", "threshold"})
+
+
+class NotNativeError(OptionError):
+    """A metric of TFMA or Keras, or a user's own, has no equal of ours."""
 
 
 @dataclass(frozen=True)
@@ -108,18 +112,19 @@ def configured_metric(where: str, class_name: str, module: str, config: str) -> 
 
     Raises
     ------
+    NotNativeError
+        It has no equal of our own, or its settings have none.
     OptionError
-        There is no such class, it has no equal of our own, or its settings have none.
+        There is no such class, or its settings are wrong.
     """
     if not class_name:
         raise OptionError(f"{where} has no class_name; name one, such as BinaryAccuracy")
-    if class_name not in NATIVE or (
-        module and module.split(".", maxsplit=1)[0] not in _OWN_MODULES
-    ):
-        raise OptionError(f"{where}: {_not_native(class_name, module)}")
+    if class_name not in NATIVE or is_own(module):
+        _check_known(where, class_name, module)
+        raise NotNativeError(f"{where}: metric {class_name} cannot run natively")
     native = NATIVE[class_name]
-    settings = _settings(f"{where} {class_name}", config)
-    key = settings.pop("name", None) or _snake_case(class_name)
+    settings = json_settings(f"{where} {class_name}", config)
+    key = settings.pop("name", None) or snake_case(class_name)
     for setting, value in settings.items():
         if setting in ("dtype", "num_thresholds"):
             continue
@@ -128,9 +133,7 @@ def configured_metric(where: str, class_name: str, module: str, config: str) -> 
         usual = setting in _USUAL and _same(value, _USUAL[setting])
         # Of no account where it is not set.
         if not usual and value is not None:
-            raise OptionError(
-                f"{where} {class_name}: {setting} = {value!r} cannot run natively; leave it out"
-            )
+            raise NotNativeError(f"{where} {class_name}: {setting} = {value!r} cannot run natively")
     threshold = _threshold(f"{where} {class_name}", settings) if native.settings == _CUT else None
     return ConfiguredMetric(class_name, str(key), native, threshold)
 
@@ -148,7 +151,19 @@ def _same(value: Any, usual: Any) -> bool:
     return str(value).lower() == str(usual).lower() or value == usual
 
 
-def _settings(where: str, config: str) -> dict[str, Any]:
+def is_own(module: str) -> bool:
+    """Return whether the module of a metric is a user's own."""
+    return bool(module) and module.split(".", maxsplit=1)[0] not in _OF_TFMA
+
+
+def json_settings(where: str, config: str) -> dict[str, Any]:
+    """Return the settings of a MetricConfig: JSON, with or without the outer braces.
+
+    Raises
+    ------
+    OptionError
+        It is no JSON.
+    """
     text = config.strip()
     if not text:
         return {}
@@ -163,7 +178,7 @@ def _threshold(where: str, settings: dict[str, Any]) -> float:
     given = settings.get("thresholds", settings.get("threshold"))
     listed = given if isinstance(given, list) else [_DEFAULT_THRESHOLD if given is None else given]
     if len(listed) != 1:
-        raise OptionError(f"{where}: {len(listed)} thresholds; a run has a single one, so name one")
+        raise NotNativeError(f"{where}: {len(listed)} thresholds, of which a run has a single one")
     threshold = float(listed[0])
     if not 0 <= threshold < 1:
         raise OptionError(
@@ -172,10 +187,10 @@ def _threshold(where: str, settings: dict[str, Any]) -> float:
     return threshold
 
 
-def _snake_case(name: str) -> str:
+def snake_case(name: str) -> str:
     """Return what TFMA and Keras call a metric without a name.
 
-    >>> _snake_case("BinaryAccuracy"), _snake_case("AUC"), _snake_case("F1Score")
+    >>> snake_case("BinaryAccuracy"), snake_case("AUC"), snake_case("F1Score")
     ('binary_accuracy', 'auc', 'f1_score')
     """
     if name.isupper():
@@ -186,14 +201,15 @@ def _snake_case(name: str) -> str:
     )
 
 
-def _not_native(class_name: str, module: str) -> str:
-    """Return why a class cannot run natively; TFMA's own list of classes takes seconds to load."""
-    native = f"metrics that run: {', '.join(NATIVE)}"
-    if module and module.split(".", maxsplit=1)[0] not in _OWN_MODULES:
-        return f"metric {class_name} of {module} cannot run natively; {native}"
-    types = importlib.import_module("tensorflow_model_analysis.metrics.metric_types")
-    keras = importlib.import_module("tf_keras").metrics
+def _check_known(where: str, class_name: str, module: str) -> None:
+    """Refuse a class that neither TFMA nor Keras has; their list takes seconds to load."""
+    if is_own(module):
+        return
+    types = tfma_module("metrics.metric_types", "the list of its metrics")
+    keras = tfma_module("utils.keras_lib", "the list of its metrics").tf_keras.metrics
     known = {*types.registered_metrics(), *(one for one in dir(keras) if one[0].isupper())}
-    if class_name in known:
-        return f"metric {class_name} cannot run natively; {native}"
-    return f"unknown metric {class_name!r}{nearest_hint(class_name, sorted(known))} {native}"
+    if class_name not in known:
+        raise OptionError(
+            f"{where}: unknown metric {class_name!r}{nearest_hint(class_name, sorted(known))} name your "
+            "own with its module"
+        )

@@ -10,8 +10,12 @@ from slicebeam.metrics.errors import FileError, OptionError
 from slicebeam.pipelines.eval_config.message import parsed
 from slicebeam.pipelines.eval_config.native_metrics import (
     ConfiguredMetric,
+    NotNativeError,
     configured_metric,
+    is_own,
+    json_settings,
     least_positive,
+    snake_case,
 )
 from slicebeam.pipelines.eval_config.scopes import (
     cross_spec,
@@ -21,9 +25,12 @@ from slicebeam.pipelines.eval_config.scopes import (
 )
 from slicebeam.pipelines.eval_config.thresholds import CrossSpec, SliceSpec, Threshold
 from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.tfma.metric_specs import OF_CLASSES, SCOPE, metric_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+_MEANS = ("mean:label", "mean:prediction", "calibration")
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,8 @@ class EvalPlan:
     Attributes
     ----------
     options : of a search or check, by name
-    metrics : in their order
+    metrics : that slicebeam computes itself, in their order
+    found : that TFMA computes for what is found: what it calls the values, and our name
     specs : of the slices, without that of all examples
     is_overall : whether all examples are a slice of their own
     crosses : pairs of slices that are compared
@@ -44,6 +52,7 @@ class EvalPlan:
 
     options: Mapping[str, Any]
     metrics: tuple[ConfiguredMetric, ...]
+    found: tuple[tuple[str, str], ...]
     specs: tuple[SliceSpec, ...]
     is_overall: bool
     crosses: tuple[CrossSpec, ...]
@@ -90,6 +99,7 @@ class _Reader:
 
     def __init__(self, message: Any, has_baseline: bool) -> None:
         self.message, self.notes = message, dict[str, None]()
+        self.of_classes = False
         if len(message.model_specs) > 2:
             raise OptionError(
                 f"model_specs has {len(message.model_specs)} models; slicebeam compares one with at "
@@ -108,6 +118,7 @@ class _Reader:
 
     def plan(self) -> EvalPlan:
         metrics: dict[tuple[str, str], ConfiguredMetric] = {}
+        found: dict[tuple[str, str], None] = {}
         thresholds: list[Threshold] = []
         weighted: dict[bool, str] = {}
         for number, spec in enumerate(self.message.metrics_specs, 1):
@@ -121,22 +132,36 @@ class _Reader:
                 if config.class_name.endswith("Plot"):
                     self._note(f"{where}: {config.class_name} is a plot, and is passed over")
                     continue
-                one = configured_metric(where, config.class_name, config.module, config.config)
-                metrics[one.key, one.native.name] = one
-                keys.add(one.key)
-                if one.native.name != "example_count":
+                native = self._native(where, spec, config)
+                if native is not None:
+                    key = native.key
+                    metrics[key, native.native.name] = native
+                else:
+                    key, name = self._of_tfma(where, spec, config)
+                    found[key, name] = None
+                keys.add(key)
+                if native is None or native.native.name != "example_count":
                     weighted[self._is_weighted(spec)] = where
-                thresholds += thresholds_of(f"{where} {one.key}", one.key, config)
+                thresholds += thresholds_of(f"{where} {key}", key, config)
             thresholds += thresholds_by_name(where, spec, keys)
         if len(weighted) > 1:
             raise OptionError(
                 "some metrics_specs are weighted and others are not; a run has either, so split the file"
             )
+        of_tfma = tuple(found)
         options = self._options(tuple(metrics.values()), weighted.get(True) is not None)
+        if of_tfma and not metrics:
+            self._note(
+                "no metric is slicebeam's own; the first of --metric (accuracy) is tested, and TFMA's are "
+                "computed afterwards"
+            )
+        if of_tfma:
+            options["metric"] = (*options.get("metric", ()), *(name for _, name in of_tfma))
         specs = [slice_spec("slicing_specs", one) for one in self.message.slicing_specs]
         return EvalPlan(
             options,
             tuple(metrics.values()),
+            of_tfma,
             tuple(dict.fromkeys(one for one in specs if one != SliceSpec())),
             not specs or SliceSpec() in specs,
             tuple(cross_spec(one) for one in self.message.cross_slicing_specs),
@@ -148,23 +173,50 @@ class _Reader:
     def _note(self, text: str) -> None:
         self.notes[text] = None
 
+    def _native(self, where: str, spec: Any, config: Any) -> ConfiguredMetric | None:
+        """Return a metric of our own; None for one that TFMA computes."""
+        if self._scope(spec):
+            return None
+        try:
+            one = configured_metric(where, config.class_name, config.module, config.config)
+        except NotNativeError:
+            return None
+        # Means of columns are of one model.
+        return None if self.has_baseline and one.native.name in _MEANS else one
+
+    @staticmethod
+    def _scope(spec: Any) -> dict[str, Any]:
+        """Return what a MetricsSpec says of how its metrics are computed."""
+        from google.protobuf import json_format  # type: ignore[import-untyped]
+
+        content = json_format.MessageToDict(spec, preserving_proto_field_name=True)
+        return {name: content[name] for name in SCOPE if content.get(name)}
+
+    def _of_tfma(self, where: str, spec: Any, config: Any) -> tuple[str, str]:
+        """Return what TFMA calls the values of a metric, and our name of it."""
+        arguments = json_settings(f"{where} {config.class_name}", config.config)
+        scope = self._scope(spec)
+        column = "" if self.new is None else self._key(self.new, "prediction_key")
+        if column and not scope.keys().isdisjoint(OF_CLASSES):
+            # It holds a score for each class, which no metric of our own reads.
+            scope["prediction_key"] = column
+            self.of_classes = True
+        path = (
+            f"{config.module}.{config.class_name}" if is_own(config.module) else config.class_name
+        )
+        key = str(arguments.get("name") or snake_case(config.class_name))
+        return key, metric_text(path, {**arguments, **scope})
+
     def _is_of_baseline_only(self, spec: Any) -> bool:
         names = set(spec.model_names)
         return bool(names) and self.old is not None and names == {self.old.name}
 
     def _refuse(self, where: str, spec: Any) -> None:
         """Refuse what a MetricsSpec says and slicebeam has no equal of."""
-        for field, why in (
-            ("binarize", "it needs a score for each class in one column"),
-            ("aggregate", "it needs a score for each class in one column"),
-            ("output_weights", "a run has one output"),
-            ("query_key", "a native metric has no queries"),
-        ):
-            is_set = (
-                spec.HasField(field) if field in ("binarize", "aggregate") else getattr(spec, field)
+        if spec.output_weights:
+            raise OptionError(
+                f"{where}: output_weights cannot run: a run has one output; leave it out"
             )
-            if is_set:
-                raise OptionError(f"{where}: {field} cannot run natively: {why}; leave it out")
         if len(spec.output_names) > 1:
             raise OptionError(
                 f"{where}: {len(spec.output_names)} output_names ({', '.join(spec.output_names)}); a run "
@@ -195,7 +247,7 @@ class _Reader:
     def _options(self, metrics: tuple[ConfiguredMetric, ...], is_weighted: bool) -> dict[str, Any]:
         found: dict[str, Any] = {}
         reads = {one.native.reads for one in metrics} - {"nothing"}
-        is_score = "score" in reads
+        is_score = "score" in reads or not reads
         if is_score and any(one.class_name == "Accuracy" for one in metrics):
             raise OptionError(
                 "Accuracy compares predictions with labels, and other metrics take them for scores; "
@@ -205,7 +257,8 @@ class _Reader:
             if spec is None:
                 continue
             self._note_unused(spec)
-            if key := self._key(spec, "prediction_key"):
+            key = self._key(spec, "prediction_key")
+            if key and not self.of_classes:
                 found[prefix + ("score" if is_score else "prediction")] = key
         if self.new is not None:
             if label := self._key(self.new, "label_key"):
@@ -251,11 +304,7 @@ class _Reader:
             name = one.native.name
             if name == "example_count":
                 continue
-            if name in ("mean:label", "mean:prediction", "calibration"):
-                if self.has_baseline:
-                    raise OptionError(
-                        f"{one.class_name} cannot run natively beside a baseline; leave it out"
-                    )
+            if name in _MEANS:
                 if name != "mean:prediction":
                     yield f"mean:{self._column(one, found, ('label',), 'label_key')}"
                 if name != "mean:label":

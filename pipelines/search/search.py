@@ -33,6 +33,7 @@ from slicebeam.transforms.storage.publish import version_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from slicebeam.pipelines.changelist.tfma import TfmaMetric
     from slicebeam.pipelines.changelist.validation import Validation
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
@@ -85,9 +86,12 @@ class Steps(Generic[Config]):
     names: Callable[[EncodedDataset], SliceNames]
     order: Callable[[Results, Config], Reported]
     further: ExtraOutputs[Config] | None = None
-    validate: Callable[[Config, EncodedDataset, Results, SliceNames], Validation | None] | None = (
-        None
-    )
+    validate: (
+        Callable[
+            [Config, EncodedDataset, Results, SliceNames, Sequence[TfmaMetric]], Validation | None
+        ]
+        | None
+    ) = None
 
 
 def run_search(
@@ -260,8 +264,10 @@ def find_and_publish(
             engine.name,
             f"sha256:{files.sha256(TABLE)}",
         )
+        changelist = with_tfma_metrics(changelist, config, prepared, work, engine, observer.stage)
         if steps.validate is not None:
-            validated = steps.validate(config, prepared, results, names)
+            measured = changelist.tfma_metrics
+            validated = steps.validate(config, prepared, results, names, measured)
             changelist = changelist.model_copy(update={"validation": validated})
         if earlier is not None:
             since = compare_runs(config, earlier, changelist, results, names)
@@ -269,7 +275,6 @@ def find_and_publish(
         if steps.further is not None:
             others = [files.streams[name] for name in further]
             changelist = steps.further.write(config, prepared, changelist, others, work, engine)
-        changelist = with_tfma_metrics(changelist, config, prepared, work, engine, observer.stage)
         changelist = with_run(naming_files(changelist, files), work.run)
         work.check(at_once=True)
         for line in files.publish(changelist.to_json().encode("utf-8")):

@@ -30,7 +30,8 @@ def tfma_lines(document: SearchChangeList) -> Iterator[str]:
             for slice_id in chosen:
                 if (one := by_slice.get(slice_id)) is not None:
                     p = "" if one.p_value is None else f", p {one.p_value:.2g}"
-                    yield f"  {_text(one.after)}{p}  {shortened(names[slice_id])}"
+                    before = "" if one.before is None else f", before {_text(one.before)}"
+                    yield f"  {_text(one.after)}{before}{p}  {shortened(names[slice_id])}"
         if len(numbers) > _MOST_NUMBERS:
             yield f"and {len(numbers) - _MOST_NUMBERS:,} more numbers of {metric} in changelist.json"
 

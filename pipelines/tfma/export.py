@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.parts import Estimate
     from slicebeam.pipelines.changelist.slices import Slice
+    from slicebeam.pipelines.changelist.tfma import TfmaMetric
     from slicebeam.transforms.storage.storage import StoragePath
 
 Judge: TypeAlias = "Callable[[SearchChangeList], tuple[bool, tuple[str, ...]]]"
@@ -166,19 +167,45 @@ class _Messages:
             for one in self.document.findings
             if one.direction == "worse"
         }
-        records = [self._of_slice((), self.document.dataset.n, self.document.global_, {})]
+        whole = self._of_slice((), self.document.dataset.n, self.document.global_, {})
+        for number in self.document.tfma_metrics:
+            old, delta = number.overall_before, number.overall_delta
+            self._found(whole, number, number.overall, old, delta)
+        records = [bytes(whole.SerializeToString(deterministic=True))]
         for key, one in zip(self.keys, self.document.slices, strict=True):
             own = {
                 metric: rank
                 for (slice_id, metric), rank in ranks.items()
                 if slice_id == one.slice_id
             }
-            records.append(self._of_slice(key, one.size.n, one.changes, own))
+            message = self._of_slice(key, one.size.n, one.changes, own)
+            for number in self.document.tfma_metrics:
+                for value in number.slices:
+                    if value.slice_id == one.slice_id:
+                        self._found(message, number, value.after, value.before, value.delta)
+            records.append(bytes(message.SerializeToString(deterministic=True)))
         return records
+
+    def _found(
+        self,
+        message: Any,
+        number: TfmaMetric,
+        after: Estimate,
+        before: Estimate | None,
+        delta: Estimate | None,
+    ) -> None:
+        """Add a number of a metric that TFMA computed; of two models the difference, too."""
+        # One of our own may have the same name.
+        taken = {one.key for one in self.document.metrics}
+        name = f"tfma_{number.name}" if number.name in taken else number.name
+        self._estimate(message, name, self.model, after)
+        if before is not None and delta is not None:
+            self._estimate(message, name, BASELINE, before)
+            self._estimate(message, name, self.model, delta, is_diff=True)
 
     def _of_slice(
         self, key: SliceKey, n: int, changes: tuple[Change, ...], ranks: dict[str, float]
-    ) -> bytes:
+    ) -> Any:
         message = self.metrics_pb2.MetricsForSlice(slice_key=self.slice_key(key))
         # As in TFMA, the count is no model's.
         self._add(message, "example_count", "", n)
@@ -195,7 +222,7 @@ class _Messages:
                     self._add(message, f"{name}_{what}", self.model, p)
             if name in ranks:
                 self._add(message, f"{name}_finding_rank", self.model, ranks[name])
-        return bytes(message.SerializeToString(deterministic=True))
+        return message
 
     def _estimate(
         self, message: Any, name: str, model: str, estimate: Estimate, *, is_diff: bool = False

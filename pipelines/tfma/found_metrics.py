@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
@@ -14,6 +14,7 @@ from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.changelist.tfma import TfmaMetric, TfmaValue
+from slicebeam.pipelines.eval_config.plan import eval_plan
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.transforms.encode.conditions import SliceMembership
@@ -29,7 +30,7 @@ from slicebeam.transforms.tfma.measure_slices import (
 from slicebeam.transforms.tfma.metric_specs import parse_metric
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
@@ -37,8 +38,11 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.tfma.metric_specs import MetricSpec
 
 CONFIDENCE = 0.95
+# Numbers by name, of the data and each replicate, by the slice's number.
+Values: TypeAlias = "dict[int, list[dict[str, float]]]"
 # CPU seconds of an example, slice and replicate: of metrics that are counts of scores, and others.
 SECONDS_OF_HISTOGRAM, SECONDS_OF_LOOP = 1.5e-7, 6e-5
 # Of a slice and replicate besides: TFMA derives the metric from thousands of thresholds.
@@ -72,7 +76,28 @@ def check_metrics(config: RunConfig) -> list[Computations]:
     ]
     for one in found:
         one.check()
+    _check_thresholds(config, {one.spec.text: one for one in found})
     return found
+
+
+def _check_thresholds(config: RunConfig, computed: Mapping[str, Computations]) -> None:
+    """Refuse thresholds for numbers that metrics of TFMA do not have."""
+    uri = getattr(config, "eval_config", None)
+    if uri is None or config.command != "check":
+        return
+    plan = eval_plan(uri, has_baseline=config.comparison == "baseline")
+    held = {one.metric for one in plan.thresholds} - {one.key for one in plan.metrics}
+    for key, text in plan.found:
+        if key in held and key not in computed[text].names():
+            raise no_number(uri, text, key)
+
+
+def no_number(uri: str, text: str, key: str) -> OptionError:
+    """Return the error that a metric has nothing that a threshold is for."""
+    return OptionError(
+        f"--eval-config {uri}: {text} has a threshold, but no single number {key!r} to hold it "
+        "against; leave the threshold out"
+    )
 
 
 def seconds_of(computations: Computations, rows: int, slices: int, replicates: int) -> float:
@@ -116,32 +141,45 @@ def with_tfma_metrics(
     slices = [one for one in document.slices if isinstance(one.definition, PredicateDefinition)]
     found: list[TfmaMetric] = []
     for number, computations in enumerate(check_metrics(config)):
-        measured = _measured(config, prepared, slices, computations)
-        rows = prepared.rows + sum(one.size.n for one in slices)
-        seconds = seconds_of(computations, rows, len(slices) + 1, measured.replicates)
         spec = computations.spec
+        rows = prepared.rows + sum(one.size.n for one in slices)
+        seconds = seconds_of(computations, rows, len(slices) + 1, config.tfma_replicates)
+        sides = _sides(config, spec)
         say(
             Stage(
-                f"{spec.text} on {len(slices):,} slices with {measured.replicates} replicates: "
-                f"about {seconds:.3g} s of CPU"
+                f"{spec.text} on {len(slices):,} slices with {config.tfma_replicates} replicates: "
+                f"about {seconds * len(sides):.3g} s of CPU"
             )
         )
-        stage = f"tfma-{number}"
-        path = work.folder(stage) / "values.json"
-        transform = MeasureSlices(computations, measured, path)
-        run_stage(
-            work,
-            engine,
-            stage,
-            partial(_build, transform),
-            path.is_file,
-            job=stage,
-            seconds=seconds,
-            reads_data=True,
-        )
+        values = []
+        for side, prediction in sides.items():
+            measured = _measured(config, prepared, slices, computations, prediction)
+            stage = f"tfma-{number}{side}"
+            path = work.folder(stage) / "values.json"
+            transform = MeasureSlices(computations, measured, path)
+            run_stage(
+                work,
+                engine,
+                stage,
+                partial(_build, transform),
+                path.is_file,
+                job=stage,
+                seconds=seconds,
+                reads_data=True,
+            )
+            values.append(read_measured(path))
         unit = "queries" if spec.query_key else "groups" if config.group else "rows"
-        found += _entries(spec.text, measured.replicates, unit, slices, read_measured(path))
+        old = values[1] if len(values) > 1 else None
+        found += _entries(spec.text, config.tfma_replicates, unit, slices, values[0], old)
     return document.model_copy(update={"tfma_metrics": tuple(found)})
+
+
+def _sides(config: RunConfig, spec: MetricSpec) -> dict[str, str]:
+    """Return the columns of predictions: of the model, and of the baseline if there is one."""
+    sides = {"": spec.prediction_key or config.score or config.prediction or ""}
+    if config.comparison == "baseline":
+        sides["-baseline"] = config.baseline_score or config.baseline_prediction or ""
+    return sides
 
 
 def _build(transform: MeasureSlices, pipeline: Any) -> Any:
@@ -153,13 +191,8 @@ def _measured(
     prepared: EncodedDataset,
     slices: Sequence[Slice],
     computations: Computations,
+    prediction: str,
 ) -> Measured:
-    prediction = config.score or config.prediction
-    if prediction is None or not config.label:
-        raise OptionError(
-            f"--metric {computations.spec.text} needs --label, and --score or --prediction; write the "
-            "predictions of a model to a column"
-        )
     predicates = [
         tuple(Singleton(c.field, c.op, c.value) for c in one.definition.predicate.all)
         for one in slices
@@ -187,21 +220,35 @@ def _entries(
     replicates: int,
     unit: Any,
     slices: Sequence[Slice],
-    values: dict[int, list[dict[str, float]]],
+    values: Values,
+    old: Values | None,
 ) -> list[TfmaMetric]:
-    """Return an entry of each number that a metric has over all examples."""
+    """Return an entry of each number that a metric has over all examples.
+
+    Parameters
+    ----------
+    old : of the baseline; None for one model
+    """
     entries = []
-    overall = values[EVERYTHING]
-    for name in overall[0]:
-        whole = _row(overall, name)
+    for name in values[EVERYTHING][0]:
+        whole = _row(values[EVERYTHING], name)
+        of_old = None if old is None else _row(old[EVERYTHING], name)
         listed = []
         for code, one in enumerate(slices):
             if code not in values:
                 continue
             own = _row(values[code], name)
-            delta, p = tested(own - whole)
+            before = None if old is None else _row(old[code], name)
+            # Both models have the same replicates, so that what they share cancels out.
+            delta, p = tested(own - (whole if before is None else before))
             listed.append(
-                TfmaValue(slice_id=one.slice_id, after=tested(own)[0], delta=delta, p_value=p)
+                TfmaValue(
+                    slice_id=one.slice_id,
+                    after=tested(own)[0],
+                    before=None if before is None else tested(before)[0],
+                    delta=delta,
+                    p_value=p,
+                )
             )
         entries.append(
             TfmaMetric(
@@ -210,6 +257,8 @@ def _entries(
                 replicates=replicates,
                 unit=unit,
                 overall=tested(whole)[0],
+                overall_before=None if of_old is None else tested(of_old)[0],
+                overall_delta=None if of_old is None else tested(whole - of_old)[0],
                 slices=tuple(listed),
             )
         )

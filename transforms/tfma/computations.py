@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import numbers
 from dataclasses import dataclass
 from functools import cached_property
@@ -79,6 +80,13 @@ class Computations:
                 f"--metric {self.spec.text} is a plot, which has no value; leave it out"
             )
 
+    def names(self) -> set[str]:
+        """Return the names of what it computes, of which each may be several numbers."""
+        parts = self._separated
+        computed = (*parts.non_derived_computations, *parts.derived_computations)
+        keys = [key for one in computed for key in one.keys if not key.name.startswith("_")]
+        return {_name(key) for key in keys}
+
     def _check_class(self, metric_types: Any) -> None:
         spec = self.spec
         if spec.module:
@@ -110,11 +118,17 @@ class Computations:
     @cached_property
     def eval_config(self) -> Any:
         """The EvalConfig that says what TFMA would be asked."""
+        from google.protobuf import json_format  # type: ignore[import-untyped]
+
         config = tfma_module("proto.config_pb2").EvalConfig()
         model = config.model_specs.add(label_key=LABEL, prediction_key=PREDICTION)
         if self.is_weighted:
             model.example_weight_key = WEIGHT
-        specs = config.metrics_specs.add(query_key=self.spec.query_key)
+        specs = config.metrics_specs.add()
+        try:
+            json_format.ParseDict(json.loads(self.spec.scope), specs)
+        except json_format.ParseError as error:
+            raise OptionError(f"--metric {self.spec.text}: {error}") from error
         specs.metrics.add(
             class_name=self.spec.class_name, module=self.spec.module, config=self.spec.config
         )
@@ -224,9 +238,16 @@ class Computations:
         found: dict[str, float] = {}
         for key, value in metrics.items():
             if not key.name.startswith("_"):
-                name = key.name if key.sub_key is None else f"{key.name}@{key.sub_key}"
-                found.update(_numbers(name, value))
+                found.update(_numbers(_name(key), value))
         return found
+
+
+def _name(key: Any) -> str:
+    """Return the name of a metric, with the class, rank or average that it is of."""
+    of = "" if key.sub_key is None else f"@{key.sub_key}"
+    if key.aggregation_type is not None:
+        of += f"@{key.aggregation_type}"
+    return f"{key.name}{of}"
 
 
 def _numbers(name: str, value: Any) -> dict[str, float]:

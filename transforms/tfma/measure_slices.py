@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import ColumnError
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
@@ -98,6 +100,8 @@ def _number(column: Any, positive: Any, name: str) -> NDArray[Any]:
     array = column.combine_chunks()
     if array.null_count:
         raise ColumnError(f"column {name!r} has missing values, which no metric of TFMA takes")
+    if pa.types.is_list(array.type) or pa.types.is_fixed_size_list(array.type):
+        return _rows_of(array, name)
     values = array.to_numpy(zero_copy_only=False)
     if values.dtype.kind in "OSU":
         if positive is None:
@@ -107,6 +111,15 @@ def _number(column: Any, positive: Any, name: str) -> NDArray[Any]:
             )
         return (values == positive).astype(np.float64)
     return values.astype(np.float64) if values.dtype.kind in "bui" else values
+
+
+def _rows_of(array: Any, name: str) -> NDArray[np.float64]:
+    """Return a column of lists, a score for each class [rows, classes]."""
+    lengths = set(pc.list_value_length(array).to_pylist())
+    if len(lengths) != 1:
+        raise ColumnError(f"column {name!r} has lists of different lengths: {sorted(lengths)}")
+    flat = array.flatten().to_numpy(zero_copy_only=False)
+    return np.asarray(flat, np.float64).reshape(len(array), -1)
 
 
 def _feature(column: Any) -> NDArray[Any]:

@@ -6,11 +6,17 @@ import ast
 import json
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import OptionError
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 PREFIX = "tfma:"
+# Arguments that TFMA has in the MetricsSpec, not in the metric.
+OF_CLASSES = ("binarize", "aggregate")
+SCOPE = ("query_key", *OF_CLASSES)
 _SPEC = re.compile(r"(?P<path>[A-Za-z_][\w.]*)(?:\((?P<arguments>.*)\))?", re.DOTALL)
 _EXAMPLE = "write tfma:NDCG(gain_key=gain,top_k_list=[3],query_key=query)"
 
@@ -25,7 +31,10 @@ class MetricSpec:
     class_name : of the metric
     module : of a user's own metric; empty for those of TFMA and Keras
     config : JSON of its arguments
-    query_key : column of the queries that it ranks within; empty for none
+    scope : JSON of what its MetricsSpec has besides: ``query_key`` (column of the queries that it ranks
+        within), ``binarize``, ``aggregate``
+    prediction_key : column of its own predictions, such as lists of a score for each class; empty for
+        the run's
 
     Examples
     --------
@@ -40,7 +49,13 @@ class MetricSpec:
     class_name: str
     module: str
     config: str
-    query_key: str
+    scope: str = "{}"
+    prediction_key: str = ""
+
+    @property
+    def query_key(self) -> str:
+        """Column of the queries; empty for none."""
+        return str(json.loads(self.scope).get("query_key", ""))
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -70,21 +85,36 @@ def parse_metric(text: str) -> MetricSpec:
         if not sign or not name.strip().isidentifier():
             raise OptionError(f"--metric {text!r}: {part!r} is no name=value; {_EXAMPLE}")
         arguments[name.strip()] = _value(value.strip())
-    query_key = arguments.pop("query_key", "")
+    prediction_key = str(arguments.pop("prediction_key", ""))
+    scope = {name: arguments.pop(name) for name in SCOPE if arguments.get(name)}
     module, _, name = found["path"].rpartition(".")
-    return MetricSpec(text, name, module, json.dumps(arguments, sort_keys=True), str(query_key))
+    config, rest = (json.dumps(one, sort_keys=True) for one in (arguments, scope))
+    return MetricSpec(text, name, module, config, rest, prediction_key)
+
+
+def metric_text(path: str, arguments: Mapping[str, Any]) -> str:
+    """Return how a user names a metric with arguments.
+
+    >>> metric_text("NDCG", {"gain_key": "gain", "top_k_list": [3]})
+    "tfma:NDCG(gain_key='gain',top_k_list=[3])"
+    """
+    listed = ",".join(f"{name}={value!r}" for name, value in arguments.items())
+    return f"{PREFIX}{path}({listed})" if listed else f"{PREFIX}{path}"
 
 
 def split_outside(text: str) -> list[str]:
-    """Return what commas separate that are in no brackets.
+    """Return what commas separate that are in no brackets and no quotes.
 
-    >>> split_outside("accuracy,tfma:A(b=[1,2],c=3)")
-    ['accuracy', 'tfma:A(b=[1,2],c=3)']
+    >>> split_outside("accuracy,tfma:A(b=[1,2],c='x)')")
+    ['accuracy', "tfma:A(b=[1,2],c='x)')"]
     """
-    parts, depth = [""], 0
+    parts, depth, quote = [""], 0, ""
     for sign in text:
-        depth += (sign in "([{") - (sign in ")]}")
-        if sign == "," and depth <= 0:
+        if sign in "'\"":
+            quote = "" if sign == quote else quote or sign
+        elif not quote:
+            depth += (sign in "([{") - (sign in ")]}")
+        if sign == "," and depth <= 0 and not quote:
             parts.append("")
         else:
             parts[-1] += sign

@@ -248,6 +248,12 @@ THRESHOLDS = {
     f"{metrics('F1Score', each=change('HIGHER_IS_BETTER', 'relative', 0.01))} {BY_RACE}",
     "lower, relative, per slice": f"{TWO_MODELS} "
     f"{metrics('FallOut', each=of_slices(change('LOWER_IS_BETTER', 'relative', -0.01)))} {BY_RACE}",
+    "computed by TFMA": f"{ONE_MODEL} "
+    f"{metrics('BinaryAccuracy')} {metrics('Hinge', each=LOWER)} {BY_RACE} "
+    "options { min_slice_size { value: 100 } }",
+    "computed by TFMA, change": f"{TWO_MODELS} "
+    f"{metrics('Poisson', each=change('LOWER_IS_BETTER', 'absolute', -0.05))} {BY_RACE}",
+    "cross, computed by TFMA": f"{ONE_MODEL} {metrics('Hinge', each=OF_CROSS)} {BY_RACE} {CROSS}",
     "cross, change": f"{TWO_MODELS} "
     f"{metrics('BinaryAccuracy', each=OF_CROSS.replace('value_threshold', 'change_threshold').replace('lower_bound { value: -0.02 } upper_bound { value: 0.02 }', 'direction: HIGHER_IS_BETTER absolute { value: 0.001 }'))} {BY_RACE} {CROSS}",
 }

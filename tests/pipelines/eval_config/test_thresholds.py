@@ -79,5 +79,5 @@ def test_settings_that_change_a_metric_are_refused() -> None:
     ):
         with pytest.raises(Exception, match=message):
             configured_metric("here", "AUC", "", config)
-    with pytest.raises(Exception, match="2 thresholds; a run has a single one"):
+    with pytest.raises(Exception, match="2 thresholds, of which a run has a single one"):
         configured_metric("here", "Recall", "", '"thresholds": [0.1, 0.2]')
