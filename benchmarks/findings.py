@@ -23,7 +23,6 @@ from slicebeam.metrics.findings.candidates import Candidates
 from slicebeam.metrics.findings.forward import find
 from slicebeam.metrics.findings.held import HeldExamples
 from slicebeam.metrics.findings.overlap import InsideCounts
-from slicebeam.metrics.findings.pattern_parts import inside_counts
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance import hypergeometric
@@ -70,6 +69,8 @@ def candidates(
             levels.append(np.full(some.size, level))
         tests.append(tested)
     key, n, x, level = map(np.concatenate, (keys, sizes, totals, levels))
+    order = np.argsort(key)
+    key, n, x, level = key[order], n[order], x[order], level[order]
     p = hypergeometric.mid_p(n, x.astype(np.int64), ROWS, int(wrong.sum()), "upper")
     # The smallest p-values, as many as the table in question has significant slices.
     called = p <= min(ALPHA, float(np.sort(p)[min(MOST_KEPT, p.size) - 1]))
@@ -91,13 +92,10 @@ class Counting:
     def __call__(self, chosen: int, positions: np.ndarray) -> InsideCounts:
         begin = time.process_time()
         if self.held is None:
-            self.order = np.argsort(self.keys[positions])
-            self.own = self.keys[positions][self.order]
             every = np.ones(SPACE.cells, bool)
-            self.held = HeldExamples([self.block], self.own, self.lattice, SPACE, every)
-        parts = self.held.count(int(np.searchsorted(self.own, self.keys[chosen])))
-        parts = parts._replace(candidate=self.order[parts.candidate])
-        found = inside_counts(parts, positions.size)
+            own = self.keys[positions]
+            self.held = HeldExamples([self.block], own, self.lattice, SPACE, every)
+        found = self.held.count(int(np.searchsorted(self.keys[positions], self.keys[chosen])))
         self.pairs += found.candidates.size
         self.seconds += time.process_time() - begin
         return found

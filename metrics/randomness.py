@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from slicebeam.metrics.arrays import BoolArray, FloatArray
+
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
@@ -71,7 +73,7 @@ def hash64(seed: int, replicate: ArrayLike, ids: UInt64Array) -> UInt64Array:
     return splitmix64(np.asarray(splitmix64(stream ^ start)) ^ np.asarray(ids, dtype=np.uint64))
 
 
-def uniform(words: UInt64Array) -> NDArray[np.float64]:
+def uniform(words: UInt64Array) -> FloatArray:
     """Return float64 numbers in the open interval (0, 1) from the leading 52 bits of the words.
 
     Parameters
@@ -104,7 +106,7 @@ def _poisson_thresholds() -> UInt64Array:
 _THRESHOLDS = _poisson_thresholds()
 
 
-def _leading_bits_table() -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+def _leading_bits_table() -> tuple[NDArray[np.uint8], BoolArray]:
     """Return the weight of each value of the leading bits, and where a threshold splits it."""
     shift = np.uint64(64 - _LEADING_BITS)
     first = np.arange(1 << _LEADING_BITS, dtype=np.uint64) << shift

@@ -10,6 +10,7 @@ from slicebeam.runner_configs.worker_processes import WorkerProcesses
 
 if TYPE_CHECKING:
     from slicebeam.runner_configs.backend import Build
+    from slicebeam.runner_configs.options import DirectOptions
 
 
 class InProcess(Backend):
@@ -17,11 +18,11 @@ class InProcess(Backend):
 
     Parameters
     ----------
-    workers : processes; 1 for this one alone
+    options : of the engine
     """
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
+    def __init__(self, options: DirectOptions) -> None:
+        self.workers = workers = options.workers
         self.name = "direct" if workers == 1 else f"direct, {workers} processes"
         # They import for a second what they need: meanwhile this process does its own.
         self._processes = WorkerProcesses(workers) if workers > 1 else None

@@ -99,12 +99,14 @@ class EngineOptions(_Options):
 
     Attributes
     ----------
+    backend : the class that runs jobs by these options, as ``module:class``; it is imported for a run
     smallest_job_seconds : a job whose work is estimated to take less is done in the process of the
         run, since starting it on the engine would take longer
     job_timeout : seconds after which a job that is not finished is given up
     beam_options : further options of Beam's, by name
     """
 
+    backend: ClassVar[str]
     counters: ClassVar[Literal["committed", "attempted"]] = "committed"
 
     smallest_job_seconds: Seconds = 0.0
@@ -119,6 +121,8 @@ class DirectOptions(_Options):
     ----------
     workers : processes that count at once; 1 stays in this process
     """
+
+    backend: ClassVar[str] = "slicebeam.runner_configs.in_process:InProcess"
 
     workers: Annotated[int, Field(ge=1, le=256)] = 1
 
@@ -160,6 +164,8 @@ class PrismOptions(_Portable):
     workers : bundles that are worked on at once, in threads of one process
     start_timeout : seconds that it may take to start
     """
+
+    backend: ClassVar[str] = "slicebeam.runner_configs.prism:Prism"
 
     environment: Literal["loopback", "external"] = "loopback"
     binary: Path | None = None
@@ -236,6 +242,8 @@ class FlinkOptions(ClusterOptions):
     version : of the cluster, ``major.minor``; the job server must be of the same
     """
 
+    backend: ClassVar[str] = "slicebeam.runner_configs.flink:Flink"
+
     master: Annotated[str, AfterValidator(_flink_master)] = "[local]"
     version: Annotated[str, Field(pattern=r"^\d+\.\d+$")] = "1.19"
     smallest_job_seconds: Seconds = 10.0
@@ -262,6 +270,7 @@ class SparkOptions(ClusterOptions):
     spark_conf : ``spark.…`` properties, such as ``spark.executor.memory``
     """
 
+    backend: ClassVar[str] = "slicebeam.runner_configs.spark:Spark"
     counters: ClassVar[Literal["committed", "attempted"]] = "attempted"
 
     master: Annotated[str, AfterValidator(_spark_master)] = "local[2]"
@@ -310,6 +319,8 @@ class DataflowOptions(EngineOptions):
     service_timeout : seconds that the service may fail to answer
     """
 
+    backend: ClassVar[str] = "slicebeam.runner_configs.dataflow:Dataflow"
+
     project: Annotated[str, Field(min_length=1)]
     region: Annotated[str, Field(min_length=1)]
     temp_location: Annotated[str, Field(pattern=r"^gs://[^/]+")]
@@ -340,7 +351,7 @@ class DataflowOptions(EngineOptions):
         return self
 
 
-Options = DirectOptions | PrismOptions | FlinkOptions | SparkOptions | DataflowOptions
+Options = DirectOptions | EngineOptions
 
 MODELS: dict[str, type[Options]] = {
     "direct": DirectOptions,

@@ -9,11 +9,12 @@ from scipy.sparse import csr_array
 from scipy.special import ndtr
 
 from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.findings.candidates import Candidates, GroupScores
+from slicebeam.metrics.findings.candidates import Candidates
 from slicebeam.metrics.findings.deviation_law import DeviationLaw
 from slicebeam.metrics.findings.forward import find
+from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.overlap import InsideCounts
-from slicebeam.metrics.findings.target_sums import TargetSums, design
+from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.significance.random_subset import bin_edges, bin_sums, population
 from slicebeam.metrics.significance.subset_law import Population
 
@@ -141,18 +142,23 @@ class EncodedTable:
     def find(self, candidates=None, *, upward=True, group=None, **options):
         counted = self.counting()
 
-        def count_groups(chosen, masks, model):
+        def count_groups(chosen, masks):
             rank = np.argsort(masks)
             pattern = rank[np.searchsorted(masks[rank], counted.masks)]
-            deviation = self.weight * (self.target - model.expected[pattern])
-            X = design(counted.masks, model.design.shape[1] - 1)[:, model.columns]
-            of_model = np.stack([np.bincount(group, deviation * x) for x in X.T], axis=1)
-            scores = []
+            cells, cell = np.unique(group * masks.size + pattern, return_inverse=True)
+
+            def summed(rows):
+                return [
+                    np.bincount(cell, values * rows, cells.size)
+                    for values in (self.weight, self.weight * self.target)
+                ]
+
+            of = []
             for candidate in chosen:
                 own = self.members(candidate)
-                excess = np.bincount(group, deviation * own)
-                scores.append(GroupScores(excess, of_model, np.bincount(group, own)))
-            return scores
+                held = np.unique(cell[own])
+                of.append(CellSums(held, *(values[held] for values in summed(own))))
+            return GroupSums(cells // masks.size, cells % masks.size, *summed(1.0), of)
 
         return find(
             self.candidates(upward=upward) if candidates is None else candidates,

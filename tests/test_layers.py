@@ -17,6 +17,7 @@ PACKAGE = "slicebeam"
 
 # Ground first. A folder stands for the modules that lie directly in it, except those named here.
 ORDER = (
+    "metrics/arrays.py",
     "metrics/errors.py",
     "metrics/kinds.py",
     "metrics/randomness.py",

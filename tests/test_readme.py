@@ -256,8 +256,8 @@ def test_python_works_as_pasted(
 
 def test_no_python_is_left_unread() -> None:
     pages = {one.page for one in _blocks("python")}
-    # What docs/develop.md shows is tried in tests/pipelines/test_options.py, and what needs TFMA in
-    # tests/transforms/test_tfma_extractor.py.
+    # What docs/develop.md shows is tried in tests/pipelines/test_develop_page.py, and what needs
+    # TFMA in tests/transforms/test_tfma_extractor.py.
     elsewhere = {"docs/develop.md", "docs/how-to/tfma.md"}
     assert pages == {*elsewhere, "docs/how-to/discover.md", "docs/how-to/python.md"}
 

@@ -55,13 +55,13 @@ def printed(width: int = WIDTH) -> list[str]:
 
 
 def shown(lines: list[str]) -> list[str]:
-    """Return the first part of the output: the question, its answer, and the line below the findings."""
+    """Return the first part of the output: the question, its answer, and how many findings there are."""
     from rich.text import Text
 
     plain = [Text.from_ansi(line).plain for line in lines]
     begin = next(at for at, line in enumerate(plain) if line.strip())
     table = next(at for at, line in enumerate(plain) if line.lstrip().startswith("──"))
-    last = next(at for at in range(table, len(plain)) if plain[at].startswith("All "))
+    last = next(at for at in range(table, len(plain)) if "significant slices of" in plain[at])
     return lines[begin : last + 1]
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    FloatArray = NDArray[np.float64]
-    IntArray = NDArray[np.int64]
+    from slicebeam.metrics.arrays import FloatArray, IntArray
+
     LabelArray = NDArray[np.int8]
 
 YES, NO, UNSURE = 1, 0, -1

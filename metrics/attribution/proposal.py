@@ -16,10 +16,10 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import UInt64Array, hash64, uniform
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    FloatArray = NDArray[np.float64]
-    IntArray = NDArray[np.int64]
+    from slicebeam.metrics.arrays import FloatArray, IntArray
+
 
 # Streams of random words: rounds of draws count from 0.
 _SAMPLE_STREAM = -1

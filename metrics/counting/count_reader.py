@@ -10,8 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.counting import Array, State, Unit
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
@@ -28,7 +27,7 @@ class SliceSums(NamedTuple):
     """
 
     keys: Keys
-    sums: NDArray[np.int64]
+    sums: IntArray
     nonempty: int
 
     @staticmethod
@@ -87,7 +86,7 @@ class SumReader:
         keys = self.lattice.cell_keys(features, codes[kept])
         return SliceSums(keys, sums, int(np.count_nonzero(sizes)))
 
-    def _listed(self, unit: Unit, arrays: list[Array], candidates: Keys) -> NDArray[np.int64]:
+    def _listed(self, unit: Unit, arrays: list[Array], candidates: Keys) -> IntArray:
         sums = np.zeros((candidates.size, self.layers, self.space.raw_columns), np.int64)
         if unit.method == "inside":
             self._read_inside(unit, arrays, candidates, sums)
@@ -108,7 +107,7 @@ class SumReader:
         return sums
 
     def _read_inside(
-        self, unit: Unit, arrays: list[Array], candidates: Keys, sums: NDArray[np.int64]
+        self, unit: Unit, arrays: list[Array], candidates: Keys, sums: IntArray
     ) -> None:
         """Fill in the sums of candidates: each has a base and one more predicate."""
         lattice = self.lattice

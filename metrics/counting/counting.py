@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
 
-    Array = NDArray[np.int64]
+    Array = IntArray
     State = list[list[Array]]
 
 Method = Literal["dense", "sparse", "inside", "listed"]
@@ -43,8 +44,8 @@ _SPREAD_OUT = 1
 class Ragged(NamedTuple):
     """A list column: the codes of row i are ``codes[offsets[i]:offsets[i + 1]]``."""
 
-    offsets: NDArray[np.int64]
-    codes: NDArray[np.int64]
+    offsets: IntArray
+    codes: IntArray
 
 
 @dataclass(frozen=True)
@@ -105,13 +106,13 @@ class RowBlock:
     """
 
     rows: int
-    column: Callable[[int], NDArray[np.int64] | Ragged]
-    cells: NDArray[np.int64]
+    column: Callable[[int], IntArray | Ragged]
+    cells: IntArray
     ids: NDArray[np.uint64]
     positions: NDArray[np.uint64]
-    weights: NDArray[np.int64]
-    terms: NDArray[np.int64]
-    buckets: NDArray[np.int64]
+    weights: IntArray
+    terms: IntArray
+    buckets: IntArray
     narrow: Callable[[int], NDArray[Any]] | None = None
 
     def stored(self, feature: int) -> Any:
@@ -122,11 +123,11 @@ class RowBlock:
 class Coded(NamedTuple):
     """Packed codes; ``rows`` says whose they are, None for all rows in order."""
 
-    code: NDArray[np.int64]
-    rows: NDArray[np.int64] | None
+    code: IntArray
+    rows: IntArray | None
 
 
-def extend(coded: Coded, column: NDArray[np.int64] | Ragged, radix: int) -> Coded:
+def extend(coded: Coded, column: IntArray | Ragged, radix: int) -> Coded:
     """Append the codes of one more feature."""
     if not isinstance(column, Ragged):
         values = column if coded.rows is None else column[coded.rows]
@@ -146,9 +147,7 @@ class Prefixes:
     Tuples that come in lexicographic order cost one multiply and add each.
     """
 
-    def __init__(
-        self, block: RowBlock, radices: NDArray[np.int64], start: NDArray[np.int64]
-    ) -> None:
+    def __init__(self, block: RowBlock, radices: IntArray, start: IntArray) -> None:
         self.block, self.radices = block, radices
         self.features: tuple[int, ...] = ()
         self.codes = [Coded(start, None)]
@@ -168,9 +167,7 @@ class Prefixes:
         return self.codes[-1]
 
 
-def positions(
-    wanted: NDArray[np.int64], cells: int
-) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
+def positions(wanted: IntArray, cells: int) -> Callable[[IntArray], IntArray]:
     """Return a function from codes to their positions among the wanted codes, -1 for others."""
     if cells <= _LOOKUP_CELLS:
         lookup = np.full(cells, -1, np.int32)
@@ -179,7 +176,7 @@ def positions(
     order = np.argsort(wanted)
     ordered = wanted[order]
 
-    def search(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def search(codes: IntArray) -> IntArray:
         at = np.minimum(np.searchsorted(ordered, codes), ordered.size - 1)
         return np.where(ordered[at] == codes, order[at], -1)
 
@@ -203,19 +200,19 @@ def table_cells(features: Sequence[int], lattice: Lattice) -> int:
 class _Sparse:
     """Distinct codes with their counts: parts are merged when they outgrow the merged ones."""
 
-    codes: list[NDArray[np.int64]] = field(default_factory=list)
-    counts: list[NDArray[np.int64]] = field(default_factory=list)
+    codes: list[IntArray] = field(default_factory=list)
+    counts: list[IntArray] = field(default_factory=list)
     merged_size: int = 0
     size: int = 0
 
-    def add(self, codes: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+    def add(self, codes: IntArray, counts: IntArray) -> None:
         self.codes.append(codes)
         self.counts.append(counts)
         self.size += codes.size
         if self.size > 2 * self.merged_size + ROWS_AT_A_TIME:
             self.merge()
 
-    def merge(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def merge(self) -> tuple[IntArray, IntArray]:
         if len(self.codes) > 1:
             codes = np.concatenate(self.codes)
             order = np.argsort(codes)
@@ -227,9 +224,7 @@ class _Sparse:
         return self.codes[0], self.counts[0]
 
 
-def _tally(
-    planes: NDArray[np.int64], code: NDArray[np.int64], values: NDArray[np.int64] | None
-) -> None:
+def _tally(planes: IntArray, code: IntArray, values: IntArray | None) -> None:
     """Add values, or ones, to planes [size] at the codes."""
     if values is not None:
         np.add.at(planes, code, values)
@@ -255,10 +250,10 @@ class SummedRows:
 
     def add(
         self,
-        table: NDArray[np.int64],
+        table: IntArray,
         coded: Coded,
-        with_cell: NDArray[np.int64] | None = None,
-        with_bucket: list[NDArray[np.int64]] | None = None,
+        with_cell: IntArray | None = None,
+        with_bucket: list[IntArray] | None = None,
     ) -> None:
         """Add rows to a table [layers, columns * size]: themselves, then each replicate.
 
@@ -297,11 +292,11 @@ class SummedRows:
                 planes += width
 
 
-def _of(values: NDArray[Any], rows: NDArray[np.int64] | None) -> NDArray[Any]:
+def _of(values: NDArray[Any], rows: IntArray | None) -> NDArray[Any]:
     return values if rows is None else values[rows]
 
 
-def _times(values: NDArray[np.int64], drawn: NDArray[Any] | None) -> NDArray[np.int64]:
+def _times(values: IntArray, drawn: NDArray[Any] | None) -> IntArray:
     return values if drawn is None else values * drawn
 
 
@@ -346,7 +341,7 @@ class Tables:
         self.layers = 1 + (resampling.replicates if resampling else 0)
         columns = space.raw_columns + len(space.total_terms)
         self.total = np.zeros((self.layers, columns), np.int64)
-        self.tables: list[list[NDArray[np.int64] | _Sparse]] = [
+        self.tables: list[list[IntArray | _Sparse]] = [
             [self._empty(unit, size) for size in self._sizes(unit)] for unit in units
         ]
         self._selectors = [self._selector(unit) for unit in units]
@@ -359,12 +354,12 @@ class Tables:
             return [unit.bases.size]
         return [table_cells(unit.features, self.lattice)]
 
-    def _empty(self, unit: Unit, size: int) -> NDArray[np.int64] | _Sparse:
+    def _empty(self, unit: Unit, size: int) -> IntArray | _Sparse:
         if unit.method == "sparse":
             return _Sparse()
         return np.zeros((self.layers, self.space.raw_columns * size), np.int64)
 
-    def _selector(self, unit: Unit) -> Callable[[NDArray[np.int64]], NDArray[np.int64]] | None:
+    def _selector(self, unit: Unit) -> Callable[[IntArray], IntArray] | None:
         if unit.bases is None:
             return None
         wanted = self.lattice.key_cells(unit.bases, unit.features)
@@ -421,9 +416,9 @@ class Tables:
     def _add_inside(
         self,
         unit: Unit,
-        tables: list[NDArray[np.int64] | _Sparse],
+        tables: list[IntArray | _Sparse],
         coded: Coded,
-        select: Callable[[NDArray[np.int64]], NDArray[np.int64]],
+        select: Callable[[IntArray], IntArray],
         sums: SummedRows,
     ) -> None:
         position = select(coded.code)

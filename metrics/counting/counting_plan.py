@@ -26,8 +26,7 @@ from slicebeam.metrics.randomness import splitmix64
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import BoolArray, IntArray
     from slicebeam.metrics.counting.lattice import Keys, Lattice
 
 # Estimated work of a block: each block reads the codes again, and is what a stopped run resumes at.
@@ -151,7 +150,7 @@ def _sparse(
         yield PlannedUnit(unit, seconds, needed // parts)
 
 
-def _part_of(codes: NDArray[np.int64], parts: int) -> NDArray[np.int64]:
+def _part_of(codes: IntArray, parts: int) -> IntArray:
     return (splitmix64(codes.astype(np.uint64)) % np.uint64(parts)).astype(np.int64)
 
 
@@ -177,7 +176,7 @@ def plan_all(lattice: Lattice, budget: Budget) -> Iterator[PlannedUnit]:
 
 
 def plan_listed(
-    candidates: Keys, bases: Keys, base_sizes: NDArray[np.int64], lattice: Lattice, budget: Budget
+    candidates: Keys, bases: Keys, base_sizes: IntArray, lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
     """Yield the units that count listed candidates, each method where it is the cheapest.
 
@@ -207,7 +206,7 @@ def plan_listed(
 
 
 def plan_chosen(
-    candidates: Keys, sizes: NDArray[np.int64], lattice: Lattice, budget: Budget
+    candidates: Keys, sizes: IntArray, lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
     """Yield the units that count few candidates with many statistics, such as replicates.
 
@@ -235,13 +234,13 @@ def plan_chosen(
 
 
 def _cheaper_inside(
-    group_of: NDArray[np.int64],
-    groups: NDArray[np.int64],
+    group_of: IntArray,
+    groups: IntArray,
     bases: Keys,
-    base_sizes: NDArray[np.int64],
+    base_sizes: IntArray,
     lattice: Lattice,
     budget: Budget,
-) -> NDArray[np.bool_]:
+) -> BoolArray:
     """Return for which feature tuples [groups] counting inside base slices costs less.
 
     Selecting the examples of the base slices of one feature set is paid once for all tuples that
@@ -255,7 +254,7 @@ def _cheaper_inside(
     whole = np.array([_whole_seconds(_cells(row, lattice), budget) for row in groups])
     saved = whole - selected * _INSIDE_ROW * budget.sums - _UNIT
     has_base = np.bincount(group_of[first], bases[first] == 0, minlength=len(groups)) == 0
-    inside: NDArray[np.bool_] = (saved > 0) & has_base
+    inside: BoolArray = (saved > 0) & has_base
     base_set_of, base_sets = lattice.feature_sets(bases[first])
     owners = group_of[first]
     links = np.unique(np.stack([base_set_of, owners], axis=1), axis=0)
@@ -268,16 +267,12 @@ def _cheaper_inside(
     return inside
 
 
-def _cells(row: NDArray[np.int64], lattice: Lattice) -> int:
+def _cells(row: IntArray, lattice: Lattice) -> int:
     return table_cells(row[row >= 0].tolist(), lattice)
 
 
 def _inside_units(
-    candidates: Keys,
-    bases: Keys,
-    base_sizes: NDArray[np.int64],
-    lattice: Lattice,
-    budget: Budget,
+    candidates: Keys, bases: Keys, base_sizes: IntArray, lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
     """Yield units of base slices on the same features with all the features that extend them."""
     if candidates.size == 0:
@@ -317,7 +312,7 @@ def _extensions(
     bases: Keys,
     selected: int,
     candidates: Keys,
-    extension_of: NDArray[np.int64],
+    extension_of: IntArray,
     lattice: Lattice,
     budget: Budget,
 ) -> Iterator[PlannedUnit]:

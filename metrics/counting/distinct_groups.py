@@ -11,6 +11,7 @@ from slicebeam.metrics.counting.membership import Membership
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.lattice import Keys, Lattice
 
@@ -34,14 +35,14 @@ class DistinctGroups:
     """
 
     def __init__(
-        self, keys: Keys, lattice: Lattice, singleton_sizes: NDArray[np.int64] | None = None
+        self, keys: Keys, lattice: Lattice, singleton_sizes: IntArray | None = None
     ) -> None:
         self.keys = keys
         self.sums = np.zeros(keys.size, np.uint64)
         self._membership = Membership(keys, lattice, singleton_sizes)
         nothing = (np.zeros(0, np.int64), np.zeros(0, np.uint64))
         # Slices and groups that were seen together, for each feature tuple.
-        self._seen: list[tuple[NDArray[np.int64], NDArray[np.uint64]]]
+        self._seen: list[tuple[IntArray, NDArray[np.uint64]]]
         self._seen = [nothing] * self._membership.numbers
 
     def add(self, block: RowBlock) -> None:

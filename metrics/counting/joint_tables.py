@@ -17,8 +17,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.lattice import Lattice
 
     FeatureTuple = tuple[int, ...]
@@ -204,10 +203,10 @@ class _Wanted:
         row = self._rows.get(features[1:])
         return row is not None and bool(self._open[row, features[0]])
 
-    def gain(self, parts: Iterable[FeatureTuple]) -> NDArray[np.int64]:
+    def gain(self, parts: Iterable[FeatureTuple]) -> IntArray:
         """Return how many tuples [features] a feature makes of some parts."""
         rows = [self._rows[part] for part in parts if part in self._rows]
-        gained: NDArray[np.int64] = self._open[rows].sum(axis=0)
+        gained: IntArray = self._open[rows].sum(axis=0)
         return gained
 
     def remove(self, tuples: Iterable[FeatureTuple]) -> None:

@@ -20,9 +20,9 @@ from slicebeam.metrics.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
+    from slicebeam.metrics.arrays import BoolArray, IntArray
 
-    Keys = NDArray[np.int64]
+    Keys = IntArray
 
 
 # Slices whose features are looked up at a time: they take ten times the memory of the keys.
@@ -95,18 +95,18 @@ class Lattice:
         return self.singletons + 1
 
     @cached_property
-    def offsets(self) -> NDArray[np.int64]:
+    def offsets(self) -> IntArray:
         """Number of the first singleton of each feature [features + 1]."""
         return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
 
     @cached_property
-    def feature_of(self) -> NDArray[np.int64]:
+    def feature_of(self) -> IntArray:
         """Feature of each digit [singletons + 1]; -1 for digit 0."""
         features = np.repeat(np.arange(len(self.sizes)), self.sizes)
         return np.concatenate([[-1], features]).astype(np.int64)
 
     @cached_property
-    def radices(self) -> NDArray[np.int64]:
+    def radices(self) -> IntArray:
         """Number of codes of each feature: one more than predicates where none may hold."""
         extra = self.unmatched or (False,) * len(self.sizes)
         return np.array(self.sizes, np.int64) + np.array(extra, np.int64)
@@ -116,22 +116,22 @@ class Lattice:
         return bool(self.multi) and self.multi[feature]
 
     @cached_property
-    def _weights(self) -> NDArray[np.int64]:
+    def _weights(self) -> IntArray:
         powers = [self.base**i for i in range(self.max_cross_size)]
         return np.array(powers[::-1], np.int64)
 
-    def keys(self, digits: NDArray[np.int64]) -> Keys:
+    def keys(self, digits: IntArray) -> Keys:
         """Return the keys [slices] of digits [slices, up to L]; a row is ascending, zeros last."""
         packed: Keys = digits @ self._weights[: digits.shape[1]]
         return packed
 
-    def digits(self, keys: Keys) -> NDArray[np.int64]:
+    def digits(self, keys: Keys) -> IntArray:
         """Return the digits [slices, L] of keys: singleton number + 1, then zeros."""
-        digits: NDArray[np.int64] = keys[:, None] // self._weights[None, :]
+        digits: IntArray = keys[:, None] // self._weights[None, :]
         digits %= self.base
         return digits
 
-    def keys_of_sets(self, digits: NDArray[np.int64]) -> Keys:
+    def keys_of_sets(self, digits: IntArray) -> Keys:
         """Return the keys [slices] of digits [slices, up to L] in any order."""
         # Zeros mean no predicate and come last, so they sort as the largest digit.
         ordered = np.sort(np.where(digits == 0, self.base, digits), axis=1)
@@ -141,27 +141,27 @@ class Lattice:
         """Return the keys of all slices of level 1."""
         return self.keys(np.arange(1, self.base, dtype=np.int64)[:, None])
 
-    def by_singleton(self, keys: Keys, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def by_singleton(self, keys: Keys, sizes: IntArray) -> IntArray:
         """Return the sizes of the singletons among some slices by digit [singletons + 1], else 0."""
         found = np.zeros(self.base, np.int64)
         single = self.cross_sizes(keys) == 1
         found[self.digits(keys[single])[:, 0]] = sizes[single]
         return found
 
-    def cross_sizes(self, keys: Keys) -> NDArray[np.int64]:
+    def cross_sizes(self, keys: Keys) -> IntArray:
         """Return the number of predicates [slices] of each slice."""
-        sizes: NDArray[np.int64] = (keys != 0).astype(np.int64)
+        sizes: IntArray = (keys != 0).astype(np.int64)
         # Some digit after the first l is set where the key is no multiple of the l-th weight.
         for weight in self._weights[:-1].tolist():
             sizes += keys % weight != 0
         return sizes
 
-    def features(self, keys: Keys) -> NDArray[np.int64]:
+    def features(self, keys: Keys) -> IntArray:
         """Return the features [slices, L] of each slice, ascending, then -1."""
-        owners: NDArray[np.int64] = self.feature_of[self.digits(keys)]
+        owners: IntArray = self.feature_of[self.digits(keys)]
         return owners
 
-    def feature_sets(self, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def feature_sets(self, keys: Keys) -> tuple[IntArray, IntArray]:
         """Return the number of each slice's feature tuple, and the tuples in lexicographic order.
 
         Returns
@@ -177,7 +177,7 @@ class Lattice:
         distinct = np.unique(packed)
         return np.searchsorted(distinct, packed), distinct[:, None] // powers % base - 1
 
-    def by_tuple(self, keys: Keys) -> dict[tuple[int, ...], NDArray[np.int64]]:
+    def by_tuple(self, keys: Keys) -> dict[tuple[int, ...], IntArray]:
         """Return where the slices of each feature tuple stand, the tuples in lexicographic order."""
         number, sets = self.feature_sets(keys)
         order = np.argsort(number, kind="stable")
@@ -211,7 +211,7 @@ class Lattice:
         if cross_size > 1:
             yield from self.subsets(keys, [cross_size - 1])
 
-    def tuples(self, cross_size: int) -> NDArray[np.int64]:
+    def tuples(self, cross_size: int) -> IntArray:
         """Return all tuples [tuples, cross_size] of different features, in lexicographic order."""
         chosen = combinations(range(len(self.sizes)), cross_size)
         rows = comb(len(self.sizes), cross_size)
@@ -229,7 +229,7 @@ class Lattice:
                 ways[level] += ways[level - 1] * size
         return sum(ways[1:])
 
-    def cell_keys(self, features: Sequence[int], cells: NDArray[np.int64]) -> Keys:
+    def cell_keys(self, features: Sequence[int], cells: IntArray) -> Keys:
         """Return the keys of cells of the table of a feature tuple (row-major over its radices)."""
         digits = np.empty((cells.size, len(features)), np.int64)
         for column in range(len(features) - 1, -1, -1):
@@ -238,7 +238,7 @@ class Lattice:
             digits[:, column] = self.offsets[feature] + code + 1
         return self.keys(digits)
 
-    def key_cells(self, keys: Keys, features: Sequence[int]) -> NDArray[np.int64]:
+    def key_cells(self, keys: Keys, features: Sequence[int]) -> IntArray:
         """Return the cells of slices in the table of a feature tuple; inverse of `cell_keys`.
 
         The slices may have further predicates on other features, which are passed over.
@@ -251,9 +251,7 @@ class Lattice:
             cells = cells * self.radices[feature] + code
         return cells
 
-    def matched(
-        self, features: Sequence[int], cells: NDArray[np.int64]
-    ) -> NDArray[np.bool_] | None:
+    def matched(self, features: Sequence[int], cells: IntArray) -> BoolArray | None:
         """Return which cells of a tuple's table are slices; None where all of them are."""
         if not any(self.radices[f] > self.sizes[f] for f in features):
             return None
@@ -264,10 +262,10 @@ class Lattice:
         return mask
 
 
-def contains(haystack: Keys, needles: Keys) -> NDArray[np.bool_]:
+def contains(haystack: Keys, needles: Keys) -> BoolArray:
     """Return which needles [slices] are in the sorted haystack."""
     if haystack.size == 0:
         return np.zeros(needles.shape, bool)
     at = np.minimum(np.searchsorted(haystack, needles), haystack.size - 1)
-    found: NDArray[np.bool_] = haystack[at] == needles
+    found: BoolArray = haystack[at] == needles
     return found

@@ -12,8 +12,7 @@ from slicebeam.metrics.counting.counting import Coded, extend, positions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.lattice import Keys, Lattice
 
@@ -33,8 +32,8 @@ class _Node:
 
     number: int
     feature: int
-    select: Callable[[NDArray[np.int64]], NDArray[np.int64]]
-    slices: NDArray[np.int64]
+    select: Callable[[IntArray], IntArray]
+    slices: IntArray
     children: tuple[_Node, ...]
 
 
@@ -49,8 +48,8 @@ class Members(NamedTuple):
     """
 
     number: int
-    slices: NDArray[np.int64]
-    rows: NDArray[np.int64]
+    slices: IntArray
+    rows: IntArray
 
 
 class Membership:
@@ -69,7 +68,7 @@ class Membership:
     """
 
     def __init__(
-        self, keys: Keys, lattice: Lattice, singleton_sizes: NDArray[np.int64] | None = None
+        self, keys: Keys, lattice: Lattice, singleton_sizes: IntArray | None = None
     ) -> None:
         self.lattice, self.numbers = lattice, 0
         digits = lattice.digits(keys)
@@ -83,7 +82,7 @@ class Membership:
         self._roots = self._nodes(every, np.zeros(keys.size, np.int64), 1, 0)
 
     def _nodes(
-        self, slices: NDArray[np.int64], parent: NDArray[np.int64], parents: int, depth: int
+        self, slices: IntArray, parent: IntArray, parents: int, depth: int
     ) -> tuple[_Node, ...]:
         """Return the nodes of slices that go on from their parents' conjunctions."""
         nodes = []

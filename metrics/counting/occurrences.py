@@ -15,10 +15,12 @@ from slicebeam.metrics.randomness import GOLDEN_GAMMA, splitmix64
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import FloatArray, IntArray
+
 
 def repeats(
-    contents: NDArray[np.uint64], within: NDArray[np.float64] | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    contents: NDArray[np.uint64], within: FloatArray | None = None
+) -> tuple[IntArray, IntArray]:
     """Return which examples equal an earlier one, and their numbers among their equals.
 
     Parameters

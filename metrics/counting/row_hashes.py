@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.counting import RowBlock, Unit
     from slicebeam.metrics.counting.lattice import Keys, Lattice
 
@@ -47,7 +48,7 @@ class HashBlock(NamedTuple):
 
 
 def plan_hashes(
-    keys: Keys, lattice: Lattice, rows: int, singleton_sizes: NDArray[np.int64]
+    keys: Keys, lattice: Lattice, rows: int, singleton_sizes: IntArray
 ) -> list[HashBlock]:
     """Return all slices in blocks that fit the memory.
 
@@ -117,7 +118,7 @@ class RowHashSums:
         self,
         keys: Keys,
         lattice: Lattice,
-        singleton_sizes: NDArray[np.int64] | None = None,
+        singleton_sizes: IntArray | None = None,
         tables: Sequence[Unit] = (),
     ) -> None:
         self.keys, self._lattice, self._tables = keys, lattice, tables

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.kinds import Comparison
 
 Source = Literal["new", "old", "change", "gain1", "gain0"]
@@ -106,6 +107,7 @@ class StatisticSpace:
     shifts : what was taken off each value (name -> number) before it was raised to a power
     weight_exponent : weights are summed in units of 2 to this, so that no power leaves the range
     deviations : of the values (name -> all examples' deviations) that slices are held against
+    nonnegative : the values of which no example has one below 0, of the new model
     coarse : for each model, whether a score bucket [buckets] holds several different scores; where
         that is not known, all of them may
 
@@ -148,6 +150,7 @@ class StatisticSpace:
     shifts: tuple[tuple[str, float], ...] = ()
     weight_exponent: int = 0
     deviations: tuple[tuple[str, Deviations], ...] = ()
+    nonnegative: tuple[str, ...] = ()
     coarse: tuple[tuple[bool, ...], ...] = ()
 
     @cached_property
@@ -177,17 +180,17 @@ class StatisticSpace:
             size *= length
         return size
 
-    def code(self, axis: str, *, old: bool = False) -> NDArray[np.int64]:
+    def code(self, axis: str, *, old: bool = False) -> IntArray:
         """Return an axis' value in each cell [cells], of the old model for ``old``."""
         stride, size = self.axes[axis, old and axis not in _OF_THE_EXAMPLE | {"label_class"}]
-        values: NDArray[np.int64] = np.arange(self.cells) // stride % size
+        values: IntArray = np.arange(self.cells) // stride % size
         return values
 
     def stride(self, axis: str, *, old: bool = False) -> int:
         """Return what an axis' value is multiplied with in a cell's number."""
         return self.axes[axis, old][0]
 
-    def holds(self, indicator: str, *, old: bool = False) -> NDArray[np.bool_]:
+    def holds(self, indicator: str, *, old: bool = False) -> BoolArray:
         """Return in which cells [cells] an indicator is set."""
         return np.asarray(self.code(indicator, old=old) == 1)
 
@@ -223,16 +226,16 @@ class StatisticSpace:
             1 + (2 if self.weighted else 0) + len(self.terms) + (self.sides if self.ranked else 0)
         )
 
-    def sizes(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+    def sizes(self, sums: IntArray) -> IntArray:
         """Return the examples [slices] of sums [slices, columns]."""
-        sizes: NDArray[np.int64] = sums[..., : self.cells].sum(axis=-1)
+        sizes: IntArray = sums[..., : self.cells].sum(axis=-1)
         return sizes
 
-    def counts(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+    def counts(self, sums: IntArray) -> IntArray:
         """Return the examples by cell [slices, cells]."""
         return sums[..., : self.cells]
 
-    def weights(self, sums: NDArray[np.int64], power: int = 1) -> NDArray[np.float64]:
+    def weights(self, sums: IntArray, power: int = 1) -> FloatArray:
         """Return the summed weights, or their squares, by cell [slices, cells]; counts without."""
         if not self.weighted:
             return sums[..., : self.cells].astype(np.float64)
@@ -242,7 +245,7 @@ class StatisticSpace:
         )
         return scaled
 
-    def term(self, sums: NDArray[np.int64], term: Term) -> NDArray[np.float64]:
+    def term(self, sums: IntArray, term: Term) -> FloatArray:
         """Return a sum of values [slices], about the value's shift."""
         at = self.terms.index(term)
         column: NDArray[Any] = sums[..., self.cell_columns + at] * self.scales[at]
@@ -252,7 +255,7 @@ class StatisticSpace:
         """Return the unit that a value is rounded to before it is summed."""
         return self.scales[self.terms.index(term)]
 
-    def total_term(self, totals: NDArray[np.int64], term: Term) -> float:
+    def total_term(self, totals: IntArray, term: Term) -> float:
         """Return a sum that is wanted of all examples only, about the value's shift."""
         at = self.total_terms.index(term)
         return float(totals[self.columns + at] * self.scales[len(self.terms) + at])
@@ -261,7 +264,7 @@ class StatisticSpace:
         """Return what was taken off a value before it was summed."""
         return dict(self.shifts)[value]
 
-    def in_weight_units(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    def in_weight_units(self, weights: FloatArray) -> FloatArray:
         """Return weights in the units that they are summed in."""
         return np.ldexp(weights, -self.weight_exponent)
 
@@ -269,24 +272,24 @@ class StatisticSpace:
         """Return all examples' deviations of a value, None where nothing is held against them."""
         return dict(self.deviations).get(value)
 
-    def _ranking(self, sums: NDArray[np.int64], *, old: bool) -> NDArray[np.float64]:
+    def _ranking(self, sums: IntArray, *, old: bool) -> FloatArray:
         begin = self.cell_columns + len(self.terms) + (_OF_SIDE if old else 0)
         reduced = sums[..., begin : begin + _OF_SIDE]
         return np.where(reduced == _UNDEFINED, np.nan, reduced * _UNIT)
 
-    def placements(self, sums: NDArray[np.int64], *, old: bool = False) -> Placements:
+    def placements(self, sums: IntArray, *, old: bool = False) -> Placements:
         """Return AUC and moments of placements [slices]; NaN where a class is empty."""
         return Placements(*np.moveaxis(self._ranking(sums, old=old)[..., :_PLACEMENTS], -1, 0))
 
-    def complement_auc(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+    def complement_auc(self, sums: IntArray) -> FloatArray:
         """Return the AUC [slices] of the examples outside each slice."""
         return self._ranking(sums, old=False)[..., _PLACEMENTS]
 
-    def auc_error(self, sums: NDArray[np.int64], *, old: bool = False) -> NDArray[np.float64]:
+    def auc_error(self, sums: IntArray, *, old: bool = False) -> FloatArray:
         """Return how far the AUC [slices] may be from that of the scores; 0 where it is exact."""
         return np.nan_to_num(self._ranking(sums, old=old)[..., _PLACEMENTS + 1])
 
-    def complement_auc_error(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+    def complement_auc_error(self, sums: IntArray) -> FloatArray:
         """Return how far the AUC [slices] outside each slice may be off; 0 where it is exact."""
         return np.nan_to_num(self._ranking(sums, old=False)[..., _PLACEMENTS + 2])
 
@@ -296,14 +299,14 @@ class StatisticSpace:
         return slice(begin, begin + _OF_SIDE)
 
     @staticmethod
-    def moved_auc(ranking: NDArray[np.int64], side: int) -> NDArray[np.int64]:
+    def moved_auc(ranking: IntArray, side: int) -> IntArray:
         """Return `ranking_columns` with the AUC at the upper (1) or lower (−1) end of its bound."""
         moved = ranking.copy()
         error, known = ranking[:, _PLACEMENTS + 1], ranking[:, 0] != _UNDEFINED
         moved[known, 0] += side * error[known]
         return moved
 
-    def exact_ranking(self, own: Placements, complement: NDArray[np.float64]) -> NDArray[np.int64]:
+    def exact_ranking(self, own: Placements, complement: FloatArray) -> IntArray:
         """Return `ranking_columns` [slices, columns] of AUCs without an error.
 
         Parameters
@@ -314,18 +317,18 @@ class StatisticSpace:
         zero = np.zeros(complement.shape)
         return np.stack([_in_units(column) for column in (*own, complement, zero, zero)], axis=1)
 
-    def by_class(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+    def by_class(self, sums: IntArray) -> IntArray:
         """Return what AUC counts of negatives and positives [slices, 2]: examples, or weights."""
         begin = self.cells if self.weighted else 0
         cells, positive = sums[..., begin : begin + self.cells], self.holds("positive")
         return np.stack([cells[..., some].sum(axis=-1) for some in (~positive, positive)], axis=-1)
 
-    def histogram(self, sums: NDArray[np.int64], *, old: bool = False) -> NDArray[np.int64]:
+    def histogram(self, sums: IntArray, *, old: bool = False) -> IntArray:
         """Return a model's counts by class and score bucket [slices, 2, buckets] of raw sums."""
         begin = self.cell_columns + len(self.terms) + (2 * BUCKETS if old else 0)
         return sums[:, begin : begin + 2 * BUCKETS].reshape(-1, 2, BUCKETS)
 
-    def reduce(self, sums: NDArray[np.int64], totals: NDArray[np.int64]) -> NDArray[np.int64]:
+    def reduce(self, sums: IntArray, totals: IntArray) -> IntArray:
         """Return sums whose bucket counts are reduced to what AUC needs.
 
         Parameters
@@ -366,7 +369,12 @@ class StatisticSpace:
             low, high = min(r.low for r in some), max(r.high for r in some)
             is_narrow = high - low < _NARROW * max(abs(low), abs(high))
             shifts[name] = (low + high) / 2 if is_narrow else 0.0
-        shifted = replace(self, shifts=tuple(sorted(shifts.items())))
+        nonnegative = {name for (name, old), found in ranges.items() if not old and found.low >= 0}
+        shifted = replace(
+            self,
+            shifts=tuple(sorted(shifts.items())),
+            nonnegative=tuple(sorted(nonnegative)),
+        )
         largest = [shifted.largest(term, ranges, heaviest) for term in self.all_terms]
         return shifted.with_scales(
             [_scale(rows * most, most) for most in largest],
@@ -444,13 +452,13 @@ def _scale(total: float, largest: float) -> float:
     return float(2.0 ** (exponent - _SUM_BITS))
 
 
-def _in_units(column: NDArray[np.float64]) -> NDArray[np.int64]:
+def _in_units(column: FloatArray) -> IntArray:
     """Return what is within -1..1 in fixed point, with a mark for NaN."""
     known = ~np.isnan(column)
     fixed = np.rint(np.where(known, column, 0.0) / _UNIT).astype(np.int64)
     return np.where(known, fixed, _UNDEFINED)
 
 
-def fixed_point(values: NDArray[np.float64], scale: float) -> NDArray[np.int64]:
+def fixed_point(values: FloatArray, scale: float) -> IntArray:
     """Return values in units of the scale."""
     return np.rint(values / scale).astype(np.int64)

@@ -13,11 +13,10 @@ from scipy import sparse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    FloatArray = NDArray[np.float64]
-    IntArray = NDArray[np.int64]
-    BoolArray = NDArray[np.bool_]
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+
 
 # A word, or a sign that ends a clause, which no phrase goes across.
 _TOKEN = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*|[.,;:!?()\[\]{}\"“”…/|\n\t]")

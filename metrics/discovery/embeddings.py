@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from slicebeam.metrics.arrays import FloatArray
 from slicebeam.metrics.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Embeddings: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
+Embeddings: TypeAlias = NDArray[np.float32] | FloatArray
 
 
 def blocks(rows: int, size: int) -> Iterator[slice]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.discovery.embeddings import Embeddings
 
 TOLERANCE = 1e-3
@@ -125,7 +126,7 @@ def initial(
     return updated(sums_of_labels(labels, z, losses, zero))
 
 
-def _merged(z: Embeddings, labels: NDArray[np.integer], clusters: int) -> NDArray[np.int64]:
+def _merged(z: Embeddings, labels: NDArray[np.integer], clusters: int) -> IntArray:
     """Return the cluster of each point when no more are left than are wanted."""
     present, groups = np.unique(labels, return_inverse=True)
     centre = z.mean(axis=0, dtype=np.float64)

@@ -17,9 +17,10 @@ from slicebeam.metrics.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    FloatArray = NDArray[np.float64]
+    from slicebeam.metrics.arrays import FloatArray
+
 
 # Added to shares of classes, so that a class that a component has not met is unlikely, not ruled out.
 EPS = float(np.finfo(np.float64).eps)

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    FloatArray = NDArray[np.float64]
+    from slicebeam.metrics.arrays import FloatArray, IntArray
+
 
 # A block of points with their squares and responsibilities stays in the processor's cache.
 _BLOCK = 1024
@@ -230,7 +231,7 @@ def log_responsibilities(
     return log_r, log_likelihood
 
 
-def most_likely(log_r: FloatArray) -> tuple[NDArray[np.int64], FloatArray]:
+def most_likely(log_r: FloatArray) -> tuple[IntArray, FloatArray]:
     """Return the component that each point belongs to, and the log-odds by which it does.
 
     By log-odds, members of a component are ranked: in many dimensions, most points have a

@@ -13,9 +13,9 @@ from slicebeam.metrics.discovery.embeddings import blocks, not_finite
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.discovery.embeddings import Embeddings
 
-    FloatArray = NDArray[np.float64]
 
 _BLOCK = 2048
 # Entries of an axis that differ by less are alike, of which the first decides on the sign.

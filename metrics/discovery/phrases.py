@@ -17,13 +17,9 @@ from slicebeam.metrics.discovery.embeddings import Embeddings, blocks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.discovery.pca import PcaSums
 
-    FloatArray = NDArray[np.float64]
-    IntArray = NDArray[np.int64]
-    BoolArray = NDArray[np.bool_]
 
 _BLOCK = 4096
 

@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 
-    FloatArray = NDArray[np.float64]
-    IntArray = NDArray[np.int64]
-    BoolArray = NDArray[np.bool_]
 
 Role: TypeAlias = Literal["representative", "improved", "degraded", "boundary"]
 ROLES: tuple[Role, ...] = ("representative", "improved", "degraded", "boundary")

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    FloatArray = NDArray[np.float64]
+    from slicebeam.metrics.arrays import FloatArray, IntArray
 
 
-def ward(centres: FloatArray, sizes: FloatArray, clusters: int) -> NDArray[np.int64]:
+def ward(centres: FloatArray, sizes: FloatArray, clusters: int) -> IntArray:
     """Return the clusters that remain when the two nearest are merged until so many are left.
 
     Nearest are the two whose merging adds least to the sum of squares within clusters:

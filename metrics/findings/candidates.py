@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.findings.covariance import Covariance
+    from slicebeam.metrics.findings.groups import GroupSums
     from slicebeam.metrics.findings.model import ExpectationModel
     from slicebeam.metrics.significance.tails import BoolArray, FloatArray, IntArray
 
-StopReason = Literal["no candidates", "nothing left", "most findings"]
+StopReason = Literal["no candidates", "nothing left", "small differences", "most findings"]
 
 
 class Candidates(NamedTuple):
@@ -37,27 +39,23 @@ class Candidates(NamedTuple):
     harm: FloatArray
 
 
-class GroupScores(NamedTuple):
-    """What `group_p_value` needs of one candidate.
+class Changes(NamedTuple):
+    """What two models' candidates changed, for the test that they changed at all.
 
     Attributes
     ----------
-    excess, sizes : float64 [groups]
-    of_model : float64 [groups, rank]
+    net : float64 [candidates] Σ weight·change
+    squares : float64 [candidates] Σ (weight·change)²
+    counts : whether changes are −1, 0 and 1, without weights
     """
 
-    excess: FloatArray
-    of_model: FloatArray
-    sizes: FloatArray
+    net: FloatArray
+    squares: FloatArray
+    counts: bool
 
 
-class CountGroups(Protocol):
-    """Sums the deviations from a model by group, for a few candidates."""
-
-    def __call__(
-        self, candidates: IntArray, masks: IntArray, model: ExpectationModel
-    ) -> Sequence[GroupScores]:
-        """Return the scores of each candidate."""
+# Sums of a few candidates by group and pattern, given their positions and the patterns' masks.
+CountGroups: TypeAlias = "Callable[[IntArray, IntArray], GroupSums]"
 
 
 class Finding(NamedTuple):
@@ -71,8 +69,7 @@ class Finding(NamedTuple):
     expected : mean target that the findings before it let one expect
     gain : log-likelihood ratio less the log of the level's number of tests
     p_value : conditional
-    spread : deviation of value minus expected, of that of the value: the model was fitted to the
-        same examples; NaN where nothing varies
+    covariance : of value and expected
     held_size, held_total : examples, or weights, and sum of targets that this and the findings
         before hold
     held : share of the sum of all targets that they hold; NaN if it is 0
@@ -85,7 +82,7 @@ class Finding(NamedTuple):
     expected: float
     gain: float
     p_value: float
-    spread: float
+    covariance: Covariance
     held_size: float
     held_total: float
     held: float
@@ -100,8 +97,9 @@ class Findings(NamedTuple):
     findings : in the order of their choice
     masks : int64 [patterns] which findings the examples of a pattern are in
     model : of all findings
-    stop : ``nothing left``: no other candidate passes; ``most findings``: the limit was reached;
-        ``no candidates``: none is significant and for the worse
+    stop : ``nothing left``: no other candidate passes; ``small differences``: some do, but each says
+        less than it takes to name it; ``most findings``: the limit was reached; ``no candidates``:
+        none is significant and for the worse
     candidates : how many were looked at
     left_out : significant candidates for the worse that were not, because there are too many
     """

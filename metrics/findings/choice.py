@@ -15,18 +15,20 @@ from slicebeam.metrics.findings.conditional import (
     rate_variances,
     sum_p_value,
 )
-from slicebeam.metrics.findings.groups import group_p_value
+from slicebeam.metrics.findings.covariance import Covariance, of_patterns
 from slicebeam.metrics.findings.model import ExpectationModel, fit
 from slicebeam.metrics.findings.overlap import InsideCounts, Overlap
 from slicebeam.metrics.findings.target_sums import TargetSums
+from slicebeam.metrics.findings.unchanged import change_p_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.findings.candidates import StopReason
+    from slicebeam.metrics.findings.candidates import Changes, StopReason
     from slicebeam.metrics.findings.deviation_law import DeviationLaw
+    from slicebeam.metrics.findings.groups import GroupSums
     from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.significance.tails import BoolArray, FloatArray, IntArray
 
@@ -64,6 +66,15 @@ class _Step(NamedTuple):
     gain: FloatArray
 
 
+class _Next(NamedTuple):
+    """The next finding: its number among the candidates, p-value, and its sums by group if any."""
+
+    chosen: int
+    p: float
+    groups: GroupSums | None = None
+    of_groups: int = 0
+
+
 class Choice:
     """The state of the choice: which candidates are looked at, and the sums by pattern."""
 
@@ -78,8 +89,10 @@ class Choice:
         tests: FloatArray,
         alpha: float,
         law: DeviationLaw | None,
+        changes: Changes | None,
+        no_change: float,
     ) -> None:
-        self.law = law
+        self.law, self.changes, self.no_change = law, changes, no_change
         self.layout, self.sign = layout, 1.0 if upward else -1.0
         self.tail: Tail = "upper" if upward else "lower"
         eligible = np.flatnonzero(candidates.significant & (candidates.harm > 0))
@@ -120,15 +133,20 @@ class Choice:
                 stop = "most findings"
                 break
             step = self._step(model)
-            best = self._best(step, count_groups)
+            best = self._best(step, count_groups, step.gain > 0)
             if best is None:
+                if self._best(step, count_groups, step.gain <= 0) is not None:
+                    stop = "small differences"
                 break
-            chosen, p = best
-            spread = self._spread(chosen, step)
+            chosen = best.chosen
+            part = self.layout.size(self.overlap.parts(np.array([chosen]))[0], 1)
+            acts = influence(model, self.layout.moment(self.overlap.sums, 1, 0), part)
+            masks = self.overlap.masks
             inside = count_inside(int(self.positions[chosen]), self.positions)
             self._check(chosen, inside)
             self.overlap.add(inside)
             self.free[chosen] = False
+            model = self._model()
             size = float(self.sizes[chosen, 0])
             value = float(self.total[chosen]) / size
             held_size, held_total, held, outside = self._outside()
@@ -139,15 +157,14 @@ class Choice:
                     value,
                     float(step.expected[chosen]) / size,
                     float(step.gain[chosen]),
-                    p,
-                    spread,
+                    best.p,
+                    self._covariance(best, masks, -acts.outside, model),
                     held_size,
                     held_total,
                     held,
                     outside,
                 )
             )
-            model = self._model()
         masks = self.overlap.masks
         return Findings(found, masks, model, stop, self.positions.size, self.left_out)
 
@@ -166,16 +183,19 @@ class Choice:
             return np.where(model.varies, model.variance, 0.0)
         return pattern_variances(model, self.overlap.sums, self.layout)
 
-    def _spread(self, chosen: int, step: _Step) -> float:
-        """Return the deviation of a candidate's excess, of that were the model known."""
-        layout, sums = self.layout, self.overlap.sums
-        part = self.overlap.parts(np.array([chosen]))[0]
-        acts = influence(step.model, layout.moment(sums, 1, 0), layout.size(part, 1))
-        inside = layout.size(part, 2)
-        outside = layout.moment(sums, 2, 0) - inside
-        known = float(inside @ step.variances)
-        left = float((inside * acts.inside**2 + outside * acts.outside**2) @ step.variances)
-        return float(np.sqrt(left / known)) if known > 0 else float("nan")
+    def _covariance(
+        self, found: _Next, masks: IntArray, taken: FloatArray, model: ExpectationModel
+    ) -> Covariance:
+        """Return how value and expectation vary, given the patterns before and the model after."""
+        before = {mask: at for at, mask in enumerate(masks.tolist())}
+        bit = 1 << (self.overlap.findings - 1)
+        inside = (self.overlap.masks & bit) > 0
+        was = np.array([before[mask] for mask in (self.overlap.masks & ~bit).tolist()], np.int64)
+        if found.groups is None:
+            return of_patterns(model, self.overlap.sums, self.layout, inside, taken[was])
+        expected = np.zeros((2, masks.size))
+        expected[inside.astype(np.int64), was] = model.expected
+        return found.groups.covariance(found.of_groups, taken, expected[1], expected[0])
 
     def _outside(self) -> tuple[float, float, float, float]:
         """Return what the findings hold: size, targets, their share of all; and the mean outside."""
@@ -221,9 +241,11 @@ class Choice:
         ratio = np.where(excess > 0, ratio, 0.0)
         return _Step(model, variances, expected, variance, excess, ratio, ratio - self.cost)
 
-    def _best(self, step: _Step, count_groups: CountGroups | None) -> tuple[int, float] | None:
-        """Return the next finding and its p-value; None if none is left."""
-        some = np.flatnonzero(self.free & (step.excess > 0))
+    def _best(
+        self, step: _Step, count_groups: CountGroups | None, among: BoolArray
+    ) -> _Next | None:
+        """Return the candidate of the largest gain that passes; None if none does."""
+        some = np.flatnonzero(self.free & (step.excess > 0) & among)
         ties = np.round(step.gain[some] / _TIE)
         most = np.partition(ties, -_FIRST)[-_FIRST] if some.size > _FIRST else -np.inf
         first, rest = some[ties >= most], some[ties < most]
@@ -256,7 +278,7 @@ class Choice:
 
     def _first_passing(
         self, some: IntArray, step: _Step, count_groups: CountGroups | None
-    ) -> tuple[int, float] | None:
+    ) -> _Next | None:
         parts = self.overlap.parts(some)
         weight = self.layout.moment(self.overlap.sums, 1, 0)
         worth = np.ones(some.size, np.bool_)
@@ -265,23 +287,41 @@ class Choice:
         passing: list[tuple[int, float, FloatArray]] = []
         for at, part in zip(some[worth].tolist(), parts[worth], strict=True):
             p = self._p_value(at, part, step)
+            if p <= self.bound[at] and count_groups is None:
+                p = max(p, self._change_p_value(at))
             if p > self.bound[at]:
                 continue
             if count_groups is None:
-                return at, p
+                return _Next(at, p)
             passing.append((at, p, part))
         if not passing or count_groups is None:
             return None
         positions = self.positions[[at for at, _, _ in passing]]
-        scores = count_groups(positions, self.overlap.masks, step.model)
-        for (at, p, part), score in zip(passing, scores, strict=True):
+        groups = count_groups(positions, self.overlap.masks)
+        for number, (at, p, part) in enumerate(passing):
             acts = influence(step.model, weight, self.layout.size(part, 1))
-            by_groups = group_p_value(
-                score.excess, score.of_model, acts.slopes, score.sizes, self.tail
-            )
-            if by_groups <= self.bound[at]:
-                return at, max(p, by_groups)
+            largest = max(p, groups.p_value(number, step.model, acts.slopes, self.tail))
+            if self.changes is not None:
+                of_change = groups.change_p_value(number, self.no_change, self.tail)
+                largest = max(largest, of_change)
+            if largest <= self.bound[at]:
+                return _Next(at, largest, groups, number)
         return None
+
+    def _change_p_value(self, at: int) -> float:
+        """Return the p-value of a candidate's own change; 0 of one model."""
+        if self.changes is None or self.law is None:
+            return 0.0
+        layout, position = self.layout, self.positions[at]
+        squared = float(layout.moment(self.overlap.sums, 2, 0).sum()) / self.law.examples
+        return change_p_value(
+            float(self.changes.net[position]),
+            float(self.changes.squares[position]),
+            float(layout.size(self.sizes[at], 2)) / squared,
+            self.law,
+            self.tail,
+            counts=self.changes.counts,
+        )
 
     def _p_value(self, at: int, part: FloatArray, step: _Step) -> float:
         layout, sums, observed = self.layout, self.overlap.sums, float(self.total[at])

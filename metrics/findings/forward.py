@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from slicebeam.metrics.findings.candidates import Candidates, CountGroups, Findings
+    from slicebeam.metrics.findings.candidates import Candidates, Changes, CountGroups, Findings
     from slicebeam.metrics.findings.deviation_law import DeviationLaw
     from slicebeam.metrics.findings.overlap import InsideCounts
     from slicebeam.metrics.significance.tails import FloatArray, IntArray
@@ -44,6 +44,8 @@ def find(
     most: int = MOST_FINDINGS,
     count_groups: CountGroups | None = None,
     moments: Callable[[NDArray[Any]], FloatArray] | None = None,
+    changes: Changes | None = None,
+    no_change: float = 0.0,
 ) -> Findings:
     """Choose the findings of one direction, one after another.
 
@@ -51,8 +53,8 @@ def find(
     ----------
     candidates : Candidates
     everything : array [columns, or raw columns]
-        Sums of all examples, as `layout` says, or what `moments` makes that of. Sums may be in any unit, the same for candidates,
-        counts and the law; the findings' values are in it too.
+        Sums of all examples, as `layout` says, or what `moments` makes that of. Sums may be in any
+        unit, the same for candidates, counts and the law; the findings' values are in it too.
     layout : TargetSums
         What is summed: a rate or a mean, with weights or without.
     count_inside : callable
@@ -73,11 +75,18 @@ def find(
     most : int
         The most findings, at most 50.
     count_groups : callable, optional
-        Where examples come in groups that depend on each other: sums of deviations by group, for
-        the few candidates that pass the test of independent examples. A finding must pass both.
+        Where examples come in groups that depend on each other: `GroupSums` of the few candidates
+        that pass the test of independent examples, given their positions and the masks of the
+        patterns. A finding must pass both.
     moments : callable, optional
         Makes float64 [patterns, columns], as `layout` says, of sums [patterns, raw columns] that
         ``everything`` and the counts inside are in; without, they are the columns themselves.
+    changes : Changes, optional
+        Of two models: a finding must also pass the test that its own change is not 0
+        (`change_p_value`), at the same level. A slice that did not change is no finding, however
+        much others improved.
+    no_change : float
+        The mean target of examples that did not change.
 
     Returns
     -------
@@ -95,7 +104,8 @@ def find(
     less log m of the m tests of its level; it is 0 less log m where the candidate is not worse than
     expected. Candidates are taken in the order of gain, those that are equal by lower level, larger
     size and smaller id, and the first whose conditional p (`rate_p_value` or `sum_p_value`, one
-    tail) is at most α/(L·m) is added.
+    tail) is at most α/(L·m) is added. Those whose gain is not above 0 say less than it takes to
+    name them, however small their p, and end the list.
 
     The result depends on sums only, not on the order of examples or on how they were counted; to the
     last bit where matrix products take one thread.
@@ -110,6 +120,8 @@ def find(
         tests=np.asarray(tests_per_level, np.float64),
         alpha=alpha,
         law=law,
+        changes=changes,
+        no_change=no_change,
     ).run(count_inside, count_groups, most)
 
 

@@ -2,20 +2,123 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import stdtr
 
+from slicebeam.metrics.findings.covariance import Covariance
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import ArrayLike
 
+    from slicebeam.metrics.findings.model import ExpectationModel
     from slicebeam.metrics.kinds import Tail
+    from slicebeam.metrics.significance.tails import FloatArray, IntArray
 
 # Fewer groups say nothing of their variance.
 LEAST_GROUPS = 30
+
+
+class CellSums(NamedTuple):
+    """Sums of a candidate's examples by cell, a pair of group and pattern.
+
+    Attributes
+    ----------
+    cell : int64 [held] distinct positions of the cells that hold some
+    size, total : float64 [held] Σ weight and Σ weight·target
+    """
+
+    cell: IntArray
+    size: FloatArray
+    total: FloatArray
+
+
+@dataclass(frozen=True)
+class GroupSums:
+    """Sums by group and pattern, of all examples and of a few candidates.
+
+    Attributes
+    ----------
+    group : int64 [cells] number of the group, from 0
+    pattern : int64 [cells] position of the pattern in the model
+    size, total : float64 [cells] of all examples, 0 where the model does not have the pattern
+    of : of each candidate
+    """
+
+    group: IntArray
+    pattern: IntArray
+    size: FloatArray
+    total: FloatArray
+    of: Sequence[CellSums]
+
+    @cached_property
+    def groups(self) -> int:
+        """Number of groups."""
+        return int(self.group.max(initial=-1)) + 1
+
+    def _by_group(self, values: FloatArray, cell: IntArray | None = None) -> FloatArray:
+        group = self.group if cell is None else self.group[cell]
+        return np.bincount(group, values, self.groups).astype(np.float64)
+
+    def p_value(
+        self, candidate: int, model: ExpectationModel, slopes: FloatArray, tail: Tail
+    ) -> float:
+        """Return the p-value of a candidate's excess over the model; see `group_p_value`."""
+        own = self.of[candidate]
+        deviation = self.total - self.size * model.expected[self.pattern]
+        X = model.design[:, model.columns][self.pattern]
+        of_model = np.stack([self._by_group(deviation * x) for x in X.T], axis=1)
+        excess = own.total - own.size * model.expected[self.pattern[own.cell]]
+        return group_p_value(
+            self._by_group(excess, own.cell),
+            of_model,
+            slopes,
+            self._by_group(own.size, own.cell),
+            tail,
+        )
+
+    def change_p_value(self, candidate: int, none: float, tail: Tail) -> float:
+        """Return the p-value of a candidate's mean against a fixed one, that of no change."""
+        own = self.of[candidate]
+        change = self._by_group(own.total - own.size * none, own.cell)
+        sizes = self._by_group(own.size, own.cell)
+        return group_p_value(change, np.zeros((self.groups, 1)), np.zeros(1), sizes, tail)
+
+    def covariance(
+        self, candidate: int, taken: FloatArray, inside: FloatArray, outside: FloatArray
+    ) -> Covariance:
+        """Return the covariance of a candidate's value and expectation.
+
+        Parameters
+        ----------
+        candidate : its position in `of`
+        taken : float64 [patterns]
+            How an example's deviation moves what is expected of the candidate's sum.
+        inside, outside : float64 [patterns]
+            Expected targets of the candidate's examples and of others, once it is a finding.
+        """
+        own = self.of[candidate]
+        within = own.total - own.size * inside[self.pattern[own.cell]]
+        rest, left = self.total.copy(), self.size.copy()
+        rest[own.cell] -= own.total
+        left[own.cell] -= own.size
+        apart = rest - left * outside[self.pattern]
+        apart[own.cell] += within
+        value = self._by_group(within, own.cell)
+        expected = self._by_group(apart * taken[self.pattern])
+        size, groups = float(own.size.sum()), self.groups
+        scale = groups / max(groups - 1.0, 1.0) / size**2
+        return Covariance(
+            float(value @ value) * scale,
+            float(value @ expected) * scale,
+            float(expected @ expected) * scale,
+        )
 
 
 def group_p_value(

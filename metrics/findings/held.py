@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import coo_array, csc_array, csr_array
+from scipy.sparse import coo_array, csr_array
 
 from slicebeam.metrics.counting.counting import Coded, RowBlock, SummedRows
 from slicebeam.metrics.findings.finding_rows import joined, rows_of, taken_rows
 from slicebeam.metrics.findings.lookup import CandidateLookup, rows_in
-from slicebeam.metrics.findings.pattern_parts import PatternParts, weights_of
+from slicebeam.metrics.findings.overlap import InsideCounts
+from slicebeam.metrics.findings.pattern_parts import inside_counts, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,26 +61,33 @@ class HeldExamples:
             sizes.append(weights_of(block, space) * counted[block.cells, None])
             number += block.rows
         self.sums, self.sizes = np.concatenate(sums), np.concatenate(sizes)
-        pairs = np.concatenate(rows), np.concatenate(slices)
-        kept = self.sizes[pairs[0], 0] > 0
-        pairs = pairs[0][kept], pairs[1][kept]
-        ones = np.ones(pairs[0].size, np.int64)
-        self._of_rows = csr_array(coo_array((ones, pairs), shape=(number, keys.size)))
-        self._of_candidates = csc_array(self._of_rows)
+        row, candidate = np.concatenate(rows), np.concatenate(slices)
+        measured = self.sizes[:, 0] > 0
+        if not measured.all():
+            kept = measured[row]
+            row, candidate = row[kept], candidate[kept]
+        pairs = coo_array((np.ones(row.size, np.int32), (row, candidate)), (number, keys.size))
+        # No pair occurs twice; the candidates of a row need no order.
+        pairs.has_canonical_format = True
+        self._of_rows = csr_array(pairs)
         self.masks = np.zeros(number, np.int64)
         self._findings = 0
 
-    def count(self, candidate: int) -> PatternParts:
+    def count(self, candidate: int) -> InsideCounts:
         """Return what a candidate that becomes a finding adds, and note that it is one."""
-        begin, end = self._of_candidates.indptr[candidate : candidate + 2]
-        rows = np.sort(self._of_candidates.indices[begin:end])
+        held = np.flatnonzero(self._of_rows.indices == candidate)
+        rows = np.searchsorted(self._of_rows.indptr, held, side="right") - 1
         masks, pattern = np.unique(self.masks[rows], return_inverse=True)
         sums = np.zeros((masks.size, self.sums.shape[1]), np.int64)
         np.add.at(sums, pattern, self.sums[rows])
-        parts = of_rows(self._of_rows[rows], pattern, self.sizes[rows], masks.size)
+        tables = tables_of(self._of_rows[rows], pattern, self.sizes[rows], masks.size)
         self.masks[rows] |= np.int64(1) << self._findings
         self._findings += 1
-        return PatternParts(masks, sums, *parts)
+        sizes = np.stack([table.data for table in tables], axis=1)
+        starts, candidates = (np.asarray(part) for part in (tables[0].indptr, tables[0].indices))
+        return InsideCounts(
+            masks, sums, starts.astype(np.int64), candidates.astype(np.int32), sizes
+        )
 
 
 class HeldCodes:
@@ -106,19 +114,20 @@ class HeldCodes:
         self.masks = np.zeros(self.block.rows, np.int64)
         self._findings = 0
 
-    def count(self, candidate: int) -> PatternParts:
+    def count(self, candidate: int) -> InsideCounts:
         """Return what a candidate that becomes a finding adds, and note that it is one."""
-        rows = rows_in(self.block, self.counter.lattice, int(self.counter.keys[candidate]))
-        parts = self.counter.parts(rows_of(self.block, rows), self.masks[rows])
+        finding = int(self.counter.keys[candidate])
+        rows = rows_in(self.block, self.counter.lattice, finding)
+        parts = self.counter.parts(rows_of(self.block, rows), self.masks[rows], finding)
         self.masks[rows] |= np.int64(1) << self._findings
         self._findings += 1
-        return parts
+        return inside_counts(parts, self.counter.keys.size)
 
 
-def of_rows(
+def tables_of(
     held: csr_array, pattern: IntArray, sizes: IntArray, patterns: int
-) -> tuple[IntArray, IntArray, IntArray]:
-    """Return pattern, candidate and sizes [pairs, size columns] of the candidates' parts.
+) -> list[csr_array]:
+    """Return the sizes [patterns, candidates] of the candidates' parts, ascending in each pattern.
 
     Parameters
     ----------
@@ -132,6 +141,4 @@ def of_rows(
     tables = [csr_array(coo_array((column, at), shape=shape)) @ held for column in sizes.T]
     for table in tables:
         table.sort_indices()
-    numbers = np.repeat(np.arange(patterns), np.diff(tables[0].indptr))
-    columns = np.stack([table.data for table in tables], axis=1)
-    return numbers, tables[0].indices.astype(np.int64), columns
+    return tables

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from slicebeam.metrics.counting.counting import (
     Coded,
     SummedRows,
     Tables,
+    Unit,
 )
 from slicebeam.metrics.counting.counting_plan import Budget, blocks, whole_tuples
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
@@ -29,7 +31,7 @@ from slicebeam.metrics.findings.pattern_parts import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from slicebeam.metrics.counting.counting import RowBlock, State, Unit
+    from slicebeam.metrics.counting.counting import RowBlock, State
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.metrics.significance.tails import BoolArray, IntArray
 
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 _PATTERN_BITS = 6
 # Examples of a pattern from which on planes take less time than looking each of them up.
 _LEAST_IN_PLANE = 800
+# All examples of such patterns from which on their tables take less time.
+_LEAST_IN_PLANES = 3_000
 # Examples of the finding that are held until they are counted.
 _MOST_HELD = 1 << 18
 # Pairs of a row and a candidate that need not be added up at once.
@@ -61,11 +65,17 @@ class _Read(NamedTuple):
     candidates: IntArray
 
 
-class _PlannedUnits(NamedTuple):
-    """Units whose tables fit the memory together, and what is read of each."""
+class _Plan(NamedTuple):
+    """Units that count all candidates.
 
-    units: list[Unit]
-    reads: list[list[_Read]]
+    Attributes
+    ----------
+    blocks : those whose tables fit the memory together
+    in_tables : bool [candidates] which are counted in a table of all cells
+    """
+
+    blocks: list[list[Unit]]
+    in_tables: BoolArray
 
 
 @dataclass
@@ -86,7 +96,7 @@ class InsideCounter:
     space: StatisticSpace
     counted: BoolArray
     memory: int
-    _plans: dict[tuple[int, int], list[_PlannedUnits]] = field(default_factory=dict, repr=False)
+    _plans: dict[tuple[int, int], _Plan] = field(default_factory=dict, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # What is made of the fields is made again where it is needed.
@@ -131,10 +141,10 @@ class InsideCounter:
             held.append(taken_rows(block, rows, self.features, self.lattice))
             size += rows.size
             if size >= _MOST_HELD:
-                parts.append(self._parts_of_blocks(held, earlier))
+                parts.append(self._parts_of_blocks(held, finding, earlier))
                 held, size = [], 0
         if held:
-            parts.append(self._parts_of_blocks(held, earlier))
+            parts.append(self._parts_of_blocks(held, finding, earlier))
         return merged(parts)
 
     def measured(self, block: RowBlock, rows: IntArray) -> IntArray:
@@ -142,9 +152,9 @@ class InsideCounter:
         rows = rows[self.counted[block.cells[rows]]]
         return rows[block.weights[0, rows] > 0] if self.space.weighted else rows
 
-    def _parts_of_blocks(self, held: list[RowBlock], earlier: Keys) -> PatternParts:
+    def _parts_of_blocks(self, held: list[RowBlock], finding: int, earlier: Keys) -> PatternParts:
         block = joined(held, self.features)
-        return self.parts(block, patterns_of(block, earlier, self.lattice))
+        return self.parts(block, patterns_of(block, earlier, self.lattice), finding)
 
     def _nothing(self) -> PatternParts:
         none = np.zeros(0, np.int64)
@@ -153,26 +163,32 @@ class InsideCounter:
             none, np.zeros((0, self.space.raw_columns), np.int64), none, none, sizes
         )
 
-    def parts(self, block: RowBlock, masks: IntArray) -> PatternParts:
+    def parts(self, block: RowBlock, masks: IntArray, finding: int) -> PatternParts:
         """Return what a finding's examples add.
 
         Parameters
         ----------
         block : some of them
         masks : int64 [rows] the earlier findings that each is in, a bit for each
+        finding : its key
         """
         masks, pattern = np.unique(masks, return_inverse=True)
         sums = np.zeros((1, self.space.raw_columns * masks.size), np.int64)
         SummedRows(block, self.space, []).add(sums, Coded(pattern, None))
-        in_planes = np.argsort(-np.bincount(pattern), kind="stable")[: 1 << _PATTERN_BITS]
-        in_planes = in_planes[np.bincount(pattern)[in_planes] >= _LEAST_IN_PLANE]
+        examples = np.bincount(pattern, minlength=masks.size)
+        in_planes = np.argsort(-examples, kind="stable")[: 1 << _PATTERN_BITS]
+        in_planes = in_planes[examples[in_planes] >= _LEAST_IN_PLANE]
+        if examples[in_planes].sum() < _LEAST_IN_PLANES:
+            in_planes = in_planes[:0]
         plane = np.full(masks.size, -1)
         plane[in_planes] = np.arange(in_planes.size)
         rest = np.flatnonzero(plane[pattern] < 0)
         rows = np.flatnonzero(plane[pattern] >= 0)
         pairs = [self._looked_up(rows_of(block, rest), pattern[rest], masks.size)]
         if rows.size:
-            planes = self._in_planes(rows_of(block, rows), plane[pattern[rows]], in_planes.size)
+            planes = self._in_planes(
+                rows_of(block, rows), plane[pattern[rows]], in_planes.size, finding
+            )
             pairs += [(in_planes[own], candidate, sizes) for own, candidate, sizes in planes]
         return PatternParts(
             masks,
@@ -192,7 +208,7 @@ class InsideCounter:
         return added_pairs(*pairs, patterns, self.keys.size)
 
     def _in_planes(
-        self, block: RowBlock, plane: IntArray, planes: int
+        self, block: RowBlock, plane: IntArray, planes: int, finding: int
     ) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
         """Yield plane, candidate and sizes of the candidates' parts, from tables with planes."""
         bits = (planes - 1).bit_length()
@@ -200,7 +216,20 @@ class InsideCounter:
             tuple(f"bit {bit}" for bit in range(bits)), "overall", weighted=self.space.weighted
         )
         of_patterns = replace(block, cells=plane, terms=np.zeros((0, block.rows), np.int64))
-        for units, reads in self._plan(block.rows, bits):
+        plan = self._plan(block.rows, bits)
+        pending = self._left(finding, plan.in_tables)
+        every = pending.pop((), None)
+        if every is not None:
+            # All of the finding's examples are in them.
+            sizes = weights_of(block, self.space)
+            of_plane = np.zeros((planes, sizes.shape[1]), np.int64)
+            np.add.at(of_plane, plane, sizes)
+            own = np.repeat(np.arange(planes), every.candidates.size)
+            yield own, np.tile(every.candidates, planes), of_plane[own]
+        for some in plan.blocks:
+            units, reads = self._narrowed(some, finding, pending)
+            if not units:
+                continue
             tables = Tables(units, self.lattice, space, None)
             for begin in range(0, block.rows, ROWS_AT_A_TIME):
                 end = min(begin + ROWS_AT_A_TIME, block.rows)
@@ -230,14 +259,13 @@ class InsideCounter:
                 margins = Margins(unit.features, table, self.lattice, (1, 1))
                 shape = -1, len(powers), planes
                 found = [margins.of(one.features).reshape(shape)[one.cells] for one in known]
-                if known:
-                    yield np.concatenate([one.candidates for one in known]), np.concatenate(found)
+                yield np.concatenate([one.candidates for one in known]), np.concatenate(found)
             else:
                 (some,) = reader.slices([unit], [state[0], arrays])
                 sums = some.sums[:, 0].reshape(some.keys.size, -1, space.cells)
                 yield np.searchsorted(self.keys, some.keys), sums[:, powers, :planes]
 
-    def _plan(self, rows: int, bits: int) -> list[_PlannedUnits]:
+    def _plan(self, rows: int, bits: int) -> _Plan:
         """Return the units that count all candidates, in blocks that fit the memory."""
         step = 1
         while step < rows:
@@ -248,22 +276,81 @@ class InsideCounter:
             passes = 3 if self.space.weighted else 1
             budget = Budget(step, columns, passes, 1, self.memory, block_seconds=np.inf)
             planned = whole_tuples(self._tuples, self.lattice, budget)
-            self._plans[step, bits] = [
-                _PlannedUnits(units, [self._reads(unit) for unit in units])
-                for some in blocks(planned, budget)
-                if (units := [one.unit for one in some])
-            ]
+            plan = _Plan(
+                [[one.unit for one in some] for some in blocks(planned, budget)],
+                np.ones(self.keys.size, np.bool_),
+            )
+            for unit in (unit for some in plan.blocks for unit in some):
+                if unit.method != "dense" and unit.candidates is not None:
+                    plan.in_tables[np.searchsorted(self.keys, unit.candidates)] = False
+            self._plans[step, bits] = plan
         return self._plans[step, bits]
 
-    def _reads(self, unit: Unit) -> list[_Read]:
-        """Return where a table of a unit holds candidates; nothing where it is none."""
-        if unit.method != "dense":
-            return []
-        return [
-            _Read(
-                features,
-                self.lattice.key_cells(self._tuples[features], features),
-                np.searchsorted(self.keys, self._tuples[features]),
+    def _single_features(self, finding: int) -> tuple[IntArray, IntArray]:
+        """Return the features of a finding that have one value in all its examples, and the digits."""
+        digits = self.lattice.digits(np.array([finding], np.int64))[0]
+        digits = digits[digits > 0]
+        features = self.lattice.feature_of[digits]
+        single = [not self.lattice.is_multi(one) for one in features.tolist()]
+        return features[single], digits[single]
+
+    def _left(self, finding: int, in_tables: BoolArray) -> dict[tuple[int, ...], _Read]:
+        """Return what is left of the candidates' conditions in a finding's examples, by feature tuple.
+
+        The finding's own conditions hold there and need not be looked at; candidates that contradict
+        one have no examples there.
+        """
+        features, given = self._single_features(finding)
+        digits = self._digits
+        of_finding = np.isin(self.lattice.feature_of[digits], features) & (digits > 0)
+        possible = in_tables & ~(of_finding & ~np.isin(digits, given)).any(axis=1)
+        candidates = np.flatnonzero(possible)
+        left = np.where(of_finding[candidates], 0, digits[candidates])
+        keys = self.lattice.keys_of_sets(left)
+        return {
+            features: _Read(
+                features, self.lattice.key_cells(keys[some], features), candidates[some]
             )
-            for features in unit.reported
-        ]
+            for features, some in self.lattice.by_tuple(keys).items()
+        }
+
+    @cached_property
+    def _digits(self) -> IntArray:
+        return self.lattice.digits(self.keys)
+
+    def _narrowed(
+        self, units: list[Unit], finding: int, pending: dict[tuple[int, ...], _Read]
+    ) -> tuple[list[Unit], list[list[_Read]]]:
+        """Return units without a finding's features, and what is read of each; pending ones are taken.
+
+        Parameters
+        ----------
+        units : of one block
+        finding : its key
+        pending : feature tuples that no earlier unit has been read for; those of these units are
+            taken out
+        """
+        dropped = set(self._single_features(finding)[0].tolist())
+        chosen: list[Unit] = []
+        reads: list[list[_Read]] = []
+        left = [tuple(one for one in unit.features if one not in dropped) for unit in units]
+        # Wide tables first: what can be read of them needs no table of its own.
+        for number in sorted(range(len(units)), key=lambda at: -len(left[at])):
+            unit, features = units[number], left[number]
+            if unit.method != "dense":
+                chosen.append(unit)
+                reads.append([])
+                continue
+            lists = {one for one in features if self.lattice.is_multi(one)}
+            own = [
+                pending.pop(some)
+                for size in range(1, min(len(features), self._digits.shape[1]) + 1)
+                for some in combinations(features, size)
+                # Nothing is summed over lists, in which an example stands several times.
+                if some in pending and lists.issubset(some)
+            ]
+            if own:
+                margins = tuple(one.features for one in own)
+                chosen.append(Unit(features, "dense", margins=margins))
+                reads.append(own)
+        return chosen, reads

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import linprog
 from scipy.special import expit, logit
 
 from slicebeam.metrics.findings.target_sums import design
@@ -208,6 +207,9 @@ def _recession(
     free = _null_space(X[mixed])
     if not free.shape[1]:
         return none
+    # Loading it takes longer than most models need it for.
+    from scipy.optimize import linprog
+
     side = np.where(total[pure] > 0, 1.0, -1.0)
     rows = np.unique(side[:, None] * (X[pure] @ free), axis=0)
     count, width = rows.shape

@@ -19,7 +19,8 @@ from slicebeam.metrics.intervals.intervals import normal_quantile
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from slicebeam.metrics.significance.tails import FloatArray
+    from slicebeam.metrics.arrays import FloatArray
+
 
 # The bisection halves an interval of at most 1: its end is known to 1e-13.
 _HALVINGS = 43

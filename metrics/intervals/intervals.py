@@ -14,7 +14,8 @@ from scipy.special import ndtri, stdtrit
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from slicebeam.metrics.significance.tails import FloatArray
+    from slicebeam.metrics.arrays import FloatArray
+
 
 # The bisection halves an interval of at most 2: its end is known to 2e-13.
 _HALVINGS = 43

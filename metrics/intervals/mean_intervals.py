@@ -22,7 +22,7 @@ from slicebeam.metrics.significance.hall import (
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from slicebeam.metrics.significance.tails import FloatArray
+    from slicebeam.metrics.arrays import FloatArray
 
 
 def of_mean(

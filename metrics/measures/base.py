@@ -13,6 +13,7 @@ from slicebeam.metrics.significance import outcome_codes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.findings.target_sums import TargetSums
@@ -85,7 +86,7 @@ class Target(NamedTuple):
     """
 
     layout: TargetSums
-    counted: NDArray[np.bool_]
+    counted: BoolArray
     upward: bool
     is_share: bool
 
@@ -109,6 +110,8 @@ class Metric(ABC):
     kind : ``pointwise`` if each example has a value of its own, whose mean the metric is
     min_slice_size : smallest slice that is tested by default
     compares_models : whether it can be compared between two models
+    counted : which examples are in its denominator, in plain words; None where all are
+    indivisible : of a metric without a `target`: why no example has a share of its own in it
 
     Examples
     --------
@@ -161,39 +164,37 @@ class Metric(ABC):
     kind: Literal["pointwise", "aggregate"] = "pointwise"
     min_slice_size: int = 20
     compares_models: bool = True
+    counted: str | None = None
+    indivisible: str | None = None
 
     @abstractmethod
-    def value(
-        self, sums: NDArray[np.int64], space: StatisticSpace, *, old: bool = False
-    ) -> NDArray[np.float64]:
+    def value(self, sums: IntArray, space: StatisticSpace, *, old: bool = False) -> FloatArray:
         """Return the metric [slices], of the old model for ``old``; NaN without a denominator."""
 
     def value_of_raw(
-        self, sums: NDArray[np.int64], space: StatisticSpace, *, old: bool = False
-    ) -> NDArray[np.float64]:
+        self, sums: IntArray, space: StatisticSpace, *, old: bool = False
+    ) -> FloatArray:
         """Return the metric of sums [slices, raw columns], of which score buckets are not reduced."""
         return self.value(sums, space, old=old)
 
     def value_error(
-        self, sums: NDArray[np.int64], space: StatisticSpace, *, old: bool = False
-    ) -> NDArray[np.float64]:
+        self, sums: IntArray, space: StatisticSpace, *, old: bool = False
+    ) -> FloatArray:
         """Return how far the value [slices] may be from that of the examples; 0 where it is exact."""
         return np.zeros(len(sums))
 
-    def complement_error(
-        self, sums: NDArray[np.int64], space: StatisticSpace
-    ) -> NDArray[np.float64]:
+    def complement_error(self, sums: IntArray, space: StatisticSpace) -> FloatArray:
         """Return the same of the metric outside each slice [slices]."""
         return np.zeros(len(sums))
 
     def least_test_p(
         self,
-        sums: NDArray[np.int64],
-        totals: NDArray[np.int64],
+        sums: IntArray,
+        totals: IntArray,
         space: StatisticSpace,
         alternative: Alternative,
         tested: Tested,
-    ) -> NDArray[np.float64]:
+    ) -> FloatArray:
         """Return the smallest p-value [slices] of `test` that the error of the value leaves.
 
         Parameters
@@ -204,51 +205,41 @@ class Metric(ABC):
 
     @abstractmethod
     def test(
-        self,
-        sums: NDArray[np.int64],
-        totals: NDArray[np.int64],
-        space: StatisticSpace,
-        alternative: Alternative,
+        self, sums: IntArray, totals: IntArray, space: StatisticSpace, alternative: Alternative
     ) -> Tested:
         """Test each slice against the whole, or the new model against the old one on the slice."""
 
     @abstractmethod
     def delta_interval(
-        self,
-        sums: NDArray[np.int64],
-        totals: NDArray[np.int64],
-        space: StatisticSpace,
-        confidence: float,
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        self, sums: IntArray, totals: IntArray, space: StatisticSpace, confidence: float
+    ) -> tuple[FloatArray, FloatArray]:
         """Return the confidence interval (low, high) [slices] of the delta."""
 
     @abstractmethod
     def value_interval(
         self,
-        sums: NDArray[np.int64],
-        totals: NDArray[np.int64],
+        sums: IntArray,
+        totals: IntArray,
         space: StatisticSpace,
         confidence: float,
         *,
         old: bool = False,
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    ) -> tuple[FloatArray, FloatArray]:
         """Return the confidence interval (low, high) [slices] of the value."""
 
     @abstractmethod
     def p_refine(
         self,
-        sums: NDArray[np.int64],
-        parents: NDArray[np.int64],
-        totals: NDArray[np.int64],
+        sums: IntArray,
+        parents: IntArray,
+        totals: IntArray,
         space: StatisticSpace,
         *,
         worse: bool,
-    ) -> NDArray[np.float64]:
+    ) -> FloatArray:
         """Return how likely a random subset of the parent is as extreme as the child [pairs]."""
 
-    def inputs(
-        self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
-    ) -> dict[str, float]:
+    def inputs(self, sums: IntArray, totals: IntArray, space: StatisticSpace) -> dict[str, float]:
         """Return the numbers that the test of one slice (sums [columns]) is computed from."""
         own = sums[None, :]
         return {
@@ -259,7 +250,7 @@ class Metric(ABC):
         }
 
     def untestable(
-        self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
+        self, sums: IntArray, totals: IntArray, space: StatisticSpace
     ) -> NDArray[np.int8]:
         """Return the reasons [slices] against any test; 0 for none."""
         undefined = np.isnan(self.value(sums, space))
@@ -275,12 +266,8 @@ class Metric(ABC):
         return False
 
     def smallest_p(
-        self,
-        sums: NDArray[np.int64],
-        totals: NDArray[np.int64],
-        space: StatisticSpace,
-        alternative: Alternative,
-    ) -> NDArray[np.float64]:
+        self, sums: IntArray, totals: IntArray, space: StatisticSpace, alternative: Alternative
+    ) -> FloatArray:
         """Return the smallest p-value [slices] that the margins allow; 0 where that is not known."""
         return np.zeros(len(sums))
 
@@ -288,7 +275,7 @@ class Metric(ABC):
         """Return what the metric averages; None where its examples have no share of their own in it."""
         return None
 
-    def target_sums(self, sums: NDArray[np.int64], space: StatisticSpace) -> NDArray[np.float64]:
+    def target_sums(self, sums: IntArray, space: StatisticSpace) -> FloatArray:
         """Return the sums of the target of sets of examples [sets, columns of its layout].
 
         Raises
@@ -298,7 +285,7 @@ class Metric(ABC):
         """
         raise ValueError(f"the examples have no share of their own in {self.name}")
 
-    def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> NDArray[np.float64]:
+    def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> FloatArray:
         """Return weight times target of each example of a block [rows].
 
         Raises
@@ -308,13 +295,11 @@ class Metric(ABC):
         """
         raise ValueError(f"the examples have no share of their own in {self.name}")
 
-    def of_target(self, mean: NDArray[np.float64], space: StatisticSpace) -> NDArray[np.float64]:
+    def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
         """Return the metric, or its change between two models, of the mean target [sets]."""
         return mean
 
-    def change_variance(
-        self, sums: NDArray[np.int64], space: StatisticSpace
-    ) -> NDArray[np.float64] | None:
+    def change_variance(self, sums: IntArray, space: StatisticSpace) -> FloatArray | None:
         """Return the variance [slices] of what each example adds to the delta.
 
         Of two models that of the change, of one that of the value. None for a metric that is no mean
@@ -328,23 +313,17 @@ class Metric(ABC):
             return "both"
         return "lower" if (alternative == "worse") == self.higher_is_better else "upper"
 
-    def reference(
-        self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
-    ) -> NDArray[np.float64]:
+    def reference(self, sums: IntArray, totals: IntArray, space: StatisticSpace) -> FloatArray:
         """Return what a slice [slices] is compared with: all examples, or the old model on it."""
         if space.comparison == "baseline":
             return self.value(sums, space, old=True)
         whole = self.value(totals[None, : space.columns], space)
         return np.broadcast_to(whole, (len(sums),)).copy()
 
-    def complement(
-        self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
-    ) -> NDArray[np.float64]:
+    def complement(self, sums: IntArray, totals: IntArray, space: StatisticSpace) -> FloatArray:
         """Return the metric on the examples outside each slice [slices]."""
         return self.value(totals[None, : space.columns] - sums, space)
 
-    def delta(
-        self, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
-    ) -> NDArray[np.float64]:
+    def delta(self, sums: IntArray, totals: IntArray, space: StatisticSpace) -> FloatArray:
         """Return metric minus reference [slices]."""
         return self.value(sums, space) - self.reference(sums, totals, space)

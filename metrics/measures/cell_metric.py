@@ -20,12 +20,12 @@ from slicebeam.metrics.significance import delta_method, outcome_codes, permutat
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.kinds import Alternative, Tail
     from slicebeam.metrics.significance.outcome_codes import Tested
 
-    Floats = NDArray[np.float64]
-    Sums = NDArray[np.int64]
+    Sums = IntArray
 
 
 # A variance of less is what rounding leaves of none, for any number of examples.
@@ -45,11 +45,15 @@ class CellMetric(base.Metric):
     """
 
     @abstractmethod
-    def of_cells(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def of_cells(
+        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
+    ) -> FloatArray:
         """Return the metric [slices] of (weighted) counts by cell [slices, cells]."""
 
     @abstractmethod
-    def gradient(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def gradient(
+        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
+    ) -> FloatArray:
         """Return ∂metric/∂count [slices, cells]; 0 where the metric is undefined."""
 
     def denominator(self, counts: Sums, space: StatisticSpace, *, old: bool = False) -> Sums:
@@ -108,7 +112,7 @@ class CellMetric(base.Metric):
         merged: Sums = (parts @ merge).reshape(*sums.shape[:-1], -1)
         return merged, own
 
-    def value(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def value(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> FloatArray:
         """See `Metric.value`."""
         return self.of_cells(space.weights(sums), space, old=old)
 
@@ -145,7 +149,7 @@ class CellMetric(base.Metric):
         return reasons.astype(np.int8)
 
     def _test_paired(
-        self, counts: Sums, occurring: NDArray[np.bool_], space: StatisticSpace, tail: Tail
+        self, counts: Sums, occurring: BoolArray, space: StatisticSpace, tail: Tail
     ) -> Tested:
         reasons = self.untestable(counts, counts[:0].sum(axis=0), space)
         cells = counts.astype(np.float64)
@@ -217,11 +221,11 @@ class CellMetric(base.Metric):
             reasons[flipped], method[flipped] = 0, outcome_codes.SIGN_FLIP
         return outcome_codes.Tested.by(method, p, reasons)
 
-    def strata(self, space: StatisticSpace, *, old: bool = False) -> list[NDArray[np.bool_]]:
+    def strata(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
         """Return the denominators of the metric, each as the cells [cells] that are in it."""
         return [np.ones(space.cells, bool)]
 
-    def _null_variance(self, sums: Sums, totals: Sums, space: StatisticSpace) -> Floats:
+    def _null_variance(self, sums: Sums, totals: Sums, space: StatisticSpace) -> FloatArray:
         """Return Var(delta) if each effective example of a slice varied as those of all do."""
         whole = totals[None, : space.columns]
         outside = 1.0 - space.weights(sums).sum(axis=1) / space.weights(whole).sum()
@@ -229,7 +233,7 @@ class CellMetric(base.Metric):
 
     def _pooled_variance(
         self, sums: Sums, totals: Sums, space: StatisticSpace, *, old: bool = False
-    ) -> Floats:
+    ) -> FloatArray:
         """Return the value's variance if each effective example varied as those of all do."""
         whole = totals[None, : space.columns]
         spread = self.gradient(space.weights(whole), space, old=old) ** 2
@@ -240,22 +244,24 @@ class CellMetric(base.Metric):
             pooled += own / np.maximum(self._kish(sums, within, space), 1.0)
         return pooled
 
-    def _kish(self, sums: Sums, within: NDArray[np.bool_], space: StatisticSpace) -> Floats:
+    def _kish(self, sums: Sums, within: BoolArray, space: StatisticSpace) -> FloatArray:
         """Return Kish's effective number of examples [slices] in some cells, (Σw)²/Σw²."""
         first = space.weights(sums)[:, within].sum(axis=1)
         second = self._squares(sums, space)[:, within].sum(axis=1)
-        effective: Floats = np.divide(first**2, second, out=np.zeros(first.shape), where=second > 0)
+        effective: FloatArray = np.divide(
+            first**2, second, out=np.zeros(first.shape), where=second > 0
+        )
         return effective
 
-    def effective_n(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def effective_n(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> FloatArray:
         """Return the effective number of examples [slices] in the smallest denominator."""
         numbers = [self._kish(sums, within, space) for within in self.strata(space, old=old)]
         return np.asarray(np.minimum.reduce(numbers))
 
-    def _squares(self, sums: Sums, space: StatisticSpace) -> Floats:
+    def _squares(self, sums: Sums, space: StatisticSpace) -> FloatArray:
         return space.weights(sums, 2) if space.weighted else space.weights(sums)
 
-    def delta_variance(self, sums: Sums, totals: Sums, space: StatisticSpace) -> Floats:
+    def delta_variance(self, sums: Sums, totals: Sums, space: StatisticSpace) -> FloatArray:
         """Return the delta method's Var(delta) [slices]."""
         cells, squares = space.weights(sums), self._squares(sums, space)
         new = self.gradient(cells, space)
@@ -266,10 +272,10 @@ class CellMetric(base.Metric):
         reference = self.gradient(space.weights(whole), space)
         return delta_method.variance(new, reference, squares, self._squares(whole, space))
 
-    def value_variance(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def value_variance(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> FloatArray:
         """Return the delta method's variance of the value [slices]."""
         gradient = self.gradient(space.weights(sums), space, old=old)
-        variance: Floats = (gradient**2 * self._squares(sums, space)).sum(axis=1)
+        variance: FloatArray = (gradient**2 * self._squares(sums, space)).sum(axis=1)
         return variance
 
     def value_interval(
@@ -280,7 +286,7 @@ class CellMetric(base.Metric):
         confidence: float,
         *,
         old: bool = False,
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[FloatArray, FloatArray]:
         """Delta method, with t at the effective number of examples.
 
         With weights the variance is at least that of as many effective examples of all the data:
@@ -300,7 +306,7 @@ class CellMetric(base.Metric):
 
     def delta_interval(
         self, sums: Sums, totals: Sums, space: StatisticSpace, confidence: float
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[FloatArray, FloatArray]:
         """Arms of the value's interval, scaled to the delta's deviation; delta method for two models."""
         delta, variance = self.delta(sums, totals, space), self.delta_variance(sums, totals, space)
         width = self.range[1] - self.range[0]
@@ -321,14 +327,8 @@ class CellMetric(base.Metric):
         )
 
     def p_refine(
-        self,
-        sums: Sums,
-        parents: Sums,
-        totals: Sums,
-        space: StatisticSpace,
-        *,
-        worse: bool,
-    ) -> Floats:
+        self, sums: Sums, parents: Sums, totals: Sums, space: StatisticSpace, *, worse: bool
+    ) -> FloatArray:
         """Wald test of child against parent by the delta method; the child is part of the parent."""
         tail = self.tail("worse" if worse else "better")
         child, parent = space.weights(sums), space.weights(parents)
@@ -372,7 +372,9 @@ class CellMetric(base.Metric):
         return named
 
 
-def exchange_p_value(counts: Sums, change: Floats, space: StatisticSpace, tail: Tail) -> Floats:
+def exchange_p_value(
+    counts: Sums, change: FloatArray, space: StatisticSpace, tail: Tail
+) -> FloatArray:
     """Return the p-value of a change that is all one way, by exchange of the two models.
 
     If the models are alike, either could have made any prediction: of the 2^d ways to exchange them on
@@ -403,7 +405,7 @@ def exchange_p_value(counts: Sums, change: Floats, space: StatisticSpace, tail: 
     return np.where(one_way & np.isfinite(change), p, np.nan)
 
 
-def _is_right(space: StatisticSpace, *, old: bool) -> NDArray[np.bool_]:
+def _is_right(space: StatisticSpace, *, old: bool) -> BoolArray:
     """Return in which cells [cells] a model's prediction is the label."""
     if ("predicted", old) in space.axes:
         return np.asarray(space.holds("positive") == space.holds("predicted", old=old))
@@ -413,7 +415,7 @@ def _is_right(space: StatisticSpace, *, old: bool) -> NDArray[np.bool_]:
     return np.zeros(space.cells, bool)
 
 
-def tells_models_apart(space: StatisticSpace) -> NDArray[np.bool_]:
+def tells_models_apart(space: StatisticSpace) -> BoolArray:
     """Return the cells [cells] of examples on which the two models differ."""
     both = [axis for axis, old in space.axes if old and (axis, False) in space.axes]
     differ = [space.code(axis) != space.code(axis, old=True) for axis in both]

@@ -15,12 +15,12 @@ from slicebeam.metrics.significance import outcome_codes, permutation
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.significance.outcome_codes import Tested
 
-    Floats = NDArray[np.float64]
-    Sums = NDArray[np.int64]
+    Sums = IntArray
 
 
 class Confusion(NamedTuple):
@@ -42,7 +42,7 @@ class Confusion(NamedTuple):
         return np.asarray(self.tn + self.fp)
 
 
-def _ratio(above: Floats, below: Floats) -> Floats:
+def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
     return np.asarray(np.divide(above, below, out=np.full(below.shape, np.nan), where=below > 0))
 
 
@@ -51,6 +51,7 @@ class BinaryMetric(CellMetric):
 
     needs = base.Needs(indicators=("positive", "predicted"))
     kind: Literal["pointwise", "aggregate"] = "aggregate"
+    indivisible = "it combines several shares, so no example has a share of its own in it"
     higher_is_better = True
 
     def __init__(self, name: str, title: str, limits: tuple[float, float]) -> None:
@@ -68,14 +69,14 @@ class BinaryMetric(CellMetric):
         )
 
     @staticmethod
-    def _spread(slopes: Confusion, space: StatisticSpace, *, old: bool) -> Floats:
+    def _spread(slopes: Confusion, space: StatisticSpace, *, old: bool) -> FloatArray:
         """Return the gradient [slices, cells] of the slopes in each entry [slices]."""
         positive, predicted = space.holds("positive"), space.holds("predicted", old=old)
         entry = np.where(positive, np.where(predicted, 0, 2), np.where(predicted, 1, 3))
         return np.stack(slopes, axis=1)[:, entry]
 
     @abstractmethod
-    def _own_interval(self, entries: Confusion, confidence: float) -> tuple[Floats, Floats]:
+    def _own_interval(self, entries: Confusion, confidence: float) -> tuple[FloatArray, FloatArray]:
         """Return the interval (low, high) [slices] of examples without weights."""
 
     def value_interval(
@@ -86,7 +87,7 @@ class BinaryMetric(CellMetric):
         confidence: float,
         *,
         old: bool = False,
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[FloatArray, FloatArray]:
         """Return the metric's own interval; the delta method's where there are weights."""
         if space.weighted:
             return super().value_interval(sums, totals, space, confidence, old=old)
@@ -102,17 +103,21 @@ class FBeta(BinaryMetric):
         super().__init__(f"fbeta:{digits}", f"F-beta ({digits})", (0.0, 1.0))
         self.beta = beta
 
-    def strata(self, space: StatisticSpace, *, old: bool = False) -> list[NDArray[np.bool_]]:
+    def strata(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
         """See `CellMetric.strata`."""
         return [space.holds("positive") | space.holds("predicted", old=old)]
 
-    def of_cells(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def of_cells(
+        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
+    ) -> FloatArray:
         """See `CellMetric.of_cells`."""
         tp, fp, fn, _ = self.confusion(cells, space, old=old)
         square = self.beta**2
         return _ratio((1 + square) * tp, (1 + square) * tp + square * fn + fp)
 
-    def gradient(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def gradient(
+        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
+    ) -> FloatArray:
         """See `CellMetric.gradient`."""
         tp, fp, fn, _ = self.confusion(cells, space, old=old)
         square = self.beta**2
@@ -145,7 +150,7 @@ class FBeta(BinaryMetric):
         )
         return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
 
-    def _own_interval(self, entries: Confusion, confidence: float) -> tuple[Floats, Floats]:
+    def _own_interval(self, entries: Confusion, confidence: float) -> tuple[FloatArray, FloatArray]:
         """See `slicebeam.metrics.intervals.cell_intervals.fbeta`."""
         return cell_intervals.fbeta(entries.tp, entries.fp, entries.fn, self.beta, confidence)
 
@@ -156,17 +161,21 @@ class BalancedAccuracy(BinaryMetric):
     def __init__(self) -> None:
         super().__init__("balanced_accuracy", "Balanced accuracy", (0.0, 1.0))
 
-    def strata(self, space: StatisticSpace, *, old: bool = False) -> list[NDArray[np.bool_]]:
+    def strata(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
         """See `CellMetric.strata`."""
         positive = space.holds("positive")
         return [positive, ~positive]
 
-    def of_cells(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def of_cells(
+        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
+    ) -> FloatArray:
         """See `CellMetric.of_cells`."""
         entries = self.confusion(cells, space, old=old)
         return 0.5 * (_ratio(entries.tp, entries.positives) + _ratio(entries.tn, entries.negatives))
 
-    def gradient(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def gradient(
+        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
+    ) -> FloatArray:
         """See `CellMetric.gradient`."""
         tp, fp, fn, tn = entries = self.confusion(cells, space, old=old)
         defined = (entries.positives > 0) & (entries.negatives > 0)
@@ -201,7 +210,7 @@ class BalancedAccuracy(BinaryMetric):
         )
         return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
 
-    def _own_interval(self, entries: Confusion, confidence: float) -> tuple[Floats, Floats]:
+    def _own_interval(self, entries: Confusion, confidence: float) -> tuple[FloatArray, FloatArray]:
         """See `slicebeam.metrics.intervals.cell_intervals.balanced_accuracy`."""
         return cell_intervals.balanced_accuracy(
             entries.tp, entries.positives, entries.tn, entries.negatives, confidence
@@ -219,7 +228,9 @@ class Matthews(BinaryMetric):
         tp, fp, fn, tn = self.confusion(counts, space, old=old)
         return np.asarray(np.minimum.reduce([tp + fp, tp + fn, tn + fp, tn + fn]))
 
-    def of_cells(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def of_cells(
+        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
+    ) -> FloatArray:
         """See `CellMetric.of_cells`."""
         tp, fp, fn, tn = (
             entry.astype(np.float64) for entry in self.confusion(cells, space, old=old)
@@ -228,7 +239,9 @@ class Matthews(BinaryMetric):
         below = np.sqrt((tp + fp) * (tp + fn)) * np.sqrt((tn + fp) * (tn + fn))
         return np.clip(_ratio(tp * tn - fp * fn, below), -1.0, 1.0)
 
-    def gradient(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def gradient(
+        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
+    ) -> FloatArray:
         """See `CellMetric.gradient`."""
         tp, fp, fn, tn = self.confusion(cells, space, old=old)
         margins = (tp + fp, tp + fn, tn + fp, tn + fn)
@@ -246,7 +259,7 @@ class Matthews(BinaryMetric):
             Confusion(*(np.where(defined, slope, 0.0) for slope in slopes)), space, old=old
         )
 
-    def _own_interval(self, entries: Confusion, confidence: float) -> tuple[Floats, Floats]:
+    def _own_interval(self, entries: Confusion, confidence: float) -> tuple[FloatArray, FloatArray]:
         """See `slicebeam.metrics.intervals.cell_intervals.mcc`."""
         return cell_intervals.mcc(*entries, confidence)
 
@@ -259,6 +272,7 @@ class MacroAverage(CellMetric):
 
     needs = base.Needs(classes=True)
     kind: Literal["pointwise", "aggregate"] = "aggregate"
+    indivisible = "it combines several shares, so no example has a share of its own in it"
     higher_is_better = True
     range = (0.0, 1.0)
 
@@ -270,8 +284,8 @@ class MacroAverage(CellMetric):
         self.predictions = 0.0 if of == "recall" else 1.0
 
     def _parts(
-        self, cells: Floats, space: StatisticSpace, *, old: bool
-    ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        self, cells: FloatArray, space: StatisticSpace, *, old: bool
+    ) -> tuple[FloatArray, FloatArray, BoolArray]:
         """Return TP and denominator of each class, and whether it occurs, [slices, classes]."""
         every = np.arange(space.classes)
         label = space.code("label_class")[:, None] == every
@@ -280,13 +294,17 @@ class MacroAverage(CellMetric):
         below = self.labels * of_label + self.predictions * of_prediction
         return cells @ (label & predicted), below, of_label + of_prediction > 0
 
-    def of_cells(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def of_cells(
+        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
+    ) -> FloatArray:
         """See `CellMetric.of_cells`."""
         hits, below, occurs = self._parts(cells, space, old=old)
         each = np.divide(self.share * hits, below, out=np.zeros(below.shape), where=below > 0)
         return _ratio(np.where(occurs, each, 0.0).sum(axis=1), occurs.sum(axis=1).astype(float))
 
-    def gradient(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def gradient(
+        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
+    ) -> FloatArray:
         """See `CellMetric.gradient`; the set of classes that occur counts as fixed."""
         hits, below, occurs = self._parts(cells, space, old=old)
         unit = np.divide(1.0, below, out=np.zeros(below.shape), where=below > 0)
@@ -294,7 +312,7 @@ class MacroAverage(CellMetric):
         each = np.divide(self.share * hits, below, out=np.zeros(below.shape), where=below > 0)
         label, predicted = space.code("label_class"), space.code("predicted_class", old=old)
         right = np.where(label == predicted, self.share, 0.0)
-        slopes: Floats = right * unit[:, label]
+        slopes: FloatArray = right * unit[:, label]
         slopes -= self.labels * (each * unit)[:, label]
         slopes -= self.predictions * (each * unit)[:, predicted]
         return slopes

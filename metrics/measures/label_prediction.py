@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from slicebeam.metrics.arrays import BoolArray, IntArray
 
 # A column predicts the label almost perfectly where it leaves one in so many of the errors.
 ERRORS_PER_LEFT = 20
@@ -28,7 +28,7 @@ class LabelPrediction(NamedTuple):
     most_frequent: float
 
 
-def predicts_label(table: NDArray[np.int64], is_range: NDArray[np.bool_]) -> LabelPrediction | None:
+def predicts_label(table: IntArray, is_range: BoolArray) -> LabelPrediction | None:
     """Return how much of the label a column predicts where that is almost all; None elsewhere.
 
     Each example is predicted to be of the most frequent class among the *others* with its value.
@@ -65,22 +65,22 @@ def predicts_label(table: NDArray[np.int64], is_range: NDArray[np.bool_]) -> Lab
     return _judged(rest)
 
 
-def _errors(table: NDArray[np.int64]) -> NDArray[np.int64]:
+def _errors(table: IntArray) -> IntArray:
     """Return the wrong predictions among the examples of each value [values]."""
     size = table.sum(axis=1)
     ordered = np.sort(np.pad(table, ((0, 0), (2, 0))), axis=1)
     first, second = ordered[:, -1], ordered[:, -2]
     # Without itself, an example of the first class may find the second one as frequent.
-    wrong: NDArray[np.int64] = np.where(first - 1 > second, size - first, size)
+    wrong: IntArray = np.where(first - 1 > second, size - first, size)
     return wrong
 
 
-def _others(table: NDArray[np.int64]) -> int:
+def _others(table: IntArray) -> int:
     """Return the examples that are not of the most frequent class."""
     return int(table.sum() - table.sum(axis=0).max(initial=0))
 
 
-def _judged(table: NDArray[np.int64]) -> LabelPrediction | None:
+def _judged(table: IntArray) -> LabelPrediction | None:
     size, others, wrong = int(table.sum()), _others(table), int(_errors(table).sum())
     if others < FEWEST_OTHERS or wrong * ERRORS_PER_LEFT > others:
         return None

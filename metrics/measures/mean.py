@@ -23,13 +23,13 @@ from slicebeam.metrics.significance.hall import Moments
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.statistic_space import Deviations, Source, StatisticSpace
     from slicebeam.metrics.kinds import Alternative, Comparison, Tail
     from slicebeam.metrics.significance.outcome_codes import Tested
 
-    Floats = NDArray[np.float64]
-    Sums = NDArray[np.int64]
+    Sums = IntArray
 
 # A variance below this part of the mean square is what rounding of the sums leaves of nothing.
 _ROUNDING = 1e-12
@@ -85,13 +85,8 @@ class Mean(base.Metric):
         return tuple(Term(value, source, power, 3) for source in used for power in range(4))
 
     def _total(
-        self,
-        sums: Sums,
-        space: StatisticSpace,
-        source: Source,
-        power: int,
-        weight_power: int = 1,
-    ) -> Floats:
+        self, sums: Sums, space: StatisticSpace, source: Source, power: int, weight_power: int = 1
+    ) -> FloatArray:
         if source == "change" and power == 1:
             new, old = (
                 self._total(sums, space, "new", 1, weight_power),
@@ -104,13 +99,13 @@ class Mean(base.Metric):
     def _shift(self, space: StatisticSpace, source: Source) -> float:
         return 0.0 if source == "change" else space.shift(self.name)
 
-    def _mean(self, sums: Sums, space: StatisticSpace, source: Source) -> Floats:
+    def _mean(self, sums: Sums, space: StatisticSpace, source: Source) -> FloatArray:
         weight = space.weights(sums).sum(axis=-1)
         total = self._total(sums, space, source, 1)
         mean = np.divide(total, weight, out=np.full(weight.shape, np.nan), where=weight > 0)
         return np.asarray(mean + self._shift(space, source))
 
-    def value(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def value(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> FloatArray:
         """See `Metric.value`."""
         return self._mean(sums, space, "old" if old else "new")
 
@@ -175,7 +170,7 @@ class Mean(base.Metric):
 
     def _against_rest(
         self, sums: Sums, totals: Sums, space: StatisticSpace
-    ) -> tuple[Moments, Moments, Floats]:
+    ) -> tuple[Moments, Moments, FloatArray]:
         """Return slice, complement, and the slice's share of all weight."""
         skewness = float(self.of_all(totals, space).skewness)
         whole = totals[None, : space.columns]
@@ -255,7 +250,7 @@ class Mean(base.Metric):
             raise ValueError(f"all examples' deviations of {self.name} are not in the space")
         return found
 
-    def _deviation(self, sums: Sums, space: StatisticSpace, centre: float) -> Floats:
+    def _deviation(self, sums: Sums, space: StatisticSpace, centre: float) -> FloatArray:
         """Return the summed weighted deviation [slices] from the mean of all examples."""
         weight = space.weights(sums).sum(axis=-1)
         return np.asarray(self._total(sums, space, "new", 1) - centre * weight)
@@ -275,9 +270,7 @@ class Mean(base.Metric):
         reasons[space.sizes(sums) == space.sizes(whole)] = outcome_codes.WHOLE
         return reasons.astype(np.int8)
 
-    def _is_surely_constant(
-        self, changes: Moments, sums: Sums, space: StatisticSpace
-    ) -> NDArray[np.bool_]:
+    def _is_surely_constant(self, changes: Moments, sums: Sums, space: StatisticSpace) -> BoolArray:
         """Return whether fixed point is fine enough to show changes [slices] of the other sign.
 
         One of them adds at least mean²/n to the variance; rounding of neither sum must hide that.
@@ -325,7 +318,7 @@ class Mean(base.Metric):
 
     def delta_interval(
         self, sums: Sums, totals: Sums, space: StatisticSpace, confidence: float
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[FloatArray, FloatArray]:
         """Hall-corrected intervals, see `slicebeam.metrics.intervals.mean_intervals`."""
         if space.comparison == "baseline":
             changes = self.moments(sums, space, "change")
@@ -346,7 +339,7 @@ class Mean(base.Metric):
         confidence: float,
         *,
         old: bool = False,
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[FloatArray, FloatArray]:
         """Hall-corrected interval of the mean, with the skewness of all examples."""
         source: Source = "old" if old else "new"
         own = self.moments(sums, space, source)
@@ -354,14 +347,8 @@ class Mean(base.Metric):
         return np.maximum(low, self.range[0]), np.minimum(high, self.range[1])
 
     def p_refine(
-        self,
-        sums: Sums,
-        parents: Sums,
-        totals: Sums,
-        space: StatisticSpace,
-        *,
-        worse: bool,
-    ) -> Floats:
+        self, sums: Sums, parents: Sums, totals: Sums, space: StatisticSpace, *, worse: bool
+    ) -> FloatArray:
         """Hall-Welch test of the child against the rest of its parent.
 
         Two different constants have no t: of all subsets of the parent the child is the most extreme.
@@ -387,10 +374,11 @@ class Mean(base.Metric):
             TargetSums("mean", space.weighted, scales),
             np.ones(space.cells, bool),
             upward=not self.higher_is_better,
-            is_share=space.comparison == "overall" and self.range[0] >= 0.0,
+            is_share=space.comparison == "overall"
+            and (self.range[0] >= 0.0 or self.name in space.nonnegative),
         )
 
-    def target_sums(self, sums: Sums, space: StatisticSpace) -> Floats:
+    def target_sums(self, sums: Sums, space: StatisticSpace) -> FloatArray:
         """See `Metric.target_sums`."""
         source: Source = "change" if space.comparison == "baseline" else "new"
         columns = [
@@ -401,7 +389,7 @@ class Mean(base.Metric):
         ]
         return np.stack(columns, axis=1)
 
-    def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> Floats:
+    def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> FloatArray:
         """See `Metric.weighted_targets`."""
         weight_power = 1 if space.weighted else 0
         units = block.terms[space.terms.index(Term(self.name, "new", 1, weight_power))]
@@ -409,12 +397,12 @@ class Mean(base.Metric):
             units = units - block.terms[space.terms.index(Term(self.name, "old", 1, weight_power))]
         return np.asarray(units * space.scale(Term(self.name, "new", 1, weight_power)))
 
-    def of_target(self, mean: Floats, space: StatisticSpace) -> Floats:
+    def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
         """See `Metric.of_target`."""
         source: Source = "change" if space.comparison == "baseline" else "new"
         return mean + self._shift(space, source)
 
-    def change_variance(self, sums: Sums, space: StatisticSpace) -> Floats | None:
+    def change_variance(self, sums: Sums, space: StatisticSpace) -> FloatArray | None:
         """See `Metric.change_variance`."""
         if space.weighted:
             return None
@@ -453,7 +441,7 @@ class Mean(base.Metric):
         return named
 
 
-def _defined(moments: Moments, ready: NDArray[np.bool_]) -> Moments:
+def _defined(moments: Moments, ready: BoolArray) -> Moments:
     """Return moments with harmless numbers where there is nothing to test."""
     return Moments(
         np.where(ready, moments.n, 2.0),

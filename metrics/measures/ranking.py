@@ -15,12 +15,12 @@ from slicebeam.metrics.significance import auc, delta_method, outcome_codes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.kinds import Alternative, Comparison
     from slicebeam.metrics.significance.outcome_codes import Tested
 
-    Floats = NDArray[np.float64]
-    Sums = NDArray[np.int64]
+    Sums = IntArray
 
 
 class AreaUnderCurve(base.Metric):
@@ -30,6 +30,7 @@ class AreaUnderCurve(base.Metric):
     higher_is_better = True
     range = (0.0, 1.0)
     kind: Literal["pointwise", "aggregate"] = "aggregate"
+    indivisible = "it compares pairs of examples, so no example has a share of its own in it"
     needs = base.Needs(indicators=("positive",), ranked=True)
 
     @staticmethod
@@ -44,7 +45,7 @@ class AreaUnderCurve(base.Metric):
         return space.comparison == "baseline" or space.weighted
 
     @staticmethod
-    def _classes(sums: Sums, space: StatisticSpace) -> tuple[Floats, Floats]:
+    def _classes(sums: Sums, space: StatisticSpace) -> tuple[FloatArray, FloatArray]:
         """Return positives and negatives [slices]; Kish's effective numbers with weights."""
         positive = space.holds("positive")
         sizes = []
@@ -57,11 +58,11 @@ class AreaUnderCurve(base.Metric):
             sizes.append(n)
         return sizes[0], sizes[1]
 
-    def value(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def value(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> FloatArray:
         """See `Metric.value`."""
         return space.placements(sums, old=old).auc
 
-    def value_of_raw(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def value_of_raw(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> FloatArray:
         """See `Metric.value_of_raw`; the area alone, for thousands of replicates."""
         histogram = space.histogram(sums, old=old).astype(np.float64)
         negatives, positives = histogram[:, 0], histogram[:, 1]
@@ -70,15 +71,15 @@ class AreaUnderCurve(base.Metric):
         won = (positives * below).sum(axis=1)
         return np.asarray(np.divide(won, pairs, out=np.full(won.shape, np.nan), where=pairs > 0))
 
-    def complement(self, sums: Sums, totals: Sums, space: StatisticSpace) -> Floats:
+    def complement(self, sums: Sums, totals: Sums, space: StatisticSpace) -> FloatArray:
         """See `Metric.complement`; known since the buckets were counted."""
         return space.complement_auc(sums)
 
-    def value_error(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def value_error(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> FloatArray:
         """See `Metric.value_error`: pairs with scores in the same bucket count one half."""
         return space.auc_error(sums, old=old)
 
-    def complement_error(self, sums: Sums, space: StatisticSpace) -> Floats:
+    def complement_error(self, sums: Sums, space: StatisticSpace) -> FloatArray:
         """See `Metric.complement_error`."""
         return space.complement_auc_error(sums)
 
@@ -89,7 +90,7 @@ class AreaUnderCurve(base.Metric):
         space: StatisticSpace,
         alternative: Alternative,
         tested: Tested,
-    ) -> Floats:
+    ) -> FloatArray:
         """See `Metric.least_test_p`: the test is monotone in the AUC, so an end has the smallest."""
         error = self.value_error(sums, space)
         if space.comparison == "baseline":
@@ -132,7 +133,7 @@ class AreaUnderCurve(base.Metric):
         totals: Sums,
         space: StatisticSpace,
         alternative: Alternative,
-        shift: Floats,
+        shift: FloatArray,
     ) -> Tested:
         """Test slices whose AUC is by so much [slices] higher."""
         tail = self.tail(alternative)
@@ -162,7 +163,7 @@ class AreaUnderCurve(base.Metric):
         p[ready] = auc.z_p_value(area[ready], n1[ready], n0[ready], of_all, N1, N0, tail)
         return outcome_codes.Tested.by(outcome_codes.AUC_Z, p, reasons)
 
-    def _gain_variance(self, sums: Sums, space: StatisticSpace) -> Floats:
+    def _gain_variance(self, sums: Sums, space: StatisticSpace) -> FloatArray:
         variance = np.zeros(len(sums))
         for source, n in zip(GAINS, self._classes(sums, space), strict=True):
             safe = np.maximum(n, 2.0)
@@ -173,7 +174,7 @@ class AreaUnderCurve(base.Metric):
 
     def delta_interval(
         self, sums: Sums, totals: Sums, space: StatisticSpace, confidence: float
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[FloatArray, FloatArray]:
         """See `slicebeam.metrics.intervals.auc_intervals`; by the gains for two models."""
         n1, n0 = self._classes(sums, space)
         if space.comparison == "baseline":
@@ -202,21 +203,15 @@ class AreaUnderCurve(base.Metric):
         confidence: float,
         *,
         old: bool = False,
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[FloatArray, FloatArray]:
         """See `slicebeam.metrics.intervals.auc_intervals`."""
         return auc_intervals.value_interval(
             space.placements(sums, old=old), *self._classes(sums, space), confidence
         )
 
     def p_refine(
-        self,
-        sums: Sums,
-        parents: Sums,
-        totals: Sums,
-        space: StatisticSpace,
-        *,
-        worse: bool,
-    ) -> Floats:
+        self, sums: Sums, parents: Sums, totals: Sums, space: StatisticSpace, *, worse: bool
+    ) -> FloatArray:
         """Z of the child's AUC as that of random positives and negatives of its parent."""
         n1, n0 = self._classes(sums, space)
         above1, above0 = self._classes(parents, space)

@@ -24,16 +24,13 @@ from slicebeam.metrics.significance.smallest_p import (
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.kinds import Alternative, Tail
     from slicebeam.metrics.significance.outcome_codes import Tested
 
-    Floats = NDArray[np.float64]
-    Bools = NDArray[np.bool_]
-    Sums = NDArray[np.int64]
+    Sums = IntArray
 
 # Above this variance of the hypergeometric the signed-root likelihood ratio is as good as the
 # exact sum, which would need thousands of terms. The variance, not the expected count, says how
@@ -42,14 +39,21 @@ EXACT_UP_TO_VARIANCE = 1000.0
 
 # A literal is an indicator, or its opposite after "~".
 Within = Literal["", "positive", "~positive", "predicted", "positive|predicted"]
+_COUNTED: dict[Within, str | None] = {
+    "": None,
+    "positive": "examples of the positive class",
+    "~positive": "examples of the negative class",
+    "predicted": "examples predicted positive",
+    "positive|predicted": "examples that are positive or predicted positive",
+}
 
 
 @dataclass(frozen=True)
 class _Which:
     """In which cells [cells] an example counts, and in which it is in the denominator."""
 
-    marked: Bools
-    within: Bools
+    marked: BoolArray
+    within: BoolArray
 
 
 class Share(CellMetric):
@@ -80,11 +84,12 @@ class Share(CellMetric):
         names = {literal.lstrip("~") for literal in literals if literal}
         self.needs = base.Needs(indicators=tuple(sorted(names)))
         self.higher_is_better, self.compares_models = higher_is_better, compares_models
+        self.counted = _COUNTED[within]
         self.range = (0.0, 1.0)
         self.kind = "aggregate" if within else "pointwise"
 
     def _which(self, space: StatisticSpace, *, old: bool = False) -> _Which:
-        def holds(literal: str) -> Bools:
+        def holds(literal: str) -> BoolArray:
             cells = space.holds(literal.lstrip("~"), old=old)
             return ~cells if literal.startswith("~") else cells
 
@@ -98,7 +103,7 @@ class Share(CellMetric):
         """Whether the denominator is the same for both models."""
         return "predicted" not in self.within
 
-    def strata(self, space: StatisticSpace, *, old: bool = False) -> list[Bools]:
+    def strata(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
         """See `CellMetric.strata`."""
         return [self._which(space, old=old).within]
 
@@ -106,17 +111,21 @@ class Share(CellMetric):
         marked: Sums = counts[:, self._which(space, old=old).marked].sum(axis=1)
         return marked
 
-    def of_cells(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def of_cells(
+        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
+    ) -> FloatArray:
         """See `CellMetric.of_cells`."""
         which = self._which(space, old=old)
         within = cells[:, which.within].sum(axis=1)
         marked = cells[:, which.marked].sum(axis=1)
-        share: Floats = np.divide(
+        share: FloatArray = np.divide(
             marked, within, out=np.full(within.shape, np.nan), where=within > 0
         )
         return self._of_share(share)
 
-    def gradient(self, cells: Floats, space: StatisticSpace, *, old: bool = False) -> Floats:
+    def gradient(
+        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
+    ) -> FloatArray:
         """See `CellMetric.gradient`."""
         which = self._which(space, old=old)
         within = cells[:, which.within].sum(axis=1)
@@ -126,11 +135,11 @@ class Share(CellMetric):
         slope = (which.marked[None, :] - share[:, None] * which.within[None, :]) / safe[:, None]
         return np.where((within > 0)[:, None], slope * self._slope(share)[:, None], 0.0)
 
-    def _of_share(self, share: Floats) -> Floats:
+    def _of_share(self, share: FloatArray) -> FloatArray:
         """Return the metric of the share; F1 is another increasing function of its share."""
         return share
 
-    def _slope(self, share: Floats) -> Floats:
+    def _slope(self, share: FloatArray) -> FloatArray:
         return np.ones(share.shape)
 
     def _test_overall(
@@ -177,7 +186,7 @@ class Share(CellMetric):
         return counts[:, new & ~old].sum(axis=1), counts[:, old & ~new].sum(axis=1)
 
     def _test_paired(
-        self, counts: Sums, occurring: Bools, space: StatisticSpace, tail: Tail
+        self, counts: Sums, occurring: BoolArray, space: StatisticSpace, tail: Tail
     ) -> Tested:
         if not self.is_within_fixed:
             return super()._test_paired(counts, occurring, space, tail)
@@ -191,7 +200,7 @@ class Share(CellMetric):
 
     def smallest_p(
         self, sums: Sums, totals: Sums, space: StatisticSpace, alternative: Alternative
-    ) -> Floats:
+    ) -> FloatArray:
         """See `Metric.smallest_p`."""
         tail = self.tail(alternative)
         if space.weighted or (space.comparison == "baseline" and not self.is_within_fixed):
@@ -205,7 +214,7 @@ class Share(CellMetric):
 
     def delta_interval(
         self, sums: Sums, totals: Sums, space: StatisticSpace, confidence: float
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[FloatArray, FloatArray]:
         """Score-based intervals of the difference, see `slicebeam.metrics.intervals.intervals`."""
         if space.weighted or (space.comparison == "baseline" and not self.is_within_fixed):
             return super().delta_interval(sums, totals, space, confidence)
@@ -230,7 +239,7 @@ class Share(CellMetric):
         confidence: float,
         *,
         old: bool = False,
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[FloatArray, FloatArray]:
         """Agresti and Coull's interval, at Kish's effective number where there are weights."""
         counts = space.counts(sums)
         n = self.denominator(counts, space, old=old).astype(np.float64)
@@ -254,14 +263,8 @@ class Share(CellMetric):
         return self._of_share(low), self._of_share(high)
 
     def p_refine(
-        self,
-        sums: Sums,
-        parents: Sums,
-        totals: Sums,
-        space: StatisticSpace,
-        *,
-        worse: bool,
-    ) -> Floats:
+        self, sums: Sums, parents: Sums, totals: Sums, space: StatisticSpace, *, worse: bool
+    ) -> FloatArray:
         """See `slicebeam.metrics.significance.refinement`."""
         if space.weighted or (space.comparison == "baseline" and not self.is_within_fixed):
             return super().p_refine(sums, parents, totals, space, worse=worse)
@@ -291,7 +294,7 @@ class Share(CellMetric):
         layout = TargetSums("mean", space.weighted, scales)
         return base.Target(layout, new.within, upward=not self.higher_is_better, is_share=False)
 
-    def cell_targets(self, space: StatisticSpace) -> Floats:
+    def cell_targets(self, space: StatisticSpace) -> FloatArray:
         """Return the target of an example in each cell [cells]; 0 outside the denominator."""
         new = self._which(space)
         if space.comparison == "baseline":
@@ -300,7 +303,7 @@ class Share(CellMetric):
         against = new.within & ~new.marked if self.higher_is_better else new.marked
         return against.astype(np.float64)
 
-    def target_sums(self, sums: Sums, space: StatisticSpace) -> Floats:
+    def target_sums(self, sums: Sums, space: StatisticSpace) -> FloatArray:
         """See `Metric.target_sums`."""
         target, values = self.target(space), self.cell_targets(space)
         if target is None:
@@ -314,18 +317,18 @@ class Share(CellMetric):
             axis=1,
         )
 
-    def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> Floats:
+    def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> FloatArray:
         """See `Metric.weighted_targets`."""
         values = self.cell_targets(space)[block.cells]
         return values * (block.weights[0] * space.weight_scales[0]) if space.weighted else values
 
-    def of_target(self, mean: Floats, space: StatisticSpace) -> Floats:
+    def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
         """See `Metric.of_target`."""
         if space.comparison == "baseline":
             return mean
         return self._of_share(1.0 - mean if self.higher_is_better else mean)
 
-    def change_variance(self, sums: Sums, space: StatisticSpace) -> Floats | None:
+    def change_variance(self, sums: Sums, space: StatisticSpace) -> FloatArray | None:
         """See `Metric.change_variance`."""
         if space.weighted or self.within:
             return None
@@ -364,8 +367,8 @@ class FOne(Share):
         positive, predicted = space.holds("positive"), space.holds("predicted", old=old)
         return _Which(positive & predicted, positive | predicted)
 
-    def _of_share(self, share: Floats) -> Floats:
+    def _of_share(self, share: FloatArray) -> FloatArray:
         return 2.0 * share / (1.0 + share)
 
-    def _slope(self, share: Floats) -> Floats:
+    def _slope(self, share: FloatArray) -> FloatArray:
         return np.asarray(2.0 / np.square(1.0 + share))

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.kinds import Method
-    from slicebeam.metrics.shift.strata import FloatArray, IntArray, Sample, Strata
+    from slicebeam.metrics.shift.strata import Sample, Strata
 
 # Items of each stratum that are asked before any rule counts: a variance needs two.
 _AT_FIRST = 2

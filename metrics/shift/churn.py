@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.shift.strata import FloatArray, IntArray
+    from slicebeam.metrics.arrays import FloatArray, IntArray
 
 
 def churned(

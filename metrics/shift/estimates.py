@@ -11,8 +11,9 @@ from scipy import stats
 from slicebeam.metrics.shift.halves import counts_of
 
 if TYPE_CHECKING:
+    from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.shift.halves import Counts
-    from slicebeam.metrics.shift.strata import FloatArray, Sample, Strata
+    from slicebeam.metrics.shift.strata import Sample, Strata
 
 # Sums of the same shares in different orders differ by less.
 _ROUNDING = 1e-12

@@ -20,7 +20,8 @@ import numpy as np
 from slicebeam.metrics.shift.allocation import greedy_order, static_order, static_weights
 
 if TYPE_CHECKING:
-    from slicebeam.metrics.shift.strata import FloatArray, IntArray, Sample, Strata
+    from slicebeam.metrics.arrays import FloatArray, IntArray
+    from slicebeam.metrics.shift.strata import Sample, Strata
 
 _FIRST_LOOK, _PER_STRATUM = 128, 4
 # Answers that the expected variance of a stratum counts for beside its own.

@@ -12,12 +12,11 @@ from slicebeam.metrics.shift.simulation import simulate, summarise
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import BoolArray, FloatArray
     from slicebeam.metrics.kinds import Method
     from slicebeam.metrics.shift.estimates import MatrixEstimate
     from slicebeam.metrics.shift.simulation import Items
-    from slicebeam.metrics.shift.strata import FloatArray, Strata
+    from slicebeam.metrics.shift.strata import Strata
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ def qualities(
     As of `simulate`.
     """
     truths = true_matrices(strata, items)
-    occurs: NDArray[np.bool_] = np.asarray((truths > 0).any(axis=0))
+    occurs: BoolArray = np.asarray((truths > 0).any(axis=0))
     if strata.old is not None:
         occurs |= strata.old_matrix > 0
     parts: dict[int, list[_Part]] = {check: [] for check in checks}
@@ -107,11 +106,7 @@ class _Part(NamedTuple):
 
 
 def _judged(
-    strata: Strata,
-    found: MatrixEstimate,
-    truth: FloatArray,
-    occurs: NDArray[np.bool_],
-    confidence: float,
+    strata: Strata, found: MatrixEstimate, truth: FloatArray, occurs: BoolArray, confidence: float
 ) -> _Part:
     errors = np.sqrt(np.square(found.matrix - truth).sum(axis=(1, 2)))
     accuracy = _accuracy(strata, truth)

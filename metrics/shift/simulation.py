@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.kinds import Method
-    from slicebeam.metrics.shift.strata import IntArray
 
 # Numbers of the orders of items that are kept at a time.
 _MOST_NUMBERS = 1 << 26

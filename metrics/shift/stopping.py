@@ -8,8 +8,8 @@ import numpy as np
 from scipy import stats
 
 if TYPE_CHECKING:
+    from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.shift.estimates import MatrixEstimate
-    from slicebeam.metrics.shift.strata import FloatArray
 
 _FIRST_CHECK = 100
 

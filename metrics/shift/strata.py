@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    FloatArray = NDArray[np.float64]
-    IntArray = NDArray[np.int64]
+    from slicebeam.metrics.arrays import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from slicebeam.metrics.significance.tails import select_tail
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.tails import BoolArray, FloatArray, IntArray
 
 # Histogram entries that are worked on at once: about twenty float arrays of them are alive.
 _ENTRIES_AT_ONCE = 1_000_000

@@ -20,8 +20,8 @@ from slicebeam.metrics.significance.tails import select_tail
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.tails import FloatArray
 
 # Added to every cell's count in the variance of the paired test.
 PSEUDO_COUNT = 0.5
@@ -86,10 +86,7 @@ def paired_variance(
 
 
 def wald_p_value(
-    delta: ArrayLike,
-    variance: ArrayLike,
-    freedom: ArrayLike,
-    tail: Tail,
+    delta: ArrayLike, variance: ArrayLike, freedom: ArrayLike, tail: Tail
 ) -> FloatArray:
     """Return the p-value of delta/√variance, t-distributed on the given degrees of freedom.
 

@@ -10,10 +10,12 @@ from scipy.special import betainc
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from slicebeam.metrics.arrays import FloatArray
+
 
 def p_more_frequent(
     now: ArrayLike, examples_now: int, then: ArrayLike, examples_then: int
-) -> NDArray[np.float64]:
+) -> FloatArray:
     """Return the p-value [things], one-sided, that something is as frequent in two sets of examples.
 
     Given that it occurs ``now + then`` times in all, the number of those among ``examples_now`` is

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Ints = NDArray[np.int64]
-    Floats = NDArray[np.float64]
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+
 
 # The placements come from a histogram of the slice's own: each of its cells has at most one part in
 # so many of the slice's positives, and of its negatives, unless they have the same score.
@@ -38,9 +38,9 @@ class ScoredRows(NamedTuple):
     weights : int64 [rows] in fixed point; None where all rows count the same
     """
 
-    rank: Ints
-    positive: NDArray[np.bool_]
-    weights: Ints | None
+    rank: IntArray
+    positive: BoolArray
+    weights: IntArray | None
 
 
 class _Runs(NamedTuple):
@@ -54,10 +54,10 @@ class _Runs(NamedTuple):
     first : run at which the slice begins
     """
 
-    at: Ints
-    slices: Ints
-    rank: Ints
-    first: Ints
+    at: IntArray
+    slices: IntArray
+    rank: IntArray
+    first: IntArray
 
 
 class Areas:
@@ -79,7 +79,9 @@ class Areas:
         Whether rows have weights; pairs are then summed as float64.
     """
 
-    def __init__(self, sizes: Ints, of_all: Ints, layers: int, *, is_weighted: bool) -> None:
+    def __init__(
+        self, sizes: IntArray, of_all: IntArray, layers: int, *, is_weighted: bool
+    ) -> None:
         self.sizes, self.of_all = sizes, of_all
         kind = np.float64 if is_weighted else np.int64
         slices = len(sizes)
@@ -110,7 +112,7 @@ class Areas:
         self._below_all = self._below_all + counts.sum(axis=1)
 
     def add(
-        self, slices: Ints, rows: Ints, drawn: Sequence[NDArray[np.uint8]] | None = None
+        self, slices: IntArray, rows: IntArray, drawn: Sequence[NDArray[np.uint8]] | None = None
     ) -> None:
         """Add members of the group.
 
@@ -146,12 +148,12 @@ class Areas:
             if layer == 0:
                 self._add_own(runs, counts, below)
 
-    def _add_layer(self, layer: int, runs: _Runs, counts: Ints) -> Ints:
+    def _add_layer(self, layer: int, runs: _Runs, counts: IntArray) -> IntArray:
         """Count pairs, and return what is below each run in its slice [2, runs]."""
         # Sums over slices may wrap around; their differences within a slice do not.
         running = np.cumsum(counts, axis=1) - counts
         carried = self._below[layer, runs.slices].T
-        below: Ints = running - running[:, runs.first] + carried
+        below: IntArray = running - running[:, runs.first] + carried
         negatives, positives = counts
         won = positives.astype(self._kind) * (
             2 * below[0].astype(self._kind) + negatives.astype(self._kind)
@@ -162,7 +164,7 @@ class Areas:
         self._below[layer, runs.slices[last]] = (below + counts).T[last]
         return below
 
-    def _add_own(self, runs: _Runs, counts: Ints, below: Ints) -> None:
+    def _add_own(self, runs: _Runs, counts: IntArray, below: IntArray) -> None:
         negatives, positives = counts
         for crossed, mine, against in (
             (self._crossed[0], positives, self._against_negatives),
@@ -177,7 +179,7 @@ class Areas:
             place = (runs.slices * 2 + label) * (2 * PARTS) + cells
             np.add.at(self._cells.reshape(-1), place, counts[label])
 
-    def values(self) -> Floats:
+    def values(self) -> FloatArray:
         """Return the AUC [slices, layers]; NaN where a class is empty."""
         negatives, positives = np.moveaxis(self._below, -1, 0)
         return _share(self._wins, negatives, positives).T
@@ -186,7 +188,7 @@ class Areas:
         """Return the exact AUC, and moments of the placements from the slice's own histogram."""
         return placements(self._cells)._replace(auc=self.values()[:, 0])
 
-    def complements(self) -> Floats:
+    def complements(self) -> FloatArray:
         """Return the AUC [slices] of the examples outside each slice; NaN where a class is empty."""
         # Of all pairs, those with a positive in the slice, with a negative in it, and with both.
         wins = self._wins_all - self._crossed[0] - self._crossed[1] + self._wins[0]
@@ -194,7 +196,7 @@ class Areas:
         return _share(wins, others[:, 0], others[:, 1])
 
 
-def _by_class(positive: NDArray[np.bool_], weights: Ints | None, at: Ints) -> Ints:
+def _by_class(positive: BoolArray, weights: IntArray | None, at: IntArray) -> IntArray:
     """Return the negatives and positives [2, runs] of runs that begin there."""
     if at.size == 0:
         return np.zeros((2, 0), np.int64)
@@ -207,9 +209,9 @@ def _by_class(positive: NDArray[np.bool_], weights: Ints | None, at: Ints) -> In
     return np.stack([every - ones, ones])
 
 
-def _share(wins: NDArray[np.generic], negatives: Ints, positives: Ints) -> Floats:
+def _share(wins: NDArray[np.generic], negatives: IntArray, positives: IntArray) -> FloatArray:
     pairs = 2.0 * negatives.astype(np.float64) * positives.astype(np.float64)
     known = pairs > 0
     share = np.asarray(wins, np.float64) / np.where(known, pairs, 1.0)
-    # Floats of weights may leave the range by their rounding.
+    # FloatArray of weights may leave the range by their rounding.
     return np.where(known, np.clip(share, 0.0, 1.0), np.nan)

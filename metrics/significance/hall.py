@@ -20,8 +20,8 @@ from slicebeam.metrics.significance.tails import select_tail
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray
     from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.tails import BoolArray, FloatArray
 
 # A slice's variance is at least what γ²/2 more values, spread as the reference, would make it. By
 # this rule how far t can go without any rare large value depends on G alone, not on the size.

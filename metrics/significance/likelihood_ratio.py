@@ -24,8 +24,8 @@ from slicebeam.metrics.significance.tails import select_tail
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray
     from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.tails import BoolArray, FloatArray
 
 # Below this root, log(u/r)/r loses its digits and equals its limit up to terms of order r/variance.
 _NEAR_MEAN = 1e-3

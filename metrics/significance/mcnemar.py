@@ -17,8 +17,8 @@ from slicebeam.metrics.significance.tails import select_tail
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.tails import FloatArray
 
 
 def mid_p(b: ArrayLike, c: ArrayLike, tail: Tail) -> FloatArray:

@@ -9,6 +9,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import FloatArray
+
 # Fewer examples in a denominator say nothing that holds.
 LEAST_DENOMINATOR = 10
 
@@ -97,17 +99,12 @@ class Tested(NamedTuple):
     methods : int8 [slices] position in ``METHODS``, 0 where no test was done
     """
 
-    p: NDArray[np.float64]
+    p: FloatArray
     reasons: NDArray[np.int8]
     methods: NDArray[np.int8]
 
     @classmethod
-    def by(
-        cls,
-        method: int | NDArray[np.int8],
-        p: NDArray[np.float64],
-        reasons: NDArray[np.int8],
-    ) -> Tested:
+    def by(cls, method: int | NDArray[np.int8], p: FloatArray, reasons: NDArray[np.int8]) -> Tested:
         """Return p-values by one method, 1 where there is a reason against a test."""
         untested = reasons != 0
         methods = np.where(untested, 0, method).astype(np.int8)

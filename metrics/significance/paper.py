@@ -20,9 +20,9 @@ from slicebeam.metrics.significance.tails import select_tail
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.randomness import UInt64Array
-    from slicebeam.metrics.significance.tails import FloatArray, IntArray
 
 _UNDEFINED_SHARE = 0.05
 # Replicates that differ by less, relative to the observed delta, are equal but for rounding.

@@ -21,8 +21,8 @@ from slicebeam.metrics.significance.tails import select_tail
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.tails import FloatArray
 
 # A value on the far side of the fitted law's support is very unlikely, but not impossible.
 SMALLEST_P = 1e-300

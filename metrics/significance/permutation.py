@@ -12,20 +12,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.significance import hypergeometric, outcome_codes
 from slicebeam.metrics.significance.pearson_iii import NullMoments, pearson_iii_p_value
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.tails import BoolArray, FloatArray, IntArray
 
-ValueOf: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+ValueOf: TypeAlias = Callable[[IntArray], FloatArray]
 
 # Scores that differ by less than this, relative to the largest, are equal but for rounding.
 _EQUAL_SCORES = 1e-12

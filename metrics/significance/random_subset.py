@@ -20,8 +20,8 @@ from slicebeam.metrics.significance.tails import select_tail
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.tails import BoolArray, FloatArray, IntArray
 
 # Bins of a population, evenly spaced in asinh(deviation / (this part of the standard deviation)):
 # they are narrow beside the deviation in the middle and beside the value itself in the tails.

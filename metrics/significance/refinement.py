@@ -16,8 +16,8 @@ from slicebeam.metrics.significance import hypergeometric, likelihood_ratio
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.tails import BoolArray, FloatArray, IntArray
 
 # Above this variance the corrected root gives a tail to within 1e-4 of itself without a sum.
 _EXACT_UP_TO_VARIANCE = 1000.0

@@ -18,7 +18,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from slicebeam.metrics.significance.tails import FloatArray
+    from slicebeam.metrics.arrays import FloatArray
+
 
 _SERIES_FROM = 16
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)

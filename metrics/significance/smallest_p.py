@@ -17,8 +17,8 @@ from slicebeam.metrics.significance.tails import select_tail
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.tails import FloatArray
 
 # From here on ½·2^−d is 0 as a float, and the exponent fits the integers of ldexp.
 _UNDERFLOW = 1100

@@ -6,11 +6,10 @@ from math import lgamma, log, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.interpolate import PchipInterpolator
 from scipy.special import ndtr, ndtri_exp
 
 if TYPE_CHECKING:
-    from slicebeam.metrics.significance.tails import FloatArray, IntArray
+    from slicebeam.metrics.arrays import FloatArray, IntArray
 
 # Sizes that are solved: every one up to this, then so many per doubling; others are interpolated.
 _EVERY_SIZE = 32
@@ -309,6 +308,9 @@ class _Solved:
         lowest: tuple[float, float],
         highest: tuple[float, float],
     ) -> None:
+        # Loading it takes longer than most commands need it for.
+        from scipy.interpolate import PchipInterpolator
+
         known = ~np.isnan(correction)
         self.total, self.root, self.slope = total, root, slope
         self.correction = (

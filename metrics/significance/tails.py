@@ -1,18 +1,17 @@
-"""How two one-sided tails make the p-value of the asked tail; the arrays' types of all tests."""
+"""How two one-sided tails make the p-value of the asked tail."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     from slicebeam.metrics.kinds import Tail
 
-FloatArray: TypeAlias = NDArray[np.float64]
-IntArray: TypeAlias = NDArray[np.int64]
-BoolArray: TypeAlias = NDArray[np.bool_]
+__all__ = ["BoolArray", "FloatArray", "IntArray", "select_tail"]
 
 
 def select_tail(upper: FloatArray, lower: FloatArray, tail: Tail) -> FloatArray:

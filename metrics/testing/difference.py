@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
+
+    from slicebeam.metrics.arrays import FloatArray
 
 # Two computations of the same bound differ by less.
 _ROUNDING = 1e-12
@@ -25,10 +27,10 @@ class RunDifference(NamedTuple):
         lies outside its interval
     """
 
-    value: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    p: NDArray[np.float64]
+    value: FloatArray
+    low: FloatArray
+    high: FloatArray
+    p: FloatArray
 
 
 def difference(
@@ -77,19 +79,19 @@ def difference(
     below = np.hypot(_reach(low_now, value_now), _reach(value_then, high_then))
     above = np.hypot(_reach(value_now, high_now), _reach(low_then, value_then))
     reach = np.where(value > 0, below, above)
-    quantile = norm.ppf(0.5 + confidence / 2)
+    quantile = ndtri(0.5 + confidence / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         distance = np.abs(value) / reach
     # Without any width, equal estimates are the same and others are surely not.
     distance = np.where((reach == 0) & (value == 0), 0.0, distance)
-    p = 2.0 * norm.sf(quantile * distance)
+    p = 2.0 * ndtr(-quantile * distance)
     undefined = ~np.isfinite(value + below + above)
     return RunDifference(
         *(np.where(undefined, np.nan, one) for one in (value, value - below, value + above, p))
     )
 
 
-def _reach(begin: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
+def _reach(begin: FloatArray, end: FloatArray) -> FloatArray:
     """Return how far an interval reaches [slices]; NaN where it does not hold its estimate."""
     width = end - begin
     # An interval that ends at its estimate may miss it by a rounding.

@@ -19,8 +19,7 @@ from slicebeam.metrics.counting.lattice import contains
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import BoolArray, IntArray
     from slicebeam.metrics.counting.lattice import Keys, Lattice
 
 # Above this many feature triples, or pairs of singletons, the bound of level 3 does not look at
@@ -46,7 +45,7 @@ class Visited:
     """
 
     keys: Keys
-    sizes: NDArray[np.int64]
+    sizes: IntArray
 
 
 def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int) -> list[int]:
@@ -88,9 +87,7 @@ def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int
     return bounds
 
 
-def _of_level(
-    lattice: Lattice, visited: Visited, level: int
-) -> Iterator[tuple[Keys, NDArray[np.int64]]]:
+def _of_level(lattice: Lattice, visited: Visited, level: int) -> Iterator[tuple[Keys, IntArray]]:
     """Yield the visited slices of one level with their sizes, some at a time."""
     for begin in range(0, visited.keys.size, _KEYS_AT_A_TIME):
         keys = visited.keys[begin : begin + _KEYS_AT_A_TIME]
@@ -102,10 +99,10 @@ def _level(
     lattice: Lattice,
     level: int,
     visited: Visited,
-    widths: NDArray[np.int64],
+    widths: IntArray,
     rows: int,
     min_size: int,
-    known: tuple[Keys, dict[tuple[int, int], NDArray[np.bool_]]] | None,
+    known: tuple[Keys, dict[tuple[int, int], BoolArray]] | None,
 ) -> int:
     """Return the bound of a level; ``known`` are the small pairs, as keys and as matrices."""
     unseen_elsewhere = 0
@@ -140,9 +137,7 @@ def _level(
     return int((tested + unseen).sum()) + unseen_elsewhere
 
 
-def _tuple_numbers(
-    tuples: NDArray[np.int64], some: NDArray[np.int64], lattice: Lattice
-) -> NDArray[np.int64]:
+def _tuple_numbers(tuples: IntArray, some: IntArray, lattice: Lattice) -> IntArray:
     """Return the positions of some feature tuples among all of them."""
     powers = (len(lattice.sizes) + 1) ** np.arange(tuples.shape[1])[::-1]
     # Lexicographic order of tuples is the order of these numbers.
@@ -155,8 +150,8 @@ def _pairs(lattice: Lattice) -> int:
 
 
 def _open_pairs(
-    lattice: Lattice, small: Keys, large: NDArray[np.bool_]
-) -> dict[tuple[int, int], NDArray[np.bool_]]:
+    lattice: Lattice, small: Keys, large: BoolArray
+) -> dict[tuple[int, int], BoolArray]:
     """Return for each pair of features a matrix: whether each pair of singletons may be large."""
     features = len(lattice.sizes)
     singles = [large[1 + lattice.offsets[f] : 1 + lattice.offsets[f + 1]] for f in range(features)]
@@ -178,7 +173,7 @@ def _open_pairs(
     return matrices
 
 
-def _open_cells(row: list[int], pairs: dict[tuple[int, int], NDArray[np.bool_]]) -> float:
+def _open_cells(row: list[int], pairs: dict[tuple[int, int], BoolArray]) -> float:
     """Return the number of cells of a feature triple of which no pair is known to be small."""
     a, b, c = row
     right = pairs[b, c].astype(np.float32)

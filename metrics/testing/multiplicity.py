@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.kinds import Correction
-    from slicebeam.metrics.significance.tails import FloatArray, IntArray
 
 # A p-value and its smallest possible value are sums in different order: both err below this.
 _TIE = 1e-9
@@ -239,12 +239,7 @@ def _testable(p: FloatArray, smallest: FloatArray, level: IntArray, tests: IntAr
     return count
 
 
-def _validate(
-    p: FloatArray,
-    level: IntArray,
-    tests: IntArray,
-    levels: int,
-) -> None:
+def _validate(p: FloatArray, level: IntArray, tests: IntArray, levels: int) -> None:
     if p.shape != level.shape:
         raise ValueError(f"{p.size} p-values but {level.size} levels were given")
     if tests.size != levels:

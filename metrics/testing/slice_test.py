@@ -17,6 +17,7 @@ from slicebeam.metrics.significance import outcome_codes, paper
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.kinds import Alternative, Comparison, Test
     from slicebeam.metrics.significance.outcome_codes import Tested
@@ -80,7 +81,7 @@ class Outcomes(NamedTuple):
     """
 
     tested: Tested
-    errors: NDArray[np.float64]
+    errors: FloatArray
 
 
 @dataclass(frozen=True)
@@ -130,10 +131,10 @@ class SliceTest:
 
     def run(
         self,
-        sums: NDArray[np.int64],
-        totals: NDArray[np.int64],
-        reduced: NDArray[np.int64] | None = None,
-        of_all: NDArray[np.int64] | None = None,
+        sums: IntArray,
+        totals: IntArray,
+        reduced: IntArray | None = None,
+        of_all: IntArray | None = None,
     ) -> Outcomes:
         """Test slices.
 
@@ -180,7 +181,7 @@ class SliceTest:
         errors = np.concatenate([part.errors for part in parts])
         return self._finished(Outcomes(outcome_codes.Tested(p, reasons, methods), errors), reduced)
 
-    def of_sums(self, reduced: NDArray[np.int64], of_all: NDArray[np.int64]) -> Outcomes:
+    def of_sums(self, reduced: IntArray, of_all: IntArray) -> Outcomes:
         """Test slices by the metric's own test.
 
         Parameters
@@ -190,12 +191,7 @@ class SliceTest:
         """
         return self._finished(self._run_own(reduced, of_all), reduced)
 
-    def of_replicates(
-        self,
-        reduced: NDArray[np.int64],
-        of_all: NDArray[np.int64],
-        deltas: NDArray[np.float64],
-    ) -> Outcomes:
+    def of_replicates(self, reduced: IntArray, of_all: IntArray, deltas: FloatArray) -> Outcomes:
         """Test slices by replicates of the examples.
 
         Parameters
@@ -206,7 +202,7 @@ class SliceTest:
         tested = self._t(reduced, of_all, deltas[:, 0], deltas[:, 1:], outcome_codes.BOOTSTRAP_ROWS)
         return self._finished(tested, reduced)
 
-    def _finished(self, outcomes: Outcomes, reduced: NDArray[np.int64]) -> Outcomes:
+    def _finished(self, outcomes: Outcomes, reduced: IntArray) -> Outcomes:
         """Return outcomes without those of slices that are too small, and without a p of 0."""
         (p, reasons, methods), errors = outcomes.tested, outcomes.errors
         small = self.space.sizes(reduced) < self.smallest
@@ -214,7 +210,7 @@ class SliceTest:
         reasons = np.where(small, outcome_codes.SMALL_SLICE, reasons).astype(np.int8)
         return Outcomes(outcome_codes.Tested(np.maximum(p, SMALLEST_P), reasons, methods), errors)
 
-    def _run_own(self, sums: NDArray[np.int64], totals: NDArray[np.int64]) -> Outcomes:
+    def _run_own(self, sums: IntArray, totals: IntArray) -> Outcomes:
         own, space = metric(self.metric), self.space
         if self.test != "permutation":
             tested = own.test(sums, totals, space, self.alternative)
@@ -228,11 +224,7 @@ class SliceTest:
         return Outcomes(tested, np.full(len(sums), np.nan))
 
     def _run_rows(
-        self,
-        sums: NDArray[np.int64],
-        totals: NDArray[np.int64],
-        reduced: NDArray[np.int64],
-        of_all: NDArray[np.int64],
+        self, sums: IntArray, totals: IntArray, reduced: IntArray, of_all: IntArray
     ) -> Outcomes:
         own, space = metric(self.metric), self.space
         raw = sums.reshape(-1, sums.shape[2])
@@ -244,7 +236,7 @@ class SliceTest:
         deltas = values - references
         return self._t(reduced, of_all, deltas[:, 0], deltas[:, 1:], outcome_codes.BOOTSTRAP_ROWS)
 
-    def _run_cells(self, sums: NDArray[np.int64], totals: NDArray[np.int64]) -> Outcomes:
+    def _run_cells(self, sums: IntArray, totals: IntArray) -> Outcomes:
         own, space = metric(self.metric), self.space
         if not isinstance(own, CellMetric):
             raise TypeError(f"{self.metric} is no metric of counts")
@@ -262,12 +254,7 @@ class SliceTest:
         return self._t(sums, totals, delta, deltas, outcome_codes.BOOTSTRAP_CELLS)
 
     def _t(
-        self,
-        sums: NDArray[np.int64],
-        totals: NDArray[np.int64],
-        delta: NDArray[np.float64],
-        deltas: NDArray[np.float64],
-        method: int,
+        self, sums: IntArray, totals: IntArray, delta: FloatArray, deltas: FloatArray, method: int
     ) -> Outcomes:
         own = metric(self.metric)
         p, reasons, errors = paper.t_p_value(delta, deltas, own.tail(self.alternative))
@@ -285,13 +272,13 @@ class SliceTest:
 
     def _judge_constant_changes(
         self,
-        sums: NDArray[np.int64],
-        totals: NDArray[np.int64],
-        delta: NDArray[np.float64],
-        p: NDArray[np.float64],
+        sums: IntArray,
+        totals: IntArray,
+        delta: FloatArray,
+        p: FloatArray,
         reasons: NDArray[np.int8],
         methods: NDArray[np.int8],
-        errors: NDArray[np.float64],
+        errors: FloatArray,
     ) -> None:
         """Put the metric's own test of a change in the place of replicates that do not vary.
 
@@ -310,9 +297,7 @@ class SliceTest:
         reasons[at] = np.where(holds, 0, outcome_codes.UNVARYING)
         errors[at] = np.nan
 
-    def _drawn_cells(
-        self, observed: NDArray[np.int64], totals: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _drawn_cells(self, observed: IntArray, totals: IntArray) -> tuple[IntArray, IntArray]:
         """Return replicate counts of the slices and of all examples, by independent atoms."""
         if self.space.comparison == "baseline":
             drawn = paper.poisson_cell_counts(observed, self.replicates, self.seed)

@@ -43,6 +43,11 @@ class MetricEntry(Part):
     )
     higher_is_better: bool
     primary: bool
+    counted: str | None = Field(
+        None,
+        description="the examples that the metric is a share of, which n of a finding counts, such as "
+        "those predicted positive; absent where that is all examples",
+    )
 
 
 class Change(Part):

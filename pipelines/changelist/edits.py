@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.pipelines.changelist.discovered import Edit
+from slicebeam.pipelines.changelist.findings import Finding, FindingModel
 from slicebeam.pipelines.changelist.slices import Slice
 from slicebeam.transforms.encode.predicates import shortened
 
@@ -225,8 +226,56 @@ def _replaced(
         for place in positions
     ]
     after = [{"slice_id": one.slice_id, "name": one.name} for one in new]
-    changed = document.model_copy(update={"slices": slices})
+    for entry, place in zip(before, positions, strict=True):
+        if found := _findings_of(document, document.slices[place].slice_id):
+            entry["findings"] = found
+    changed = _without_findings(document.model_copy(update={"slices": slices}), gone)
     return Edited(changed, _edit(op, target, before or None, after or None, note))
+
+
+def _findings_of(document: SearchChangeList, slice_id: str) -> list[dict[str, Any]]:
+    """Return the findings of a slice with their positions, as the journal has them."""
+    return [
+        {"position": position, "finding": one.model_dump(mode="json", exclude_none=True)}
+        for position, one in enumerate(document.findings)
+        if one.slice_id == slice_id
+    ]
+
+
+def _without_findings(document: SearchChangeList, slice_ids: Sequence[str]) -> SearchChangeList:
+    """Take the findings of slices away; the others keep their ranks, which rest on these."""
+    gone = [one for one in document.findings if one.slice_id in slice_ids]
+    if not gone:
+        return document
+    left = tuple(one for one in document.findings if one.slice_id not in slice_ids)
+    models = tuple(
+        model.model_copy(
+            update={"removed": tuple(sorted({*model.removed, *_ranks_of(model, gone)}))}
+        )
+        for model in document.finding_models
+    )
+    return document.model_copy(update={"findings": left, "finding_models": models})
+
+
+def _with_findings(
+    document: SearchChangeList, back: Sequence[tuple[int, Finding]]
+) -> SearchChangeList:
+    """Put findings back at their positions."""
+    findings, again = list(document.findings), [one for _, one in back]
+    for position, one in sorted(back, key=lambda pair: pair[0]):
+        findings.insert(position, one)
+    models = tuple(
+        model.model_copy(
+            update={"removed": tuple(sorted({*model.removed} - _ranks_of(model, again)))}
+        )
+        for model in document.finding_models
+    )
+    return document.model_copy(update={"findings": tuple(findings), "finding_models": models})
+
+
+def _ranks_of(model: FindingModel, findings: Sequence[Finding]) -> set[int]:
+    own = model.metric, model.direction
+    return {one.rank for one in findings if (one.metric, one.direction) == own}
 
 
 def _check_new(left: Sequence[Slice], new: Sequence[Slice]) -> None:
@@ -248,7 +297,12 @@ def _put_back(document: SearchChangeList, edit: Edit) -> SearchChangeList:
     slices = [one for one in document.slices if one.slice_id not in new]
     for one in edit.before or ():
         slices.insert(one["position"], Slice.model_validate(one["slice"]))
-    return document.model_copy(update={"slices": tuple(slices)})
+    back = [
+        (found["position"], Finding.model_validate(found["finding"]))
+        for one in edit.before or ()
+        for found in one.get("findings", ())
+    ]
+    return _with_findings(document.model_copy(update={"slices": tuple(slices)}), back)
 
 
 def _edit(

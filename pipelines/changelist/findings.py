@@ -18,7 +18,10 @@ class Finding(Part):
         description="place among those of metric and direction"
     )
     slice_id: str
-    n: int = Field(description="examples of the slice that are in the metric's denominator")
+    n: int = Field(
+        description="examples of the slice that are in the metric's denominator: `counted` of the metric "
+        "says which"
+    )
     value: float = Field(description="the metric on the slice; of two models its change")
     expected: float = Field(
         description="what the findings of a lower rank let one expect of it; of rank 1 the metric over "
@@ -33,9 +36,9 @@ class Finding(Part):
     )
     held_share: float | None = Field(
         None,
-        description="share of all that counts against the metric, such as errors or summed loss, that is "
-        "in the findings up to this rank; absent for changes between two models, and for means of "
-        "numbers of either sign",
+        description="share of all that counts against the metric, such as errors, or of the summed "
+        "values of a loss or column, that is in the findings up to this rank; absent for changes between "
+        "two models, and where a value is below 0: parts of a sum of either sign are no shares",
     )
     rate_outside: float | None = Field(
         None,
@@ -62,12 +65,20 @@ class FindingModel(Part):
         description="where not empty, coefficients go to infinity along this direction: some patterns of "
         "findings hold no error, or nothing else",
     )
+    removed: tuple[int, ...] = Field(
+        (),
+        description="ranks of findings whose slice an edit took out of the document, and which went with "
+        "it; what was expected of those of a higher rank still rests on them",
+    )
     candidates: int = Field(0, description="slices that findings were chosen from")
     left_out: int = Field(
         0, description="significant slices that were not looked at, as they are too many"
     )
-    stop: Literal["nothing left", "no candidates", "most findings", "not possible"] = Field(
-        description="nothing left: no other slice is worse than the findings let one expect; no "
-        "candidates: no slice is significant; most findings: there are 50; not possible: see reason"
+    stop: Literal[
+        "nothing left", "small differences", "no candidates", "most findings", "not possible"
+    ] = Field(
+        description="nothing left: no other slice is worse than the findings let one expect; small "
+        "differences: others are, by too little to be worth a line; no candidates: no slice is "
+        "significant; most findings: there are 50; not possible: see reason"
     )
     reason: str | None = Field(None, description="why there can be no findings")

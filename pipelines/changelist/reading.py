@@ -17,6 +17,7 @@ from slicebeam.pipelines.changelist.document import (
     SearchChangeList,
     ShiftChangeList,
 )
+from slicebeam.pipelines.changelist.finding_checks import check_findings
 from slicebeam.pipelines.changelist.provenance import PublishedFile
 from slicebeam.transforms.formats.strict_text import parse_json
 from slicebeam.transforms.storage.publish import sha256_of
@@ -103,6 +104,7 @@ def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> Chang
     if wrong := _misunderstood(content, document.model_dump(mode="json", by_alias=True)):
         raise InputError(f"{option} {uri}: no whole ChangeList ({wrong} has another type)")
     _refuse_doubles(f"{option} {uri}", document)
+    check_findings(f"{option} {uri}", document, with_slices=with_slices)
     return document
 
 

@@ -88,13 +88,7 @@ def run_check(
     )
     earlier = earlier_run(config)
     return run_steps(
-        config,
-        steps,
-        engine,
-        observer,
-        earlier=earlier,
-        resume=resume,
-        explained_slice=explained_slice,
+        config, steps, engine, observer, earlier, resume=resume, explained_slice=explained_slice
     )
 
 

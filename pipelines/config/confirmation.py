@@ -28,8 +28,6 @@ _REASONS = {
     "phrases": _SENDS,
 }
 _ENDPOINT = "openai:"
-# Encoders that are part of slicebeam: they import nothing of a user's, and ask nobody.
-_OWN_ENCODERS = frozenset({"none", "lsa", "minilm"})
 _OWN_ENGINES = frozenset({"direct", "direct_multi"})
 
 
@@ -81,7 +79,8 @@ def _reason(name: str, value: Any) -> str | None:
     if not value:
         return None
     if name == "encoder":
-        if value in _OWN_ENCODERS:
+        # A name is that of an encoder of slicebeam's: it imports nothing of a user's, and asks nobody.
+        if ":" not in str(value):
             return None
         if str(value).startswith(_ENDPOINT):
             return "the texts and the key in OPENAI_API_KEY are sent to it"

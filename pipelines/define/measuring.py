@@ -103,15 +103,7 @@ def measured(
         split = _split(known) if data is None else None
         prepare = partial(_prepared, wanted=wanted, known=known, split=split)
         steps = Steps(prepare, GivenIterations, collect_given, given_names, given_order)
-        published = run_steps(
-            config,
-            steps,
-            engine,
-            SilentObserver(),
-            earlier=None,
-            resume=False,
-            explained_slice=None,
-        )
+        published = run_steps(config, steps, engine, SilentObserver())
     found = {one.slice_id: one for one in published.changelist.slices}
     return [
         found[slice_id_of(definition)].model_copy(update={"name": name})

@@ -138,6 +138,17 @@ class EditSession:
     def publish(self, edited: Edited, summary: str) -> Revision:
         """Write the edited document as the next revision; the summary says what was done."""
         document, path = publish_revision(self.uri, self.document, edited.document, (edited.edit,))
+        kept = {(one.metric, one.direction, one.rank) for one in document.findings}
+        gone = [
+            f"{one.rank} of {one.metric} ({one.direction})"
+            for one in self.document.findings
+            if (one.metric, one.direction, one.rank) not in kept
+        ]
+        if gone:
+            self.notes.append(
+                f"with its slice went finding {', '.join(gone)}; what is expected of those of a higher "
+                "rank still rests on it"
+            )
         before = {one.slice_id: one for one in self.document.slices}
         changed = tuple(one for one in document.slices if before.get(one.slice_id) != one)
         return Revision(document, path, changed, tuple(self.notes), summary)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from scipy.special import expit
 
 from slicebeam.metrics.discovery.candidate_phrases import candidate_phrases
@@ -25,18 +26,17 @@ from slicebeam.pipelines.changelist.discovered import (
 from slicebeam.pipelines.discovery.discovered import PreparedDiscovery
 from slicebeam.pipelines.discovery.llm_phrases import is_model, phrases_of_model
 from slicebeam.pipelines.prepare.rows import read_rows
-from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.pipelines.prepare.shard_passes import found_by
 from slicebeam.transforms.discovery.clusters import is_cluster_field
 from slicebeam.transforms.discovery.describe_slices import DescribeSlices
 from slicebeam.transforms.encode.example_losses import has_losses
 from slicebeam.transforms.encode.pass_over_files import PassOverFiles
-from slicebeam.transforms.encode.predicates import Singleton
+from slicebeam.transforms.encode.predicates import Singleton, json_values
 from slicebeam.transforms.storage.storage import matching, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
@@ -143,19 +143,10 @@ def _passed(
         for begin in range(0, len(notes), _FILES_PER_GROUP)
     ]
     seconds = prepared.rows * _SECONDS_PER_ROW
+    transform = PassOverFiles(describing, groups, work.path_of("describing"))
     if engine.workers == 1 or seconds < _LEAST_JOB_SECONDS:
-        return [describing([storage_path(path) for path in group]) for group in groups]
-    transform = PassOverFiles(describing, groups, work.folder("describing"))
-    noted = run_stage(
-        work,
-        engine,
-        "describing",
-        lambda pipeline: pipeline | "Describe" >> transform,
-        transform.is_written,
-        seconds=seconds,
-        facts=lambda _: {"parts": transform.parts()},
-    )
-    return transform.read(noted["parts"])
+        return transform.here()
+    return found_by(transform, "describing", work, engine, seconds)
 
 
 def _phrases(
@@ -284,12 +275,20 @@ def _display(table: pa.Table, columns: Sequence[str], at: int) -> dict[str, Any]
     """Return what shows an example, as JSON has it."""
     shown: dict[str, Any] = {}
     for name in columns:
-        value = table.column(name)[at].as_py()
+        value = _value(table.column(name), at)
         if isinstance(value, str) and len(value) > _LONGEST_SHOWN:
             value = value[: _LONGEST_SHOWN - 1] + "…"
         is_plain = isinstance(value, (str, int, float, bool)) and value == value  # noqa: PLR0124
         shown[name] = value if is_plain or value is None else str(value)
     return shown
+
+
+def _value(column: pa.ChunkedArray, at: int) -> Any:
+    """Return a value; of a float that is narrower than a double with its own digits."""
+    if pa.types.is_floating(column.type) and column[at].is_valid:
+        (value,) = json_values(column.slice(at, 1).combine_chunks())
+        return value
+    return column[at].as_py()
 
 
 def _shift(config: DiscoverConfig, description: Description) -> float:

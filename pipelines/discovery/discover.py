@@ -60,13 +60,7 @@ def run_discovery(
         ExtraOutputs((MODEL_FILE, MEMBERSHIP_FILE), further),
     )
     return run_steps(
-        config,
-        steps,
-        engine,
-        observer,
-        earlier=None,
-        resume=resume,
-        explained_slice=explained_slice,
+        config, steps, engine, observer, resume=resume, explained_slice=explained_slice
     )
 
 

@@ -14,7 +14,7 @@ from slicebeam.metrics.discovery.fitting import MOST_ITERATIONS, initial, is_con
 from slicebeam.metrics.discovery.mixture import updated
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.discovery.model import mixture_arrays, mixture_from
-from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.pipelines.prepare.shard_passes import found_by
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.transforms.discovery.clusters import Clusters, cluster_field
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
@@ -232,7 +232,7 @@ def fit_mixtures(
 
 def _over(
     stage: str,
-    kind: type[PassOverFiles | PassOverRows],
+    kind: type[PassOverRows],
     function: Any,
     groups: Any,
     seconds: float,
@@ -247,19 +247,10 @@ def _over(
     ----------
     has_written : whether all is there that the function writes besides
     """
+    transform = kind(function, groups, work.path_of(stage))
     if engine.workers == 1 or seconds < _LEAST_JOB_SECONDS:
-        return kind.here(function, groups)
-    transform = kind(function, groups, work.folder(stage))
-    noted = run_stage(
-        work,
-        engine,
-        stage,
-        lambda pipeline: pipeline | stage >> transform,
-        lambda: transform.is_written() and has_written(),
-        seconds=seconds,
-        facts=lambda _: {"parts": transform.parts()},
-    )
-    return transform.read(noted["parts"])
+        return transform.here()
+    return found_by(transform, stage, work, engine, seconds, has_written)
 
 
 def _axes(config: DiscoverConfig, files: EmbeddedFiles, over: Callable[..., list[Found]]) -> Pca:

@@ -12,12 +12,12 @@ from slicebeam.transforms.storage.arrow_files import part_path
 from slicebeam.transforms.storage.storage import matching
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.transforms.encode.pass_over_files import Found, Function
+    from slicebeam.transforms.encode.pass_over_files import Found, Function, PassOverRows
     from slicebeam.transforms.storage.storage import StoragePath
 
 # CPU time of summing an example of a shard, and below what it is not worth a job.
@@ -73,7 +73,7 @@ def kept_pass_over(
     transform = PassOverFiles(OverShards(function), [[*map(str, shards)]], work.folder(stage))
     if work.done(stage) is None or not transform.is_written():
         work.empty(stage)
-        (found,) = transform.here(OverShards(function), [[*map(str, shards)]])
+        (found,) = transform.here()
         write_found(part_path(work.folder(stage), 0), found)
         work.finish(stage, {"plan": "", "facts": {"parts": 1}})
         return [found]
@@ -106,13 +106,32 @@ def _pass_of_workers(
     dealt = [
         [*map(str, shards[group :: 2 * engine.workers])] for group in range(2 * engine.workers)
     ]
-    transform = PassOverFiles(OverShards(function), dealt, work.folder(stage))
+    transform = PassOverFiles(OverShards(function), dealt, work.path_of(stage))
+    return found_by(transform, stage, work, engine, seconds)
+
+
+def found_by(
+    transform: PassOverRows,
+    stage: str,
+    work: WorkFolder,
+    engine: Engine,
+    seconds: float,
+    has_written: Callable[[], bool] = lambda: True,
+) -> list[Found]:
+    """Return what a pass of the engine's workers finds in each group, in the folder of the stage.
+
+    Parameters
+    ----------
+    seconds : estimated CPU time
+    has_written : whether all is there that the function writes besides
+    """
+    work.folder(stage)
     noted = run_stage(
         work,
         engine,
         stage,
         lambda pipeline: pipeline | stage >> transform,
-        transform.is_written,
+        lambda: transform.is_written() and has_written(),
         seconds=seconds,
         facts=lambda _: {"parts": transform.parts()},
     )

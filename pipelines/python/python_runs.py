@@ -50,6 +50,19 @@ _SHIFTED = pa.schema(
 )
 
 
+_FINDINGS = pa.schema(
+    [
+        *((name, pa.string()) for name in ("metric", "direction")),
+        ("rank", pa.int64()),
+        *((name, pa.string()) for name in ("slice_id", "slice")),
+        ("n", pa.int64()),
+        *((name, pa.float64()) for name in ("value", "expected", "difference")),
+        *((name, pa.float64()) for name in ("ci_low", "ci_high", "p_value")),
+        *((name, pa.float64()) for name in ("held_share", "rate_outside")),
+    ]
+)
+
+
 @dataclass(frozen=True, repr=False)
 class Report:
     """What a command found.
@@ -68,6 +81,26 @@ class Report:
     path: str | None
     explanation: tuple[str, ...] = ()
 
+    @property
+    def findings(self) -> pa.Table:
+        """The findings, metric by metric and by rank, as the document has them; none of a shift.
+
+        metric, direction : text; rank : int64; slice_id, slice : text; n : int64; value, expected,
+        difference : double; ci_low, ci_high : double, the interval of the difference; p_value,
+        held_share, rate_outside : double.
+        """
+        names = {one.slice_id: one.name for one in self.changelist.slices}
+        rows = [
+            {
+                **one.model_dump(exclude={"interval"}),
+                "slice": names[one.slice_id],
+                "ci_low": one.interval[0],
+                "ci_high": one.interval[1],
+            }
+            for one in self.changelist.findings
+        ]
+        return pa.Table.from_pylist(rows, schema=_FINDINGS)
+
     def show(self, report: Literal["findings", "all"] = "findings") -> None:
         """Print it as the command does, in a notebook as HTML.
 
@@ -82,7 +115,10 @@ class Report:
         if isinstance(self.changelist, ShiftChangeList):
             show_shift(self.changelist)
         else:
-            show_slices(self.changelist, self.explanation, report)
+            in_python = self.path is None
+            show_slices(self.changelist, self.explanation, report, in_python=in_python)
+            where = ".findings, .changelist; all slices: .slices" if in_python else self.path
+            sys.stdout.write(f"Ids and all numbers: {where}\n")
 
     def __repr__(self) -> str:
         where = "" if self.path is None else f" in {self.path}"

@@ -168,7 +168,8 @@ def _returned(name: str) -> str:
     spec = command_spec(name)
     if spec.configure:
         return "Report"
-    return str(spec.function.__annotations__["return"])
+    returned = spec.function.__annotations__["return"]
+    return returned if isinstance(returned, str) else str(returned.__name__)
 
 
 def _quoted(word: str) -> str:

@@ -9,6 +9,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError
@@ -16,7 +17,7 @@ from slicebeam.runner_configs.config_files import RunnerConfig, runner_config, s
 from slicebeam.runner_configs.in_process import InProcess
 from slicebeam.runner_configs.job_log import logged_to
 from slicebeam.runner_configs.labels import own_labels
-from slicebeam.runner_configs.options import DirectOptions, FlinkOptions, PrismOptions, SparkOptions
+from slicebeam.runner_configs.options import DirectOptions
 from slicebeam.runner_configs.reported_errors import for_user, is_interrupt
 from slicebeam.transforms.secrets.variables import redact_file, redacted
 
@@ -60,7 +61,7 @@ class Engine:
         self.run_id = ""
         self._resumes = False
         self._backend = _backend(config)
-        self._driver = InProcess(1)
+        self._driver = InProcess(DirectOptions())
         self._is_checked = self._is_log_temporary = False
 
     def __enter__(self) -> Self:
@@ -254,24 +255,8 @@ def start_engine(name: str, options: Any) -> Engine:
 
 def _backend(config: RunnerConfig) -> Backend:
     """Return the engine of its options."""
-    options = config.options
-    if isinstance(options, DirectOptions):
-        return InProcess(options.workers)
-    if isinstance(options, PrismOptions):
-        from slicebeam.runner_configs.prism import Prism
-
-        return Prism(options)
-    if isinstance(options, FlinkOptions):
-        from slicebeam.runner_configs.flink import Flink
-
-        return Flink(options)
-    if isinstance(options, SparkOptions):
-        from slicebeam.runner_configs.spark import Spark
-
-        return Spark(options)
-    from slicebeam.runner_configs.dataflow import Dataflow
-
-    return Dataflow(options)
+    backend: Backend = resolve_name(config.options.backend)(config.options)
+    return backend
 
 
 def _counter(result: Any, name: str, kind: str) -> int:

@@ -21,9 +21,10 @@ from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import Estimate, Predicate
 from slicebeam.pipelines.changelist.provenance import Provenance
 from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
-from slicebeam.pipelines.changelist.testing import Check, Iteration, MetricTests, Search, Testing
+from slicebeam.pipelines.changelist.testing import Check, Iteration, Search
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.search.results import CONFIDENCE, stretched_interval
+from slicebeam.pipelines.search.summary import summary
 from slicebeam.pipelines.search.testing_section import testing
 from slicebeam.transforms.encode.learn_domains import domain_to_json
 
@@ -71,7 +72,7 @@ def build(
     return SearchChangeList(
         changelist_id=hashlib.sha256(identity).hexdigest()[:16],
         title=_title(config),
-        summary=summary(config, prepared, changes, tests),
+        summary=summary(config, prepared, changes, tests, lists),
         created_at=datetime.now(timezone.utc),
         dataset=_dataset(config, prepared, fingerprint),
         models=tuple(_models(config, prepared)),
@@ -88,6 +89,7 @@ def build(
                 range=_limits(metric(name)),
                 higher_is_better=metric(name).higher_is_better,
                 primary=name == config.metric[0],
+                counted=metric(name).counted,
             )
             for name in config.metric
         ),
@@ -179,62 +181,6 @@ def _title(config: RunConfig) -> str:
         named = f"{titles[0]}: where it"
     reference = "before" if config.comparison == "baseline" else "over all examples"
     return f"{named} {where[config.alternative]} {reference}"
-
-
-def summary(
-    config: RunConfig,
-    prepared: EncodedDataset,
-    overall: tuple[Change, ...],
-    tests: Testing,
-) -> str:
-    """Return the result in plain words, metric by metric."""
-    examples = f" over {prepared.rows:,} examples"
-    sentences: list[str] = []
-    for change, tested in zip(overall, tests.metrics, strict=True):
-        sentences.append(f"{_overall(change)}{'' if sentences else examples}.")
-        sentences.append(_found(config, prepared, tested))
-    return " ".join(sentences)
-
-
-def _overall(change: Change) -> str:
-    own = metric(change.metric)
-    text = f"{own.title} is {shown(own, change.after.value)}"
-    return text if change.before is None else f"{text}, was {shown(own, change.before.value)}"
-
-
-def _found(config: RunConfig, prepared: EncodedDataset, tests: MetricTests) -> str:
-    """Return how many slices are significant in a metric, in a sentence."""
-    if config.comparison == "baseline":
-        what = {"worse": "degraded", "better": "improved", "both": "changed"}[config.alternative]
-    else:
-        what = {"worse": "worse", "better": "better", "both": "different"}[config.alternative]
-    found, reported = tests.significant, tests.reported
-    if tests.blind is not None:
-        return "No slice could be tested."
-    if prepared.given is not None:
-        if not reported:
-            return "There was no slice to check."
-        number = f"{found:,}" if found else "None"
-        are = "are" if found > 1 else "is"
-        return f"{number} of the {reported:,} checked slices {are} significantly {what}."
-    if not found:
-        return f"No slice is significantly {what}."
-    text = f"{found:,} slice{'s are' if found > 1 else ' is'} significantly {what}"
-    if config.command == "discover" and prepared.lattice.max_cross_size == 1:
-        # Nothing is above a component.
-        return text + "."
-    return text + f"; {reported:,} of them {_say(reported)} more than the slices above."
-
-
-def shown(own: Metric, value: float | None) -> str:
-    """Return a value of a metric as a reader sees it."""
-    if value is None:
-        return "undefined"
-    return f"{value:.1%}" if own.range == (0.0, 1.0) and own.name != "brier" else f"{value:.4g}"
-
-
-def _say(slices: int) -> str:
-    return "says" if slices == 1 else "say"
 
 
 def _dataset(config: RunConfig, prepared: EncodedDataset, fingerprint: str) -> Dataset:

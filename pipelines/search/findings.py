@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
-from slicebeam.metrics.findings.candidates import Candidates, GroupScores
+from slicebeam.metrics.findings.candidates import Candidates, Changes
 from slicebeam.metrics.findings.deviation_law import DeviationLaw
 from slicebeam.metrics.findings.forward import find
+from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.held import PAIR_BYTES, HeldCodes, HeldExamples
 from slicebeam.metrics.findings.inside import InsideCounter
 from slicebeam.metrics.findings.pattern_parts import inside_counts
@@ -20,6 +21,7 @@ from slicebeam.metrics.significance.subset_law import Population
 from slicebeam.pipelines.changelist import findings as document
 from slicebeam.pipelines.prepare.shard_passes import LEAST_PASS_SECONDS, kept_pass_over
 from slicebeam.pipelines.search.finding_list import Direction, FindingList
+from slicebeam.pipelines.search.finding_terms import FindingTerms
 from slicebeam.transforms.count.finding_passes import (
     CountInside,
     DeviationBins,
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.findings.candidates import Findings
-    from slicebeam.metrics.findings.model import ExpectationModel
     from slicebeam.metrics.findings.overlap import InsideCounts
     from slicebeam.metrics.measures.base import Metric, Target
     from slicebeam.pipelines.config.slices import RunConfig
@@ -127,7 +128,9 @@ class _Choice:
         self.space = self.scaling.space
         # Of slices with the same examples one is enough.
         chosen = measured.significant & (results.same_as == results.keys)
-        self.some = np.flatnonzero(chosen)
+        some = np.flatnonzero(chosen)
+        # By key, as they are looked up.
+        self.some = some[np.argsort(results.keys[some])]
         self.keys = results.keys[self.some]
         self.sums = results.sums[self.some][:, : self.space.raw_columns]
         self.everything = prepared.totals[: self.space.raw_columns]
@@ -136,7 +139,6 @@ class _Choice:
         self.seconds = prepared.rows * _SECONDS_PER_ROW
         self.found: list[int] = []
         self.group_passes = 0
-        self.order = np.zeros(0, np.int64)
         self.counter: HeldExamples | HeldCodes | InsideCounter | None = None
 
     def findings(self, tests_per_level: Sequence[int]) -> Findings | None:
@@ -152,6 +154,7 @@ class _Choice:
             law = self._law(mean, of_all)
             if law is None:
                 return None
+        no_change = self._no_change()
         with one_thread():
             return find(
                 Candidates(
@@ -173,7 +176,25 @@ class _Choice:
                 alpha=self.config.used_alpha,
                 count_groups=self._count_groups if self.config.group else None,
                 moments=lambda sums: self.own.target_sums(sums, self.space),
+                changes=self._changes(no_change) if self.space.comparison == "baseline" else None,
+                no_change=no_change,
             )
+
+    def _no_change(self) -> float:
+        """Return the mean target at which the metric is 0: of two models, that nothing changed."""
+        at_zero, at_one = self.own.of_target(np.array([0.0, 1.0]), self.space).tolist()
+        return -at_zero / (at_one - at_zero)
+
+    def _changes(self, none: float) -> Changes:
+        layout = self.target.layout
+        sums = self.own.target_sums(self.sums, self.space)
+        first, size = layout.moment(sums, 1, 1), layout.moment(sums, 1, 0)
+        second, both, squares = (layout.moment(sums, 2, power) for power in (2, 1, 0))
+        return Changes(
+            first - none * size,
+            second - 2.0 * none * both + none**2 * squares,
+            self._are_counts,
+        )
 
     def _sizes(self) -> NDArray[np.int64]:
         """Return the sizes [candidates, size columns] in the denominator."""
@@ -196,20 +217,19 @@ class _Choice:
         )
 
     def _count_inside(self, chosen: int, positions: NDArray[np.int64]) -> InsideCounts:
+        keys = self.keys[positions]
         if self.counter is None:
             # The candidates are the same every time.
-            self.order = np.argsort(self.keys[positions])
-            self.counter = self._counter(positions[self.order])
+            self.counter = self._counter(positions)
         if isinstance(self.counter, InsideCounter):
             earlier = self.keys[self.found]
             function = CountInside(self.counter, self.scaling, int(self.keys[chosen]), earlier)
             parts = function.read(self._pass(str(len(self.found) + 1), function))
+            counts = inside_counts(parts, keys.size)
         else:
-            own = self.keys[positions][self.order]
-            parts = self.counter.count(int(np.searchsorted(own, self.keys[chosen])))
+            counts = self.counter.count(int(np.searchsorted(keys, self.keys[chosen])))
         self.found.append(chosen)
-        parts = parts._replace(candidate=self.order[parts.candidate])
-        return inside_counts(parts, positions.size)
+        return counts
 
     def _counter(self, positions: NDArray[np.int64]) -> HeldExamples | HeldCodes | InsideCounter:
         """Return what counts candidates: examples that are few enough are read once, and held."""
@@ -229,17 +249,19 @@ class _Choice:
     def _blocks(self) -> Iterator[RowBlock]:
         return (block for path in self.shards for block in Shard(path).blocks(self.scaling))
 
+    @property
+    def _are_counts(self) -> bool:
+        """Whether targets are changes of −1, 0 and 1, without weights."""
+        is_change = self.space.comparison == "baseline" and not self.own.needs.values
+        return is_change and not self.space.weighted
+
     def _law(self, mean: float, of_all: NDArray[np.float64]) -> DeviationLaw | None:
         """Return the law of weight · (target − mean) of all examples; None where all are the same."""
         layout = self.target.layout
         known = self.space.deviations_of(self.measured.name)
         if known is not None:
             return DeviationLaw(known.population)
-        if (
-            not self.space.weighted
-            and self.space.comparison == "baseline"
-            and not self.own.needs.values
-        ):
+        if self._are_counts:
             return self._law_of_changes(mean, of_all)
         n = self._examples(self.everything[None])[0]
         second, first, size = (layout.moment(of_all, 2, power)[0] for power in (2, 1, 0))
@@ -277,10 +299,8 @@ class _Choice:
         counted: NDArray[np.int64] = self.space.counts(sums)[:, self.target.counted].sum(axis=1)
         return counted
 
-    def _count_groups(
-        self, candidates: NDArray[np.int64], masks: NDArray[np.int64], model: ExpectationModel
-    ) -> list[GroupScores]:
-        """Sum the deviations from the model by group."""
+    def _count_groups(self, candidates: NDArray[np.int64], masks: NDArray[np.int64]) -> GroupSums:
+        """Sum sizes and targets by group and pattern."""
         self.group_passes += 1
         function = SumByGroup(
             self.prepared.lattice, self.scaling, self.keys[self.found], self.keys[candidates]
@@ -288,36 +308,40 @@ class _Choice:
         sums = added_groups(self._pass(f"groups-{self.group_passes}", function))
         moments = self.own.target_sums(sums["sums"].reshape(-1, self.space.raw_columns), self.space)
         layout = self.target.layout
-        size, total = layout.moment(moments, 1, 0), layout.moment(moments, 1, 1)
         order = np.argsort(masks)
-        # Patterns that only examples outside the denominator have are not the model's.
         at = np.minimum(np.searchsorted(masks[order], sums["mask"]), masks.size - 1)
+        # Patterns that only examples outside the denominator have are not the model's.
         is_known = masks[order][at] == sums["mask"]
-        pattern = order[at]
-        deviation = np.where(is_known, total - size * model.expected[pattern], 0.0)
+        size, total = (
+            np.where(is_known, layout.moment(moments, 1, power), 0.0) for power in (0, 1)
+        )
         groups, group = np.unique(sums["id"], return_inverse=True)
-        of_candidate = sums["candidate"]
-
-        def summed(values: NDArray[np.float64], candidate: int) -> NDArray[np.float64]:
-            mine = of_candidate == candidate
-            return np.bincount(group[mine], values[mine], groups.size).astype(np.float64)
-
-        X = model.design[:, model.columns][pattern]
-        of_model = np.stack([summed(deviation * x, -1) for x in X.T], axis=1)
-        return [
-            GroupScores(summed(deviation, number), of_model, summed(size, number))
-            for number in range(candidates.size)
-        ]
+        cell = np.unique(sums["mask"], return_inverse=True)[1] * groups.size + group
+        # All examples come first, in the order of mask and group.
+        everything, *own = (
+            np.flatnonzero(sums["candidate"] == number) for number in range(-1, candidates.size)
+        )
+        return GroupSums(
+            group[everything],
+            order[at][everything],
+            size[everything],
+            total[everything],
+            [
+                CellSums(np.searchsorted(cell[everything], cell[some]), size[some], total[some])
+                for some in own
+            ],
+        )
 
     def listed(self, found: Findings, names: SliceNames) -> FindingList:
         """Return the findings in the metric's own terms."""
         positions = self.some[[one.candidate for one in found.findings]].astype(np.int64)
         ids = names.ids(self.results.keys[positions]).to_pylist()
         examples = self._examples(self.results.sums[positions][:, : self.space.raw_columns])
+        terms = FindingTerms(self.measured, self.direction, self.space, self.everything)
         findings = tuple(
-            self._finding(rank, found, int(position), slice_id, int(n))
-            for rank, (position, slice_id, n) in enumerate(
-                zip(positions.tolist(), ids, examples.tolist(), strict=True), 1
+            terms.finding(rank, one, position, slice_id, n)
+            for rank, (one, position, slice_id, n) in enumerate(
+                zip(found.findings, positions.tolist(), ids, examples.tolist(), strict=True), 1
             )
         )
         model = found.model
@@ -338,52 +362,3 @@ class _Choice:
                 stop=found.stop,
             ),
         )
-
-    def _finding(
-        self, rank: int, found: Findings, position: int, slice_id: str, n: int
-    ) -> document.Finding:
-        one = found.findings[rank - 1]
-        value, expected, outside = self.own.of_target(
-            np.array([one.value, one.expected, one.outside]), self.space
-        ).tolist()
-        measured = self.measured
-        if self.space.comparison == "baseline":
-            low, high = measured.low[position], measured.high[position]
-        else:
-            low, high = measured.value_low[position], measured.value_high[position]
-        difference = value - expected
-        interval = (
-            difference - (value - low) * one.spread,
-            difference + (high - value) * one.spread,
-        )
-        return document.Finding(
-            metric=measured.name,
-            direction=self.direction,
-            rank=rank,
-            slice_id=slice_id,
-            n=n,
-            value=value,
-            expected=expected,
-            difference=difference,
-            interval=(_finite(interval[0]), _finite(interval[1])),
-            p_value=one.p_value,
-            held_share=self._held_share(one.held_size, one.held_total),
-            rate_outside=_finite(outside),
-        )
-
-    def _held_share(self, size: float, total: float) -> float | None:
-        """Return the share of all targets that the findings hold, in their own unit."""
-        if not self.target.is_share:
-            return None
-        layout = self.target.layout
-        of_all = self.own.target_sums(self.everything[None], self.space)[0]
-        if layout.kind == "rate":
-            return _finite(total / layout.moment(of_all, 1, 1).item())
-        # Means are summed about a shift.
-        shift = float(self.own.of_target(np.zeros(1), self.space)[0])
-        whole = layout.moment(of_all, 1, 1).item() + shift * layout.moment(of_all, 1, 0).item()
-        return _finite((total + shift * size) / whole) if whole > 0 else None
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None

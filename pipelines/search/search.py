@@ -117,7 +117,7 @@ def run_search(
         search_steps(),
         engine,
         observer,
-        earlier=earlier,
+        earlier,
         resume=resume,
         explained_slice=explained_slice,
     )
@@ -151,62 +151,41 @@ def run_steps(
     steps: Steps[Config],
     engine: Engine,
     observer: SearchObserver,
+    earlier: BaselineRun | None = None,
     *,
-    earlier: BaselineRun | None,
-    resume: bool,
-    explained_slice: str | None,
+    resume: bool = False,
+    explained_slice: str | None = None,
 ) -> Published:
     """Do what all commands do, each with its own steps, and publish what was found."""
     if explained_slice is not None:
         check_slice_text(explained_slice, config)
     with removing_new_folders(config):
-        return _run_steps(
-            config,
-            steps,
-            engine,
-            observer,
-            earlier=earlier,
-            resume=resume,
-            explained_slice=explained_slice,
-        )
-
-
-def _run_steps(
-    config: Config,
-    steps: Steps[Config],
-    engine: Engine,
-    observer: SearchObserver,
-    *,
-    earlier: BaselineRun | None,
-    resume: bool,
-    explained_slice: str | None,
-) -> Published:
-    # What is wrong with a metric is said before anything is read.
-    check_metrics(config)
-    places = places_of(config)
-    if steps.further is not None:
-        places = replace(places, further=steps.further.names)
-    # What is there now is what this run may replace.
-    before = version_of(places.document)
-    engine.check_storage([*places.files, places.output, places.work])
-    observer.begin(config, places.files, engine.name)
-    for line in config.notes:
-        observer.note(line)
-    work = WorkFolder(places.work)
-    done = begin_run(config, SearchChangeList, places, work, engine, observer, resume=resume)
-    if done is not None:
-        if explained_slice is not None:
-            raise OptionError(
-                f"--explain {explained_slice!r}: the run is published, and what it computed is gone; leave "
-                "--resume out to run it again"
+        # What is wrong with a metric is said before anything is read.
+        check_metrics(config)
+        places = places_of(config)
+        if steps.further is not None:
+            places = replace(places, further=steps.further.names)
+        # What is there now is what this run may replace.
+        before = version_of(places.document)
+        engine.check_storage([*places.files, places.output, places.work])
+        observer.begin(config, places.files, engine.name)
+        for line in config.notes:
+            observer.note(line)
+        work = WorkFolder(places.work)
+        done = begin_run(config, SearchChangeList, places, work, engine, observer, resume=resume)
+        if done is not None:
+            if explained_slice is not None:
+                raise OptionError(
+                    f"--explain {explained_slice!r}: the run is published, and what it computed is gone; leave "
+                    "--resume out to run it again"
+                )
+            return Published(done, places.document, places.table)
+        with work, resumable(work):
+            found = find_and_publish(
+                config, steps, places, before, work, engine, observer, earlier, explained_slice
             )
-        return Published(done, places.document, places.table)
-    with work, resumable(work):
-        found = find_and_publish(
-            config, steps, places, before, work, engine, observer, earlier, explained_slice
-        )
-        remove_work(work, observer)
-    return Published(found.changelist, places.document, places.table, found.explanation)
+            remove_work(work, observer)
+        return Published(found.changelist, places.document, places.table, found.explanation)
 
 
 @dataclass(frozen=True)

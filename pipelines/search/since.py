@@ -17,10 +17,10 @@ from slicebeam.pipelines.changelist.reading import TABLE
 from slicebeam.pipelines.changelist.since import MetricSince, OverallSince, Since, SinceSlice
 from slicebeam.pipelines.changelist.slices import Slice
 from slicebeam.pipelines.prepare.drift import is_carried_on, why_absent
-from slicebeam.pipelines.search.building import shown
 from slicebeam.pipelines.search.earlier_run import MetricValues
 from slicebeam.pipelines.search.results import CONFIDENCE
 from slicebeam.pipelines.search.since_overall import overall_since, tested_difference
+from slicebeam.pipelines.search.summary import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

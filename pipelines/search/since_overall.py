@@ -13,8 +13,8 @@ from slicebeam.pipelines.changelist.changes import Change
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.changelist.since import Difference, OverallSince
-from slicebeam.pipelines.search.building import shown
 from slicebeam.pipelines.search.results import CONFIDENCE
+from slicebeam.pipelines.search.summary import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

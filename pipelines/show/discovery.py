@@ -64,7 +64,8 @@ def _shown(example: ShownExample) -> str:
     """Return a text of an example, or its id."""
     texts = [value for value in example.display.values() if isinstance(value, str)]
     if texts:
-        return f"“{shortened(' '.join(texts[0].split()))}”"
+        named = "" if example.id is None else f" ({example.id})"
+        return f"“{shortened(' '.join(texts[0].split()))}”{named}"
     return f"example {example.row if example.id is None else example.id}"
 
 

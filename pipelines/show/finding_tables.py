@@ -1,20 +1,30 @@
-"""The findings of a run: a line each."""
+"""The findings of a run, in a table whose slices are never cut."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from slicebeam.pipelines.show.worst_slices import number_text, signed_text
+from slicebeam.metrics.registry import metric
+from slicebeam.pipelines.search.summary import counted
+from slicebeam.pipelines.show.finding_numbers import Numbers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from slicebeam.pipelines.changelist.changes import MetricEntry
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.findings import Finding, FindingModel
 
-# The interval of the difference is shown from this width.
-WIDE = 100
 # Of several lists each has a share of the lines, and at least so many.
 MOST_LINES = 20
 LEAST_LINES = 5
+# The column of slices is as wide as the longest condition, or so wide: columns make room for it.
+_WIDE_ENOUGH = 38
+_NARROWEST = 12
+_BETWEEN_COLUMNS = 2
+_AND = " & "
 
 
 class Findings(NamedTuple):
@@ -22,6 +32,26 @@ class Findings(NamedTuple):
 
     model: FindingModel
     findings: list[Finding]
+
+
+class Column(NamedTuple):
+    """A column of the table.
+
+    Attributes
+    ----------
+    header : its name
+    cells : its texts, by rank
+    is_optional : whether it is left out where the slices need its room
+    """
+
+    header: str
+    cells: list[str]
+    is_optional: bool = False
+
+    @property
+    def width(self) -> int:
+        """Return how many characters it takes, with what is between it and the next one."""
+        return max(map(len, [self.header, *self.cells])) + _BETWEEN_COLUMNS
 
 
 def all_findings(document: SearchChangeList) -> list[Findings]:
@@ -40,26 +70,32 @@ def all_findings(document: SearchChangeList) -> list[Findings]:
 
 
 def heading(document: SearchChangeList, shown: Findings) -> str:
-    """Return what the findings of a metric are, in a sentence."""
-    titles = {entry.key: entry.name for entry in document.metrics}
-    title = titles.get(shown.model.metric, shown.model.metric)
-    is_change = document.comparison.kind == "baseline"
-    if is_change:
-        verb = "degraded" if shown.model.direction == "worse" else "improved"
-        return f"Where {title} {verb} more than the lines above let one expect:"
-    side = shown.model.direction
-    return f"Where {title} is {side} than the lines above let one expect:"
+    """Return what the findings of a metric are, in a line.
+
+    With the value over all examples: the first finding is expected to have it.
+    """
+    title = _entry(document, shown).name
+    if document.comparison.kind == "baseline":
+        title = f"Change of {title[:1].lower() if title[1:2].islower() else title[:1]}{title[1:]}"
+    first = shown.findings[0]
+    over = ""
+    if first.rank == 1:
+        is_change = document.comparison.kind == "baseline"
+        overall = Numbers(shown.findings).text(first.expected, signed=is_change)
+        over = f" (over all examples {overall})"
+    return f"{title}, {shown.model.direction} than expected{over}:"
 
 
 def reason_line(shown: Findings) -> str | None:
     """Return why a metric has no findings, where it could have some; None where that is plain."""
     model = shown.model
     if model.stop == "not possible":
-        return f"{model.metric} has no findings: {model.reason}."
+        return f"No findings of {model.metric}: {metric(model.metric).indivisible or model.reason}."
     if not shown.findings and model.candidates:
+        said = f"{counted(model.candidates, 'slice')} significantly {model.direction}"
         return (
-            f"No finding of {model.metric}: of its {model.candidates:,} significantly {model.direction} "
-            "slices none stands out with a family-wise error of alpha."
+            f"No findings of {model.metric}: of {said} none differs clearly from what one expects "
+            "of its examples."
         )
     return None
 
@@ -75,48 +111,161 @@ def left_out_line(shown: Findings) -> str | None:
     )
 
 
-def table(document: SearchChangeList, shown: Findings, width: int | None, most: int) -> Any:
-    """Return a rich table with a line for each finding.
+def columns(document: SearchChangeList, shown: Findings, most: int) -> list[Column]:
+    """Return the columns of numbers, of the first findings.
+
+    On the better side nothing says how many errors the findings hold.
+    """
+    is_change = document.comparison.kind == "baseline"
+    findings = shown.findings[:most]
+    numbers = Numbers(shown.findings)
+
+    def texts(values: Sequence[float | None]) -> list[str]:
+        return [numbers.text(value, signed=is_change) for value in values]
+
+    held = [one.held_share for one in findings]
+    found = [
+        Column("", [str(one.rank) for one in findings]),
+        Column("n", [f"{one.n:,}" for one in findings]),
+        Column("change" if is_change else "value", texts([one.value for one in findings])),
+        Column("expected", texts([one.expected for one in findings]), is_optional=True),
+        Column("difference [95%]", [numbers.difference(one) for one in findings]),
+    ]
+    if shown.model.direction == "worse" and any(share is not None for share in held):
+        cells = ["" if share is None else f"{share:.0%}" for share in held]
+        found.append(Column("held", cells, is_optional=True))
+    outside = [one.rate_outside for one in findings]
+    if any(rate is not None for rate in outside):
+        found.append(Column("outside", texts(outside), is_optional=True))
+    return found
+
+
+def hidden_columns(
+    document: SearchChangeList, lists: Sequence[Findings], width: int, most: int
+) -> list[str]:
+    """Return which columns are left out of all lists, so that the slices have enough room.
+
+    Of several that can be left out the last one goes first.
 
     Parameters
     ----------
-    width : columns of the terminal; None to show all of the slices' texts
-    most : lines
+    width : columns of the terminal
+    most : rows of each list
+    """
+    hidden: list[str] = []
+    for shown in lists:
+        names = _names(document, shown.findings[:most])
+        # A condition that does not begin a line has the sign before it.
+        longest = max((len(one) + 2 for name in names for one in name.split(_AND)), default=0)
+        room = width - min(longest, _WIDE_ENOUGH)
+        kept = [one for one in columns(document, shown, most) if one.header not in hidden]
+        while sum(one.width for one in kept) > room and any(one.is_optional for one in kept):
+            last = max(at for at, one in enumerate(kept) if one.is_optional)
+            hidden.append(kept.pop(last).header)
+    return hidden
+
+
+def table(
+    document: SearchChangeList,
+    shown: Findings,
+    width: int | None,
+    most: int,
+    hidden: Sequence[str] = (),
+) -> Table:
+    """Return a table with a row for each finding.
+
+    Parameters
+    ----------
+    width : columns of the terminal; None to write each slice on one line
+    most : rows
+    hidden : headers of columns that are left out
     """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    is_change = document.comparison.kind == "baseline"
-    names = {one.slice_id: one for one in document.slices}
-    number = signed_text if is_change else number_text
-    has_held = any(one.held_share is not None for one in shown.findings)
-    wide = width is None or width >= WIDE
-    own = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), width=width)
-    headers = ["", "n", "change" if is_change else shown.model.metric, "expected"]
-    headers += ["95% interval*"] if wide else []
-    headers += ["held"] if has_held else []
-    for header in headers:
-        own.add_column(header, justify="right", no_wrap=True)
-    # Last, so that it has all the width that the numbers leave.
-    ratio = None if width is None else 1
-    own.add_column("slice", no_wrap=True, overflow="ellipsis", ratio=ratio)
-    for one in shown.findings[:most]:
-        cells = [str(one.rank), f"{one.n:,}", number(one.value), number(one.expected)]
-        if wide:
-            cells.append(f"{signed_text(one.interval[0])} … {signed_text(one.interval[1])}")
-        if has_held:
-            cells.append("" if one.held_share is None else f"{one.held_share:.0%}")
-        slice_ = names.get(one.slice_id)
-        own.add_row(*cells, Text(one.slice_id if slice_ is None else slice_.name))
+    findings = shown.findings[:most]
+    names = _names(document, findings)
+    kept = [one for one in columns(document, shown, most) if one.header not in hidden]
+    room = None
+    if width is not None:
+        room = max(width - sum(one.width for one in kept), _NARROWEST)
+    own = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in kept:
+        own.add_column(column.header, justify="right", no_wrap=True)
+    own.add_column("slice", overflow="fold", width=room)
+    rows = zip(*(one.cells for one in kept), strict=True)
+    for cells, name in zip(rows, names, strict=True):
+        lines = [name] if room is None else wrapped(name, room)
+        own.add_row(*cells, Text("\n".join(lines)))
     return own
 
 
-def legend(shown: list[Findings], width: int) -> str:
-    """Return what the columns hold that do not say it themselves."""
-    words = ["expected: from the findings above it"]
-    if any(one.held_share is not None for some in shown for one in some.findings):
-        words.append("held: share of all errors, or loss, in the findings so far")
-    if width >= WIDE:
-        words.append("* of the difference, without allowance for the choice")
+def wrapped(name: str, width: int) -> list[str]:
+    """Return the text of a slice in lines of whole conditions; those that are too long stay whole.
+
+    >>> wrapped("age < 22 & sex = Male & race = White", 24)
+    ['age < 22 & sex = Male', '& race = White']
+    """
+    from rich.cells import cell_len
+
+    first, *rest = name.split(_AND)
+    lines = [first]
+    for condition in rest:
+        longer = f"{lines[-1]}{_AND}{condition}"
+        if cell_len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(f"& {condition}")
+    return lines
+
+
+def legend(document: SearchChangeList, shown: Sequence[Findings], hidden: Sequence[str]) -> str:
+    """Return what the columns hold that do not say it themselves.
+
+    Parameters
+    ----------
+    shown : lists with findings
+    hidden : columns that were left out for want of room
+    """
+    words = []
+    for some in shown:
+        entry = _entry(document, some)
+        if entry.counted:
+            words.append(f"n of {entry.key}: {entry.counted}")
+    words = list(dict.fromkeys(words))
+    if "expected" not in hidden:
+        words.append("expected: by the findings above")
+        words.append("difference: value - expected")
+    else:
+        words.append("difference: to what the findings above let one expect")
+    most = "worst" if all(some.model.direction == "worse" for some in shown) else "most extreme"
+    words.append(f"its interval does not account for the slices having been chosen as the {most}")
+    parts = {
+        "all errors" if some.model.kind == "logistic" else "the sum of all values"
+        for some in shown
+        if some.model.direction == "worse"
+        and any(one.held_share is not None for one in some.findings)
+    }
+    if "held" not in hidden and parts:
+        words.append(f"held: share of {' or '.join(sorted(parts))} in the findings so far")
+    if "outside" not in hidden:
+        words.append("outside: value over the examples in no finding so far")
     return "; ".join(words) + "."
+
+
+def hidden_line(hidden: Sequence[str]) -> str | None:
+    """Return where the columns are for which there was no room."""
+    if not hidden:
+        return None
+    listed = " and ".join(filter(None, [", ".join(hidden[:0:-1]), hidden[0]]))
+    return f"No room here for {listed}: see findings in changelist.json, or widen the terminal."
+
+
+def _names(document: SearchChangeList, findings: Sequence[Finding]) -> list[str]:
+    by_id = {one.slice_id: one.name for one in document.slices}
+    return [by_id.get(one.slice_id, one.slice_id) for one in findings]
+
+
+def _entry(document: SearchChangeList, shown: Findings) -> MetricEntry:
+    return next(one for one in document.metrics if one.key == shown.model.metric)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from slicebeam.pipelines.search.since_overall import overall_text
+from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.show.feature_hints import hint_lines
 from slicebeam.pipelines.show.worst_slices import LEAST_ROWS, number_text, signed_text
 
@@ -39,7 +41,7 @@ def since_lines(document: SearchChangeList) -> list[str]:
         more = sum(bool(_what_changed(one)) for one in changed[most:])
         if more:
             lines.append(f"  and {more:,} more in changelist.json")
-    return [*lines, *since.warnings, ""]
+    return [*lines, *since.warnings]
 
 
 def _what_changed(one: SinceSlice) -> list[str]:
@@ -71,18 +73,12 @@ def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
     is_short : leave out how many slices the table does not show
     """
     testing, search = document.testing, document.search
-    tested = sum(testing.tested_per_level)
-    smallest = testing.min_slice_size
-    of = f" of at least {smallest} examples" if smallest > 1 else ""
-    tests = testing.test
-    if len(testing.metrics) > 1:
-        tests = "; ".join(f"{one.metric}: {one.test}" for one in testing.metrics)
-    lines = [
-        f"{tested:,} slices{of} tested ({search.strategy}; {tests}).",
-        *_untested(document),
-        *_thresholds(document),
-        testing.corrected_for,
-    ]
+    lines = [*_untested(document), *_thresholds(document)]
+    if is_short and search.strategy in ("iterative", "priority"):
+        lines.append(
+            f"Findings are chosen among the {_tested(document)} slices that were tested: the "
+            f"{search.strategy} strategy does not visit all, as batch does."
+        )
     lines += document.dataset.drift
     lines += testing.warnings
     if testing.expected_false is not None:
@@ -122,6 +118,36 @@ def _thresholds(document: SearchChangeList) -> Iterator[str]:
     yield from (f"  {one}" for one in reasons[:MOST_CHANGES])
     if len(reasons) > MOST_CHANGES:
         yield f"  and {len(reasons) - MOST_CHANGES:,} more in changelist.json"
+
+
+def tested_line(document: SearchChangeList) -> str:
+    """Return how many slices were tested, and how."""
+    testing = document.testing
+    smallest = testing.min_slice_size
+    of = f" of at least {smallest} examples" if smallest > 1 else ""
+    tests = testing.test
+    if len(testing.metrics) > 1:
+        tests = "; ".join(f"{one.metric}: {one.test}" for one in testing.metrics)
+    return f"{_tested(document)} slices{of} tested ({document.search.strategy}; {tests})."
+
+
+def found_line(document: SearchChangeList) -> str:
+    """Return how many slices are significant, of how many, and how many of them are findings.
+
+    Those of several metrics, or of both sides, are counted apart too.
+    """
+    significant = counted(document.testing.significant, "significant slice")
+    findings = counted(len(document.findings), "finding")
+    metrics = Counter(one.metric for one in document.findings)
+    sides = Counter(one.direction for one in document.findings)
+    parts = [f"{number:,} of {name}" for name, number in metrics.items() if len(metrics) > 1]
+    parts = parts or [f"{number:,} {side}" for side, number in sides.items() if len(sides) > 1]
+    listed = f" ({', '.join(parts)})" if parts else ""
+    return f"{significant} of {_tested(document)} tested; {findings}{listed}."
+
+
+def _tested(document: SearchChangeList) -> str:
+    return f"{sum(document.testing.tested_per_level):,}"
 
 
 def _untested(document: SearchChangeList) -> Iterator[str]:

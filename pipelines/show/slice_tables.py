@@ -7,18 +7,21 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist.parts import Estimate
+from slicebeam.pipelines.search.summary import counted, overall_sentences
 from slicebeam.pipelines.show.discovery import found_lines
 from slicebeam.pipelines.show.finding_tables import (
     LEAST_LINES,
     MOST_LINES,
     all_findings,
     heading,
+    hidden_columns,
+    hidden_line,
     left_out_line,
     legend,
     reason_line,
     table,
 )
-from slicebeam.pipelines.show.result_notes import notes, since_lines
+from slicebeam.pipelines.show.result_notes import found_line, notes, since_lines, tested_line
 from slicebeam.pipelines.show.terminal_text import guarded
 from slicebeam.pipelines.show.tfma import tfma_lines
 from slicebeam.pipelines.show.worst_slices import (
@@ -37,11 +40,18 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.run_options import Report
     from slicebeam.pipelines.run.published import Published
+    from slicebeam.pipelines.show.finding_tables import Findings
 
 # Intervals are shown from this width; what is no terminal gets a width of its own.
 WIDE = 100
 _PIPED_WIDTH = 120
 _LONGEST_LINE = 10_000
+# What holds in Python what these files hold.
+_ATTRIBUTES = {
+    "findings in changelist.json": ".findings",
+    "changelist.json": ".changelist",
+    "slices.parquet": ".slices",
+}
 
 
 def console_of_stdout() -> Console:
@@ -58,33 +68,35 @@ def show(published: Published, report: Report = "findings") -> None:
     """Print what was found, and where the files are."""
     show_slices(published.changelist, published.explanation, report)
     # Paths are printed raw, so that no terminal width breaks them.
-    for path in (published.changelist_path, published.slices_path):
-        sys.stdout.write(f"{path}\n")
+    document, slices = published.changelist_path, published.slices_path
+    sys.stdout.write(f"Ids and all numbers: {document}; all slices: {slices}\n")
 
 
 def show_slices(
-    document: SearchChangeList, explanation: Sequence[str] = (), report: Report = "findings"
+    document: SearchChangeList,
+    explanation: Sequence[str] = (),
+    report: Report = "findings",
+    *,
+    in_python: bool = False,
 ) -> None:
     """Print the findings, or the table of the worst slices, and what was left out.
 
     Metrics that have no findings, slices that were given, and documents of earlier versions have the
     table in any case.
+
+    Parameters
+    ----------
+    in_python : name the attributes of a `Report` in place of files, of which there are none
     """
     console = console_of_stdout()
-    console.print()
-    console.print(document.summary, markup=False)
     lists = all_findings(document) if report == "findings" else []
     shown = [one for one in lists if one.findings]
-    most = max(LEAST_LINES, MOST_LINES // max(len(shown), 1))
-    for one in shown:
-        console.print()
-        console.print(heading(document, one), markup=False)
-        _print_whole(console, table(document, one, _width_of(console), most))
-        if len(one.findings) > most:
-            console.print(f"and {len(one.findings) - most:,} more findings", markup=False)
-    if shown:
-        console.print(legend(shown, console.width), markup=False, style="dim")
     told = {one.model.metric for one in shown} if document.check is None else set()
+    console.print()
+    # What was found is said below the findings.
+    summary = " ".join(overall_sentences(document.global_)) if told else document.summary
+    console.print(summary, markup=False)
+    _print_findings(console, document, shown, in_python=in_python)
     for rows in worst_slices(document):
         if rows.metric in told:
             continue
@@ -98,30 +110,53 @@ def show_slices(
                 f"of {'their' if rows.folded > 1 else 'its'} examples with a slice above.",
                 markup=False,
             )
-    console.print()
-    lines = (make(one) for one in lists for make in (reason_line, left_out_line))
-    for line in dict.fromkeys(filter(None, lines)):
-        console.print(line, markup=False)
-    if told:
-        console.print(
-            f"All {document.testing.significant:,} significant slices are in slices.parquet; "
-            "--report all shows the worst.",
-            markup=False,
-        )
-    for line in tfma_lines(document):
-        console.print(line, markup=False, soft_wrap=True)
-    found = found_lines(document)
-    for line in ["", *found, ""] if found else []:
-        console.print(line, markup=False)
-    for line in since_lines(document):
-        console.print(line, markup=False)
-    for line in notes(document, is_short=bool(told)):
-        console.print(line, markup=False, style="dim")
-    console.print()
-    for line in explanation:
-        console.out(line, highlight=False)
+    reasons = (make(one) for one in lists for make in (reason_line, left_out_line))
+    blocks = [
+        list(dict.fromkeys(filter(None, reasons))),
+        list(tfma_lines(document)),
+        found_lines(document),
+        since_lines(document),
+        notes(document, is_short=bool(told)),
+    ]
+    for lines in filter(None, blocks):
+        console.print()
+        for line in lines:
+            style = "dim" if lines is blocks[-1] else None
+            console.print(_renamed(line, in_python), markup=False, style=style)
     if explanation:
         console.print()
+    for line in explanation:
+        console.out(line, highlight=False)
+    console.print()
+    console.print(found_line(document) if told else tested_line(document), markup=False)
+    console.print(document.testing.corrected_for, markup=False)
+
+
+def _renamed(line: str, in_python: bool) -> str:
+    """Return a line that names attributes of a `Report` in place of files, in Python."""
+    names = _ATTRIBUTES.items() if in_python else ()
+    for file, attribute in names:
+        line = line.replace(file, attribute)
+    return line
+
+
+def _print_findings(
+    console: Console, document: SearchChangeList, shown: list[Findings], *, in_python: bool
+) -> None:
+    most = max(LEAST_LINES, MOST_LINES // max(len(shown), 1))
+    width = _width_of(console)
+    hidden = [] if width is None else hidden_columns(document, shown, width, most)
+    for one in shown:
+        console.print()
+        console.print(heading(document, one), markup=False)
+        _print_whole(console, table(document, one, width, most, hidden))
+        if len(one.findings) > most:
+            console.print(f"and {counted(len(one.findings) - most, 'more finding')}", markup=False)
+    if not shown:
+        return
+    console.print()
+    for line in filter(None, (legend(document, shown, hidden), hidden_line(hidden))):
+        console.print(_renamed(line, in_python), markup=False, style="dim")
 
 
 def _width_of(console: Console) -> int | None:
@@ -130,11 +165,10 @@ def _width_of(console: Console) -> int | None:
 
 
 def _print_whole(console: Console, table: Any) -> None:
-    """Print a table, on lines as long as it needs where there is no terminal."""
+    """Print a table on lines as long as it needs: where there is no terminal, or too narrow a one."""
     width = console.width
-    if _width_of(console) is None:
-        as_long = console.options.update(max_width=_LONGEST_LINE)
-        console.width = max(width, console.measure(table, options=as_long).maximum)
+    as_long = console.options.update(max_width=_LONGEST_LINE)
+    console.width = max(width, console.measure(table, options=as_long).maximum)
     console.print(table)
     console.width = width
 

@@ -183,7 +183,7 @@ class StagedEngine(Engine):
         given = RuntimeValueProvider.runtime_options
         try:
             # Without the driver's log: what is logged here is for the log of the worker.
-            InProcess(1).run(build, own)
+            InProcess(DirectOptions()).run(build, own)
         except Exception as error:
             raise for_user(error) from error
         finally:

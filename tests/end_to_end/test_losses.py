@@ -271,68 +271,10 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"loss": "new"},
         "column 'new' holds 1e+200 in row 34 of DIR/e.parquet, which no sum can hold",
     ),
-    "text": (
-        {},
-        {"loss": "label"},
-        "column 'label' is string, but a loss is a number; name a numeric column",
-    ),
     "lists": (
         {"new": [[0.5]] * ROWS},
         {"loss": "new"},
         "column 'new' is list<element: double>, but a loss is a number; name a numeric column",
-    ),
-    "unknown": (
-        {},
-        {"loss": "nw"},
-        "--loss: unknown column 'nw'; did you mean 'new'? columns: age,",
-    ),
-    "unknown baseline": (
-        {},
-        {"loss": "new", "baseline_loss": "odl"},
-        "--baseline-loss: unknown column 'odl'",
-    ),
-    "empty": ({}, {"loss": ""}, "--loss holds an empty name; give one or leave it out"),
-    "baseline alone": (
-        {},
-        {"baseline_loss": "old"},
-        "--baseline-loss needs the losses of the new model, too: give --loss",
-    ),
-    "no loss": ({}, {"metric": "loss"}, "--metric loss needs a column of losses: give --loss"),
-    "accuracy": (
-        {},
-        {"loss": "new", "metric": "accuracy", "label": "label", "prediction": "prediction"},
-        "--loss is for --metric loss, not accuracy; leave one out",
-    ),
-    "no baseline": (
-        {},
-        {"loss": "new", "compare": "baseline"},
-        "--metric loss needs the losses of both models: give --baseline-loss, or --compare overall",
-    ),
-    "predictions of one model": (
-        {},
-        {
-            "loss": "new",
-            "baseline_loss": "old",
-            "metric": "loss,accuracy",
-            "label": "label",
-            "prediction": "prediction",
-        },
-        "--metric loss, accuracy needs the old model's predictions: give --baseline-prediction,",
-    ),
-    "feature": (
-        {},
-        {"loss": "new", "features": "sex,new"},
-        "--features: 'new' is the label, a prediction, a score, a loss, a weight, a group, an id",
-    ),
-    "counts": (
-        {},
-        {"loss": "new", "test": "bootstrap-cells"},
-        "--test bootstrap-cells draws counts, and loss is no metric of counts; use bootstrap-rows or",
-    ),
-    "threshold": (
-        {},
-        {"loss": "new", "threshold": 0.3},
-        "--threshold is for scores, but the predictions are",
     ),
 }
 

@@ -111,36 +111,6 @@ def test_measurements_that_repeat_as_seldom_stay() -> None:
 # ------------------------------------------------------------------------------ two models
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (
-            {"prediction": "pred", "baseline_prediction": "pred"},
-            "--prediction and --baseline-prediction are both 'pred'",
-        ),
-        ({"score": "score", "baseline_score": "score"}, "--score and --baseline-score are both"),
-        (
-            {"prediction": "pred", "baseline_prediction": "old", "metric": "auc"}
-            | {"score": "score", "baseline_score": "score"},
-            "--score and --baseline-score are both 'score'",
-        ),
-        (
-            {"loss": "score", "baseline_loss": "score"},
-            "--loss and --baseline-loss are both 'score'",
-        ),
-    ],
-)
-def test_a_model_is_not_compared_with_itself(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: dict[str, str], said: str
-) -> None:
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
-    label = [] if "loss" in given else ["--label=label"]
-    arguments = ["search", f"--data={saved(tmp_path, examples())}", *label, *flags]
-    message = refused([*arguments, f"--output={tmp_path}/out"], capsys, folder=tmp_path)
-    assert message.startswith(said)
-    assert message.endswith("a model does not differ from itself; name the old model's")
-
-
 def test_one_score_with_two_decisions_is_a_comparison(tmp_path: Path) -> None:
     both = {"score": "score", "baseline_score": "score", "baseline_prediction": "old"}
     found = search(tmp_path / "out", data=(saved(tmp_path, examples()),), **ROLES, **both)

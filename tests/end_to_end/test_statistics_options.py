@@ -190,8 +190,7 @@ def test_what_a_correction_promises(corrected: Callable[..., Found], correction:
 ROWS = 300
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def examples() -> pd.DataFrame:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {
@@ -211,8 +210,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     frame["below"] = frame["score"] - (frame.index == 8) * 2
     frame["holes"] = frame["score"].where(frame.index != 17)
     frame["infinite"] = frame["score"].where(frame.index != 9, np.inf)
+    return frame
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("options") / "eval.parquet"
-    frame.to_parquet(path)
+    examples().to_parquet(path)
     return path
 
 
@@ -232,170 +236,6 @@ def refuse(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Re
         return said
 
     return run_it
-
-
-OF_SCORE = {"score": "score", "positive_class": "yes"}
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "cells of a loss": (
-        {"metric": "log_loss", "test": "bootstrap-cells", **OF_SCORE},
-        "--test bootstrap-cells draws counts, and log_loss is no metric of counts; use bootstrap-rows",
-    ),
-    "cells of AUC": (
-        {"metric": "auc", "test": "bootstrap-cells", **OF_SCORE},
-        "--test bootstrap-cells draws counts, and auc is no metric of counts; use bootstrap-rows",
-    ),
-    "cells of a second metric": (
-        {"metric": "accuracy,brier", "test": "paper-cells", **OF_SCORE},
-        "--test paper-cells draws counts, and brier is no metric of counts; use bootstrap-rows",
-    ),
-    "permutation of two models": (
-        {"baseline_prediction": "old", "test": "permutation"},
-        "to compare two models use auto or bootstrap-rows",
-    ),
-    "permutation of AUC": (
-        {"metric": "auc", "test": "permutation", **OF_SCORE},
-        "--test permutation: the default test of auc is the permutation's own law already; use auto",
-    ),
-    "mean of two models": (
-        {"baseline_prediction": "old", "metric": "mean:age"},
-        "--metric mean:age is the same for every model; use --compare overall, or leave it out",
-    ),
-    "labels of two models": (
-        {"baseline_prediction": "old", "metric": "label_rate", "positive_class": "yes"},
-        "--metric label_rate is the same for every model; use --compare overall, or leave it out",
-    ),
-    "mean of no column": (
-        {"metric": "mean:agee"},
-        "--metric mean:agee: unknown column 'agee'; did you mean 'age'?",
-    ),
-    "mean of text": ({"metric": "mean:sex"}, "column 'sex' is string"),
-    "mean of nothing": ({"metric": "mean:"}, "unknown metric 'mean:'; did you mean 'mean:COLUMN'?"),
-    "mean of infinity": ({"metric": "mean:infinite"}, "'infinite' holds inf in row 10 of DIR/eval"),
-    "mean of holes": (
-        {"metric": "mean:holes"},
-        "'holes' has no value in row 18 of DIR/eval.parquet",
-    ),
-    "AUC of classes": (
-        {"metric": "auc", "positive_class": "yes"},
-        "--metric auc needs scores: give --score, or --model",
-    ),
-    "loss of classes": (
-        {"metric": "log_loss", "positive_class": "yes"},
-        "--metric log_loss needs scores: give --score, or --model",
-    ),
-    "AUC of old classes": (
-        {"metric": "auc", "baseline_prediction": "old", **OF_SCORE},
-        "--metric auc needs scores of both models: give --baseline-score, or --baseline-model",
-    ),
-    "loss above 1": (
-        {"metric": "log_loss", "score": "above", "positive_class": "yes"},
-        "score column 'above' holds 1.",
-    ),
-    "loss below 0": (
-        {"metric": "brier", "score": "below", "positive_class": "yes"},
-        "score column 'below' holds -1.",
-    ),
-    "loss of holes": (
-        {"metric": "log_loss", "score": "holes", "positive_class": "yes"},
-        "column 'holes' has no value in row 18 of DIR/eval.parquet; drop such examples or fill",
-    ),
-    "AUC of holes": (
-        {"metric": "auc", "score": "holes", "positive_class": "yes"},
-        "column 'holes' has no value in row 18 of DIR/eval.parquet; drop such examples or fill",
-    ),
-    "mse of text": (
-        {"metric": "mse"},
-        "column 'label' is string, but --metric mse takes numbers; name a numeric column",
-    ),
-    "mse of text predicted": (
-        {"metric": "mse", "label": "age"},
-        "column 'pred' is string, but --metric mse takes numbers",
-    ),
-    "beta of text": (
-        {"metric": "fbeta:x", "positive_class": "yes"},
-        "--metric fbeta:x: beta must be a number above 0, such as fbeta:2",
-    ),
-    "beta below 0": (
-        {"metric": "fbeta:-1", "positive_class": "yes"},
-        "--metric fbeta:-1: beta must be a number above 0, such as fbeta:2",
-    ),
-    "beta infinite": (
-        {"metric": "fbeta:inf", "positive_class": "yes"},
-        "--metric fbeta:inf: beta must be a number above 0, such as fbeta:2",
-    ),
-    "no beta": (
-        {"metric": "fbeta", "positive_class": "yes"},
-        "unknown metric 'fbeta'; did you mean 'fbeta:BETA'?",
-    ),
-    "unknown metric": (
-        {"metric": "accuracy,recal"},
-        "unknown metric 'recal'; did you mean 'recall'? metrics: accuracy, auc,",
-    ),
-    "cells of groups": (
-        {"group": "id", "test": "bootstrap-cells"},
-        "--test bootstrap-cells takes examples for independent, but --group is given; use auto or",
-    ),
-    "permutation of groups": (
-        {"group": "id", "test": "permutation"},
-        "--test permutation takes examples for independent, but --group is given; use auto or",
-    ),
-    "group and id": (
-        {"group": "id", "example_id": "age"},
-        "--example-id has no effect beside --group, whose examples are resampled together",
-    ),
-    "fractional group": (
-        {"group": "score"},
-        "--group column is double; an id is text or an integer",
-    ),
-    "unknown group": ({"group": "idd"}, "--group: unknown column 'idd'; did you mean 'id'?"),
-    "group as feature": ({"group": "id", "features": "id,sex"}, "--features: 'id' is the label,"),
-    "weight of text": (
-        {"weight": "sex"},
-        "column 'sex' is string, but a weight is a number; name a numeric column",
-    ),
-    "cells of weights": (
-        {"weight": "age", "test": "bootstrap-cells"},
-        "--test bootstrap-cells takes all examples for equal, but --weight is given; use auto or",
-    ),
-    "permutation of weights": (
-        {"weight": "age", "test": "permutation"},
-        "--test permutation takes all examples for equal, but --weight is given; use auto or",
-    ),
-    "replicates of none": (
-        {"replicates": 50},
-        "--replicates is for a bootstrap, and --test auto of accuracy draws none; use bootstrap-rows",
-    ),
-    "replicates of a permutation": (
-        {"replicates": 50, "test": "permutation"},
-        "--replicates is for a bootstrap, and --test permutation of accuracy draws none; use",
-    ),
-    "one replicate": (
-        {"replicates": 1, "test": "bootstrap-rows"},
-        "--replicates 1: it must be greater than or equal to 2",
-    ),
-    "positive class of accuracy": (
-        {"positive_class": "yes"},
-        "predictions are classes and the metric is accuracy",
-    ),
-    "no positive class": (
-        {"metric": "recall"},
-        "--positive-class is missing: label 'label' is text, and recall is about one class",
-    ),
-    "three classes": (
-        {"label": "three", "prediction": "guess", "metric": "recall", "features": "sex"},
-        "--positive-class is missing: label 'three' is text, and recall is about one class",
-    ),
-    "another class": (
-        {"metric": "recall", "positive_class": "ja"},
-        "--positive-class 'ja' is no value of label 'label': labels are 'no', 'yes'",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_combinations(refuse: Refuse, name: str) -> None:
-    options, message = WRONG[name]
-    assert message in refuse(**options)
 
 
 def test_classes_of_numbers(refuse: Refuse, data: Path, tmp_path_factory: Any) -> None:

@@ -18,6 +18,7 @@ from slicebeam.pipelines.commands.run_file import read_run
 from slicebeam.pipelines.run.engine import Engine
 from slicebeam.runner_configs.config_files import runner_config
 from slicebeam.runner_configs.in_process import InProcess
+from slicebeam.runner_configs.options import DirectOptions
 from slicebeam.runner_configs.reported_errors import for_user
 from slicebeam.transforms.secrets import variables
 from tests.running import refused
@@ -70,7 +71,8 @@ def test_a_document_has_the_name_and_a_run_the_value(
 ) -> None:
     made: list[int] = []
     monkeypatch.setattr(
-        "slicebeam.pipelines.run.engine.InProcess", lambda n: made.append(n) or InProcess(1)
+        "slicebeam.runner_configs.in_process.InProcess",
+        lambda options: made.append(options.workers) or InProcess(DirectOptions()),
     )
     option = "workers=${SLICEBEAM_TEST_WORKERS}"
     file = run_file(tmp_path, data, runner_option={"workers": "${SLICEBEAM_TEST_WORKERS}"})

@@ -1,6 +1,4 @@
-"""Mutated inputs: made from a seed, run through the command, and judged by independent readers.
-
-A case is a pure function of (kind, seed, number), so every failure is made again from these three.
+"""Mutated inputs: drawn by Hypothesis, run through the command, and judged by independent readers.
 
 A run that succeeds must have used what the independent reader says that the file holds. Where a
 reader is free to be lenient, both are lenient alike, for these reasons:
@@ -14,8 +12,14 @@ reader is free to be lenient, both are lenient alike, for these reasons:
   as on a command line; merge keys and aliases stand for what they stand for.
 - ChangeLists: keys that begin with ``x_`` are notes of other tools.
 
-What nobody can notice is counted as *unnoticed*, and is no failure: a digit of a CSV or JSON file
+What nobody can notice is no failure: a digit of a CSV or JSON file
 that became another digit, lines that are missing at a line end, a TFRecord of right checksums
 without its last records, and a flip in a Parquet file that was written without page checksums, or
 outside of its pages. The run is then right about what the file says now.
 """
+
+import pytest
+
+# So that what they assert is shown with its values.
+for _name in ("changelist", "csv", "json", "parquet", "tfrecord", "yaml"):
+    pytest.register_assert_rewrite(f"{__name__}.{_name}_cases")

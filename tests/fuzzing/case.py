@@ -1,4 +1,4 @@
-"""What a case is, and what became of it."""
+"""What a case is: an input, and the independent reading that a run is held against."""
 
 from __future__ import annotations
 
@@ -43,57 +43,17 @@ class Case:
     ----------
     arguments : of the command; ``{folder}`` stands for the folder with the files
     files : what is in the folder
-    mutated : the file that was changed, which is made smaller when the case fails
-    mutations : what was done to it
-    reading : tells what the examples are; raises `UnreadableError` where nobody should read them
-    direct : reads the file with the reading layer alone and returns what is wrong
-    check : judges what was published beyond its examples; returns what is wrong
-    whole : the examples before the mutation
+    reading : returns the examples; raises `UnreadableError` where nobody should read them
+    direct : reads the file with the reading layer alone and asserts that it is what the file holds
+    check : asserts what holds of the published document and table beyond the examples
     storage_may_fail : whether the options name a place that cannot be written
     """
 
     arguments: list[str]
     files: dict[str, bytes]
-    mutated: str
-    mutations: list[str]
-    reading: Callable[[Path], Reading]
-    direct: Callable[[Path], str] | None = None
-    check: Callable[[Path, dict[str, Any], list[dict[str, Any]]], str] | None = None
-    whole: pd.DataFrame | None = None
+    reading: Callable[[Path], Reading] = field(repr=False)
+    direct: Callable[[Path], None] | None = field(default=None, repr=False)
+    check: Callable[[Path, dict[str, Any], list[dict[str, Any]]], None] | None = field(
+        default=None, repr=False
+    )
     storage_may_fail: bool = False
-
-
-# What a failure is called, the worst first.
-PROBLEMS = ("crash", "hang", "traceback", "misread", "wrong exit", "message")
-
-
-@dataclass
-class Verdict:
-    """What became of a case.
-
-    Attributes
-    ----------
-    kind, seed, number : which case
-    code : exit code of the command, None where it did not return
-    problem : one of ``PROBLEMS``, or nothing
-    detail : what is wrong
-    said : what the command wrote on stderr
-    seconds : elapsed
-    unnoticed : the run is right about what the file says, which is not what it once said
-    judged : whether the examples of a run that succeeded were held against a reading
-    mutations : what was done to the file
-    content : of the file, where it was not the case's own
-    """
-
-    kind: str
-    seed: int
-    number: int
-    code: int | None
-    problem: str = ""
-    detail: str = ""
-    said: str = ""
-    seconds: float = 0.0
-    unnoticed: bool = False
-    judged: bool = False
-    mutations: list[str] = field(default_factory=list)
-    content: bytes | None = None

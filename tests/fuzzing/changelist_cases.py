@@ -1,7 +1,8 @@
-"""Mutated ChangeLists: for their domains, slices and options, and to compare with."""
+"""ChangeLists changed by meaning or by bytes: for their domains, slices and options, and to compare with."""
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import os
@@ -9,30 +10,114 @@ import random
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from hypothesis import strategies as st
 
+from slicebeam.pipelines.changelist.reading import read_changelist
 from slicebeam.pipelines.cli import run
-from tests.fuzzing import examples, json_tree, parquet_cases
-from tests.fuzzing.byte_mutations import damage
+from tests.fuzzing import json_reading, parquet_cases, strategies
 from tests.fuzzing.case import Case, Reading, UnreadableError
+from tests.fuzzing.strategies import chance, damaged, pick, words
 
-_BASES = 4
+# ------------------------------------------------------------------------------------ documents
+
+
+class Verbatim(str):
+    """A JSON text that no value stands for, such as a key that occurs twice."""
+
+    __slots__ = ()
+
+
+ODD_VALUES: tuple[Any, ...] = (
+    *(None, True, False, 0, -1, 1, 2**31, 2**63 - 1, 2**63, 10**400, -(2**64), 0.5, 1e308, -0.0),
+    *words("x 0 1 NaN Infinity -Infinity 2024-01-01 2024-01-01T00:00:00 é \ud800 int64 double"),
+    *words("decimal128(9,2) decimal(x) time64[s] dictionary float uint8 bool string binary null"),
+    *("", " ", "\0", "x" * 5000, "list<item: int64>", "timestamp[us]", "decimal128(99, 2)"),
+    *("timestamp[us, tz=Nowhere/No]", "date32[day]"),
+    *([], [None], [1], [1, 2], [2, 1], ["a", "b"], ["a", "a"], [[1]], {}, {"a": 1}, [{}]),
+    *map(Verbatim, ("NaN", "Infinity", "1e400", "9" * 5000, "", "[" * 100 + "1" + "]" * 100)),
+    *(
+        Verbatim("[" * 100_000 + "1" + "]" * 100_000),
+        Verbatim('{"a":' * 50_000 + "1" + "}" * 50_000),
+    ),
+)
+
+
+def text(tree: Any) -> str:
+    """Return the JSON text of a tree."""
+    if isinstance(tree, dict):
+        return "{" + ", ".join(f"{json.dumps(key)}: {text(tree[key])}" for key in tree) + "}"
+    if isinstance(tree, list):
+        return "[" + ", ".join(map(text, tree)) + "]"
+    return str(tree) if isinstance(tree, Verbatim) else json.dumps(tree)
+
+
+def places(tree: Any) -> list[tuple[Any, Any]]:
+    """Return every (container, key) of a tree."""
+    pairs = (
+        tree.items()
+        if isinstance(tree, dict)
+        else enumerate(tree if isinstance(tree, list) else ())
+    )
+    return [found for key, value in pairs for found in ((tree, key), *places(value))]
+
+
+def _nudged(draw: st.DrawFn, value: Any) -> Any:
+    """Return another value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return draw(pick(value + 1, value - 1, -value, value * 2, value + 0.5, float(value)))
+    if isinstance(value, str):
+        return draw(pick(value + "x", value[1:], value.upper(), value[::-1], f" {value}"))
+    return value[::-1] if isinstance(value, list) else {**(value or {}), "surplus": 1}
+
+
+def change(draw: st.DrawFn, tree: Any) -> None:
+    """Change one place of a tree."""
+    found = places(tree)
+    if not found:
+        return
+    container, key = draw(st.sampled_from(found))
+    kind = draw(pick(*words("odd odd odd nudge nudge nudge lose double rename swap swap")))
+    if kind == "odd":
+        container[key] = copy.deepcopy(draw(pick(*ODD_VALUES)))
+    elif kind == "nudge":
+        container[key] = _nudged(draw, container[key])
+    elif kind == "lose":
+        del container[key]
+    elif kind == "swap":
+        other = draw(st.sampled_from([one for holder, one in found if holder is container]))
+        container[key], container[other] = container[other], container[key]
+    elif isinstance(container, list):
+        container.insert(key, copy.deepcopy(container[key]))
+    elif kind == "double":
+        other = text(draw(pick(*ODD_VALUES[:14])))
+        container[key] = Verbatim(f"{text(container[key])}, {json.dumps(key)}: {other}")
+    else:
+        container[draw(pick("surplus", "", key + " ", key.upper(), "x_note"))] = container.pop(key)
+
+
+# ---------------------------------------------------------------------------------------- cases
 
 
 @cache
-def base(number: int) -> tuple[bytes, str]:
-    """Return a data file and the ChangeList of a search of it."""
-    rng = random.Random(f"changelist/{number}")
+def base(*, odd_types: bool) -> tuple[bytes, str]:
+    """Return a data file and the ChangeList of a search of it, in which a slice is worse."""
+    rng = random.Random(1)
+    classes = (0, 1) if odd_types else ("no", "yes")
+    rows = [{"age": rng.randint(18, 80), "night": rng.random() < 0.3} for _ in range(120)]
+    for at, row in enumerate(rows):
+        row |= {"hours": None if at % 9 == 0 else round(rng.gauss(40, 10), 2)}
+        row |= {"job": rng.choice(strategies.JOBS), "tags": rng.sample(("red", "blue"), at % 3)}
+        row |= {"label": classes[at % 2], "pred": classes[(at + row["night"]) % 2]}
+    table = pa.Table.from_pylist(rows)
+    for name in words("decimal time moment nan dictionary" * odd_types):
+        table = table.append_column(name, parquet_cases.odd_column(name, len(rows)))
     stream = io.BytesIO()
-    table = parquet_cases.table(rng)
-    while table.num_rows < 50:
-        table = parquet_cases.table(rng)
-    for name in ("decimal", "time", "moment", "nan", "dictionary")[: 2 * number]:
-        table = table.append_column(name, _column(rng, name, table.num_rows))
-    table = _with_a_worse_slice(table)
     pq.write_table(table, stream)
     with tempfile.TemporaryDirectory() as folder:
         # By relative paths, so that the document repeats the run wherever it is.
@@ -41,44 +126,46 @@ def base(number: int) -> tuple[bytes, str]:
         try:
             Path("data.parquet").write_bytes(stream.getvalue())
             arguments = ["search", "--data", "data.parquet", "--output", "out", "--quiet"]
-            if code := run([*arguments, *examples.FLAGS, "--bins", "4", "--min-slice-size", "1"]):
-                raise RuntimeError(f"the search of the base ended with {code}")
+            code = run([*arguments, *strategies.FLAGS, "--bins", "4", "--min-slice-size", "1"])
+            assert code == 0
             return stream.getvalue(), Path("out/changelist.json").read_text("utf-8")
         finally:
             os.chdir(before)
 
 
-def _with_a_worse_slice(table: pa.Table) -> pa.Table:
-    """Return the table with predictions that are wrong at night, so that a slice is reported."""
-    labels, nights = table["label"].to_pylist(), table["night"].to_pylist()
-    others = dict(zip(sorted(set(labels)), sorted(set(labels))[::-1], strict=True))
-    wrong = [others[one] if night else one for one, night in zip(labels, nights, strict=True)]
-    place = table.column_names.index("pred")
-    return table.set_column(place, "pred", pa.array(wrong, table["pred"].type))
+# What takes a document, with the part that it reads of it.
+_USES = {
+    "domains": ("dataset", "domains"),
+    "since": ("slices",),
+    "check": ("slices",),
+    "run": ("provenance", "config"),
+}
 
 
-def _column(rng: random.Random, name: str, rows: int) -> Any:
-    made = parquet_cases.odd_column(rng, rows)
-    while made[0] != name:
-        made = parquet_cases.odd_column(rng, rows)
-    return made[1]
+def _part(tree: Any, use: str) -> Any:
+    """Return the part of a document that is read, or all of it where a change took that away."""
+    part = tree
+    for key in _USES[use]:
+        part = part.get(key) if isinstance(part, dict) else None
+    return part if isinstance(part, dict | list) and part else tree
 
 
-def make(rng: random.Random) -> Case:
-    """Return a case: a ChangeList that is changed by meaning or by bytes, and what takes it."""
-    data, document = base(rng.randrange(_BASES))
-    use = rng.choice(("domains",) * 5 + ("since", "since", "check", "check", "check", "run", "run"))
-    mutations = [use]
+def cases() -> st.SearchStrategy[Case]:
+    return _cases([base(odd_types=False), base(odd_types=True)])
+
+
+@st.composite
+def _cases(draw: st.DrawFn, bases: list[tuple[bytes, str]]) -> Case:
+    data, document = draw(st.sampled_from(bases))
+    use = draw(pick(*words("domains domains domains domains since check check check run run")))
     tree = json.loads(document)
-    for _ in range(rng.choice((0, 1, 1, 1, 1, 2, 3))):
-        # What is read of it is a small part of it.
-        part = tree if rng.random() < 0.15 else _part(tree, use)
-        mutations.append(json_tree.mutate(rng, part))
-    content = json_tree.text(tree).encode("utf-8", "surrogatepass")
-    if len(mutations) == 1 or rng.random() < 0.1:
-        content, names = damage(rng, content, times=rng.choice((0, 1, 1, 2)))
-        mutations += names
-    search = ["search", "--data", "{folder}/data.parquet", *examples.flags(rng)]
+    times = draw(pick(0, 1, 1, 1, 1, 2, 3))
+    for _ in range(times):
+        change(draw, tree if draw(chance(15)) else _part(tree, use))
+    content = text(tree).encode("utf-8", "surrogatepass")
+    if not times or draw(chance(10)):
+        content = draw(damaged(content, (0, 1, 1, 2)))
+    search = ["search", "--data", "{folder}/data.parquet", *draw(strategies.flags())]
     arguments = {
         "domains": [*search, "--domains", "{folder}/given.json"],
         "since": [*search, "--since", "{folder}/given.json"],
@@ -93,37 +180,19 @@ def make(rng: random.Random) -> Case:
         read(folder / "given.json")
         return parquet_cases.read(folder / "data.parquet")
 
-    def check(folder: Path, published: dict[str, Any], table: list[dict[str, Any]]) -> str:
+    def check(folder: Path, published: dict[str, Any], table: list[dict[str, Any]]) -> None:
         found = read(folder / "given.json")
         if use == "check":
-            return _slices_differ(found, table)
-        if use == "run":
-            return options_differ(found["provenance"]["config"], published)
-        return _domains_differ(found, published)
+            told = {_conjunction(json.loads(row["predicate"])["all"]) for row in table}
+            slices = [one["definition"]["predicate"]["all"] for one in found["slices"]]
+            assert told == set(map(_conjunction, slices))
+        elif use == "run":
+            check_options(found["provenance"]["config"], published)
+        else:
+            _check_domains(found, published)
 
-    return Case(
-        arguments,
-        {"data.parquet": data, "given.json": content},
-        "given.json",
-        mutations,
-        reading,
-        check=check,
-        storage_may_fail=use == "run",
-    )
-
-
-def _part(tree: Any, use: str) -> Any:
-    """Return the part of a document that is read, or all of it where a mutation took that away."""
-    ways = {
-        "domains": ("dataset", "domains"),
-        "since": ("slices",),
-        "check": ("slices",),
-        "run": ("provenance", "config"),
-    }
-    part = tree
-    for key in ways[use]:
-        part = part.get(key) if isinstance(part, dict) else None
-    return part if isinstance(part, dict | list) and part else tree
+    files = {"data.parquet": data, "given.json": content}
+    return Case(arguments, files, reading, _check_document, check, storage_may_fail=use == "run")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -135,7 +204,9 @@ def read(path: Path) -> dict[str, Any]:
         It is no JSON, a key occurs twice, or the parts that are used are missing.
     """
     try:
-        found = json.loads(path.read_text("utf-8"), object_pairs_hook=_without_doubles)
+        content = path.read_text("utf-8")
+        hooks = {"object_pairs_hook": json_reading.without_doubles}
+        found = json.loads(content, **hooks, parse_constant=_refuse_constant)
         names = [domain["name"] for domain in found["dataset"]["domains"]]
         if len(set(names)) < len(names) or not found["provenance"]["config"]:
             raise UnreadableError("two domains of one name, or no configuration")
@@ -146,23 +217,40 @@ def read(path: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def _domains_differ(found: dict[str, Any], published: dict[str, Any]) -> str:
+def _refuse_constant(name: str) -> NoReturn:
+    raise UnreadableError(f"{name} is no number in JSON")
+
+
+def _check_document(folder: Path) -> None:
+    document = read_changelist(str(folder / "given.json"), "--changelist")
+    found = read(folder / "given.json")
+    wanted = [
+        (domain["name"], domain["kind"], len(domain["singletons"]))
+        for domain in found["dataset"]["domains"]
+    ]
+    told = [(one.name, one.kind, len(one.singletons)) for one in document.dataset.domains]
+    assert told == wanted
+    assert [one.slice_id for one in document.slices] == [one["slice_id"] for one in found["slices"]]
+    assert len({*(one.slice_id for one in document.slices)}) == len(document.slices)
+    assert document.dataset.n == found["dataset"]["n"]
+    assert not isinstance(found["dataset"]["n"], bool | str)
+
+
+def _check_domains(found: dict[str, Any], published: dict[str, Any]) -> None:
     wanted = {domain["name"]: domain for domain in found["dataset"]["domains"]}
     for domain in published["dataset"]["domains"]:
-        own = wanted.get(domain["name"])
-        if own is None:
-            return f"a domain of {domain['name']!r}, which the file has not"
-        told, kept = ([_plain(one) for one in some["singletons"]] for some in (domain, own))
+        name = domain["name"]
+        assert name in wanted, f"a domain of {name!r}, which the file has not"
+        told, kept = (
+            [_plain(one) for one in some["singletons"]] for some in (domain, wanted[name])
+        )
+        assert told[: len(kept)] == kept, f"{name!r}: the predicates are not those of the file"
         # Frequent values that the file does not know come after its own.
-        new = domain["singletons"][len(kept) :]
-        if told[: len(kept)] != kept or any(one["op"] != "==" for one in new):
-            return f"{domain['name']!r}: the predicates are not those of the file"
-        if domain["kind"] != own["kind"]:
-            return f"{domain['name']!r}: {domain['kind']} domain, but {own['kind']} in the file"
+        assert {one["op"] for one in domain["singletons"][len(kept) :]} <= {"=="}, name
+        assert domain["kind"] == wanted[name]["kind"], f"{name!r} is of another kind in the file"
     used = {domain["name"] for domain in published["dataset"]["domains"]}
     left_out = {column["name"] for column in published["dataset"]["left_out"]}
-    lost = set(wanted) - used - left_out
-    return f"domains of {sorted(lost)} are lost" if lost else ""
+    assert set(wanted) <= used | left_out, f"domains of {set(wanted) - used - left_out} are lost"
 
 
 def _plain(condition: dict[str, Any]) -> str:
@@ -173,18 +261,12 @@ def _plain(condition: dict[str, Any]) -> str:
     return json.dumps(kept)
 
 
-def _slices_differ(found: dict[str, Any], table: list[dict[str, Any]]) -> str:
-    wanted = {_conjunction(one["definition"]["predicate"]["all"]) for one in found["slices"]}
-    told = {_conjunction(json.loads(row["predicate"])["all"]) for row in table}
-    return "" if wanted == told else f"slices {sorted(told ^ wanted)} are only here or only there"
-
-
 def _conjunction(conditions: list[dict[str, Any]]) -> str:
     return " & ".join(dict.fromkeys(map(_plain, conditions)))
 
 
-def options_differ(wanted: dict[str, Any], published: dict[str, Any]) -> str:
-    """Return which option a run took for another than what its file says.
+def check_options(wanted: dict[str, Any], published: dict[str, Any]) -> None:
+    """Assert that a run took each option for what its file says.
 
     Not wrong are: a number that is given as its text, as on a command line; names in one text with
     commas; a single value for a list; a metric that is named twice; an option that is not told
@@ -195,20 +277,11 @@ def options_differ(wanted: dict[str, Any], published: dict[str, Any]) -> str:
         told = config.get(name)
         if told is None or name in ("data", "output"):
             continue
+        message = f"{name} is {told!r}, but {value!r} in the file"
         if isinstance(told, list):
             listed = value.split(",") if isinstance(value, str) else value
             listed = list(dict.fromkeys(listed)) if isinstance(listed, list) else [listed]
-            if told != listed:
-                return f"{name} is {told!r}, but {value!r} in the file"
-        elif isinstance(told, bool) != isinstance(value, bool) or (
-            told != value and str(told) != str(value)
-        ):
-            return f"{name} is {told!r}, but {value!r} in the file"
-    return ""
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise UnreadableError("a key occurs twice")
-    return found
+            assert told == listed, message
+        else:
+            assert isinstance(told, bool) == isinstance(value, bool), message
+            assert told == value or str(told) == str(value), message

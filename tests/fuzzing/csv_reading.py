@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import zlib
+from pathlib import Path
 
 import pandas as pd
 
@@ -35,42 +37,31 @@ def unpacked(data: bytes) -> bytes:
     return out
 
 
-def _fields(text: str) -> list[list[tuple[str, bool]]]:
-    """Return for each row that is not empty its fields, and whether they begin with a quote.
+def stored(path: Path) -> bytes:
+    """Return the content of a file; one whose name ends in ``.gz`` is gzip."""
+    return unpacked(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
-    Raises
-    ------
-    UnreadableError
-        A quote is not closed.
-    """
+
+# A value with a quote in front and what follows the quote that closes it, or one without, and its end.
+_FIELD = re.compile(r'(?:"((?:[^"]|"")*)"(?!")([^,\r\n]*)|(?!")([^,\r\n]*))(,|\r\n|\r|\n|\Z)')
+
+
+def _fields(text: str) -> list[list[tuple[str, bool]]]:
+    """Return for each row that is not empty its fields, and whether they begin with a quote."""
     found: list[list[tuple[str, bool]]] = []
     row: list[tuple[str, bool]] = []
-    field: list[str] = []
-    state, quoted = "begins", False
-    for sign in text:
-        if state == "quoted" and sign != '"':
-            field.append(sign)
-        elif state == "quoted":
-            state = "after a quote"
-        elif state == "after a quote" and sign == '"':
-            field.append(sign)
-            state = "quoted"
-        elif state == "begins" and sign == '"':
-            state, quoted = "quoted", True
-        elif sign == ",":
-            row.append(("".join(field), quoted))
-            field, state, quoted = [], "begins", False
-        elif sign in "\r\n":
-            if row or state != "begins":
-                found.append([*row, ("".join(field), quoted)])
-            row, field, state, quoted = [], [], "begins", False
-        else:
-            field.append(sign)
-            state = "plain"
-    if state == "quoted":
-        raise UnreadableError("a quote is not closed")
-    if row or state != "begins":
-        found.append([*row, ("".join(field), quoted)])
+    at = 0
+    while at < len(text) or row:
+        field = _FIELD.match(text, at)
+        if field is None:
+            raise UnreadableError("a quote is not closed")
+        quoted, rest, plain, end = field.groups()
+        is_quoted = quoted is not None
+        row.append((quoted.replace('""', '"') + rest if is_quoted else plain, is_quoted))
+        at = field.end()
+        if end != ",":
+            found += [row] if row != [("", False)] else []
+            row = []
     return found
 
 

@@ -11,7 +11,7 @@ from tests.fuzzing import text_types
 from tests.fuzzing.case import Reading, UnjudgedError, UnreadableError
 
 
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise UnreadableError("a key occurs twice")
@@ -35,7 +35,7 @@ def objects(data: bytes) -> list[dict[str, Any]]:
         if not line.strip(" \t\r"):
             continue
         try:
-            row = json.loads(line, object_pairs_hook=_without_doubles)
+            row = json.loads(line, object_pairs_hook=without_doubles)
             json.dumps(row, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
             raise UnreadableError(f"{error}: {line[:80]!r}") from error

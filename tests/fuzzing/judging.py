@@ -1,25 +1,177 @@
-"""Holds what a run published against an independent reading of its input."""
+"""Asserts what holds of every run: of what it says, and of what it published."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import re
+import shutil
+import signal
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
+from slicebeam.metrics.errors import SlicebeamError
+from slicebeam.pipelines import cli
+from slicebeam.transforms.formats.strict_text import MalformedTextError
+from tests.fuzzing.case import Case, UnjudgedError, UnreadableError
 from tests.oracles import predicates
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     import pandas as pd
+    import pytest
 
     from tests.fuzzing.case import Reading
 
-
+HANG_SECONDS = 60.0
+# A line or two for a user; a longer one holds a whole file.
+LONGEST_MESSAGE = 1200
 _MOST_SLICES = 500
+_LOG = re.compile(r"please report it with (\S+\.log)")
+
+
+class HangError(BaseException):
+    """A command takes too long; no part of it catches this."""
+
+
+@contextmanager
+def no_hang(seconds: float) -> Iterator[None]:
+    def end(*_: Any) -> None:
+        raise HangError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except HangError as error:
+        raise AssertionError(f"the command hangs: it took {seconds:.0f} s") from error
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def stored(case: Case, folder: Path) -> Path:
+    """Write the files of a case in an empty folder, which keeps those of the last case, and return it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name, content in case.files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def read_directly(case: Case, folder: Path) -> bool:
+    """Read a file with the reading layer alone, and return whether it could be read.
+
+    Raises
+    ------
+    AssertionError
+        It was read for another than the independent reader says that it is.
+    """
+    if case.direct is None:
+        return False
+    try:
+        case.direct(folder)
+    except (SlicebeamError, MalformedTextError, UnjudgedError):
+        return False
+    except UnreadableError as error:
+        raise AssertionError(f"it was read, but the independent reader says: {error}") from error
+    return True
+
+
+def attempt(
+    case: Case,
+    folder: Path,
+    capture: pytest.CaptureFixture[str],
+    *,
+    run: Callable[[list[str]], int] = cli.run,
+    hang_seconds: float = HANG_SECONDS,
+) -> str:
+    """Run the command on a case and return its exit code, and whether the examples were judged.
+
+    Raises
+    ------
+    AssertionError
+        What it said or published is wrong.
+    """
+    data = stored(case, folder)
+    arguments = [argument.replace("{folder}", str(data)) for argument in case.arguments]
+    output = data / "out"
+    if case.arguments[:1] != ["run"] and not any(a.startswith("--output") for a in arguments):
+        arguments += ["--output", str(output)]
+    else:
+        output = Path(_output(arguments))
+    before = Path.cwd()
+    os.chdir(data)
+    capture.readouterr()
+    try:
+        with no_hang(hang_seconds):
+            code = run(arguments)
+        said = capture.readouterr()
+        check_message(code, said.out, said.err, storage_may_fail=case.storage_may_fail)
+        if _is_published(output):
+            # What is to be explained is looked for when everything else is done.
+            assert code in (0, 1) or "--explain" in said.err, f"refused, and published: {said.err}"
+        is_judged = code in (0, 1) and _is_published(output) and _judge(case, data, output)
+        read_directly(case, data)
+    finally:
+        os.chdir(before)
+    return f"exit {code}{', judged' * is_judged}"
+
+
+def _output(arguments: list[str]) -> str:
+    """Return the folder that a command line names, or that the files of this package name."""
+    for place, argument in enumerate(arguments):
+        if argument.startswith("--output="):
+            return argument.removeprefix("--output=")
+        if argument == "--output" and place + 1 < len(arguments):
+            return arguments[place + 1]
+    return "out"
+
+
+def _is_published(output: Path) -> bool:
+    try:
+        return (output / "changelist.json").exists()
+    except OSError:
+        # A name that is too long for the system.
+        return False
+
+
+def check_message(code: int, out: str, error: str, *, storage_may_fail: bool) -> None:
+    """Assert that a failure is a line or two for a user."""
+    if found := _LOG.search(error):
+        with suppress(OSError):
+            error += Path(found[1]).read_text("utf-8", "replace")[-3000:]
+    assert not re.search("Traceback|unforeseen", error + out), error[-3000:]
+    assert code in ({0, 1, 2, 3} if storage_may_fail else {0, 2}), f"exit code {code}: {error}"
+    if code in (2, 3):
+        lines = [line for line in error.splitlines() if not line.startswith("[")]
+        assert 1 <= len(lines) <= 2, f"{len(lines)} lines: {error}"
+        assert len("".join(lines)) <= LONGEST_MESSAGE, f"{len(error)} characters: {error}"
+        assert lines[0].startswith("slicebeam: "), error
+        bad = re.search(r"[\x00-\x08\x0b-\x1f\x7f]", "\n".join(lines))
+        assert not bad, f"a control character reaches the terminal: {error!r}"
+
+
+def _judge(case: Case, data: Path, output: Path) -> bool:
+    """Hold what was published against the reading; return False where that cannot tell."""
+    document, table = published(output)
+    try:
+        misread(document, table, case.reading(data))
+        if case.check:
+            case.check(data, document, table)
+    except UnjudgedError:
+        return False
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"a predicate that is none of this data: {error}") from error
+    except UnreadableError as error:
+        raise AssertionError(f"a success, but the independent reader says: {error}") from error
+    return True
 
 
 def published(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -28,55 +180,55 @@ def published(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return document, pq.read_table(folder / "slices.parquet").to_pylist()
 
 
-def right(frame: pd.DataFrame, label: str, prediction: str) -> np.ndarray | str:
-    """Return which predictions are right, or why a run should have been refused."""
+def right(frame: pd.DataFrame, label: str, prediction: str) -> np.ndarray:
+    """Return which predictions are right; assert that the run should not have been refused."""
     sides = []
     for name in (label, prediction):
-        if name not in frame.columns:
-            return f"there is no column {name!r}"
+        assert name in frame.columns, f"there is no column {name!r}"
         values = [predicates.plain(value) for value in frame[name].tolist()]
-        if any(predicates.is_missing(value) for value in values):
-            return f"{name!r} has missing values"
-        if any(isinstance(value, list) for value in values):
-            return f"{name!r} holds lists"
+        assert not any(map(predicates.is_missing, values)), f"{name!r} has missing values"
+        assert not any(isinstance(value, list) for value in values), f"{name!r} holds lists"
         sides.append(values)
-    if len({isinstance(value, str) for values in sides for value in values}) > 1:
-        return "label and prediction are text and numbers"
+    kinds = {isinstance(value, str) for values in sides for value in values}
+    assert len(kinds) <= 1, "label and prediction are text and numbers"
     return np.array([one == other for one, other in zip(*sides, strict=True)], bool)
 
 
-def misread(document: dict[str, Any], table: list[dict[str, Any]], reading: Reading) -> str:
-    """Return what a run says that the reading of its input does not, or nothing.
+def misread(document: dict[str, Any], table: list[dict[str, Any]], reading: Reading) -> None:
+    """Assert that a run says what the reading of its input does.
 
     Every column must be accounted for with the type that it has, the predicates of a feature must
     divide the examples, and size and accuracy of each slice must be those of the reading.
     """
     frame = reading.frame
-    if document["dataset"]["n"] != len(frame):
-        return f"{document['dataset']['n']} examples, but {len(frame)} in the file"
+    n = document["dataset"]["n"]
+    assert n == len(frame), f"{n} examples, but {len(frame)} in the file"
     domains = {domain["name"]: domain for domain in document["dataset"]["domains"]}
     config = document["provenance"]["config"]
     is_search = document["provenance"]["command"] == "search"
+    roles = _roles(config)
     if is_search and not {"domains", "features", "exclude_features"} & set(config):
-        left_out = {column["name"] for column in document["dataset"]["left_out"]}
-        if problem := _columns(reading, {*domains, *left_out}, _roles(config)):
-            return problem
-    if used := reading.unreadable & {*domains, *_roles(config)}:
-        return f"columns {sorted(used)} were used, which the independent reader cannot read"
-    if problem := _types(reading, domains):
-        return problem
+        told = {*domains, *(column["name"] for column in document["dataset"]["left_out"])}
+        expected = ({*map(str, frame.columns)} | reading.unreadable) - roles
+        message = f"are not in the file, {sorted(expected - told)} are lost"
+        assert told == expected, f"columns {sorted(told - expected)} {message}"
+    used = reading.unreadable & {*domains, *roles}
+    assert not used, f"columns {used} were used, which the independent reader cannot read"
     for name, domain in domains.items():
+        written, read = reading.types.get(name), domain["data_type"]
+        read = f"list {read}" if domain["kind"] == "list" else read
+        message = f"{name!r} is {written} in the file and was read as {read}"
+        assert written in (None, read) or not domain["closed"], message
         held = np.zeros(len(frame), int)
         for single in domain["singletons"]:
             held += predicates.mask(frame, {"all": [single]})
-        if domain["closed"] and domain["kind"] != "list" and (held != 1).any():
-            return f"{name!r}: {np.count_nonzero(held != 1)} examples are in no slice or in many"
+        if domain["closed"] and domain["kind"] != "list":
+            wrong = np.count_nonzero(held != 1)
+            assert not wrong, f"{name!r}: {wrong} examples are in no slice or in many"
     is_right = None
     if config.get("prediction") and "weight" not in config and "accuracy" in config["metric"]:
         is_right = right(frame, config["label"], config["prediction"])
-    if isinstance(is_right, str):
-        return is_right
-    return _slices(table, frame, is_right)
+    _check_slices(table, frame, is_right)
 
 
 def _roles(config: dict[str, Any]) -> set[str]:
@@ -87,27 +239,9 @@ def _roles(config: dict[str, Any]) -> set[str]:
     return {name for name in named if name is not None} | averaged
 
 
-def _columns(reading: Reading, told: set[str], roles: set[str]) -> str:
-    expected = ({*map(str, reading.frame.columns)} | reading.unreadable) - roles
-    if told == expected:
-        return ""
-    return (
-        f"columns {sorted(told - expected)} are not in the file, {sorted(expected - told)} are lost"
-    )
-
-
-def _types(reading: Reading, domains: dict[str, Any]) -> str:
-    for name, domain in domains.items():
-        expected = reading.types.get(name)
-        told = domain["data_type"]
-        if domain["kind"] == "list":
-            told = f"list {told}"
-        if expected is not None and domain["closed"] and told != expected:
-            return f"{name!r} is {expected} in the file and was read as {told}"
-    return ""
-
-
-def _slices(table: list[dict[str, Any]], frame: pd.DataFrame, is_right: np.ndarray | None) -> str:
+def _check_slices(
+    table: list[dict[str, Any]], frame: pd.DataFrame, is_right: np.ndarray | None
+) -> None:
     known: dict[str, np.ndarray] = {}
     for row in table[:_MOST_SLICES]:
         held = np.ones(len(frame), bool)
@@ -116,52 +250,17 @@ def _slices(table: list[dict[str, Any]], frame: pd.DataFrame, is_right: np.ndarr
             if text not in known:
                 known[text] = predicates.mask(frame, {"all": [condition]})
             held &= known[text]
-        if row["n"] != held.sum():
-            return f"{row['slice']}: {row['n']} examples, but {held.sum()} in the file"
+        name = row["slice"]
+        assert row["n"] == held.sum(), f"{name}: {row['n']} examples, but {held.sum()} in the file"
         if is_right is not None and row["metric"] == "accuracy" and row["n"]:
             accuracy = float(is_right[held].mean())
-            if row["value"] is None or not math.isclose(row["value"], accuracy, abs_tol=1e-9):
-                return f"{row['slice']}: accuracy {row['value']}, but {accuracy} in the file"
-    return ""
+            told = row["value"]
+            is_near = told is not None and math.isclose(told, accuracy, abs_tol=1e-9)
+            assert is_near, f"{name}: accuracy {told}, but {accuracy} in the file"
 
 
-def same(one: pd.DataFrame, other: pd.DataFrame) -> bool:
-    """Whether two readings hold the same values in the same columns."""
-    if list(one.columns) != list(other.columns) or len(one) != len(other):
-        return False
-    return all(
-        _alike(left, right)
-        for name in one.columns
-        for left, right in zip(
-            map(predicates.plain, one[name].tolist()),
-            map(predicates.plain, other[name].tolist()),
-            strict=True,
-        )
-    )
-
-
-def _alike(left: Any, right: Any) -> bool:
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_alike, left, right))
-    if predicates.is_missing(left) or predicates.is_missing(right):
-        return bool(predicates.is_missing(left) and predicates.is_missing(right))
-    return type(left) is type(right) and bool(left == right)
-
-
-def unlike(frame: pd.DataFrame, columns: dict[str, list[Any]]) -> str:
-    """Return where columns that the reading layer gave differ from a reading, or nothing."""
-    if set(columns) != set(map(str, frame.columns)):
-        return f"columns {sorted(columns)}, but {sorted(map(str, frame.columns))} in the file"
-    for name, values in columns.items():
-        expected = frame[name].tolist()
-        if len(values) != len(expected):
-            return f"{name!r}: {len(values)} rows, but {len(expected)} in the file"
-        for row, (have, want) in enumerate(zip(values, expected, strict=True)):
-            same_value = have == want or (have is None and want is None)
-            if not same_value and not (_is_nan(have) and _is_nan(want)):
-                return f"{name!r}, row {row + 1}: {have!r}, but {want!r} in the file"
-    return ""
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float | np.floating) and math.isnan(value)
+def comparable(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return columns with NaN as a text that equals itself."""
+    return {
+        name: ["NaN" if one != one else one for one in values] for name, values in columns.items()
+    }

@@ -1,4 +1,4 @@
-"""Mutated Parquet files."""
+"""Parquet files of odd shape or types, written oddly, their bytes damaged."""
 
 from __future__ import annotations
 
@@ -14,98 +14,96 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from hypothesis import strategies as st
 
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet, read_split
-from tests.fuzzing import examples, judging
-from tests.fuzzing.byte_mutations import damage, damage_between, splice
+from tests.fuzzing import judging, strategies
 from tests.fuzzing.case import Case, Reading, UnreadableError
+from tests.fuzzing.strategies import chance, damaged, pick, words
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-COMPRESSIONS = ("none", "snappy", "snappy", "gzip", "zstd", "lz4", "brotli")
 ENCODINGS = {
-    "age": ("PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"),
-    "hours": ("PLAIN", "BYTE_STREAM_SPLIT"),
-    "job": ("PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"),
-    "night": ("PLAIN", "RLE"),
+    "age": words("PLAIN DELTA_BINARY_PACKED BYTE_STREAM_SPLIT"),
+    "hours": words("PLAIN BYTE_STREAM_SPLIT"),
+    "job": words("PLAIN DELTA_LENGTH_BYTE_ARRAY DELTA_BYTE_ARRAY"),
+    "night": words("PLAIN RLE"),
 }
-_ROW_GROUPS = 3
+_DAY = dt.date(2024, 1, 1)
+_NANOSECONDS = pa.timestamp("ns", "Asia/Tokyo")
+
+# An item of a column of a seldom type, of a small number or None, and the type where pyarrow needs it.
+ODD_TYPES: dict[str, tuple[Any, pa.DataType | None]] = {
+    "struct": (lambda n: {"a": n, "b": [n]}, None),
+    "map": (lambda n: [("k", n)], pa.map_(pa.string(), pa.int64())),
+    "list of lists": (lambda n: [[n]], pa.list_(pa.list_(pa.int32()))),
+    "list of structs": (lambda n: [{"a": n}], None),
+    "large list": (lambda n: [n, 1], pa.large_list(pa.int64())),
+    "fixed list": (lambda n: [n, 1], pa.list_(pa.int64(), 2)),
+    "null": (lambda n: None, pa.null()),
+    "binary": (lambda n: None if n is None else bytes([n]), pa.binary()),
+    "fixed binary": (lambda n: b"abc", pa.binary(3)),
+    "large text": (lambda n: None if n is None else str(n), pa.large_string()),
+    "dictionary": (lambda n: None if n is None else str(n), pa.dictionary(pa.int32(), pa.string())),
+    "numbers by dictionary": (lambda n: n, pa.dictionary(pa.int32(), pa.int64())),
+    "decimal": (lambda n: None if n is None else decimal.Decimal(n), pa.decimal128(9, 2)),
+    "wide decimal": (lambda n: None if n is None else decimal.Decimal(n), pa.decimal256(60, 2)),
+    "half": (lambda n: np.float16(n or 0), pa.float16()),
+    "time": (lambda n: dt.time(n or 0), pa.time64("ns")),
+    "time in ms": (lambda n: dt.time(n or 0), pa.time32("ms")),
+    "duration": (lambda n: dt.timedelta(n or 0), pa.duration("us")),
+    "moment": (lambda n: pd.Timestamp(_DAY) + pd.Timedelta(n or 0, "h"), _NANOSECONDS),
+    "date64": (lambda n: _DAY + dt.timedelta(n or 0), pa.date64()),
+    "nan": (lambda n: float("nan") if n is None else float(n), None),
+    "infinite": (lambda n: float("-inf") if n is None else n * 1e308, None),
+    "uint64": (lambda n: 2**64 - 1 - (n or 0), pa.uint64()),
+    "huge dictionary": (lambda n: f"{n}" * 50_000, pa.dictionary(pa.int32(), pa.string())),
+}
+ODD_NAMES = ("", " ", "a.b", "a\nb", "\0", "\x1b[2J", "é", "x" * 3000, "age ", "{date}", "n")
 
 
-def table(rng: random.Random) -> pa.Table:
-    """Return examples as a table whose types are as narrow as their values allow."""
-    rows = examples.rows(rng)
-    found = pa.Table.from_pylist(rows)
-    if rng.random() < 0.3:
-        found = found.set_column(0, "age", found["age"].cast(rng.choice((pa.int8(), pa.uint64()))))
-    if rng.random() < 0.3:
+@st.composite
+def tables(draw: st.DrawFn, least: int = 2) -> pa.Table:
+    """Examples as a table whose types are as narrow as their values allow."""
+    found = pa.Table.from_pylist(draw(strategies.tables(least=least)))
+    if draw(chance(30)):
+        narrow = draw(pick(pa.int8(), pa.uint64()))
+        found = found.set_column(0, "age", found["age"].cast(narrow))
+    if draw(chance(30)):
         found = found.set_column(1, "hours", found["hours"].cast(pa.float32()))
     return found
 
 
-def odd_column(rng: random.Random, rows: int) -> tuple[str, pa.Array]:
+def odd_column(name: str, rows: int) -> pa.Array:
     """Return a column of a type that tables seldom have."""
-    whole = [rng.choice((None, rng.randrange(5))) for _ in range(rows)]
-    texts = [None if n is None else str(n) for n in whole]
-    exact = [None if n is None else decimal.Decimal(n) for n in whole]
-    day = dt.date(2024, 1, 1)
-    made: dict[str, Any] = {
-        "struct": lambda: pa.array([{"a": n, "b": [n]} for n in whole]),
-        "map": lambda: pa.array([[("k", n)] for n in whole], pa.map_(pa.string(), pa.int64())),
-        "list of lists": lambda: pa.array([[[n]] for n in whole], pa.list_(pa.list_(pa.int32()))),
-        "list of structs": lambda: pa.array([[{"a": n}] for n in whole]),
-        "large list": lambda: pa.array([[n, 1] for n in whole], pa.large_list(pa.int64())),
-        "fixed list": lambda: pa.array([[n, 1] for n in whole], pa.list_(pa.int64(), 2)),
-        "null": lambda: pa.nulls(rows),
-        "binary": lambda: pa.array([None if n is None else bytes([n]) for n in whole], pa.binary()),
-        "fixed binary": lambda: pa.array([b"abc"] * rows, pa.binary(3)),
-        "large text": lambda: pa.array(texts, pa.large_string()),
-        "dictionary": lambda: pa.array(texts).dictionary_encode(),
-        "numbers by dictionary": lambda: pa.array(whole, pa.int64()).dictionary_encode(),
-        "decimal": lambda: pa.array(exact, pa.decimal128(9, 2)),
-        "wide decimal": lambda: pa.array(exact, pa.decimal256(60, 2)),
-        "half": lambda: pa.array(np.array([n or 0 for n in whole], np.float16)),
-        "time": lambda: pa.array([dt.time(n or 0) for n in whole], pa.time64("ns")),
-        "time in ms": lambda: pa.array([dt.time(n or 0) for n in whole], pa.time32("ms")),
-        "duration": lambda: pa.array([dt.timedelta(n or 0) for n in whole], pa.duration("us")),
-        "moment": lambda: pa.array(
-            [pd.Timestamp(day) + pd.Timedelta(n or 0, "h") for n in whole],
-            pa.timestamp("ns", "Asia/Tokyo"),
-        ),
-        "date64": lambda: pa.array([day + dt.timedelta(n or 0) for n in whole], pa.date64()),
-        "nan": lambda: pa.array([float("nan") if n is None else float(n) for n in whole]),
-        "infinite": lambda: pa.array([float("-inf") if n is None else n * 1e308 for n in whole]),
-        "uint64": lambda: pa.array([2**64 - 1 - (n or 0) for n in whole], pa.uint64()),
-        "huge dictionary": lambda: pa.array([f"{n}" * 50_000 for n in whole]).dictionary_encode(),
-        "distinct": lambda: pa.array([f"v{n}" for n in range(rows)]),
-    }
-    name = rng.choice(list(made))
-    return name, made[name]()
+    if name == "distinct":
+        return pa.array([f"v{number}" for number in range(rows)])
+    make, data_type = ODD_TYPES[name]
+    rng = random.Random(name)
+    return pa.array([make(rng.choice((None, rng.randrange(5)))) for _ in range(rows)], data_type)
 
 
-def written(rng: random.Random, data: pa.Table, *, checksums: bool) -> bytes:
-    """Return the bytes of a table, written in one of the many ways there are."""
+@st.composite
+def written(draw: st.DrawFn, data: pa.Table, checksums: bool = False) -> bytes:
+    """The bytes of a table, written in one of the many ways there are."""
     stream = io.BytesIO()
     options: dict[str, Any] = {
-        "compression": rng.choice(COMPRESSIONS),
-        "data_page_version": rng.choice(("1.0", "2.0")),
-        "write_statistics": rng.random() < 0.7,
-        "row_group_size": rng.choice((None, max(1, data.num_rows // _ROW_GROUPS))),
-        "data_page_size": rng.choice((None, 64)),
-        "write_page_index": rng.random() < 0.3,
-        "store_schema": rng.random() < 0.7,
+        "compression": draw(pick(*words("none snappy snappy gzip zstd lz4 brotli"))),
+        "data_page_version": draw(pick("1.0", "2.0")),
+        "write_statistics": draw(chance(70)),
+        "row_group_size": draw(pick(None, max(1, data.num_rows // 3))),
+        "data_page_size": draw(pick(None, 64)),
+        "write_page_index": draw(chance(30)),
+        "store_schema": draw(chance(70)),
         "write_page_checksum": checksums,
-        "use_dictionary": True,
     }
-    if rng.random() < 0.3:
-        options["use_dictionary"] = False
-        # Each of the narrow numbers goes with few of the ways, and a name that occurs twice with none.
-        options["column_encoding"] = {
-            field.name: rng.choice(ENCODINGS[field.name])
-            for field in data.schema
-            if field.name in ENCODINGS and data.column_names.count(field.name) == 1
-        }
+    if draw(chance(30)):
+        # Each of the narrow numbers goes with few of the ways, a name that occurs twice with none.
+        options |= {"use_dictionary": False, "column_encoding": {}}
+        for name in {*ENCODINGS} & {*data.column_names}:
+            if data.column_names.count(name) == 1:
+                options["column_encoding"][name] = draw(pick(*ENCODINGS[name]))
     try:
         pq.write_table(data, stream, **options)
     except (pa.ArrowException, OSError):
@@ -118,11 +116,6 @@ def written(rng: random.Random, data: pa.Table, *, checksums: bool) -> bytes:
         stored = pa.Table.from_arrays(plain, names=data.column_names)
         pq.write_table(stored, stream, write_page_checksum=checksums)
     return stream.getvalue()
-
-
-def footer(data: bytes) -> int:
-    """Return where the footer of a Parquet file begins."""
-    return max(0, len(data) - 8 - struct.unpack("<I", data[-8:-4])[0])
 
 
 def read(path: Path) -> Reading:
@@ -154,156 +147,93 @@ def read(path: Path) -> Reading:
     return Reading(frame, unreadable=frozenset(unreadable))
 
 
-def make(rng: random.Random) -> Case:
-    """Return a case: a table of odd shape or types, written oddly, its bytes damaged."""
-    mutations: list[str] = []
-    data = table(rng)
-    checksums = rng.random() < 0.5
-    intact = written(rng, data, checksums=checksums)
-    for _ in range(rng.choice((0, 0, 0, 0, 1, 1, 2))):
-        mutation = rng.choice(_OF_TABLES)
-        data = mutation(rng, data)
-        mutations.append(mutation.__name__.strip("_"))
-    content = written(rng, data, checksums=checksums) if mutations else intact
-    whole = io.BytesIO(content)
-    fate = rng.random()
-    if fate < 0.15:
-        content, name = damage_between(rng, content, footer(content), len(content) - 8)
-        mutations.append(f"footer {name}")
-    elif fate < 0.45:
-        content, name = damage_between(rng, content, 4, footer(content))
-        mutations.append(f"pages {name}")
-    elif fate < 0.55:
-        other = written(rng, table(rng), checksums=checksums)
-        content, names = damage(rng, content, others=[other])
-        mutations += names
-    elif fate < 0.58:
-        content = splice(rng, content, written(rng, table(rng), checksums=checksums))
-        mutations.append("splice")
-    elif fate < 0.6:
-        length = struct.pack("<I", rng.choice((0, 1, 7, len(content), 1 << 31, (1 << 32) - 1)))
-        content = content[:-8] + length + content[-4:]
-        mutations.append("length of the footer")
-    if checksums:
-        mutations.append("with checksums")
-    name = "data.parquet"
-    options: list[str] = []
-    fate = rng.random()
-    if fate < 0.02:
-        content, name = gzip.compress(content), rng.choice(("data.parquet.gz", name))
-        mutations.append("gzip")
-    elif fate < 0.06:
-        name = rng.choice(("data.csv", "data.jsonl", "data.tfrecord"))
-        mutations.append("wrong name")
-    elif fate < 0.08:
-        content = rng.choice(
-            (b"", b"PAR1", b"PAR1PAR1", b"age,label,pred\n1,a,a\n", b'{"label": "a"}\n')
-        )
-        mutations.append("other content")
-    elif fate < 0.1:
+@st.composite
+def _reshaped(draw: st.DrawFn, data: pa.Table) -> pa.Table:
+    """The table with an odd column, role, name or number of rows."""
+    kind = draw(
+        pick(*words("type type type type type type role rows nulls columns same name nulls"))
+    )
+    rows = data.num_rows
+    if kind == "rows":
+        return data.slice(0, draw(pick(0, 0, 1)))
+    if kind == "name":
+        return data.append_column(draw(pick(*ODD_NAMES)), pa.array([n % 3 for n in range(rows)]))
+    odd = odd_column(draw(pick(*ODD_TYPES, "distinct")), rows)
+    if kind == "type" or not data.num_columns:
+        return data.append_column("odd", odd)
+    name = draw(pick(*data.column_names))
+    if kind == "columns":
+        kept = draw(pick([], ["label"], ["label", "pred"]))
+        return data.select([at for at, one in enumerate(data.column_names) if one in kept])
+    if kind == "same":
+        return data.append_column(name, data.column(0))
+    role = draw(pick("label", "pred"))
+    if kind == "role" and data.column_names.count(role) == 1:
+        return data.set_column(data.column_names.index(role), role, odd)
+    at = data.column_names.index(name)
+    rng = random.Random(draw(st.integers(0, 99)))
+    values = [value if rng.random() < 0.5 else None for value in data.column(at).to_pylist()]
+    return data.set_column(at, name, pa.array(values, data.schema.field(at).type))
+
+
+@st.composite
+def _broken(draw: st.DrawFn, content: bytes, other: bytes) -> bytes:
+    """The bytes of a file after damage to its footer, its pages or anywhere."""
+    footer = max(4, len(content) - 8 - struct.unpack("<I", content[-8:-4])[0])
+    fate = draw(st.integers(0, 99))
+    if fate < 40:
+        return content
+    if fate < 55:
+        return content[:footer] + draw(damaged(content[footer:-8], (1,))) + content[-8:]
+    if fate < 85:
+        return content[:4] + draw(damaged(content[4:footer], (1,))) + content[footer:]
+    if fate < 98:
+        return draw(damaged(content, others=[other]))
+    length = draw(pick(0, 1, 7, len(content), 1 << 31, (1 << 32) - 1))
+    return content[:-8] + struct.pack("<I", length) + content[-4:]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    data = draw(tables())
+    checksums = draw(st.booleans())
+    intact = draw(written(data, checksums))
+    content = intact
+    for _ in range(times := draw(pick(0, 0, 0, 0, 1, 1, 2))):
+        data = draw(_reshaped(data))
+    if times:
+        content = draw(written(data, checksums))
+    content = draw(_broken(content, intact))
+    name, options = "data.parquet", []
+    fate = draw(st.integers(0, 99))
+    if fate >= 98:
+        content, name = gzip.compress(content, mtime=0), draw(pick("data.parquet.gz", name))
+    elif fate >= 94:
+        name = draw(pick("data.csv", "data.jsonl", "data.tfrecord"))
+    elif fate >= 92:
+        texts = (b"age,label,pred\n1,a,a\n", b'{"label": "a"}\n')
+        content = draw(pick(b"", b"PAR1", b"PAR1PAR1", *texts))
+    elif fate >= 90:
         name, options = "data.bin", ["--format", "parquet"]
-    chunk_rows = rng.choice((1, 7, 50))
+    chunk_rows = draw(pick(1, 7, 50))
 
     def reading(folder: Path) -> Reading:
         if name.endswith((".csv", ".jsonl", ".tfrecord")):
             raise UnreadableError("Parquet by another name")
         return read(folder / name)
 
-    def direct(folder: Path) -> str:
+    def direct(folder: Path) -> None:
         path = str(folder / name)
         source = open_parquet([StoredFile(path, path)]).in_chunks(chunk_rows)
         columns: dict[str, list[Any]] = {column: [] for column in source.schema.names}
         for split in source.splits:
             for chunk in read_split(source, split, source.schema.names):
-                for column, values in zip(
-                    chunk.table.column_names, chunk.table.columns, strict=True
-                ):
-                    columns[column] += values.to_pylist()
-        try:
-            found = read(folder / name)
-        except UnreadableError as error:
-            return f"chunks of {chunk_rows} were read, but: {error}"
-        if found.unreadable:
-            return f"{sorted(found.unreadable)} were read, which the independent reader cannot read"
+                for column in chunk.table.column_names:
+                    columns[column] += chunk.table[column].to_pylist()
+        found = read(folder / name)
+        assert not found.unreadable, "the independent reader cannot read these"
         expected = pa.Table.from_pandas(found.frame, preserve_index=False).to_pydict()
-        if {key: len(values) for key, values in columns.items()} != {
-            key: len(values) for key, values in expected.items()
-        }:
-            return f"columns {sorted(columns)}, but {sorted(expected)} in the file, or other rows"
-        plain = pd.DataFrame(
-            {key: pd.Series(values, dtype=object) for key, values in expected.items()}
-        )
-        return judging.unlike(plain, columns)
+        assert judging.comparable(columns) == judging.comparable(expected)
 
-    return Case(
-        ["search", "--data", "{folder}/" + name, *options, *examples.flags(rng)],
-        {name: content},
-        name,
-        mutations,
-        reading,
-        None if name != "data.parquet" else direct,
-        whole=_frame(whole) if len(set(data.column_names)) == data.num_columns else None,
-    )
-
-
-def _frame(whole: io.BytesIO) -> pd.DataFrame | None:
-    """Return what the undamaged file holds; None where Arrow cannot read what it wrote."""
-    try:
-        table = pq.read_table(whole)
-    except pa.ArrowInvalid:
-        # Lists of a fixed size of which some are missing.
-        return None
-    return table.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
-
-
-# ------------------------------------------------------------------------------------ mutations
-
-
-def _odd_type(rng: random.Random, data: pa.Table) -> pa.Table:
-    name, column = odd_column(rng, data.num_rows)
-    return data.append_column(name, column)
-
-
-def _odd_role(rng: random.Random, data: pa.Table) -> pa.Table:
-    """Give the label or the prediction an odd type."""
-    name = rng.choice(("label", "pred"))
-    if data.column_names.count(name) != 1:
-        return data
-    _, column = odd_column(rng, data.num_rows)
-    return data.set_column(data.column_names.index(name), name, column)
-
-
-def _no_rows(rng: random.Random, data: pa.Table) -> pa.Table:
-    return data.slice(0, rng.choice((0, 0, 1)))
-
-
-def _no_columns(rng: random.Random, data: pa.Table) -> pa.Table:
-    kept = rng.choice(([], ["label"], ["label", "pred"]))
-    return data.select([at for at, name in enumerate(data.column_names) if name in kept])
-
-
-def _same_names(rng: random.Random, data: pa.Table) -> pa.Table:
-    name = rng.choice(data.column_names or ["x"])
-    return data.append_column(name, data.column(0)) if data.num_columns else data
-
-
-def _odd_name(rng: random.Random, data: pa.Table) -> pa.Table:
-    odd = ("", " ", "a.b", "a\nb", "\x00", "\x1b[2J", "é", "x" * 3000, "age ", "{date}", "n")
-    return data.append_column(rng.choice(odd), pa.array([n % 3 for n in range(data.num_rows)]))
-
-
-def _nulls(rng: random.Random, data: pa.Table) -> pa.Table:
-    if not data.num_columns:
-        return data
-    place = rng.randrange(data.num_columns)
-    field = data.schema.field(place)
-    kept = pa.array([rng.random() < 0.5 for _ in range(data.num_rows)])
-    values = data.column(place).to_pylist()
-    masked = [value if keep else None for value, keep in zip(values, kept.to_pylist(), strict=True)]
-    return data.set_column(place, field.name, pa.array(masked, field.type))
-
-
-_OF_TABLES = (
-    *(_odd_type, _odd_type, _odd_type, _odd_type, _odd_type, _odd_type, _odd_role, _no_rows),
-    *(_nulls, _no_columns, _same_names, _odd_name, _nulls),
-)
+    arguments = ["search", "--data", "{folder}/" + name, *options, *draw(strategies.flags())]
+    return Case(arguments, {name: content}, reading, direct if name == "data.parquet" else None)

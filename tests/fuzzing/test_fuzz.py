@@ -1,142 +1,176 @@
 """Mutated inputs end in a result that an independent reader agrees with, or in a line or two.
 
-The ten thousand are run by ``python benchmarks/fuzz.py``; here are a few of them, what the
-judge itself is worth, and the smallest input of each defect that was found.
+The default run takes the same few cases every time, a run of the slow tests some hundreds.
+``SLICEBEAM_FUZZ_CASES=10000 pytest tests/fuzzing -m slow`` takes so many new ones of each kind, with
+``-n`` in many processes and with ``--hypothesis-show-statistics`` how many ended how. A failure is
+made small, printed with what makes it again, and its files are left in the folder of the test; so
+are those of a case that ends the process.
 """
 
 from __future__ import annotations
 
-import io
-import json
+import collections
 import os
 import random
-import struct
-import subprocess
+import resource
 import sys
-from dataclasses import replace
+import tempfile
+import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, Phase, event, given, settings
 
-from slicebeam.metrics.errors import InputError, printable
-from slicebeam.pipelines.changelist.reading import read_changelist
-from slicebeam.pipelines.config.common import memory_bytes
-from slicebeam.pipelines.run.engine import runner_config
-from slicebeam.transforms.encode.sources import StoredFile, open_parquet, read_split
-from slicebeam.transforms.formats.csv_columns import read_csv_blocks
-from slicebeam.transforms.formats.json_lines import read_json_blocks
-from slicebeam.transforms.formats.tfrecord import read_tfrecord_blocks
-from slicebeam.transforms.storage.storage import storage_path
-from tests.fuzzing import csv_reading, json_reading, judging, kinds, parquet_cases, tfrecord_reading
-from tests.fuzzing.case import Reading, UnreadableError
-from tests.fuzzing.shrinking import without_pieces
-from tests.running import refused, search
+from slicebeam.pipelines import cli
+from tests.fuzzing import (
+    changelist_cases,
+    command_cases,
+    csv_cases,
+    csv_reading,
+    json_cases,
+    json_reading,
+    judging,
+    parquet_cases,
+    tfrecord_cases,
+    tfrecord_reading,
+    yaml_cases,
+)
+from tests.fuzzing.case import Case, Reading, UnreadableError
+from tests.running import search
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-ROOT = Path(__file__).parents[2]
-# No part of a run finds a kind of input out of order.
-TOLD = 5
+    from hypothesis import strategies as st
 
-
-def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in the checkout: processes are forked there, which this one is too busy for."""
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-@pytest.mark.slow
-def test_a_few_mutated_inputs(tmp_path: Path) -> None:
-    count = 150
-    keep = tmp_path / "failures"
-    done = python(
-        *("benchmarks/fuzz.py", "--count", str(count), "--seed", "7", "--keep", str(keep))
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert not keep.exists()
-    rows = {
-        cells[0]: cells
-        for line in done.stdout.splitlines()
-        if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) > TOLD
-    }
-    assert set(kinds.KINDS) < set(rows)
-    assert int(rows["all"][1]) == count
-    heads = rows["kind"]
-    # Else nothing would have been held against anything.
-    assert int(rows["all"][heads.index("judged")]) > count // 10
-
-
-PROBLEMS = """
-import os, time
-from pathlib import Path
-from slicebeam.pipelines import cli
-from tests.fuzzing import kinds, pool, running
-from tests.fuzzing.case import Case
-
-def made(rng):
-    return Case(["search"], {}, "", [], lambda folder: None)
-
-def run(arguments):
-    return ACTIONS[os.environ["ACTION"]]()
-
-def endless():
-    while True:
-        time.sleep(1)
-
-ACTIONS = {
-    "dies": lambda: os._exit(9),
-    "hangs": endless,
-    "nothing": lambda: 2,
-    "unforeseen": lambda: cli._say(cli.Invocation(), cli._unforeseen(KeyError("x")), 3) or 3,
-    "long": lambda: cli._say(cli.Invocation(), "word " * 900, 2) or 2,
+# Each kind with how many commands of it a run of the slow tests makes: data is what most runs get wrong.
+KINDS: dict[str, tuple[Callable[[], st.SearchStrategy[Case]], int]] = {
+    "parquet": (parquet_cases.cases, 24),
+    "csv": (csv_cases.cases, 30),
+    "jsonl": (json_cases.cases, 24),
+    "tfrecord": (tfrecord_cases.cases, 18),
+    "yaml": (yaml_cases.cases, 12),
+    "changelist": (changelist_cases.cases, 18),
+    "command": (command_cases.cases, 24),
 }
-kinds.KINDS["csv"] = made
-running.run = run
-for action in ACTIONS:
-    os.environ["ACTION"] = action
-    for verdict in pool.run_cases([pool.Ask("csv", 0, 0)], workers=1, hang_seconds=3):
-        print(action, "->", verdict.problem)
-"""
+READ_DIRECTLY = [kind for kind in KINDS if kind != "command"]
+# Address space beyond what is taken: a few bytes that ask for more must be refused.
+MEMORY = 4 << 30
+ENVIRONMENT = {
+    # Stores that a mutated path names are never there.
+    "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "STORAGE_EMULATOR_HOST": "http://127.0.0.1:9",
+    "SLICEBEAM_STORAGE_TIMEOUT": "2",
+}
+
+
+@pytest.fixture
+def attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., str]]:
+    """Run a case in a place of its own, with little memory, and return what became of it."""
+    for name, value in {**ENVIRONMENT, "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
+    taken = pages * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, before[1]))
+    yield partial(judging.attempt, folder=tmp_path / "data", capture=capfd)
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def try_cases(kind: str, count: int, judge: Callable[[Case], str]) -> collections.Counter[str]:
+    """Try so many cases of a kind, and return how many became what."""
+    told = os.environ.get("SLICEBEAM_FUZZ_CASES")
+    became: collections.Counter[str] = collections.Counter()
+
+    @settings(
+        max_examples=int(told) if told else count,
+        derandomize=not told,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+    @given(case=KINDS[kind][0]())
+    def holds(case: Case) -> None:
+        end = judge(case)
+        event(f"{kind}: {end}")
+        became[end] += 1
+
+    holds()
+    return became
+
+
+@pytest.mark.parametrize("kind", ["csv", "yaml", "command"])
+def test_few_commands(attempt: Callable[..., str], kind: str) -> None:
+    assert try_cases(kind, 2, attempt)
 
 
 @pytest.mark.slow
-def test_the_pool_tells_what_became_of_a_case() -> None:
-    done = python("-c", PROBLEMS)
-    told = dict(line.split(" -> ") for line in done.stdout.splitlines())
-    assert told == {
-        "dies": "crash",
-        "hangs": "hang",
-        "nothing": "message",
-        "unforeseen": "traceback",
-        "long": "message",
-    }, done.stderr
+@pytest.mark.parametrize("kind", KINDS)
+def test_commands(attempt: Callable[..., str], kind: str) -> None:
+    became = try_cases(kind, KINDS[kind][1], attempt)
+    # Else nothing would have been held against anything.
+    assert became["exit 0, judged"] > became.total() // 10, became
 
 
-def test_a_case_is_made_again_from_its_numbers() -> None:
-    for kind in ("parquet", "csv", "jsonl", "tfrecord", "yaml", "command"):
-        one, other = (kinds.case(kind, 1, 2) for _ in range(2))
-        assert (one.arguments, one.files) == (other.arguments, other.files)
-        assert one.files != kinds.case(kind, 1, 3).files or kind == "command"
+def read_alone(folder: Path, case: Case) -> str:
+    return "read" if judging.read_directly(case, judging.stored(case, folder)) else "refused"
 
 
-def test_failures_are_made_smaller_by_lines_or_bytes() -> None:
-    assert list(without_pieces(b"a\nb\nc\nd\n", 2)) == [b"c\nd\n", b"a\nb\n"]
-    assert list(without_pieces(b"abcd", 2)) == [b"cd", b"ab"]
+@pytest.mark.parametrize("kind", READ_DIRECTLY)
+@pytest.mark.parametrize("count", [25, pytest.param(300, marks=pytest.mark.slow)])
+def test_the_reading_layer_alone(tmp_path: Path, kind: str, count: int) -> None:
+    became = try_cases(kind, count, partial(read_alone, tmp_path / "data"))
+    assert min(became["read"], became["refused"]) > count // 10, became
 
 
 # ------------------------------------------------------------------------------------ the judge
+
+
+def endless(_: list[str]) -> int:
+    while True:
+        time.sleep(0.1)
+
+
+def unforeseen(_: list[str]) -> int:
+    cli._say(cli.Invocation(), cli._unforeseen(KeyError("x")), 3)
+    return 3
+
+
+def long(_: list[str]) -> int:
+    cli._say(cli.Invocation(), "word " * 900, 2)
+    return 2
+
+
+def coloured(_: list[str]) -> int:
+    sys.stderr.write("slicebeam: \x1b[2J\n")
+    return 2
+
+
+COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
+    "hangs": (endless, "the command hangs"),
+    "says nothing": (lambda _: 2, "0 lines"),
+    "unforeseen": (unforeseen, "KeyError: 'x'"),
+    "long": (long, "4[0-9]{3} characters"),
+    "coloured": (coloured, "a control character"),
+    "another exit code": (lambda _: 3, "exit code 3"),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_judge_sees_what_a_command_does(attempt: Callable[..., str], name: str) -> None:
+    run, message = COMMANDS[name]
+    case = Case(["search"], {}, lambda _: Reading(pd.DataFrame()))
+    with pytest.raises(AssertionError, match=message):
+        attempt(case, run=run, hang_seconds=0.5)
 
 
 def frame() -> pd.DataFrame:
@@ -153,34 +187,28 @@ def frame() -> pd.DataFrame:
     )
 
 
-def change_a_value(read: pd.DataFrame) -> None:
-    read.loc[3, "job"] = "y" if read.loc[3, "job"] == "x" else "x"
+def turned(data: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Return the table with the other of two values in a row."""
+    one, other = sorted(set(data[name]))
+    return data.assign(
+        **{name: data[name].mask(data.index == 3, other if data[name][3] == one else one)}
+    )
 
 
-def lose_a_prediction(read: pd.DataFrame) -> None:
-    read.loc[3, "pred"] = None
-
-
-def turn_a_prediction(read: pd.DataFrame) -> None:
-    read.loc[3, "pred"] = "no" if read.loc[3, "pred"] == "yes" else "yes"
-
-
-def add_a_column(read: pd.DataFrame) -> None:
-    read["new"] = 1
-
-
-MISREADINGS: dict[str, tuple[Callable[[pd.DataFrame], None], str]] = {
-    "a value": (change_a_value, "job = "),
-    "a prediction": (turn_a_prediction, "accuracy"),
-    "no prediction": (lose_a_prediction, "'pred' has missing values"),
-    "a column": (add_a_column, "['new'] are lost"),
-    "a type": (lambda read: None, "'age' is double in the file and was read as int64"),
-    "nothing": (lambda read: None, ""),
+MISREADINGS: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], str]] = {
+    "a value": (lambda data: turned(data, "job"), "job = "),
+    "a prediction": (lambda data: turned(data, "pred"), "accuracy"),
+    "no prediction": (
+        lambda data: data.assign(pred=data["pred"].mask(data.index == 3)),
+        "'pred' has missing values",
+    ),
+    "a column": (lambda data: data.assign(new=1), r"\['new'\] are lost"),
+    "a type": (lambda data: data, "'age' is double in the file and was read as int64"),
+    "a row": (lambda data: data.iloc[1:], "60 examples, but 59 in the file"),
 }
 
 
-@pytest.mark.parametrize("name", MISREADINGS)
-def test_the_judge_sees_what_was_misread(tmp_path: Path, name: str) -> None:
+def test_the_judge_sees_what_was_misread(tmp_path: Path) -> None:
     data = frame()
     data.to_parquet(tmp_path / "data.parquet")
     search(
@@ -192,14 +220,11 @@ def test_the_judge_sees_what_was_misread(tmp_path: Path, name: str) -> None:
         min_slice_size=1,
     )
     document, table = judging.published(tmp_path / "out")
-    change, message = MISREADINGS[name]
-    change(data)
-    types = {"age": "double"} if name == "a type" else {"age": "int64"}
-    told = judging.misread(document, table, Reading(data, types))
-    assert message in told
-    assert bool(told) == bool(message)
-    fewer = judging.misread(document, table, Reading(data.iloc[1:], types))
-    assert fewer == "60 examples, but 59 in the file"
+    judging.misread(document, table, Reading(data, {"age": "int64"}))
+    for name, (change, message) in MISREADINGS.items():
+        types = {"age": "double" if name == "a type" else "int64"}
+        with pytest.raises(AssertionError, match=message):
+            judging.misread(document, table, Reading(change(data), types))
 
 
 READERS: dict[str, tuple[Callable[[bytes], Reading], dict[str, bytes]]] = {
@@ -252,259 +277,3 @@ def test_the_independent_readers_refuse_damage(name: str) -> None:
         except UnreadableError:
             continue
         pytest.fail(f"{what}: {told}")
-
-
-# --------------------------------------------------------------------- defects that were found
-
-JSON_LINES = {
-    "two objects on a line": (b'{"a": 1} {"a": 2}\n', "line 1: not JSON (Extra data)"),
-    "an object over two lines": (b'{"a":\n1}\n', "line 1: not JSON (Expecting value)"),
-    "both": (b'{"a": 1}{"a":\n2}\n', "line 1: not JSON (Extra data)"),
-    "null for an object": (b'{"a": 1}\nnull\n', "line 2: null where an object is expected"),
-    "null beside a nested value, of which Arrow dies": (
-        b'{"a": {"b": [1]}}\nnull\n',
-        "line 2: null where an object is expected",
-    ),
-    "null after an object": (b'{"a": {"b": [1]}}null{"a": {}}\n', "line 1: not JSON (Extra data)"),
-    "an integer beyond any float": (
-        b'{"a": ' + b"9" * 400 + b'}\n{"a": 0.5}\n',
-        "line 1: column 'a' holds 999",
-    ),
-    "more digits than Python reads": (b'{"a": ' + b"9" * 5000 + b"}\n", "line 1: "),
-    "a rounded integer in a list": (
-        b'{"a": [9007199254740993, 0.5]}\n',
-        "line 1: column 'a' holds 9007199254740993",
-    ),
-    "an endless nest of lists": (
-        b'{"b": 1}\n{"a": ' + b"[" * 3000 + b"]" * 3000 + b"}\n",
-        "line 2: values are nested deeper than 64 levels",
-    ),
-    "an endless nest of objects": (
-        b'{"a":' * 65 + b"1" + b"}" * 65 + b"\n",
-        "line 1: values are nested deeper than 64 levels",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", JSON_LINES)
-def test_json_lines(tmp_path: Path, name: str) -> None:
-    content, message = JSON_LINES[name]
-    path = tmp_path / "x.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(InputError) as caught:
-        list(read_json_blocks(str(path)))
-    assert message in str(caught.value)
-    assert len(str(caught.value)) < 400 + len(str(path))
-
-
-def test_json_lines_that_only_look_odd(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    brackets = "[{" * 100
-    deep = "[" * 63 + "]" * 63
-    path.write_bytes(
-        f'{{"a": "{brackets}", "b": {deep}}}\r\n\n \t\r\n  {{"a": "}}null"}}  \n'.encode()
-    )
-    (table,) = read_json_blocks(str(path))
-    assert table["a"].to_pylist() == [brackets, "}null"]
-
-
-def test_a_wrong_length_in_a_tfrecord_takes_no_memory(tmp_path: Path) -> None:
-    length = struct.pack("<Q", (1 << 31) - 1)
-    checksum = struct.pack("<I", tfrecord_reading.masked_crc(length))
-    path = tmp_path / "x.tfrecord"
-    path.write_bytes(length + checksum + b"x" * 50)
-    asked: list[int] = []
-
-    class Watched(io.BytesIO):
-        def read(self, size: int | None = -1) -> bytes:
-            asked.append(size or 0)
-            return super().read(size)
-
-    with pytest.raises(InputError, match="record 1: the file ends within it"):
-        list(read_tfrecord_blocks(str(path), open_file=lambda name: Watched(path.read_bytes())))
-    assert max(asked) <= 64 << 20
-
-
-CSV = {
-    "a quote in the header": (b'a,"b\n', "a quote opens in the header and is never closed"),
-    "a quote in the header, after one that closes in the middle of a value": (
-        b'a,"b\n1,2,"x",3,"y,z\n',
-        "a quote opens in the header and is never closed",
-    ),
-    "a quote before a carriage return": (b'a,b\r1,"x\r', "a quote opens here and is never closed"),
-}
-
-
-@pytest.mark.parametrize("name", CSV)
-def test_csv(tmp_path: Path, name: str) -> None:
-    content, message = CSV[name]
-    path = tmp_path / "x.csv"
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=message):
-        list(read_csv_blocks(str(path)))
-
-
-def test_a_byte_order_mark_of_a_value_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "x.csv"
-    path.write_bytes("a,b\n\ufeff1,2\n".encode())
-    (table,) = read_csv_blocks(str(path))
-    assert table.to_pylist() == [{"a": "\ufeff1", "b": "2"}]
-
-
-def parquet(path: Path, **columns: Any) -> Path:
-    pq.write_table(pa.table(columns), path, write_page_checksum=True, compression="none")
-    return path
-
-
-def test_parquet_without_columns(tmp_path: Path) -> None:
-    path = str(parquet(tmp_path / "x.parquet"))
-    with pytest.raises(InputError, match="there are no columns in it"):
-        open_parquet([StoredFile(path, path)])
-
-
-def test_damage_that_only_checksums_tell(tmp_path: Path) -> None:
-    path = parquet(tmp_path / "x.parquet", a=["abc", "abd"] * 50)
-    content = path.read_bytes()
-    at = content.index(b"abd")
-    path.write_bytes(content[:at] + b"abX" + content[at + 3 :])
-    assert parquet_cases.read(path).unreadable == {"a"}
-    source = open_parquet([StoredFile(str(path), str(path))])
-    with pytest.raises(InputError, match="CRC checksum verification failed"):
-        list(read_split(source, source.splits[0], ["a"]))
-
-
-def test_a_footer_that_tells_more_rows_than_there_are(tmp_path: Path) -> None:
-    path = str(parquet(tmp_path / "x.parquet", a=[1, 2, 3]))
-    source = open_parquet([StoredFile(path, path)])
-    told = replace(source.splits[0], rows=4)
-    with pytest.raises(InputError, match="3 rows were read where its footer says 4"):
-        list(read_split(source, told, ["a"]))
-
-
-def earlier(folder: Path) -> dict[str, Any]:
-    """The ChangeList of a search, with a slice in it."""
-    data = frame()
-    data["pred"] = data["label"].where(data["job"] == "y", "no")
-    data["hours"] = [float(n % 10) for n in range(len(data))]
-    data.to_parquet(folder / "data.parquet")
-    found = search(
-        folder / "out",
-        data=(str(folder / "data.parquet"),),
-        label="label",
-        prediction="pred",
-        max_cross_size=1,
-        min_slice_size=1,
-        bins=4,
-    )
-    return found.document
-
-
-def test_a_gap_after_the_first_bin_holds_nobody(tmp_path: Path) -> None:
-    document = earlier(tmp_path)
-    domain = next(d for d in document["dataset"]["domains"] if d["name"] == "hours")
-    assert domain["singletons"][0]["op"] == "<"
-    del domain["singletons"][1]
-    (tmp_path / "given.json").write_text(json.dumps(document))
-    found = search(
-        tmp_path / "again",
-        data=(str(tmp_path / "data.parquet"),),
-        domains=str(tmp_path / "given.json"),
-        label="label",
-        prediction="pred",
-        max_cross_size=1,
-        min_slice_size=1,
-    )
-    read = pd.read_parquet(tmp_path / "data.parquet")
-    edge = domain["singletons"][0]["value"]
-    row = found.table[found.table["slice"] == f"hours < {edge:g}"].iloc[0]
-    assert row["n"] == (read["hours"] < edge).sum()
-
-
-def with_first_slice(text: str, **changed: Any) -> str:
-    """Return the text of a document whose first slice has other content."""
-    told = json.loads(text)
-    told["slices"][0] |= changed
-    return json.dumps(told)
-
-
-DOCUMENTS: dict[str, tuple[Callable[[str], str], str]] = {
-    "a key twice": (lambda text: text.replace('"n": 60', '"n": 60, "n": 61', 1), "occurs twice"),
-    "truth for a number": (lambda text: text.replace('"n": 60', '"n": true', 1), "dataset.n has"),
-    "text for a number": (lambda text: text.replace('"n": 60', '"n": "60"', 1), "dataset.n has"),
-    "a number for truth": (
-        lambda text: text.replace('"closed": true', '"closed": 1', 1),
-        "dataset.domains.0.closed has another type",
-    ),
-    "an infinite number": (lambda text: text.replace('"n": 60', '"n": 1e999', 1), "64 bits"),
-    "nested without end": (lambda text: "[" * 100_000 + text, "nested deeper than 64 levels"),
-    "a slice twice": (
-        lambda text: json.dumps({**(told := json.loads(text)), "slices": told["slices"] * 2}),
-        "occurs twice; keep one of the two",
-    ),
-    "a metric twice": (
-        lambda text: text.replace(
-            '"changes": [{',
-            '"changes": [{"metric": "accuracy", "n": 1, "after": {}, "direction": "none"}, {',
-        ),
-        "metric accuracy occurs twice",
-    ),
-    "a slice without a change": (
-        lambda text: with_first_slice(text, changes=[]),
-        "no whole ChangeList (slices.0.changes",
-    ),
-    "no domains": (lambda text: '{"schema_version": "1.0"}', "no whole ChangeList"),
-}
-
-
-def test_changelists(tmp_path: Path) -> None:
-    text = json.dumps(earlier(tmp_path))
-    path = tmp_path / "given.json"
-    path.write_text(text)
-    assert read_changelist(str(path), "--domains").dataset.n == 60
-    for name, (change, message) in DOCUMENTS.items():
-        path.write_text(change(text))
-        with pytest.raises(InputError) as caught:
-            read_changelist(str(path), "--domains")
-        assert message in str(caught.value), name
-
-
-ENGINES = {
-    "a key twice": ("runner: direct\nrunner: prism\n", "the key 'runner' occurs twice"),
-    "a list for a name": ("runner: [direct]\n", "unknown runner \"['direct']\""),
-    "nothing for options": ("runner: direct\noptions: 0\n", "options 0 are no mapping"),
-    "true for a number": ("runner: direct\noptions:\n  workers: true\n", "not true or false"),
-    "itself": ("runner: direct\noptions: &a {workers: *a}\n", "holds itself by an alias"),
-    "month 13": ("runner: direct\noptions: 2024-13-01\n", "no readable YAML"),
-}
-
-
-@pytest.mark.parametrize("name", ENGINES)
-def test_files_of_engines(tmp_path: Path, name: str) -> None:
-    text, message = ENGINES[name]
-    path = tmp_path / "engine.yaml"
-    path.write_text(text)
-    with pytest.raises(InputError) as caught:
-        runner_config(str(path), ())
-    assert message in str(caught.value)
-
-
-def test_options_that_no_machine_has(tmp_path: Path) -> None:
-    assert memory_bytes("9" * 400 + "GB") == 2**63
-    for path, message in {
-        "~nobody-of-that-name/x": "no user of that name",
-        "a\0b": "no name of a file holds a null character",
-    }.items():
-        with pytest.raises(InputError, match=message):
-            storage_path(path, "--data")
-
-
-def test_what_a_message_quotes_does_not_rule_the_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert printable("a\x1b[2J\x00\u2028\tb\nc") == "a\\x1b[2J\\x00\\u2028\tb\nc"
-    path = parquet(tmp_path / "x.parquet", **{"a\x1b[2J": [1, 2], "pred": [0, 1]})
-    arguments = ["search", "--data", str(path), "--prediction", "pred", "--output", str(tmp_path)]
-    said = refused([*arguments, "--label", "x" * 5000], capsys, folder=tmp_path)
-    assert "\x1b" not in said
-    assert "columns: a\\x1b[2J, pred" in said
-    assert len(said) < 1000

@@ -1,20 +1,22 @@
-"""Mutated YAML files: engines, slices to check, and whole runs."""
+"""YAML files with odd keys and values, bombs, tags, damaged bytes: engines, slices to check, whole runs."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-import random
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from hypothesis import strategies as st
 
+from slicebeam import runner_configs
 from slicebeam.pipelines.run.engine import runner_config, shipped_configs
-from tests.fuzzing import changelist_cases, examples, parquet_cases
-from tests.fuzzing.byte_mutations import damage
-from tests.fuzzing.case import Case, Reading, UnreadableError
+from slicebeam.transforms.formats.strict_text import parse_yaml
+from tests.fuzzing import changelist_cases, parquet_cases, strategies
+from tests.fuzzing.case import Case, Reading, UnjudgedError, UnreadableError
+from tests.fuzzing.strategies import chance, damaged, insert, pick, replace, words
 from tests.oracles import predicates
 
 # A tenth of this would be nothing: each level is nine of the level before.
@@ -25,215 +27,135 @@ def bomb(*, mappings: bool) -> str:
     """Return few lines that stand for nine to the twelfth values."""
     lines = ["b0: &b0 [x]"]
     for level in range(1, LEVELS):
-        below = f"*b{level - 1}"
-        if mappings:
-            inner = ", ".join(f"k{at}: {below}" for at in range(9))
-            lines.append(f"b{level}: &b{level} {{{inner}}}")
-        else:
-            lines.append(f"b{level}: &b{level} [{', '.join([below] * 9)}]")
+        below = [f"*b{level - 1}"] * 9
+        listed = ", ".join(f"k{at}: {one}" for at, one in enumerate(below))
+        held = f"{{{listed}}}" if mappings else f"[{', '.join(below)}]"
+        lines.append(f"b{level}: &b{level} {held}")
     return "\n".join(lines) + "\n"
 
 
+# Divided by bars, since many of them hold blanks.
 ODD_VALUES = (
-    *(
-        "",
-        "~",
-        "null",
-        "true",
-        "yes",
-        "no",
-        "on",
-        "0",
-        "-1",
-        "1",
-        "2",
-        "1.0",
-        "1e0",
-        "0x1",
-        "01",
-        "1_0",
+    *words(
+        "|~|null|true|yes|no|on|0|-1|1|2|1.0|1e0|0x1|01|1_0|.inf|.nan|1:30|'1'|direct|DIRECT", "|"
     ),
-    *(".inf", ".nan", "1:30", "9" * 30, "9" * 5000, "'1'", '"1"', "direct", "'direct'", "DIRECT"),
-    *(
-        "[]",
-        "[1]",
-        "{}",
-        "{workers: 1}",
-        "{1: 2}",
-        "{[1]: 2}",
-        "2024-01-01",
-        "2024-99-99",
-        "=",
-        "<<",
+    *words("\"1\"|'direct'|[]|[1]|{}|{workers: 1}|{1: 2}|{[1]: 2}|2024-01-01|2024-99-99|=|<<", "|"),
+    *words(
+        "!!python/object/apply:os.system ['true']|!!python/name:os.system|!!int one|!!float x", "|"
     ),
-    *(
-        "!!python/object/apply:os.system ['true']",
-        "!!python/name:os.system",
-        "!!int one",
-        "!!float x",
+    *words(
+        "!!binary '%%%'|!!timestamp x|!!set {a, b}|!!omap [a: 1]|!local x|!!null x|*unknown", "|"
     ),
-    *("!!binary '%%%'", "!!timestamp x", "!!set {a, b}", "!!omap [a: 1]", "!local x", "!!null x"),
-    *("*unknown", "&a 1", "&a [*a]", "&a {workers: *a}", "*b11", "[*b11]", "{workers: *b11}"),
-    *(
-        "search",
-        "check",
-        "age",
-        "[age, job]",
-        "age,job",
-        "accuracy",
-        "0.5",
-        "1e-3",
-        "'{date}'",
-        "'{here}'",
+    *words(
+        "&a 1|&a [*a]|&a {workers: *a}|*b11|[*b11]|{workers: *b11}|search|check|age|[age, job]", "|"
     ),
-    *(
-        "'{here'",
-        "'{date:%Y}'",
-        "'{x}'",
-        "'${NOT_SET}'",
-        "age = 5",
-        "job = ",
-        "age in [1",
-        "{all: []}",
+    *words(
+        "age,job|accuracy|0.5|1e-3|'{date}'|'{here}'|'{here'|'{date:%Y}'|'{x}'|'${NOT_SET}'", "|"
     ),
-    *(
-        "{field: age, op: '<', value: x}",
-        "{field: age, op: in, value: 5}",
-        "{field: age, op: '=='}",
+    *words("age = 5|job = |age in [1|{all: []}|{field: age, op: '<', value: x}|age = 1e999", "|"),
+    *words(
+        "{field: age, op: in, value: 5}|{field: age, op: '=='}|'|\"|[|{|@|`|%|\t1|- 1|1 # note", "|"
     ),
-    *(
-        "{all: [{field: age, op: '<', value: 2.5}]}",
-        "{field: night, op: '==', value: 1}",
-        "age = 1e999",
-    ),
-    *(
-        "|\n  text",
-        ">\n  text",
-        '"\\ud800"',
-        '"\\x00"',
-        "'",
-        '"',
-        "[",
-        "{",
-        "@",
-        "`",
-        "%",
-        "\t1",
-        "- 1",
-    ),
-    *(
-        "[" * 2000 + "]" * 2000,
-        "{a: " * 500 + "}" * 500,
-        "x" * 100_000,
-        "1 # note",
-        "${HOME}",
-        "{date}",
-    ),
+    "{all: [{field: age, op: '<', value: 2.5}]}",
+    *words('{field: night, op: \'==\', value: 1}|>\n  text|"\\ud800"|"\\x00"|${HOME}|{date}', "|"),
+    *("|\n  text", "9" * 30, "9" * 5000, "[" * 2000 + "]" * 2000, "{a: " * 500 + "}" * 500),
+    "x" * 100_000,
 )
-_KEYS = (
-    *("runner", "options", "workers", "optins", "Runner", "1", "~", "[a]", "'runner'", "<<", "? a"),
-    *(
-        "- name",
-        "- predicate",
-        "- all",
-        "slices",
-        "features",
-        "metric",
-        "domains",
-        "since",
-        "strategy",
+ODD_KEYS = (
+    *words("runner options workers optins Runner 1 ~ [a] 'runner' << slices features metric"),
+    *words(
+        "domains since strategy weight seed resume json fail_on runner_option command test Data"
     ),
-    *(
-        "weight",
-        "seed",
-        "resume",
-        "json",
-        "fail_on",
-        "runner_option",
-        "command",
-        "test",
-        "Data",
-        "chunk_rows",
-    ),
+    *("chunk_rows", "? a", "- name", "- predicate", "- all"),
 )
+LINES = {
+    "engine": ("runner: direct", "options:", "  workers: 1"),
+    "slices": (
+        *("- age < 40", "- job = nurse", "- night = true"),
+        *("- name: older", "  predicate: age >= 40 & job = x"),
+        "- {field: age, op: between, value: [20, 50]}",
+        "- all: [{field: job, op: in, value: [nurse, x]}, {field: hours, op: is_null}]",
+        "- {field: tags, op: contains, value: red}",
+        "- {field: day, op: '<', value: 2024-01-04}",
+    ),
+    "run": (
+        *("command: search", "data: '{here}/data.parquet'", "label: label", "prediction: pred"),
+        *("output: '{here}/out'", "max_cross_size: 1", "min_slice_size: 1"),
+        *("features: [age, job, night]", "bins: 4", "alpha: 0.1", "quiet: true"),
+    ),
+}
 
 
 @cache
-def _data() -> bytes:
-    rng = random.Random("yaml")
-    table = parquet_cases.table(rng)
-    while table.num_rows < 20:
-        table = parquet_cases.table(rng)
-    return parquet_cases.written(rng, table, checksums=False)
-
-
-@cache
-def _shipped() -> dict[str, str]:
-    from slicebeam import runner_configs
-
+def _shipped() -> list[tuple[str, ...]]:
     folder = next(iter(runner_configs.__path__))
-    found = {}
-    for name in shipped_configs():
-        found[name] = Path(folder, f"{name}.yaml").read_text("utf-8")
-    return found
+    paths = [Path(folder, f"{name}.yaml") for name in sorted(shipped_configs())]
+    return [tuple(path.read_text("utf-8").splitlines()) for path in paths]
 
 
-SLICES = (
-    "- age < 40",
-    "- job = nurse",
-    "- night = true",
-    "- name: older",
-    "  predicate: age >= 40 & job = x",
-    "- {field: age, op: between, value: [20, 50]}",
-    "- all: [{field: job, op: in, value: [nurse, x]}, {field: hours, op: is_null}]",
-    "- {field: tags, op: contains, value: red}",
-    "- {field: day, op: '<', value: 2024-01-04}",
+# ---------------------------------------------------------------------------------------- edits
+
+
+def _valued(line: str, value: str) -> str:
+    key, colon, _ = line.partition(":")
+    return f"{key}: {value}" if colon else value
+
+
+def _keyed(line: str, new: str) -> str:
+    key, colon, value = line.partition(":")
+    return f"{key[: len(key) - len(key.lstrip())]}{new}{colon}{value}"
+
+
+def _merge(draw: st.DrawFn, lines: list[str]) -> None:
+    last = draw(pick("", "  <<: 5", "  <<: [*base, *base]", "<<: *base"))
+    lines[:] = ["base: &base {workers: 2}", *lines, "  <<: *base", last]
+
+
+_MORE = insert(
+    st.builds("{}{}: {}".format, pick("", "  ", "\t"), pick(*ODD_KEYS), pick(*ODD_VALUES))
 )
-RUN = (
-    "command: search",
-    "data: '{here}/data.parquet'",
-    "label: label",
-    "prediction: pred",
-    "output: '{here}/out'",
-    "max_cross_size: 1",
-    "min_slice_size: 1",
-    "features: [age, job, night]",
-    "bins: 4",
-    "alpha: 0.1",
-    "quiet: true",
+EDITS = (
+    *(replace(pick(*ODD_VALUES), _valued),) * 3,
+    *(_MORE, _MORE, replace(pick(*ODD_KEYS), _keyed), strategies.repeat, strategies.lose, _merge),
+    replace(pick(" ", "\t", "- ", ""), lambda line, sign: sign + line if sign else line.lstrip()),
+    insert(pick("---", "...", "%YAML 9.9", "%TAG ! x")),
 )
 
 
-def make(rng: random.Random) -> Case:
-    """Return a case: a YAML file with odd keys and values, bombs, tags, damaged bytes."""
-    use = rng.choice(("engine", "engine", "slices", "run"))
-    lines = list(
-        {"engine": ("runner: direct", "options:", "  workers: 1"), "slices": SLICES, "run": RUN}[
-            use
-        ]
-    )
-    if use == "engine" and rng.random() < 0.3:
-        lines = _shipped()[rng.choice(sorted(_shipped()))].splitlines()
-    mutations = [use]
-    for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
-        mutation = rng.choice(_OF_LINES)
-        mutation(rng, lines)
-        mutations.append(mutation.__name__.strip("_"))
-    text = "\n".join(lines) + "\n"
-    if "*b11" in text or rng.random() < 0.03:
-        text = bomb(mappings=rng.random() < 0.5) + text
-        mutations.append("bomb")
+# ---------------------------------------------------------------------------------------- cases
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    use = draw(pick("engine", "engine", "slices", "run"))
+    lines = draw(pick(*_shipped())) if use == "engine" and draw(chance(30)) else LINES[use]
+    text = "\n".join(draw(strategies.edited(list(lines), EDITS, (0, 1, 1, 1, 2, 3)))) + "\n"
+    if "*b11" in text or draw(chance(3)):
+        text = bomb(mappings=draw(st.booleans())) + text
     content = text.encode("utf-8", "surrogatepass")
-    if rng.random() < 0.3:
-        content, names = damage(rng, content)
-        mutations += names
-    if rng.random() < 0.04:
-        content = text.encode(
-            rng.choice(("utf-16", "utf-16-le", "utf-8-sig", "latin-1")), "replace"
-        )
-        mutations.append("encoding")
-    made = {"engine": _engine_case, "slices": _slices_case, "run": _run_case}[use]
-    return made(rng, content, mutations)
+    if draw(chance(30)):
+        content = draw(damaged(content))
+    if draw(chance(4)):
+        content = text.encode(draw(pick("utf-16", "utf-16-le", "utf-8-sig", "latin-1")), "replace")
+    table = draw(parquet_cases.tables(least=20))
+    files = {"data.parquet": draw(parquet_cases.written(table)), "given.yaml": content}
+    if use == "run":
+        arguments = ["run", "{folder}/given.yaml"]
+        return Case(arguments, files, _reading, _check_content, _check_run, storage_may_fail=True)
+    if use == "slices":
+        arguments = ["check", "--data", "{folder}/data.parquet", "--label", "label"]
+        arguments += ["--prediction", "pred", "--slices", "{folder}/given.yaml", "--quiet"]
+        return Case(arguments, files, _reading, _check_content, _check_slices)
+    # Other engines, and more processes, are asked for, but not started: there is no data then.
+    workers = _workers(content)
+    is_small = workers == 1 or (workers == 2 and draw(chance(10)))
+    arguments = [
+        "search",
+        "--data",
+        "{folder}/data.parquet" if is_small else "{folder}/missing.parquet",
+    ]
+    arguments += ["--runner-config", "{folder}/given.yaml", *draw(strategies.flags())]
+    return Case(arguments, files, _reading, _check_engine)
 
 
 def _reading(folder: Path) -> Reading:
@@ -241,94 +163,56 @@ def _reading(folder: Path) -> Reading:
     return parquet_cases.read(folder / "data.parquet")
 
 
-def _engine_case(rng: random.Random, content: bytes, mutations: list[str]) -> Case:
-    # Other engines, and more processes, are asked for, but not started: there is no data then.
-    is_small = _workers(content) == 1 or (_workers(content) == 2 and rng.random() < 0.1)
-    data = "data.parquet" if is_small else "missing.parquet"
-
-    def direct(folder: Path) -> str:
-        config = runner_config(str(folder / "given.yaml"), ())
-        try:
-            told = mapping(folder)
-        except UnreadableError as error:
-            return f"read as {config}, but: {error}"
-        if told.get("runner") != config.runner:
-            return f"runner {config.runner!r}, but {told.get('runner')!r} in the file"
-        for name, value in ({} if told.get("options") is None else told["options"]).items():
-            if not _equal(getattr(config.options, name), value):
-                return f"{name} is {getattr(config.options, name)!r}, but {value!r} in the file"
-        return ""
-
-    return Case(
-        [
-            *("search", "--data", "{folder}/" + data, "--runner-config", "{folder}/given.yaml"),
-            *examples.flags(rng),
-        ],
-        {"data.parquet": _data(), "given.yaml": content},
-        "given.yaml",
-        mutations,
-        _reading,
-        direct,
-    )
+def _check_content(folder: Path) -> None:
+    try:
+        text = (folder / "given.yaml").read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise UnjudgedError from error
+    content, _ = parse_yaml(text)
+    # NaN equals itself as a text.
+    assert repr(content) == repr(independent(folder))
 
 
-def _slices_case(_: random.Random, content: bytes, mutations: list[str]) -> Case:
-    def check(folder: Path, __: dict[str, Any], table: list[dict[str, Any]]) -> str:
-        told = independent(folder)
-        listed = told["slices"] if isinstance(told, dict) else told
-        if len({row["slice_id"] for row in table}) != len(listed):
-            return f"{len(table)} slices, but {len(listed)} in the file"
-        frame = parquet_cases.read(folder / "data.parquet").frame
-        held = {predicates.mask(frame, json.loads(row["predicate"])).tobytes() for row in table}
-        for one in listed:
-            written = one.get("predicate", one) if isinstance(one, dict) else one
-            if isinstance(written, dict):
-                conditions = written.get("all") or [written]
-                wanted = predicates.mask(frame, {"all": [_as_json(part) for part in conditions]})
-                if wanted.tobytes() not in held:
-                    return f"no slice has the examples of {written!r}"
-        return ""
+def _check_engine(folder: Path) -> None:
+    config = runner_config(str(folder / "given.yaml"), ())
+    told = mapping(folder)
+    assert told.get("runner") == config.runner
+    for name, value in ({} if told.get("options") is None else told["options"]).items():
+        read = getattr(config.options, name)
+        assert _equal(read, value), f"{name} is {read!r}, but {value!r} in the file"
 
-    return Case(
-        [
-            *("check", "--data", "{folder}/data.parquet", "--label", "label"),
-            *("--prediction", "pred", "--slices", "{folder}/given.yaml", "--quiet"),
-        ],
-        {"data.parquet": _data(), "given.yaml": content},
-        "given.yaml",
-        mutations,
-        _reading,
-        check=check,
-    )
+
+def _check_slices(folder: Path, _: dict[str, Any], table: list[dict[str, Any]]) -> None:
+    told = independent(folder)
+    listed = told["slices"] if isinstance(told, dict) else told
+    assert len({row["slice_id"] for row in table}) == len(listed)
+    frame = parquet_cases.read(folder / "data.parquet").frame
+    held = {predicates.mask(frame, json.loads(row["predicate"])).tobytes() for row in table}
+    for one in listed:
+        written = one.get("predicate", one) if isinstance(one, dict) else one
+        if isinstance(written, dict):
+            conditions = [_as_json(part) for part in written.get("all") or [written]]
+            wanted = predicates.mask(frame, {"all": conditions})
+            assert wanted.tobytes() in held, f"no slice has the examples of {written!r}"
+
+
+def _check_run(folder: Path, published: dict[str, Any], _: list[dict[str, Any]]) -> None:
+    changelist_cases.check_options(mapping(folder), published)
 
 
 def _as_json(condition: dict[str, Any]) -> dict[str, Any]:
     """Return a condition as JSON would have it, where dates are texts."""
     value = condition.get("value")
-    listed = [value] if not isinstance(value, list) else value
-    plain = [one.isoformat() if isinstance(one, dt.date) else one for one in listed]
+    infinite = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
     plain = [
-        {float("inf"): "Infinity", float("-inf"): "-Infinity"}.get(one, one)
+        one.isoformat()
+        if isinstance(one, dt.date)
+        else infinite.get(one, one)
         if isinstance(one, float)
         else one
-        for one in plain
+        for one in (value if isinstance(value, list) else [value])
     ]
     return {**condition, "value": plain if isinstance(value, list) else plain[0]}
-
-
-def _run_case(_: random.Random, content: bytes, mutations: list[str]) -> Case:
-    def check(folder: Path, published: dict[str, Any], __: list[dict[str, Any]]) -> str:
-        return changelist_cases.options_differ(mapping(folder), published)
-
-    return Case(
-        ["run", "{folder}/given.yaml"],
-        {"data.parquet": _data(), "given.yaml": content},
-        "given.yaml",
-        mutations,
-        _reading,
-        check=check,
-        storage_may_fail=True,
-    )
 
 
 def _equal(read: Any, told: Any) -> bool:
@@ -339,17 +223,14 @@ def _equal(read: Any, told: Any) -> bool:
         return len(read) == len(told) and all(map(_equal, read, told))
     if isinstance(told, dict) and isinstance(read, dict):
         return set(read) == set(told) and all(_equal(read[key], told[key]) for key in told)
-    if isinstance(told, bool) != isinstance(read, bool):
-        return False
-    return bool(read == told)
+    return isinstance(told, bool) == isinstance(read, bool) and bool(read == told)
 
 
 def independent(folder: Path) -> Any:
     """Return what a YAML file says, where no key is doubled and nothing is nested without end."""
     try:
         text = (folder / "given.yaml").read_text("utf-8")
-        node = yaml.compose(text, yaml.SafeLoader)
-        _refuse_doubles(node, 0, set())
+        _refuse_doubles(yaml.compose(text, yaml.SafeLoader), 0, set())
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UnreadableError(str(error)) from error
@@ -369,16 +250,14 @@ def _refuse_doubles(node: Any, depth: int, seen: set[int]) -> None:
     if node is None or id(node) in seen:
         return
     seen.add(id(node))
+    parts = node.value if isinstance(node, yaml.SequenceNode) else []
     if isinstance(node, yaml.MappingNode):
         keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if len(set(keys)) < len(keys):
             raise UnreadableError("a key occurs twice")
-        for key, value in node.value:
-            _refuse_doubles(key, depth + 1, seen)
-            _refuse_doubles(value, depth + 1, seen)
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            _refuse_doubles(value, depth + 1, seen)
+        parts = [part for pair in node.value for part in pair]
+    for part in parts:
+        _refuse_doubles(part, depth + 1, seen)
 
 
 def _workers(content: bytes) -> int | None:
@@ -390,61 +269,3 @@ def _workers(content: bytes) -> int | None:
     except Exception:  # noqa: BLE001  (whatever is wrong with it, it is not started)
         return None
     return None
-
-
-# ------------------------------------------------------------------------------------ mutations
-
-
-def _odd_value(rng: random.Random, lines: list[str]) -> None:
-    at = rng.randrange(len(lines))
-    key, colon, _ = lines[at].partition(":")
-    lines[at] = f"{key}: {rng.choice(ODD_VALUES)}" if colon else rng.choice(ODD_VALUES)
-
-
-def _odd_key(rng: random.Random, lines: list[str]) -> None:
-    at = rng.randrange(len(lines))
-    key, colon, value = lines[at].partition(":")
-    indent = key[: len(key) - len(key.lstrip())]
-    lines[at] = f"{indent}{rng.choice(_KEYS)}{colon}{value}"
-
-
-def _more(rng: random.Random, lines: list[str]) -> None:
-    indent = rng.choice(("", "  ", "\t"))
-    line = f"{indent}{rng.choice(_KEYS)}: {rng.choice(ODD_VALUES)}"
-    lines.insert(rng.randrange(len(lines) + 1), line)
-
-
-def _again(rng: random.Random, lines: list[str]) -> None:
-    lines.insert(rng.randrange(len(lines) + 1), rng.choice(lines))
-
-
-def _lost(rng: random.Random, lines: list[str]) -> None:
-    del lines[rng.randrange(len(lines))]
-    if not lines:
-        lines.append("")
-
-
-def _indent(rng: random.Random, lines: list[str]) -> None:
-    at = rng.randrange(len(lines))
-    lines[at] = rng.choice(
-        (" " + lines[at], "\t" + lines[at], lines[at].lstrip(), "- " + lines[at])
-    )
-
-
-def _documents(rng: random.Random, lines: list[str]) -> None:
-    lines.insert(rng.randrange(len(lines) + 1), rng.choice(("---", "...", "%YAML 9.9", "%TAG ! x")))
-
-
-def _merge(rng: random.Random, lines: list[str]) -> None:
-    lines[:] = [
-        "base: &base {workers: 2}",
-        *lines,
-        "  <<: *base",
-        rng.choice(("", "  <<: 5", "  <<: [*base, *base]", "<<: *base")),
-    ]
-
-
-_OF_LINES = (
-    *(_odd_value, _odd_value, _odd_value, _odd_key, _more, _more),
-    *(_again, _lost, _indent, _documents, _merge),
-)

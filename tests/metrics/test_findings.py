@@ -364,6 +364,23 @@ def test_why_there_are_no_more(errors, monkeypatch):
     assert some.findings[0] == whole.findings[0]
 
 
+def test_differences_that_are_not_worth_a_line_end_the_list():
+    # Half of the rows: .106 against .1 of all, p = .0023, which is within .05/10; but 2.0 nats are
+    # fewer than the 2.3 that naming one of ten slices takes.
+    code = np.repeat([0, 1], 10_000)
+    wrong_rows = np.concatenate([np.arange(10_000) < 1060, np.arange(10_000) < 940]) * 1.0
+    table = EncodedTable(code[:, None], wrong_rows, "rate", levels=1)
+    every = table.candidates(np.ones(2, bool))
+    table.tests = [10]
+    found = table.find(every)
+    assert (found.findings, found.stop) == ([], "small differences")
+    # One of seven takes 1.9.
+    table.tests = [7]
+    (one,) = table.find(every).findings
+    assert one.p_value == pytest.approx(0.0023, abs=1e-4)
+    assert 0 < one.gain < 0.1
+
+
 def test_counts_that_contradict_the_candidates_are_refused(errors):
     def run(change):
         counted = errors.counting()

@@ -128,6 +128,21 @@ def test_a_shift_of_a_table(tmp_path: Path) -> None:
     assert sum(found.slices["n"].to_pylist()) == len(frame)
 
 
+def test_findings_are_a_table(adult: pd.DataFrame) -> None:
+    found = search(adult, **OPTIONS)
+    names = {one.slice_id: one.name for one in found.changelist.slices}
+    rows = found.findings.to_pylist()
+    assert [one["slice_id"] for one in rows] == [one.slice_id for one in found.changelist.findings]
+    assert [one["slice"] for one in rows] == [names[one["slice_id"]] for one in rows]
+    first = found.changelist.findings[0]
+    assert (rows[0]["rank"], rows[0]["n"], rows[0]["value"]) == (1, first.n, first.value)
+    assert (rows[0]["ci_low"], rows[0]["ci_high"]) == first.interval
+    ids = set(found.slices["slice_id"].to_pylist())
+    assert {one["slice_id"] for one in rows} <= ids
+    none = shift(made(), **SHIFT, budget=100).findings
+    assert (none.num_rows, none.schema) == (0, found.findings.schema)
+
+
 @pytest.mark.slow
 def test_it_is_shown_as_the_command_does(
     adult: pd.DataFrame, adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -137,8 +152,16 @@ def test_it_is_shown_as_the_command_does(
     found = search(adult, **OPTIONS)
     assert capsys.readouterr() == ("", "")
     found.show()
-    assert capsys.readouterr().out.splitlines() == printed[:-2]
-    assert printed[-1] == str(tmp_path / "slices.parquet")
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[:-1] == printed[:-1]
+    paths = [tmp_path / name for name in ("changelist.json", "slices.parquet")]
+    assert printed[-1] == f"Ids and all numbers: {paths[0]}; all slices: {paths[1]}"
+    assert shown[-1] == "Ids and all numbers: .findings, .changelist; all slices: .slices"
+    ranked = search(adult, **OPTIONS, score="score", metric="auc", max_cross_size=1)
+    ranked.show()
+    printed_text = capsys.readouterr().out
+    assert "value_error in .slices" in printed_text
+    assert "slices.parquet" not in printed_text
     search(adult, **OPTIONS, progress=True)
     assert "iteration 1" in capsys.readouterr().err
     pool = made()

@@ -9,24 +9,16 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
-import slicebeam.pipelines.commands
-from slicebeam.metrics.measures.share import Share
-from slicebeam.metrics.registry import metric, statistic_space
 from slicebeam.pipelines import api
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.commands.table import COMMANDS, SUBCOMMANDS, CommandSpec, command_spec
+from slicebeam.pipelines.commands.table import COMMANDS, SUBCOMMANDS, command_spec
 from slicebeam.pipelines.config.coercion import CONFIGS
-from slicebeam.pipelines.config.document import DocumentConfig
 from slicebeam.pipelines.config.option_fields import Options, declared, flagged
-from slicebeam.pipelines.define.new_slices import EditSession
 from slicebeam.pipelines.python import signatures
-from slicebeam.pipelines.show.terminal_text import json_line
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.config.option_fields import OptionField
@@ -210,41 +202,3 @@ def test_mypy_knows_the_keywords(tmp_path: Path) -> None:
     assert len([line for line in errors if " error: " in line]) == len(wrong), done.stdout
     for start in wrong:
         assert any(line.startswith(start) for line in errors), (start, done.stdout)
-
-
-def test_the_metric_of_the_page_for_developers_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (ROOT / "docs" / "develop.md").read_text("utf-8")
-    (row,) = re.findall(r"^Share\(.*\)$", page, re.MULTILINE)
-    made = eval(row, {"Share": Share})
-    space = statistic_space(["precision"], "overall")
-    cells = np.arange(1, space.cells + 1)[None]
-    precision = metric("precision").value(cells, space)
-    assert made.value(cells, space) == pytest.approx(1 - precision)
-
-
-def test_the_command_of_the_page_for_developers_works(
-    adult_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its entry alone makes the command: flags, help, and what it prints."""
-    page = (ROOT / "docs" / "develop.md").read_text("utf-8")
-    (code,) = re.findall(r"```python\n(class SummaryConfig.*?)```", page, re.DOTALL)
-    (entry,) = re.findall(r'```python\n    "summary": (CommandSpec\(.*?\n    \)),', page, re.DOTALL)
-    module = ModuleType("slicebeam.pipelines.commands.summary")
-    names = {
-        "DocumentConfig": DocumentConfig,
-        "EditSession": EditSession,
-        "json_line": json_line,
-        "sys": sys,
-    }
-    module.__dict__.update(names)
-    exec(f"from __future__ import annotations\n{code}", module.__dict__)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(slicebeam.pipelines.commands, "summary", module, raising=False)
-    monkeypatch.setitem(COMMANDS, "summary", eval(entry, {"CommandSpec": CommandSpec}))
-    read = SimpleNamespace(document=SimpleNamespace(summary="What was found."))
-    monkeypatch.setattr(EditSession, "read", lambda _: read)
-    assert "--changelist <path>" in shown(capsys, "summary")
-    assert run(["summary", "--changelist", "out"]) == 0
-    assert capsys.readouterr().out == "What was found.\n"
-    assert run(["summary", "--changelist", "out", "--json"]) == 0
-    assert capsys.readouterr().out == '"What was found."\n'

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.counting import Resampling
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.storage.storage import StoragePath
 
-    Ints = NDArray[np.int64]
 
 # The key of all examples: no predicate.
 WHOLE = 0
@@ -70,7 +70,7 @@ class WinsPlan:
     shards: tuple[str, ...]
     folder: StoragePath
     digest: str
-    of_all: Ints
+    of_all: IntArray
     groups: tuple[tuple[int, ...], ...]
     resampling: Resampling | None = None
 
@@ -92,18 +92,18 @@ class CountedWins:
     """
 
     keys: Keys
-    ranking: tuple[Ints, ...]
-    replicates: tuple[NDArray[np.float64], ...]
+    ranking: tuple[IntArray, ...]
+    replicates: tuple[FloatArray, ...]
 
 
-def wins_digest(keys: Keys, sizes: Ints, resampling: Resampling | None) -> str:
+def wins_digest(keys: Keys, sizes: IntArray, resampling: Resampling | None) -> str:
     """Return a hash of what is to be counted."""
     content = hashlib.sha256(keys.tobytes() + sizes.tobytes())
     content.update(repr(resampling).encode())
     return content.hexdigest()
 
 
-def write_keys(folder: StoragePath, keys: Keys, sizes: Ints) -> None:
+def write_keys(folder: StoragePath, keys: Keys, sizes: IntArray) -> None:
     """Write the slices; engines would fetch what is in the graph again and again.
 
     Parameters
@@ -176,9 +176,9 @@ class _Group:
         self.low = edges[begins[group] - 1] if group else None
         is_last = group + 1 == len(begins)
         self.high = None if is_last else edges[begins[group + 1] - 1]
-        self.scores: list[NDArray[np.float64]] = [np.zeros(0)]
-        self.positive: list[NDArray[np.bool_]] = [np.zeros(0, bool)]
-        self.weights: list[Ints] = [np.zeros(0, np.int64)]
+        self.scores: list[FloatArray] = [np.zeros(0)]
+        self.positive: list[BoolArray] = [np.zeros(0, bool)]
+        self.weights: list[IntArray] = [np.zeros(0, np.int64)]
         self.ids: list[NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
         self.codes: dict[int, list[NDArray[Any] | Ragged]] = {one: [] for one in features}
         for path in plan.shards:
@@ -190,7 +190,7 @@ class _Group:
         different[1:] = scores[1:] != scores[:-1]
         self.rank = np.cumsum(different) - 1
         self.sorted_positive = np.concatenate(self.positive)[order]
-        self.sorted_weights: Ints | None = None
+        self.sorted_weights: IntArray | None = None
         if plan.scaling.space.weighted:
             self.sorted_weights = np.concatenate(self.weights)[order]
         self.sorted_ids: NDArray[np.uint64] | None = None
@@ -228,7 +228,9 @@ class _Group:
             for feature, parts in self.codes.items():
                 parts.append(self._narrow(block.column(feature), rows, feature))
 
-    def _narrow(self, column: Ints | Ragged, rows: Ints, feature: int) -> NDArray[Any] | Ragged:
+    def _narrow(
+        self, column: IntArray | Ragged, rows: IntArray, feature: int
+    ) -> NDArray[Any] | Ragged:
         if isinstance(column, Ragged):
             return _rows_of(column, rows)
         return column[rows].astype(np.min_scalar_type(int(self.plan.lattice.radices[feature])))
@@ -250,7 +252,7 @@ class _Group:
             None if weights is None else weights[some],
         )
 
-        def column(feature: int) -> Ints | Ragged:
+        def column(feature: int) -> IntArray | Ragged:
             whole = self.columns[feature]
             if isinstance(whole, Ragged):
                 return _rows_of(whole, np.arange(some.start, some.stop))
@@ -275,7 +277,7 @@ class _Chunk(NamedTuple):
     drawn: list[NDArray[np.uint8]] | None
 
 
-def _sorted(parts: Sequence[NDArray[Any] | Ragged], order: Ints) -> NDArray[Any] | Ragged:
+def _sorted(parts: Sequence[NDArray[Any] | Ragged], order: IntArray) -> NDArray[Any] | Ragged:
     """Return a column of several blocks in an order of all of their rows."""
     if isinstance(parts[0], Ragged):
         return _rows_of(_joined([part for part in parts if isinstance(part, Ragged)]), order)
@@ -283,7 +285,7 @@ def _sorted(parts: Sequence[NDArray[Any] | Ragged], order: Ints) -> NDArray[Any]
     return plain[order]
 
 
-def _rows_of(column: Ragged, rows: Ints) -> Ragged:
+def _rows_of(column: Ragged, rows: IntArray) -> Ragged:
     """Return some rows of a list column."""
     lengths = np.diff(column.offsets)[rows]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

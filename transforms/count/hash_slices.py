@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.counting import Unit
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.metrics.counting.row_hashes import HashBlock
@@ -64,9 +65,7 @@ class _SumPass(beam.DoFn):
 
 
 class _Hash(_SumPass):
-    def __init__(
-        self, lattice: Lattice, folder: StoragePath, singleton_sizes: NDArray[np.int64]
-    ) -> None:
+    def __init__(self, lattice: Lattice, folder: StoragePath, singleton_sizes: IntArray) -> None:
         super().__init__(lattice, folder)
         self.singleton_sizes = singleton_sizes
 
@@ -122,7 +121,7 @@ class HashSlices(beam.PTransform):
     shards: tuple[str, ...]
     workers: int
     folder: StoragePath
-    singleton_sizes: NDArray[np.int64]
+    singleton_sizes: IntArray
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
         """Wire the transform."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.counting import State, Unit
     from slicebeam.metrics.counting.lattice import Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
@@ -68,7 +69,7 @@ class BlockTest:
     min_slice_size: int
     needs_least_p: bool = False
     is_first: bool = False
-    of_all: NDArray[np.int64] | None = None
+    of_all: IntArray | None = None
 
 
 def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.RecordBatch:
@@ -136,9 +137,7 @@ def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.R
     return batch.replace_schema_metadata({"facts": json.dumps(facts)})
 
 
-def _spread(
-    values: NDArray[Any], positions: NDArray[np.int64], size: int, empty: float
-) -> NDArray[Any]:
+def _spread(values: NDArray[Any], positions: IntArray, size: int, empty: float) -> NDArray[Any]:
     spread = np.full(size, empty, values.dtype)
     spread[positions] = values
     return spread

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.discovery.mixture import Mixture
     from slicebeam.metrics.discovery.pca import Pca
 
@@ -56,7 +57,7 @@ class Assigned(NamedTuple):
 
     component: NDArray[np.int32]
     responsibility: NDArray[np.float32]
-    log_odds: NDArray[np.float64]
+    log_odds: FloatArray
 
     def column(self, components: int) -> pa.DictionaryArray:
         """Return the components as text, since they are names and no numbers."""

@@ -17,16 +17,18 @@ from slicebeam.transforms.discovery.one_thread import one_thread
 from slicebeam.transforms.encode.definitions import columns_of, members
 from slicebeam.transforms.encode.example_losses import losses_of
 from slicebeam.transforms.encode.extract_predictions import extract_predictions
+from slicebeam.transforms.encode.extract_slice_keys import WriteOfChunks
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 from slicebeam.transforms.storage.arrow_files import write_arrow
 from slicebeam.transforms.storage.checked_files import checksum_of, read_facts, write_facts
 from slicebeam.transforms.storage.storage import matching, written_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray
     from slicebeam.transforms.discovery.clusters import Assigned, Clusters
     from slicebeam.transforms.discovery.embed_examples import ExampleSplit
     from slicebeam.transforms.encode.definitions import Rule
@@ -125,7 +127,7 @@ def derive_chunk(chunk: Chunk, wanted: Derivation) -> None:
 
 
 def _write_beside(
-    chunk: Chunk, wanted: Derivation, assigned: dict[str, Assigned], tested: NDArray[np.bool_]
+    chunk: Chunk, wanted: Derivation, assigned: dict[str, Assigned], tested: BoolArray
 ) -> None:
     """Write what is reported of each example besides its columns, also of those that are not tested."""
     if wanted.beside is None:
@@ -191,15 +193,6 @@ def derived_source(folder: StoragePath, rows: int) -> Source:
     return open_parquet(files)
 
 
-class _Derive(beam.DoFn):
-    def __init__(self, wanted: Derivation) -> None:
-        self.wanted = wanted
-
-    def process(self, chunk: Chunk) -> Iterator[int]:
-        derive_chunk(chunk, self.wanted)
-        yield chunk.table.num_rows
-
-
 @dataclass
 class DeriveColumns(beam.PTransform):
     """Write chunks with derived columns: PCollection of `Chunk` -> PCollection of row counts."""
@@ -208,4 +201,4 @@ class DeriveColumns(beam.PTransform):
 
     def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
         """Wire the transform."""
-        return chunks | "Derive" >> beam.ParDo(_Derive(self.wanted))
+        return chunks | "Derive" >> beam.ParDo(WriteOfChunks(derive_chunk, self.wanted))

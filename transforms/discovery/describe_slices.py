@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.transforms.discovery.sample_texts import TextSample
     from slicebeam.transforms.encode.pass_over_files import Found
     from slicebeam.transforms.encode.predicates import Singleton
@@ -54,8 +55,8 @@ class Description:
     embeddings: EmbeddingSums
     overall: pca.PcaSums | None
     typical: TypicalExamples
-    sampled: NDArray[np.int64]
-    inside: NDArray[np.bool_]
+    sampled: IntArray
+    inside: BoolArray
 
     def __add__(self, other: Description) -> Description:
         one, two = self.assessment, other.assessment
@@ -164,11 +165,11 @@ class DescribeSlices:
             inside[:, sampled],
         )
 
-    def _odds(self, beside: pa.RecordBatch, conditions: Sequence[Singleton]) -> NDArray[np.float64]:
+    def _odds(self, beside: pa.RecordBatch, conditions: Sequence[Singleton]) -> FloatArray:
         """Return how typical examples are of a slice: the least of its components' log odds."""
         fields = [one.field for one in conditions if is_cluster_field(one.field)]
         odds = [beside.column(odds_column(field)).to_numpy() for field in fields]
-        least: NDArray[np.float64] = np.min(
+        least: FloatArray = np.min(
             [*odds, np.full(beside.num_rows, np.finfo(np.float64).max)], axis=0
         )
         return least

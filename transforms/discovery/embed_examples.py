@@ -12,13 +12,12 @@ from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.transforms.discovery.embeddings import write_embeddings
 from slicebeam.transforms.encode.example_losses import losses_of
 from slicebeam.transforms.encode.extract_predictions import extract_predictions
-from slicebeam.transforms.encode.extract_slice_keys import id_hashes
+from slicebeam.transforms.encode.extract_slice_keys import WriteOfChunks, id_hashes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray
     from slicebeam.transforms.discovery.embeddings import Embedding
     from slicebeam.transforms.encode.extract_predictions import Outcome
     from slicebeam.transforms.encode.sources import Chunk
@@ -49,7 +48,7 @@ class ExampleSplit:
     seed: int
     id_column: str | None
 
-    def is_discovery(self, chunk: Chunk) -> NDArray[np.bool_]:
+    def is_discovery(self, chunk: Chunk) -> BoolArray:
         """Return which examples of a chunk shape the mixture: bool [rows]."""
         if self.id_column is None:
             ids = positions(chunk)
@@ -127,15 +126,6 @@ def embed_chunk(chunk: Chunk, wanted: Embedded) -> None:
     write_embeddings(wanted.folder / name, z, others, facts)
 
 
-class _Embed(beam.DoFn):
-    def __init__(self, wanted: Embedded) -> None:
-        self.wanted = wanted
-
-    def process(self, chunk: Chunk) -> Iterator[int]:
-        embed_chunk(chunk, self.wanted)
-        yield chunk.table.num_rows
-
-
 @dataclass
 class EmbedExamples(beam.PTransform):
     """Write the embeddings of chunks: PCollection of `Chunk` -> PCollection of row counts.
@@ -147,4 +137,4 @@ class EmbedExamples(beam.PTransform):
 
     def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
         """Wire the transform."""
-        return chunks | "Embed" >> beam.ParDo(_Embed(self.wanted))
+        return chunks | "Embed" >> beam.ParDo(WriteOfChunks(embed_chunk, self.wanted))

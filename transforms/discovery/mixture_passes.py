@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.pass_over_files import Found, RowGroup
     from slicebeam.transforms.storage.storage import StoragePath
 
-    FloatArray = NDArray[np.float64]
 
 # Rows that are summed together: enough that adding up sums costs nothing beside taking them.
 _BLOCK = 1 << 13

@@ -12,14 +12,14 @@ import pyarrow as pa
 from slicebeam.metrics.errors import ColumnError, OptionError
 from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.transforms.discovery.embed_examples import chunk_name, positions
+from slicebeam.transforms.encode.extract_slice_keys import WriteOfChunks
 from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.storage.storage import matching
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, IntArray
     from slicebeam.transforms.encode.sources import Chunk
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -45,7 +45,7 @@ class TextSample:
     seed: int
     folder: StoragePath
 
-    def chosen(self, rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    def chosen(self, rows: NDArray[np.uint64]) -> BoolArray:
         """Return which examples, by their positions, are in the sample."""
         return uniform(hash64(self.seed, _TEXTS, rows)) < self.share
 
@@ -54,7 +54,7 @@ class TextSample:
         paths = matching(self.folder, "*.arrow")
         return sum(int(open_arrow(path).schema.metadata[_EXAMPLES]) for path in paths)
 
-    def read(self) -> tuple[NDArray[np.int64], list[str]]:
+    def read(self) -> tuple[IntArray, list[str]]:
         """Return the positions and the texts of the sample, in the order of the examples."""
         rows, texts = [np.zeros(0, np.int64)], list[str]()
         for path in matching(self.folder, "*.arrow"):
@@ -87,15 +87,6 @@ def sample_chunk(chunk: Chunk, wanted: TextSample) -> None:
     write_arrow(wanted.folder / chunk_name(chunk.split, chunk.batch), schema, [batch])
 
 
-class _SampleTexts(beam.DoFn):
-    def __init__(self, wanted: TextSample) -> None:
-        self.wanted = wanted
-
-    def process(self, chunk: Chunk) -> Iterator[int]:
-        sample_chunk(chunk, self.wanted)
-        yield chunk.table.num_rows
-
-
 @dataclass
 class SampleTexts(beam.PTransform):
     """Write the sampled texts of chunks: PCollection of `Chunk` -> PCollection of row counts."""
@@ -104,4 +95,4 @@ class SampleTexts(beam.PTransform):
 
     def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
         """Wire the transform."""
-        return chunks | "Sample" >> beam.ParDo(_SampleTexts(self.wanted))
+        return chunks | "Sample" >> beam.ParDo(WriteOfChunks(sample_chunk, self.wanted))

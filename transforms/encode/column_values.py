@@ -14,6 +14,8 @@ from slicebeam.metrics.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray
+
 
 def arrow_type(text: str) -> pa.DataType:
     """Return the Arrow type of its text form, ``str(data_type)``.
@@ -37,13 +39,13 @@ def arrow_type(text: str) -> pa.DataType:
     return pa.type_for_alias(names.get(text, text))
 
 
-def boolean_mask(values: pa.Array) -> NDArray[np.bool_]:
+def boolean_mask(values: pa.Array) -> BoolArray:
     """Return a boolean array as numpy has it: bool [rows], without nulls."""
-    mask: NDArray[np.bool_] = values.to_numpy(zero_copy_only=False).astype(bool)
+    mask: BoolArray = values.to_numpy(zero_copy_only=False).astype(bool)
     return mask
 
 
-def missing_mask(values: pa.Array) -> NDArray[np.bool_] | None:
+def missing_mask(values: pa.Array) -> BoolArray | None:
     """Return where a column is null or NaN, None where nothing is."""
     missing = None
     if values.null_count:

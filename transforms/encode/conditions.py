@@ -18,7 +18,7 @@ from slicebeam.transforms.encode.predicates import Singleton, arrow_values, shor
 from slicebeam.transforms.encode.value_counts import unsupported
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from slicebeam.metrics.arrays import BoolArray
 
 _ORDERED = ("<", ">=", "between")
 _LISTED = ("in", "not_in", "between")
@@ -89,7 +89,7 @@ def _array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def holds(values: pa.Array, condition: Singleton) -> NDArray[np.bool_]:
+def holds(values: pa.Array, condition: Singleton) -> BoolArray:
     """Return which values of a column satisfy a condition, as pandas would say.
 
     Parameters
@@ -220,7 +220,7 @@ def _comparable(values: pa.Array, listed: list[Any], *, ordered: bool) -> tuple[
     return values, arrow_values(listed, kind)
 
 
-def _lists_hold(values: pa.Array, condition: Singleton) -> NDArray[np.bool_]:
+def _lists_hold(values: pa.Array, condition: Singleton) -> BoolArray:
     if condition.op == "is_null":
         return pc.is_null(values).to_numpy(zero_copy_only=False).astype(bool)
     if condition.op != "contains":

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray
     from slicebeam.metrics.discovery.embeddings import Embeddings
 
 # Rows that are turned to double precision together.
@@ -87,7 +88,7 @@ def members(
     embeddings: Embeddings | None = None,
     queries: Mapping[str, NDArray[np.float32]] | None = None,
     id_field: str | None = None,
-) -> NDArray[np.bool_]:
+) -> BoolArray:
     """Return which examples of a chunk a rule takes in.
 
     Parameters
@@ -131,7 +132,7 @@ def members(
     return expit(_products(embeddings, weights) + rule.intercept) >= rule.threshold
 
 
-def _satisfying(rule: ByPredicate, table: pa.Table) -> NDArray[np.bool_]:
+def _satisfying(rule: ByPredicate, table: pa.Table) -> BoolArray:
     held = np.ones(table.num_rows, bool)
     for condition in rule.conditions:
         values = _column(table, condition.field)
@@ -148,7 +149,7 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     return table.column(name).combine_chunks()
 
 
-def _listed(rule: ByIds, table: pa.Table, id_field: str | None) -> NDArray[np.bool_]:
+def _listed(rule: ByIds, table: pa.Table, id_field: str | None) -> BoolArray:
     if id_field is None:
         raise InputError("a slice is defined by ids, and this data has none; give --example-id")
     values = _column(table, id_field)
@@ -176,7 +177,7 @@ def _ids_like(ids: tuple[int | str, ...], kind: pa.DataType, id_field: str) -> p
     return pa.array([int(one) for one in ids if limits.min <= int(one) <= limits.max], kind)
 
 
-def similarities(embeddings: Embeddings, query: NDArray[np.floating]) -> NDArray[np.float64]:
+def similarities(embeddings: Embeddings, query: NDArray[np.floating]) -> FloatArray:
     """Return the cosine of the angle between each embedding and that of a text.
 
     Parameters
@@ -202,7 +203,7 @@ def similarities(embeddings: Embeddings, query: NDArray[np.floating]) -> NDArray
     return np.divide(products, lengths, out=np.zeros(len(products)), where=lengths > 0)
 
 
-def _products(embeddings: Embeddings, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def _products(embeddings: Embeddings, weights: FloatArray) -> FloatArray:
     """Return the inner products with each embedding, which do not depend on how rows are chunked."""
     if embeddings.shape[1] != weights.size:
         raise InputError(
@@ -214,7 +215,7 @@ def _products(embeddings: Embeddings, weights: NDArray[np.float64]) -> NDArray[n
     return np.concatenate([np.zeros(0), *parts])
 
 
-def _doubles(embeddings: Embeddings) -> Iterator[NDArray[np.float64]]:
+def _doubles(embeddings: Embeddings) -> Iterator[FloatArray]:
     for rows in blocks(embeddings.shape[0], _ROWS_AT_A_TIME):
         yield embeddings[rows].astype(np.float64)
 

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.transforms.encode.column_values import boolean_mask, sortable, successors
-from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, LeftOutColumn
+from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, Kind, LeftOutColumn
 from slicebeam.transforms.encode.predicates import Singleton, json_values, shortened
 from slicebeam.transforms.encode.rounded_edges import rounded_edges
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from slicebeam.metrics.arrays import BoolArray, IntArray
 
 # A text column of which more than this share of the values are distinct is an id or free text.
 MOST_DISTINCT = 0.5
@@ -42,7 +42,7 @@ class ValueCounts:
     """
 
     values: pa.Array
-    counts: NDArray[np.int64]
+    counts: IntArray
     missing: int
     rows: int
     list_column: bool = False
@@ -134,14 +134,10 @@ def _are_pairs(counted: ValueCounts, distinct: int, present: int) -> bool:
     return bool(pa.types.is_integer(kind)) and np.mean(counts == 2) >= _TWICE
 
 
-def most_frequent(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+def most_frequent(counts: IntArray, most: int) -> IntArray:
     """Return the positions of the most frequent values, ties by value, in the order of values."""
     order = np.lexsort((np.arange(counts.size), -counts))
     return np.sort(order[:most])
-
-
-def _missing_singleton(name: str, missing: int) -> tuple[Singleton, ...]:
-    return (Singleton(name, "is_null"),) if missing else ()
 
 
 def _categorical_domain(
@@ -152,18 +148,23 @@ def _categorical_domain(
     singletons = [Singleton(name, "==", value) for value in values]
     if top.size < counted.distinct or error:
         singletons.append(Singleton(name, "not_in", values))
-    singletons += _missing_singleton(name, counted.missing)
-    return FeatureDomain(
-        name,
-        "categorical",
-        str(counted.values.type),
-        tuple(singletons),
-        error,
-        seen=_seen_besides(counted, top),
-    )
+    return _domain(name, "categorical", counted, singletons, error, _seen_besides(counted, top))
 
 
-def _seen_besides(counted: ValueCounts, named: NDArray[np.int64]) -> ColumnSummary:
+def _domain(
+    name: str,
+    kind: Kind,
+    counted: ValueCounts,
+    singletons: list[Singleton],
+    error: float,
+    seen: ColumnSummary,
+) -> FeatureDomain:
+    missing = [Singleton(name, "is_null")] if counted.missing else []
+    every = (*singletons, *missing)
+    return FeatureDomain(name, kind, str(counted.values.type), every, error, seen=seen)
+
+
+def _seen_besides(counted: ValueCounts, named: IntArray) -> ColumnSummary:
     """Return what a column holds besides the values at some positions."""
     rest = np.delete(counted.counts, named)
     distinct = None if counted.list_column else int(counted.distinct)
@@ -176,15 +177,7 @@ def _list_domain(name: str, counted: ValueCounts, top_values: int, error: float)
     top = most_frequent(counted.counts, top_values)
     values = json_values(counted.values.take(pa.array(top)))
     singletons = [Singleton(name, "contains", value) for value in values]
-    singletons += _missing_singleton(name, counted.missing)
-    return FeatureDomain(
-        name,
-        "list",
-        str(counted.values.type),
-        tuple(singletons),
-        error,
-        seen=_seen_besides(counted, top),
-    )
+    return _domain(name, "list", counted, singletons, error, _seen_besides(counted, top))
 
 
 def numeric_domain(
@@ -243,22 +236,13 @@ def numeric_domain(
             singletons.append(Singleton(name, ">=", edges[i]))
         else:
             singletons.append(Singleton(name, "between", [edges[i], edges[i + 1]]))
-    singletons += _missing_singleton(name, counted.missing)
-    return FeatureDomain(
-        name,
-        "numeric",
-        str(counted.values.type),
-        tuple(singletons),
-        error,
-        seen=ColumnSummary(
-            int(counted.missing), low=low, high=high, distinct=int(counted.distinct)
-        ),
-    )
+    seen = ColumnSummary(int(counted.missing), low=low, high=high, distinct=int(counted.distinct))
+    return _domain(name, "numeric", counted, singletons, error, seen)
 
 
 def _without_gaps(
-    values: pa.Array, counts: NDArray[np.int64], heavy: NDArray[np.bool_]
-) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.bool_]]:
+    values: pa.Array, counts: IntArray, heavy: BoolArray
+) -> tuple[pa.Array, IntArray, BoolArray]:
     """Return sketched values with what comes next after each heavy one.
 
     A sketch does not know the smallest value above a heavy one, where a range has to begin for

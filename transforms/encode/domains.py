@@ -26,6 +26,8 @@ from slicebeam.transforms.encode.predicates import Singleton, arrow_values
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, IntArray
+
 
 Kind = Literal["categorical", "numeric", "list"]
 
@@ -109,7 +111,7 @@ class FeatureDomain:
         """Number of codes: one more than predicates where a value may satisfy none."""
         return self.size + (0 if self.closed or self.kind == "list" else 1)
 
-    def encode(self, values: pa.Array) -> NDArray[np.int64]:
+    def encode(self, values: pa.Array) -> IntArray:
         """Return the code of every value, ``size`` for a value that satisfies no predicate.
 
         Parameters
@@ -133,12 +135,12 @@ class FeatureDomain:
             )
         return codes
 
-    def names(self, values: pa.Array) -> NDArray[np.bool_]:
+    def names(self, values: pa.Array) -> BoolArray:
         """Return which values have a predicate of their own; not for numeric domains."""
         own = [one.op in ("==", "contains") for one in self.singletons]
         return np.array([*own, False])[self._value_codes(values)]
 
-    def encode_lists(self, values: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def encode_lists(self, values: pa.Array) -> tuple[IntArray, IntArray]:
         """Return (offsets [rows + 1], codes) of a list column: the predicates each example meets.
 
         An element that is repeated in an example counts once; one without a predicate is dropped.
@@ -169,7 +171,7 @@ class FeatureDomain:
         return arrow_type(self.data_type)
 
     @cached_property
-    def _value_set(self) -> tuple[pa.Array, NDArray[np.int64]]:
+    def _value_set(self) -> tuple[pa.Array, IntArray]:
         ops = {"==", "contains"}
         codes = [i for i, s in enumerate(self.singletons) if s.op in ops]
         values = self.constants([self.singletons[i].value for i in codes])
@@ -208,7 +210,7 @@ class FeatureDomain:
             reason = str(error).splitlines()[0]
             raise ColumnError(f"column {self.name!r} does not fit its domain: {reason}") from error
 
-    def _value_codes(self, values: pa.Array) -> NDArray[np.int64]:
+    def _value_codes(self, values: pa.Array) -> IntArray:
         if pa.types.is_dictionary(values.type):
             by_entry = np.append(self._value_codes(values.dictionary), self._null_code)
             # A null index stands for a missing value: the entry after the last.
@@ -243,7 +245,7 @@ class FeatureDomain:
             raise self._too_narrow()
         return low, high, ops
 
-    def _numeric_codes(self, values: pa.Array) -> NDArray[np.int64]:
+    def _numeric_codes(self, values: pa.Array) -> IntArray:
         low, high, ops = self._bins
         first, last, point = (ops == op for op in ("<", ">=", "=="))
         missing = missing_mask(values)

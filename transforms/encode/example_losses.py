@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from slicebeam.metrics.registry import metric
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import BoolArray, FloatArray
     from slicebeam.transforms.encode.extract_predictions import Predicted
 
 
@@ -26,17 +25,17 @@ class Losses:
     is_zero_one : whether every loss is 0 or 1, as those of right and wrong classes are
     """
 
-    new: NDArray[np.float64]
-    old: NDArray[np.float64] | None
+    new: FloatArray
+    old: FloatArray | None
     is_zero_one: bool
 
     @property
-    def change(self) -> NDArray[np.float64]:
+    def change(self) -> FloatArray:
         """D = loss before minus loss after, above 0 where it improved; of one model, minus its loss."""
         return -self.new if self.old is None else self.old - self.new
 
     @property
-    def each(self) -> list[NDArray[np.float64]]:
+    def each(self) -> list[FloatArray]:
         """One column for each model."""
         return [self.new] if self.old is None else [self.new, self.old]
 
@@ -68,7 +67,7 @@ def losses_of(predicted: Predicted, name: str, *, baseline: bool) -> Losses | No
     return Losses(new_wrong, old_wrong[0] if old_wrong else None, is_zero_one=True)
 
 
-def _wrong(predicted: Predicted, *, old: bool) -> NDArray[np.bool_]:
+def _wrong(predicted: Predicted, *, old: bool) -> BoolArray:
     """Return which examples the model puts in a wrong class."""
     if ("wrong", old) in predicted.indicators:
         return predicted.indicators["wrong", old]
@@ -76,5 +75,5 @@ def _wrong(predicted: Predicted, *, old: bool) -> NDArray[np.bool_]:
         return predicted.indicators["predicted", old] != predicted.indicators["positive", False]
     side = "baseline" if old else "prediction"
     same = pc.equal(predicted.pairs["label"], predicted.pairs[side])
-    right: NDArray[np.bool_] = pc.fill_null(same, False).to_numpy(zero_copy_only=False)
+    right: BoolArray = pc.fill_null(same, False).to_numpy(zero_copy_only=False)
     return ~right

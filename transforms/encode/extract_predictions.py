@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray
     from slicebeam.transforms.encode.sources import Chunk
 
 # Classes beyond this number are not listed: such a label is no class.
@@ -155,7 +156,7 @@ def _refuse_missing(array: pa.Array, name: str, chunk: Chunk) -> None:
         )
 
 
-def numbers(column: pa.ChunkedArray, name: str, chunk: Chunk, what: str) -> NDArray[np.float64]:
+def numbers(column: pa.ChunkedArray, name: str, chunk: Chunk, what: str) -> FloatArray:
     """Return a numeric column [rows].
 
     Parameters
@@ -182,7 +183,7 @@ def numbers(column: pa.ChunkedArray, name: str, chunk: Chunk, what: str) -> NDAr
     _refuse_missing(array, name, chunk)
     array = array.cast(kind)
     try:
-        values: NDArray[np.float64] = array.cast(pa.float64()).to_numpy()
+        values: FloatArray = array.cast(pa.float64()).to_numpy()
     except pa.ArrowInvalid as error:
         raise InputError(_rounded(array.to_numpy(), name, chunk)) from error
     return values
@@ -219,12 +220,12 @@ class Predicted:
     labels : the true class of each row, None where labels are no classes
     """
 
-    indicators: dict[tuple[str, bool], NDArray[np.bool_]]
+    indicators: dict[tuple[str, bool], BoolArray]
     classes: dict[str, list[Any] | None]
     pairs: dict[str, pa.Array]
-    scores: dict[Side, NDArray[np.float64]]
-    values: dict[tuple[str, bool], NDArray[np.float64]]
-    weights: NDArray[np.float64] | None
+    scores: dict[Side, FloatArray]
+    values: dict[tuple[str, bool], FloatArray]
+    weights: FloatArray | None
     labels: pa.Array | None = None
 
 
@@ -239,7 +240,7 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
     needs = outcome.needs
     weights = _weights(chunk, outcome)
     label: pa.Array | None = None
-    positive: NDArray[np.bool_] | None = None
+    positive: BoolArray | None = None
     if outcome.label is not None and outcome.uses_classes:
         column = chunk.table.column(outcome.label)
         label = classes(column, outcome.class_type, outcome.label, chunk)
@@ -288,7 +289,7 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
     return found
 
 
-def _weights(chunk: Chunk, outcome: Outcome) -> NDArray[np.float64] | None:
+def _weights(chunk: Chunk, outcome: Outcome) -> FloatArray | None:
     if outcome.weight is None:
         return None
     column = chunk.table.column(outcome.weight)
@@ -304,9 +305,7 @@ def _weights(chunk: Chunk, outcome: Outcome) -> NDArray[np.float64] | None:
     return weights
 
 
-def _finite(
-    values: NDArray[np.float64], name: str, chunk: Chunk, largest: float = _LARGEST
-) -> NDArray[np.float64]:
+def _finite(values: FloatArray, name: str, chunk: Chunk, largest: float = _LARGEST) -> FloatArray:
     """Return values whose powers can be summed."""
     wrong = ~(np.abs(values) <= largest)
     if wrong.any():
@@ -318,17 +317,12 @@ def _finite(
     return values
 
 
-def _is_positive(label: pa.Array, outcome: Outcome) -> NDArray[np.bool_]:
+def _is_positive(label: pa.Array, outcome: Outcome) -> BoolArray:
     return _numpy(pc.equal(label, pa.scalar(outcome.positive_class, label.type)))
 
 
 def _add_losses(
-    found: Predicted,
-    positive: NDArray[np.bool_],
-    old: bool,
-    needs: Needs,
-    name: str,
-    chunk: Chunk,
+    found: Predicted, positive: BoolArray, old: bool, needs: Needs, name: str, chunk: Chunk
 ) -> None:
     """Add the losses of the scores as probabilities, clipped as scikit-learn's ``log_loss`` does."""
     score = found.scores["baseline" if old else "prediction"]
@@ -345,9 +339,7 @@ def _add_losses(
         found.values["log_loss", old] = -np.where(positive, np.log(clipped), np.log1p(-clipped))
 
 
-def _refuse_all_but_probabilities(
-    score: NDArray[np.float64], name: str, chunk: Chunk, why: str
-) -> None:
+def _refuse_all_but_probabilities(score: FloatArray, name: str, chunk: Chunk, why: str) -> None:
     wrong = ~((score >= 0) & (score <= 1))
     if wrong.any():
         at = int(np.argmax(wrong))
@@ -360,7 +352,7 @@ def _refuse_all_but_probabilities(
 def _add_classes(
     found: Predicted,
     label: pa.Array,
-    positive: NDArray[np.bool_] | None,
+    positive: BoolArray | None,
     side: Side,
     predictor: Predictor,
     outcome: Outcome,
@@ -406,8 +398,8 @@ def _add_classes(
         found.indicators["predicted", old] = predicted_positive
 
 
-def _numpy(mask: pa.Array) -> NDArray[np.bool_]:
-    array: NDArray[np.bool_] = mask.to_numpy(zero_copy_only=False)
+def _numpy(mask: pa.Array) -> BoolArray:
+    array: BoolArray = mask.to_numpy(zero_copy_only=False)
     return array
 
 

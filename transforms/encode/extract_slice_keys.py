@@ -30,10 +30,11 @@ from slicebeam.transforms.encode.shards import (
 from slicebeam.transforms.encode.sources import read_split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.transforms.encode.conditions import SliceMembership
     from slicebeam.transforms.encode.domains import FeatureDomain
@@ -171,7 +172,7 @@ def _with_weights(contents: NDArray[np.uint64], predicted: Predicted) -> NDArray
     return splitmix64(contents ^ np.ascontiguousarray(predicted.weights).view(np.uint64))
 
 
-def _measured(predicted: Predicted) -> dict[str, NDArray[np.float64]]:
+def _measured(predicted: Predicted) -> dict[str, FloatArray]:
     """Return the columns of numbers."""
     columns = {} if predicted.weights is None else {WEIGHT: predicted.weights}
     for side, score in predicted.scores.items():
@@ -195,7 +196,7 @@ def _bits(
     return bits
 
 
-def _codes(column: pa.Array | pa.ChunkedArray, domain: FeatureDomain) -> NDArray[np.int64] | Ragged:
+def _codes(column: pa.Array | pa.ChunkedArray, domain: FeatureDomain) -> IntArray | Ragged:
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if domain.kind == "list":
         return Ragged(*domain.encode_lists(array))
@@ -203,9 +204,7 @@ def _codes(column: pa.Array | pa.ChunkedArray, domain: FeatureDomain) -> NDArray
 
 
 def row_contents(
-    codes: Sequence[NDArray[np.int64] | Ragged],
-    cells: NDArray[np.int64],
-    measured: Sequence[NDArray[np.uint64]],
+    codes: Sequence[IntArray | Ragged], cells: IntArray, measured: Sequence[NDArray[np.uint64]]
 ) -> NDArray[np.uint64]:
     """Return a hash [rows] of each example's codes and what is measured of it."""
     state = cells.astype(np.uint64)
@@ -269,12 +268,20 @@ class _Read(beam.DoFn):
         yield from read_split(self.source, split, self.columns)
 
 
-class _Encode(beam.DoFn):
-    def __init__(self, encoding: Encoding) -> None:
-        self.encoding = encoding
+class WriteOfChunks(beam.DoFn):
+    """Writes something of each chunk, and yields its number of rows.
+
+    Parameters
+    ----------
+    write : function of a chunk and of what is wanted; both are sent to the workers
+    """
+
+    def __init__(self, write: Callable[[Chunk, Any], None], wanted: Any) -> None:
+        self.write, self.wanted = write, wanted
 
     def process(self, chunk: Chunk) -> Iterator[int]:
-        encode_chunk(chunk, self.encoding)
+        """See `beam.DoFn.process`."""
+        self.write(chunk, self.wanted)
         yield chunk.table.num_rows
 
 
@@ -327,4 +334,4 @@ class ExtractSliceKeys(beam.PTransform):
 
     def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
         """Wire the transform."""
-        return chunks | "Encode" >> beam.ParDo(_Encode(self.encoding))
+        return chunks | "Encode" >> beam.ParDo(WriteOfChunks(encode_chunk, self.encoding))

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
-    from numpy.typing import NDArray
+
+    from slicebeam.metrics.arrays import IntArray
 
 # A column is not counted with the label where there are more cells of a value and a class.
 MOST_CELLS = 4096
@@ -33,14 +34,12 @@ class LabelCounts:
     """
 
     classes: tuple[Any, ...]
-    sizes: NDArray[np.int64]
-    tables: tuple[NDArray[np.int64] | None, ...]
+    sizes: IntArray
+    tables: tuple[IntArray | None, ...]
 
 
 def count_labels(
-    labels: pa.Array | None,
-    codes: Sequence[NDArray[np.int64] | Ragged],
-    radices: Sequence[int],
+    labels: pa.Array | None, codes: Sequence[IntArray | Ragged], radices: Sequence[int]
 ) -> dict[str, Any] | None:
     """Return the counts of a shard as JSON: ``classes``, ``sizes`` and the flat ``tables``.
 
@@ -91,7 +90,7 @@ def sum_labels(
     for one, own in zip(counted, columns, strict=True):
         # Classes may be equal and yet two in a shard, such as 0.0 and -0.0.
         np.add.at(sizes, own, np.array(one["sizes"], np.int64))
-    tables: list[NDArray[np.int64] | None] = []
+    tables: list[IntArray | None] = []
     for feature, radix in enumerate(radices):
         parts = [one["tables"][feature] for one in counted]
         # Each shard has a part of the classes, and so perhaps few enough cells.

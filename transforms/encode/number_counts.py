@@ -10,6 +10,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import IntArray
+
 
 class NumberCounts:
     """How often each of some numbers occurs.
@@ -33,7 +35,7 @@ class NumberCounts:
         waiting = sum(numbers.nbytes for numbers in self._waiting)
         return waiting + self._numbers.nbytes + self._counts.nbytes
 
-    def add(self, values: pa.Array, counts: NDArray[np.int64] | None = None) -> None:
+    def add(self, values: pa.Array, counts: IntArray | None = None) -> None:
         """Add numbers, none of them missing, and how often each occurs; once if not said."""
         numbers = values.to_numpy(zero_copy_only=False)
         # Adding zero makes -0.0 the 0.0 that it equals, and a copy of what may be mapped.
@@ -51,7 +53,7 @@ class NumberCounts:
             begins = _begins(numbers)
             self._merge(numbers[begins], np.diff(np.append(begins, numbers.size)))
 
-    def counted(self) -> tuple[pa.Array, NDArray[np.int64]]:
+    def counted(self) -> tuple[pa.Array, IntArray]:
         """Return the distinct numbers, sorted, and their counts, when compact."""
         return pa.array(self._numbers, self._kind), self._counts
 
@@ -60,7 +62,7 @@ class NumberCounts:
         self._waiting = []
         self._numbers, self._counts = self._numbers[:0], self._counts[:0]
 
-    def _merge(self, numbers: NDArray[Any], counts: NDArray[np.int64]) -> None:
+    def _merge(self, numbers: NDArray[Any], counts: IntArray) -> None:
         if self._numbers.size:
             numbers = np.concatenate([self._numbers, numbers])
             counts = np.concatenate([self._counts, counts])
@@ -72,7 +74,7 @@ class NumberCounts:
         self._counts = np.add.reduceat(counts, begins) if begins.size else counts
 
 
-def _begins(ordered: NDArray[Any]) -> NDArray[np.int64]:
+def _begins(ordered: NDArray[Any]) -> IntArray:
     """Return where each number begins in an ordered array."""
     is_first = np.ones(ordered.size, bool)
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])

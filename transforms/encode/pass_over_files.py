@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     # What is found in some files: arrays of one dimension, by name.
     Found = dict[str, NDArray[Any]]
     FunctionOfFiles = Callable[[Sequence[StoragePath]], Found]
-    FunctionOfRows = Callable[["RowGroup"], Found]
     FunctionOfGroup = Callable[[Any], Found]
     Function = Callable[[Iterable[Shard]], Found]
 
@@ -65,54 +64,6 @@ class _FilePass(beam.DoFn):
 
 
 @dataclass
-class PassOverFiles(beam.PTransform):
-    """Write what a function finds in each group of files: pipeline -> group numbers.
-
-    Attributes
-    ----------
-    function : of the files of a group; it is sent to the workers
-    groups : paths
-    folder : where the findings go
-    """
-
-    function: FunctionOfFiles
-    groups: Sequence[Sequence[str]]
-    folder: StoragePath
-
-    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
-        """Wire the transform."""
-        items = list(enumerate(self._filled()))
-        passing = _FilePass(_OfPaths(self.function), self.folder)
-        return pipeline | "Files" >> beam.Create(items) | "Pass" >> beam.ParDo(passing)
-
-    def _filled(self) -> list[Sequence[str]]:
-        return [paths for paths in self.groups if paths]
-
-    def is_written(self) -> bool:
-        """Return whether what was found in each group, and nothing else, is there."""
-        return _is_written(self.folder, self.parts())
-
-    def parts(self) -> int:
-        """Return how many groups have files."""
-        return len(self._filled())
-
-    @staticmethod
-    def here(function: FunctionOfFiles, groups: Sequence[Sequence[str]]) -> list[Found]:
-        """Return what is found group by group, in this process."""
-        return [_OfPaths(function)(paths) for paths in groups]
-
-    def read(self, parts: int) -> list[Found]:
-        """Return what was found, group by group.
-
-        Raises
-        ------
-        EngineError
-            What was found in a group is missing or damaged.
-        """
-        return _read_all(self.folder, parts)
-
-
-@dataclass
 class PassOverRows(beam.PTransform):
     """Write what a function finds in each group of rows: pipeline -> group numbers.
 
@@ -123,28 +74,37 @@ class PassOverRows(beam.PTransform):
     folder : where the findings go
     """
 
-    function: FunctionOfRows
-    groups: Sequence[RowGroup]
+    function: FunctionOfGroup
+    groups: Sequence[Any]
     folder: StoragePath
+
+    label: ClassVar[str] = "Rows"
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
         """Wire the transform."""
-        passing = _FilePass(self.function, self.folder)
-        items = list(enumerate(self.groups))
-        return pipeline | "Rows" >> beam.Create(items) | "Pass" >> beam.ParDo(passing)
+        passing = _FilePass(self.of_group(), self.folder)
+        items = list(enumerate(self.filled()))
+        return pipeline | self.label >> beam.Create(items) | "Pass" >> beam.ParDo(passing)
+
+    def of_group(self) -> FunctionOfGroup:
+        """Return the function of what stands for a group in a job."""
+        return self.function
+
+    def filled(self) -> Sequence[Any]:
+        """Return the groups that a job passes over."""
+        return self.groups
 
     def is_written(self) -> bool:
         """Return whether what was found in each group, and nothing else, is there."""
-        return _is_written(self.folder, self.parts())
+        return holds(self.folder, (part_path(self.folder, n).name for n in range(self.parts())))
 
     def parts(self) -> int:
-        """Return how many groups there are."""
-        return len(self.groups)
+        """Return how many groups a job passes over."""
+        return len(self.filled())
 
-    @staticmethod
-    def here(function: FunctionOfRows, groups: Sequence[RowGroup]) -> list[Found]:
+    def here(self) -> list[Found]:
         """Return what is found group by group, in this process."""
-        return [function(group) for group in groups]
+        return [self.of_group()(group) for group in self.groups]
 
     def read(self, parts: int) -> list[Found]:
         """Return what was found, group by group.
@@ -154,7 +114,24 @@ class PassOverRows(beam.PTransform):
         EngineError
             What was found in a group is missing or damaged.
         """
-        return _read_all(self.folder, parts)
+        return [read_found(part_path(self.folder, number)) for number in range(parts)]
+
+
+class PassOverFiles(PassOverRows):
+    """Write what a function finds in each group of files, given by their paths.
+
+    A group without files has nothing to be found by a job.
+    """
+
+    label: ClassVar[str] = "Files"
+
+    def of_group(self) -> FunctionOfGroup:
+        """Return the function of paths as text."""
+        return _OfPaths(self.function)
+
+    def filled(self) -> Sequence[Any]:
+        """Return the groups that have files."""
+        return [paths for paths in self.groups if paths]
 
 
 @dataclass(frozen=True)
@@ -165,14 +142,6 @@ class _OfPaths:
 
     def __call__(self, paths: Sequence[str]) -> Found:
         return self.function([storage_path(path) for path in paths])
-
-
-def _is_written(folder: StoragePath, parts: int) -> bool:
-    return holds(folder, (part_path(folder, number).name for number in range(parts)))
-
-
-def _read_all(folder: StoragePath, parts: int) -> list[Found]:
-    return [read_found(part_path(folder, number)) for number in range(parts)]
 
 
 @dataclass(frozen=True)

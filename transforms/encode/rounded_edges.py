@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, IntArray
+
 # A bin's share changes by at most this part of 1/bins.
 _PARTS = 4
 _UNITS = ("Y", "M", "D", "h", "m", "s", "ms", "us", "ns")
@@ -26,11 +28,7 @@ _CONTEXT = Context(prec=40)
 
 
 def rounded_edges(
-    values: pa.Array,
-    counts: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    is_point: NDArray[np.bool_],
-    bins: int,
+    values: pa.Array, counts: IntArray, starts: IntArray, is_point: BoolArray, bins: int
 ) -> list[Any]:
     """Return where bins begin, each at the number with the fewest significant digits that will do.
 
@@ -76,7 +74,7 @@ def rounded_edges(
     ends = [*begins[1:], len(values)]
     exact = values.take(pa.array(starts))
     widths = _widths(values.type, numbers)
-    chosen: list[Any] = sortable(exact).tolist()
+    chosen: list[Any] = _shortest(exact)
     at = moved = 0
     for i in range(1, len(begins)):
         begin, previous, moved_before = begins[i], at, moved
@@ -100,6 +98,14 @@ def rounded_edges(
     if pa.types.is_floating(values.type):
         return json_values(pa.array(chosen, pa.float64()))
     return json_values(from_numbers(np.array(chosen, numbers.dtype), values.type))
+
+
+def _shortest(values: pa.Array) -> list[Any]:
+    """Return numbers as `sortable` does, those of floats as doubles with the fewest digits."""
+    if pa.types.is_floating(values.type):
+        return [float(value) for value in json_values(values)]
+    listed: list[Any] = sortable(values).tolist()
+    return listed
 
 
 def _widths(kind: pa.DataType, numbers: NDArray[Any]) -> list[Any]:
@@ -127,7 +133,7 @@ def _candidates(
     widths : numpy types of the comparison
     """
     kind = edge.type
-    (exact,) = sortable(edge).tolist()
+    (exact,) = _shortest(edge)
     if pa.types.is_temporal(kind):
         found = _times(edge)
     elif np.isfinite(exact):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.statistic_space import Term
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -74,18 +75,18 @@ class Scaling:
     space: StatisticSpace
     classes: tuple[Any, ...] = ()
     other: Any = None
-    edges: tuple[NDArray[np.float64], ...] = ()
-    coarse: tuple[NDArray[np.bool_], ...] = ()
-    places: tuple[NDArray[np.float64], ...] = ()
+    edges: tuple[FloatArray, ...] = ()
+    coarse: tuple[BoolArray, ...] = ()
+    places: tuple[FloatArray, ...] = ()
     rough: tuple[str, ...] = ()
     heaviest: float = 0.0
     numbered: tuple[str, ...] = ()
-    rows: tuple[NDArray[np.int64], ...] = ()
+    rows: tuple[IntArray, ...] = ()
 
 
 def write_shard(
     path: StoragePath,
-    codes: Sequence[NDArray[np.int64] | Ragged],
+    codes: Sequence[IntArray | Ragged],
     radices: Sequence[int],
     measured: Mapping[str, NDArray[Any]],
     facts: Mapping[str, Any],
@@ -221,9 +222,9 @@ def _row_block(
     scaling: Scaling | None,
     ids: NDArray[np.uint64] | None,
 ) -> RowBlock:
-    columns: dict[int, NDArray[np.int64] | Ragged] = {}
+    columns: dict[int, IntArray | Ragged] = {}
 
-    def column(feature: int) -> NDArray[np.int64] | Ragged:
+    def column(feature: int) -> IntArray | Ragged:
         if feature not in columns:
             array = batch.column(f"f{feature}")
             if pa.types.is_list(array.type):
@@ -268,7 +269,7 @@ def _row_block(
 class _Measured:
     """What is summed of the rows of a batch, as integers."""
 
-    def __init__(self, batch: pa.RecordBatch, scaling: Scaling, cells: NDArray[np.int64]) -> None:
+    def __init__(self, batch: pa.RecordBatch, scaling: Scaling, cells: IntArray) -> None:
         self.batch, self.scaling, self.space = batch, scaling, scaling.space
         self.rows = batch.num_rows
         self.weight = (
@@ -282,16 +283,16 @@ class _Measured:
             self.positive = self.space.holds("positive")[cells]
             self.buckets = np.stack([self._buckets(side) for side in range(self.space.sides)])
 
-    def _column(self, name: str) -> NDArray[np.float64]:
-        values: NDArray[np.float64] = self.batch.column(name).to_numpy()
+    def _column(self, name: str) -> FloatArray:
+        values: FloatArray = self.batch.column(name).to_numpy()
         return values
 
-    def _buckets(self, side: int) -> NDArray[np.int64]:
+    def _buckets(self, side: int) -> IntArray:
         score = self._column(score_column(old=side == 1))
         bucket = np.searchsorted(self.scaling.edges[side], score, side="right")
         return self.positive * BUCKETS + bucket
 
-    def weights(self) -> NDArray[np.int64]:
+    def weights(self) -> IntArray:
         """Return weights and their squares [2, rows], or nothing [0, rows]."""
         if not self.space.weighted:
             return np.zeros((0, self.rows), np.int64)
@@ -299,20 +300,20 @@ class _Measured:
         scaled = zip(powers, self.space.weight_scales, strict=True)
         return np.stack([fixed_point(power, scale) for power, scale in scaled])
 
-    def terms(self) -> NDArray[np.int64]:
+    def terms(self) -> IntArray:
         """Return the terms and total terms [terms, rows]."""
         scaled = list(zip(self.space.all_terms, self.space.scales, strict=True))
         if not scaled:
             return np.zeros((0, self.rows), np.int64)
         return np.stack([fixed_point(self._power(term), scale) for term, scale in scaled])
 
-    def _power(self, term: Term) -> NDArray[np.float64]:
-        power: NDArray[np.float64] = self._value(term) ** term.power
+    def _power(self, term: Term) -> FloatArray:
+        power: FloatArray = self._value(term) ** term.power
         if term.weight_power:
             power = power * self.weight**term.weight_power
         return power
 
-    def _value(self, term: Term) -> NDArray[np.float64]:
+    def _value(self, term: Term) -> FloatArray:
         if term.source in GAINS:
             of_class = self.positive == (term.source == "gain1")
             new, old = (

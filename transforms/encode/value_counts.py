@@ -13,7 +13,7 @@ from slicebeam.transforms.encode.domain_learning import ValueCounts
 from slicebeam.transforms.encode.number_counts import NumberCounts
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from slicebeam.metrics.arrays import IntArray
 
 # Sizes of the sketches: rank error about 0.3 % (KLL), counts about 0.01 % of the rows.
 _KLL_K = 1000
@@ -55,7 +55,7 @@ class _ValueCounts:
     def nbytes(self) -> int:
         return sum(part.nbytes for part in self._parts)
 
-    def add(self, values: pa.Array, counts: NDArray[np.int64] | None = None) -> None:
+    def add(self, values: pa.Array, counts: IntArray | None = None) -> None:
         """Add values, none of them missing, and how often each occurs; once if not said."""
         if counts is None:
             counted = values.value_counts()
@@ -71,7 +71,7 @@ class _ValueCounts:
     def clear(self) -> None:
         self._parts = []
 
-    def counted(self) -> tuple[pa.Array, NDArray[np.int64]]:
+    def counted(self) -> tuple[pa.Array, IntArray]:
         """Return the distinct values, sorted, and their counts, when compact."""
         if not self._parts:
             return pa.nulls(0, self._kind), np.zeros(0, np.int64)
@@ -142,7 +142,7 @@ class ColumnCounter:
             self._sketch = datasketches.kll_doubles_sketch(_KLL_K)
         self._distinct = datasketches.hll_sketch(_DISTINCT_LG_K)
 
-    def _update_sketch(self, values: pa.Array, counts: NDArray[np.int64]) -> None:
+    def _update_sketch(self, values: pa.Array, counts: IntArray) -> None:
         valid = pc.is_valid(values)
         values, counts = values.filter(valid), counts[valid.to_numpy(zero_copy_only=False)]
         if self._is_frequent:
@@ -182,7 +182,7 @@ class ColumnCounter:
         )
         return counted, error
 
-    def _sketched(self) -> tuple[pa.Array, NDArray[np.int64], float]:
+    def _sketched(self) -> tuple[pa.Array, IntArray, float]:
         import datasketches
 
         if self._is_frequent:
@@ -209,7 +209,7 @@ class ColumnCounter:
         return from_numbers(numbers, self.kind), counts.astype(np.int64), error
 
 
-def _counted_dictionary(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], int]:
+def _counted_dictionary(array: pa.Array) -> tuple[pa.Array, IntArray, int]:
     """Return the values of a dictionary that rows hold, their counts and how many rows hold none."""
     indices = array.indices.drop_null().to_numpy(zero_copy_only=False)
     counts = np.bincount(indices, minlength=len(array.dictionary))
@@ -229,7 +229,7 @@ def _present(array: pa.Array) -> tuple[pa.Array, int]:
     return array.filter(pa.array(~missing)), int(missing.sum())
 
 
-def _counted_lists(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], int]:
+def _counted_lists(array: pa.Array) -> tuple[pa.Array, IntArray, int]:
     """Return the distinct elements, how many examples hold each, and the number of null lists."""
     rows = pc.list_parent_indices(array).to_numpy(zero_copy_only=False).astype(np.int64)
     encoded = pc.list_flatten(array)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray
     from slicebeam.transforms.storage.storage import StoragePath
 
     Keep = Callable[[slice, NDArray[np.float32]], None]
@@ -128,13 +129,13 @@ class _Store:
     _files: set[str] = field(default_factory=set)
     _changing: threading.RLock = field(default_factory=threading.RLock)
 
-    def _places(self, keys: NDArray[np.bytes_]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    def _places(self, keys: NDArray[np.bytes_]) -> tuple[NDArray[np.intp], BoolArray]:
         if not len(self._keys):
             return np.zeros(len(keys), np.intp), np.zeros(len(keys), bool)
         places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return places, self._keys[places] == keys
 
-    def has(self, keys: NDArray[np.bytes_]) -> NDArray[np.bool_]:
+    def has(self, keys: NDArray[np.bytes_]) -> BoolArray:
         """Tell which vectors are there."""
         with self._changing:
             return self._places(keys)[1]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
+    from slicebeam.metrics.arrays import FloatArray
+
 _MOST_FEATURES = 50_000
 # From so many texts on, what occurs in one of them only says nothing about the others.
 _LARGE_SAMPLE = 1_000
@@ -62,7 +64,7 @@ class LsaEncoder:
     """
 
     vocabulary: tuple[str, ...]
-    idf: NDArray[np.float64]
+    idf: FloatArray
     components: NDArray[np.float32]
 
     @classmethod

@@ -10,16 +10,15 @@ from slicebeam.transforms.encoders.minilm import minilm_encoder
 from slicebeam.transforms.encoders.model_handler import handler_encoder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from slicebeam.transforms.storage.storage import StoragePath
 
-LSA, MINILM = "lsa", "minilm"
+LSA = "lsa"
 _ENDPOINT = "openai:"
-_KINDS = (LSA, MINILM, "openai:URL", "module:function")
 
 
 class Encoder(Protocol):
@@ -38,6 +37,10 @@ class Encoder(Protocol):
 
         No text is shape ``[0, D]``, with D = 0 where it is not known yet.
         """
+
+
+# Encoders that slicebeam brings, by name: functions of the cache that `encoder` is given.
+_NAMED: dict[str, Callable[[StoragePath | None], Encoder]] = {"minilm": minilm_encoder}
 
 
 def needs_fit(spec: str) -> bool:
@@ -60,12 +63,12 @@ def encoder(spec: str, *, cache: StoragePath | None) -> Encoder:
     """
     if needs_fit(spec):
         raise ValueError(f"{spec} is fitted to texts: LsaEncoder.fit")
-    if spec == MINILM:
-        return minilm_encoder(cache)
+    if spec in _NAMED:
+        return _NAMED[spec](cache)
     if spec.startswith(_ENDPOINT):
         return endpoint_encoder(spec, cache)
     if ":" not in spec:
-        raise unknown_name("encoder", spec, _KINDS)
+        raise unknown_name("encoder", spec, [LSA, *_NAMED, "openai:URL", "module:function"])
     if "://" in spec:
         raise OptionError(f"--encoder {spec}: write openai: before the address of an endpoint")
     return handler_encoder(spec, cache)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import IntArray
+
 _EXACT = 2**53
 _SHOWN = 80
 # Arrow recurses into a nested value without end, and so do those who read what it made of it.
@@ -149,7 +151,7 @@ def _parse(
     return table
 
 
-def _lines(data: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+def _lines(data: bytes) -> tuple[NDArray[np.uint8], IntArray, IntArray]:
     """Return the bytes, and where each line begins and ends."""
     signs = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(signs == ord("\n"))

@@ -19,8 +19,7 @@ from slicebeam.transforms.encode.extract_predictions import numbers
 from slicebeam.transforms.encode.number_counts import NumberCounts
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.transforms.encode.sources import Chunk
 
 # Of a bin: the difficulty is missing.
@@ -32,7 +31,7 @@ _MOST_DISTINCT = 1 << 21
 _MINUS_ZERO = np.int64(np.iinfo(np.int64).min)
 
 
-def difficulties(column: pa.ChunkedArray, name: str, chunk: Chunk) -> NDArray[np.float64]:
+def difficulties(column: pa.ChunkedArray, name: str, chunk: Chunk) -> FloatArray:
     """Return a column of difficulties [rows], NaN where one is missing.
 
     Raises
@@ -65,14 +64,14 @@ def difficulties(column: pa.ChunkedArray, name: str, chunk: Chunk) -> NDArray[np
     return values
 
 
-def difficulty_bins(values: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.int64]:
+def difficulty_bins(values: FloatArray, edges: FloatArray) -> IntArray:
     """Return the bin of each difficulty [rows]: how many edges are not above it, −1 for a NaN."""
     bins = np.searchsorted(edges, values, side="right").astype(np.int64)
     bins[np.isnan(values)] = MISSING_BIN
     return bins
 
 
-def rounded_down(values: NDArray[np.float64], bits: int) -> NDArray[np.float64]:
+def rounded_down(values: FloatArray, bits: int) -> FloatArray:
     """Return the largest numbers not above the finite values that have so many mantissa bits.
 
     Rounding first to more bits changes nothing.
@@ -110,21 +109,19 @@ class DifficultyCounts:
         """Mantissa bits of the values that are counted, 52 where they are exact."""
         return _RESOLUTIONS[self._level]
 
-    def add(self, values: NDArray[np.float64]) -> None:
+    def add(self, values: FloatArray) -> None:
         """Count finite values [any number]."""
         self._counts.add(pa.array(self._rounded(values)))
         if self._counts.nbytes > 3 * 16 * self._most:
             self._compact()
 
-    def merge(
-        self, values: NDArray[np.float64], counts: NDArray[np.int64], resolution: int
-    ) -> None:
+    def merge(self, values: FloatArray, counts: IntArray, resolution: int) -> None:
         """Count what `counted` returned for other values."""
         self._coarsen(_RESOLUTIONS.index(resolution))
         self._counts.add(pa.array(self._rounded(values)), counts)
         self._compact()
 
-    def counted(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def counted(self) -> tuple[FloatArray, IntArray]:
         """Return the distinct values, sorted, and how often each occurs."""
         self._compact()
         values, counts = self._counts.counted()
@@ -144,13 +141,11 @@ class DifficultyCounts:
         self._counts.clear()
         self._counts.add(pa.array(self._rounded(values.to_numpy())), counts)
 
-    def _rounded(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _rounded(self, values: FloatArray) -> FloatArray:
         return values if self._level == 0 else rounded_down(values, self.resolution)
 
 
-def quantile_edges(
-    values: NDArray[np.float64], counts: NDArray[np.int64], bins: int
-) -> NDArray[np.float64]:
+def quantile_edges(values: FloatArray, counts: IntArray, bins: int) -> FloatArray:
     """Return the inner edges of quantile bins: float64 [at most bins − 1], ascending.
 
     The quantiles k/bins by linear interpolation, those that are equal once: bit for bit the

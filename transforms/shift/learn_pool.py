@@ -22,8 +22,7 @@ from slicebeam.transforms.storage.storage import holds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import BoolArray, FloatArray
     from slicebeam.transforms.encode.conditions import SliceMembership
     from slicebeam.transforms.encode.sources import Chunk, Source, Split
     from slicebeam.transforms.storage.storage import StoragePath
@@ -92,7 +91,7 @@ def split_groups(splits: Sequence[Split], groups: int) -> list[tuple[int, tuple[
 
 def class_values(
     chunk: Chunk, columns: PoolColumns, role: Role
-) -> tuple[pa.Array, NDArray[np.bool_] | None]:
+) -> tuple[pa.Array, BoolArray | None]:
     """Return the classes that a column holds, and in which rows they are; None for in all.
 
     Only recorded answers may be missing.
@@ -200,9 +199,7 @@ class PoolValues:
         )
 
 
-def signed_difficulties(
-    chunk: Chunk, name: str, wrong: NDArray[np.bool_] | None
-) -> NDArray[np.float64]:
+def signed_difficulties(chunk: Chunk, name: str, wrong: BoolArray | None) -> FloatArray:
     """Return the difficulties [rows] of a chunk, negative where the old prediction is wrong.
 
     Parameters

@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import IntArray
+
 _LARGEST = np.iinfo(np.uint64).max
 # Rows below which choosing again is not worth it.
 _FEW_ROWS = 1 << 14
@@ -19,11 +21,8 @@ _PIECE_BYTES = 1 << 30
 
 
 def smallest(
-    cell: NDArray[np.int32],
-    hashes: NDArray[np.uint64],
-    row: NDArray[np.int64],
-    most: int | None,
-) -> NDArray[np.int64]:
+    cell: NDArray[np.int32], hashes: NDArray[np.uint64], row: IntArray, most: int | None
+) -> IntArray:
     """Return which rows have the smallest hashes of their cell.
 
     Parameters
@@ -51,7 +50,7 @@ def smallest(
     first = np.flatnonzero(begins)
     sizes = np.diff(np.append(first, order.size))
     place = np.arange(order.size) - np.repeat(first, sizes)
-    chosen: NDArray[np.int64] = order[place < most]
+    chosen: IntArray = order[place < most]
     return chosen
 
 

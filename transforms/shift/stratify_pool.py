@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.counting import Ragged
     from slicebeam.transforms.encode.sources import Chunk, Source, Split
     from slicebeam.transforms.shift.learn_pool import Role
@@ -97,7 +98,7 @@ class Stratification:
         digests = [hashlib.sha256(json.dumps(one).encode()).digest() for one in self.classes]
         return np.array([int.from_bytes(one[:8], "big") for one in digests], np.uint64)
 
-    def codes(self, chunk: Chunk, role: Role) -> NDArray[np.int64]:
+    def codes(self, chunk: Chunk, role: Role) -> IntArray:
         """Return the class of each row [rows], −1 for a missing recorded answer.
 
         Raises
@@ -110,7 +111,7 @@ class Stratification:
         if found.null_count:
             name = self.columns.class_columns[role]
             raise ColumnError(f"column {name!r} of {chunk.origin} changed while it was read")
-        codes: NDArray[np.int64] = found.to_numpy().astype(np.int64)
+        codes: IntArray = found.to_numpy().astype(np.int64)
         if present is None:
             return codes
         everywhere = np.full(chunk.table.num_rows, -1, np.int64)
@@ -118,10 +119,7 @@ class Stratification:
         return everywhere
 
     def fingerprint(
-        self,
-        identity: NDArray[np.uint64],
-        label: NDArray[np.int64],
-        old: NDArray[np.int64] | None,
+        self, identity: NDArray[np.uint64], label: IntArray, old: IntArray | None
     ) -> int:
         """Return the sum, modulo 2⁶⁴, of a hash of each row's id and classes."""
         state = splitmix64(splitmix64(identity) ^ self._class_hashes[label])
@@ -173,7 +171,7 @@ class PoolCounts:
             counts.add(keys, number.to_numpy())
 
 
-def _add(counts: NumberCounts, packed: NDArray[np.int64], cells: int) -> None:
+def _add(counts: NumberCounts, packed: IntArray, cells: int) -> None:
     """Count packed codes in [0, cells)."""
     if cells <= _DENSE_CELLS:
         dense = np.bincount(packed, minlength=cells)
@@ -238,8 +236,8 @@ def stratify_chunk(chunk: Chunk, plan: Stratification, counts: PoolCounts) -> pa
 
 def _count_slices(
     held: Ragged,
-    label: NDArray[np.int64],
-    old: NDArray[np.int64],
+    label: IntArray,
+    old: IntArray,
     size: int,
     plan: Stratification,
     counts: PoolCounts,

@@ -19,6 +19,7 @@ from slicebeam.pipelines.changelist.discovered import (
     NotDefinition,
 )
 from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.finding_checks import check_findings
 from slicebeam.pipelines.changelist.parts import Estimate
 from tests.edited_documents import made, predicate, searched
 
@@ -95,6 +96,33 @@ def test_remove_merge_split_add(document: SearchChangeList) -> None:
     assert (added.edit.op, added.edit.before, added.edit.note) == ("add_slice", None, "by hand")
     with pytest.raises(InputError, match="'new', is defined in the same way"):
         ed.added(added.document, made(document, "other", women))
+
+
+def test_findings_go_with_their_slice_and_come_back(document: SearchChangeList) -> None:
+    ranks = {one.slice_id: one.rank for one in document.findings}
+    assert sorted(ranks.values()) == list(range(1, len(ranks) + 1))
+    assert len(ranks) > 1
+    first = document.findings[0].slice_id
+    merged = ed.merged(
+        document,
+        [one.slice_id for one in document.slices if one.slice_id != first],
+        made(document, "rest", predicate("sex", "==", "Female")),
+    )
+    assert [one.slice_id for one in merged.document.findings] == [first]
+    now = journal(document, ed.removed(document, first))
+    # What was expected of the others rests on it, so that their ranks stay.
+    assert {one.slice_id: one.rank for one in now.findings} == {
+        slice_id: rank for slice_id, rank in ranks.items() if slice_id != first
+    }
+    assert now.finding_models[0].removed == (1,)
+    check_findings("it", now, with_slices=True)
+    assert now.edits[-1].before[0]["findings"][0]["finding"]["rank"] == 1
+    second = now.findings[0].slice_id
+    both = journal(now, ed.removed(now, second))
+    assert both.finding_models[0].removed == (1, 2)
+    for _ in range(2):
+        both = journal(both, ed.undone(both))
+    assert (both.findings, both.finding_models) == (document.findings, document.finding_models)
 
 
 def test_undo_in_order(document: SearchChangeList) -> None:

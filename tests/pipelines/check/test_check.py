@@ -356,23 +356,6 @@ def test_resume(
     assert found.slices_bytes == whole.slices_bytes
 
 
-WRONG = {
-    "no slices": ([], "give the slices to check: either --changelist"),
-    "both": (["--slices=s.yaml", "--changelist=c.json"], "either --changelist, of an earlier run"),
-    "no file": (["--slices=none.yaml"], "--slices none.yaml: no such file"),
-    "no changelist": (["--changelist=none.json"], "--changelist none.json: no such file"),
-    "a folder": (["--changelist=."], "--changelist .: there is no changelist.json in this folder"),
-    "no document": (["--changelist=empty.json"], "no ChangeList; name a changelist.json"),
-    "a changelist": (
-        ["--slices=like.json"],
-        "--slices like.json is a ChangeList; give it as --cha",
-    ),
-    "no json": (["--changelist=s.yaml"], "--changelist s.yaml: no readable JSON"),
-    "features": (["--slices=s.yaml", "--features=age"], "--features is for a --model without"),
-    "unknown option": (["--slices=s.yaml", "--bins=5"], "no such option: --bins"),
-    "fail on": (["--slices=s.yaml", "--fail-on=bad"], "only 'worse' is known"),
-    "metric": (["--slices=s.yaml", "--metric=acuracy"], "did you mean 'accuracy'?"),
-}
 WRONG_SLICES = {
     "nothing": ("", "a list of slices is expected, such as '- age < 25'"),
     "empty": ("slices: []", "a list of slices is expected"),
@@ -394,24 +377,6 @@ WRONG_SLICES = {
     "all": ("- {all: []}", "is no predicate"),
     "unreadable": ("- age <= 5", "unknown op '<='; ops: ="),
 }
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_options(
-    case: str,
-    tmp_path: Path,
-    adult_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "s.yaml").write_text("- age < 25\n")
-    (tmp_path / "empty.json").write_text("{}")
-    (tmp_path / "like.json").write_text('{"schema_version": "1.0"}')
-    more, message = WRONG[case]
-    arguments = ["check", f"--data={adult_path}", "--output=out", "--label=income"]
-    said = refused([*arguments, "--prediction=prediction", *more], capsys, folder=tmp_path)
-    assert message in said
 
 
 @pytest.mark.parametrize("case", WRONG_SLICES)

@@ -48,7 +48,7 @@ class KeepingEngine(InProcess):
     ran: list[str] = []  # noqa: RUF012
 
     def __init__(self) -> None:
-        super().__init__(1)
+        super().__init__(DirectOptions())
         self.workers = 2
 
     def run(self, build: Any, name: str) -> Any:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slicebeam.metrics.errors import EngineError
+from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.run import lock_files
 from slicebeam.pipelines.run.lock_files import LocalLock, LostLockError, lock_file
 from slicebeam.pipelines.run.lock_owner import Owner
@@ -131,6 +132,25 @@ def test_one_of_those_that_start_at_the_same_instant_gets_it(tmp_path: Path, lef
         assert one.stdin is not None
         one.stdin.close()
         assert one.wait() == 0
+
+
+def test_a_second_run_into_one_output_is_refused_with_the_documented_code(
+    adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = tmp_path / "out" / "_work"
+    work.mkdir(parents=True)
+    lock = held(work)
+    lock.acquire()
+    command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", "--label=income"]
+    code = run([*command, "--prediction=prediction", "--features=sex"])
+    lock.release()
+    assert f"is using {work}; wait for it" in capsys.readouterr().err
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "exit-codes.md").read_text("utf-8")
+    rows = [line.split(" | ") for line in page.splitlines() if "another run is using" in line]
+    assert [int(one[0].lstrip("| ")) for one in rows] == [code] == [3]
+    # One that has ended is in nobody's way.
+    assert run([*command, "--prediction=prediction", "--features=sex"]) == 0
+    assert run([*command, "--prediction=prediction", "--features=sex"]) == 0
 
 
 def test_who_has_it_is_said_and_a_dead_one_gives_way_at_once(tmp_path: Path) -> None:

@@ -175,8 +175,8 @@ def test_the_exit_code_and_what_the_terminal_shows(
     capsys.readouterr()
     assert run([*arguments, "--metric=accuracy,recall"]) == 1
     printed = capsys.readouterr()
-    assert "Where Recall is worse than the lines above let one expect:" in printed.out
-    assert "Where Accuracy is" not in printed.out
+    assert "Recall, worse than expected (over all examples" in printed.out
+    assert "Accuracy, worse" not in printed.out
     assert "each of the 2 metrics has its own correction" in " ".join(printed.out.lower().split())
     assert "--fail-on worse: recall is significantly worse on 1 slice" in printed.err
 

@@ -5,62 +5,211 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from slicebeam.pipelines.changelist.findings import Finding
+from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.run.published import Published
+from slicebeam.pipelines.search.summary import counted
+from slicebeam.pipelines.show.finding_numbers import Numbers
+from slicebeam.pipelines.show.slice_tables import show
 from tests.running import read
 
 ADULT = ("--label=income", "--prediction=prediction", "--max-cross-size=2")
 FEATURES = "--features=age,education,marital-status,occupation,relationship,capital-gain"
 
 
-def lines_of(printed: str) -> list[str]:
-    return [line for line in printed.splitlines() if re.match(r"^ *[0-9]+ +[0-9,]+ ", line)]
+@pytest.fixture(scope="module")
+def found(adult_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a search."""
+    out = tmp_path_factory.mktemp("found")
+    command = ["search", f"--data={adult_path}", f"--output={out}", *ADULT, FEATURES]
+    assert run([*command, "--quiet"]) == 0
+    return out
+
+
+def show_again(out: Path) -> None:
+    paths = [out / name for name in ("changelist.json", "slices.parquet")]
+    show(Published(read_search(str(paths[0]), "--changelist"), *paths))
+
+
+def rows_of(printed: str) -> list[tuple[list[str], str]]:
+    """The cells of numbers and the slice of each row, whose lines are joined again."""
+    lines = printed.splitlines()
+    rows: list[tuple[list[str], str]] = []
+    at = -1
+    for line in lines:
+        if re.search(r"^ *n +(value|change) ", line):
+            at = line.index("slice")
+        elif not line.strip() or line.startswith("and "):
+            at = -1
+        elif at >= 0 and not line.startswith("─"):
+            numbers, text = line[:at], line[at:].strip()
+            if numbers.strip():
+                rows.append((re.split(r" {2,}", numbers.strip()), text))
+            else:
+                cells, begun = rows[-1]
+                rows[-1] = cells, f"{begun} {text}"
+    return rows
+
+
+def number(text: str) -> float:
+    return float(text.replace(",", ""))
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, None])
-def test_a_line_each(
+def test_nothing_of_a_finding_is_cut(
     width: int | None,
-    adult_path: Path,
-    tmp_path: Path,
+    found: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     if width is not None:
         monkeypatch.setenv("COLUMNS", str(width))
-    command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", *ADULT, FEATURES]
-    assert run(command) == 0
+    show_again(found)
     printed = capsys.readouterr().out
-    document = read(tmp_path / "out").document
+    document = read(found).document
     findings = document["findings"]
     names = {one["slice_id"]: one["name"] for one in document["slices"]}
-    lines = lines_of(printed)
-    assert len(lines) == len(findings) > 5
-    for line, one in zip(lines, findings, strict=True):
-        assert len(line) <= (width or 10_000)
-        rank, n, value, expected, *rest = line.split()
-        assert (int(rank), int(n.replace(",", ""))) == (one["rank"], one["n"])
-        assert (value, expected) == (f"{one['value']:.3f}", f"{one['expected']:.3f}")
-        has_interval = width is None or width >= 100
-        assert (rest[1] == "…") == has_interval
-        if has_interval:
-            low, high = one["interval"]
-            assert (rest[0], rest[2]) == (f"{low:+.3f}", f"{high:+.3f}")
-        assert rest[3 if has_interval else 0] == f"{one['held_share']:.0%}"
-        text = " ".join(rest[4 if has_interval else 1 :])
-        name = names[one["slice_id"]]
-        if width is None:
-            assert text == name
-        else:
-            assert name.startswith(text.removesuffix("…"))
-    assert "Where Accuracy is worse than the lines above let one expect:" in printed
-    last = printed.splitlines()[-2:]
-    assert last == [str(tmp_path / "out" / name) for name in ("changelist.json", "slices.parquet")]
+    rows = rows_of(printed)
+    assert len(rows) == len(findings) > 5
+    header = next(line for line in printed.splitlines() if re.search(r"^ *n +value ", line))
+    headers = ["rank", *re.split(r" {2,}", header.strip())]
+    assert headers[1:3] + headers[-1:] == ["n", "value", "slice"]
+    assert "difference [95%]" in headers
+    assert ("outside" in headers) == (width is None or width >= 120)
+    for (cells, text), one in zip(rows, findings, strict=True):
+        assert text == names[one["slice_id"]]
+        texts = dict(zip(headers, cells, strict=False))
+        assert (number(texts["rank"]), number(texts["n"])) == (one["rank"], one["n"])
+        assert number(texts["value"]) == pytest.approx(one["value"], abs=5.01e-4)
+        difference = re.fullmatch(r"(\S+) \[(\S+), (\S+)\]", texts["difference [95%]"])
+        assert difference is not None
+        shown = [number(part) for part in difference.groups()]
+        assert shown == pytest.approx([one["difference"], *one["interval"]], abs=5.01e-4)
+        if "expected" in texts:
+            assert number(texts["expected"]) == pytest.approx(one["expected"], abs=5.01e-4)
+        if "held" in texts:
+            assert texts["held"] == f"{one['held_share']:.0%}"
+        if "outside" in texts:
+            assert number(texts["outside"]) == pytest.approx(one["rate_outside"], abs=5.01e-4)
+    lines = printed.splitlines()
+    assert all(len(line) <= (width or 10_000) for line in lines[:-1])
+    hidden = [name for name in ("expected", "held", "outside") if name not in headers]
     said = " ".join(printed.split())
-    significant = document["testing"]["significant"]
-    assert f"All {significant:,} significant slices are in slices.parquet" in said
-    assert "Benjamini-Hochberg" in said
+    assert ("No room here for" in said) == bool(hidden)
+    assert "see findings in changelist.json" in said or not hidden
+    assert "does not account for the slices having been chosen as the worst" in said
+    assert "Accuracy, worse than expected (over all examples .872):" in printed
+
+
+def test_three_lines_at_the_end(
+    found: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    show_again(found)
+    printed = capsys.readouterr().out
+    document = read(found).document
+    blank, counts, corrected, files = printed.splitlines()[-4:]
+    significant, findings = document["testing"]["significant"], len(document["findings"])
+    tested = sum(document["testing"]["tested_per_level"])
+    assert (
+        counts == f"{significant:,} significant slices of {tested:,} tested; {findings} findings."
+    )
+    assert (blank, corrected) == ("", document["testing"]["corrected_for"])
+    paths = [found / name for name in ("changelist.json", "slices.parquet")]
+    assert files == f"Ids and all numbers: {paths[0]}; all slices: {paths[1]}"
+    assert document["summary"].endswith(f" slices are significantly worse; {findings} findings.")
+    assert "say more" not in printed
+
+
+def test_two_sides(adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", *ADULT, FEATURES]
+    assert run([*command, "--max-cross-size=1", "--alternative=both"]) == 0
+    printed = capsys.readouterr().out
+    worse, better = printed.split("Accuracy, better than expected")
+    assert "Accuracy, worse than expected" in worse
+    assert re.search(r"^ *n +value .* held +outside +slice", worse, re.MULTILINE)
+    assert re.search(r"^ *n +value .*\] +outside +slice", better, re.MULTILINE)
+    assert "chosen as the most extreme" in better
+    findings = read(tmp_path / "out").document["findings"]
+    of = {side: sum(one["direction"] == side for one in findings) for side in ("worse", "better")}
+    assert f"{len(findings)} findings ({of['worse']} worse, {of['better']} better)." in better
+
+
+def test_the_only_one_and_none() -> None:
+    assert counted(1, "significant slice") == "1 significant slice"
+    assert counted(0, "finding") == "no findings"
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ((0.5, 0.25, (0.2, 0.3)), (".500", "+.250 [+.200, +.300]")),
+        ((43398.2, 33797.4, (9207.0, 10002.0)), ("43,398", "+9,601 [+9,207, +10,002]")),
+        ((60.137, 38.767, (20.382, 22.394)), ("60.1", "+21.4 [+20.4, +22.4]")),
+        ((0.50001, 0.5, (5e-6, 1.5e-5)), (".500010", "+.000010 [+.000005, +.000015]")),
+        ((3e-9, 1e-9, (1e-9, 3e-9)), ("3.000e-09", "+2.000e-09 [+1.000e-09, +3.000e-09]")),
+        ((-0.5, -0.75, (None, 0.3)), ("-.500", "+.250 [-∞, +.300]")),
+    ],
+)
+def test_numbers_have_the_digits_worth_reading(
+    values: tuple[float, float, tuple[float | None, float]], shown: tuple[str, str]
+) -> None:
+    value, expected, interval = values
+    one = Finding(
+        metric="loss",
+        direction="worse",
+        rank=1,
+        slice_id="a",
+        n=20,
+        value=value,
+        expected=expected,
+        difference=value - expected,
+        interval=interval,
+        p_value=0.001,
+    )
+    numbers = Numbers([one])
+    assert (numbers.text(one.value), numbers.difference(one)) == shown
+
+
+@pytest.mark.parametrize(
+    ("column", "has_share"),
+    [("loss", True), pytest.param("mean:cost", True, marks=pytest.mark.slow), ("mean:gain", False)],
+)
+def test_losses_and_means_say_what_is_outside(
+    column: str,
+    has_share: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Parts of a sum are shares where no value is below 0."""
+    random = np.random.default_rng(0)
+    kind, site = random.choice(list("abcd"), 2000), random.choice(list("xyz"), 2000)
+    cost = random.gamma(2.0, 0.3, 2000) + (kind == "b") * 0.8 + (site == "y") * 0.3
+    frame = pd.DataFrame({"kind": kind, "site": site, "cost": cost, "gain": cost - 1.0})
+    frame.to_parquet(tmp_path / "data.parquet")
+    options = ["--loss=cost"] if column == "loss" else [f"--metric={column}"]
+    command = ["search", f"--data={tmp_path / 'data.parquet'}", f"--output={tmp_path / 'out'}"]
+    assert run([*command, *options, "--features=kind,site"]) == 0
+    printed = capsys.readouterr().out
+    first = read(tmp_path / "out").document["findings"][0]
+    values, inside = (frame["gain"] if "gain" in column else frame["cost"]), kind == "b"
+    assert first["n"] == inside.sum()
+    assert first["rate_outside"] == pytest.approx(values[~inside].mean(), rel=1e-9)
+    (row, *_) = (cells for cells, _ in rows_of(printed))
+    assert row[-1] == f"{values[~inside].mean():.3f}".replace("0.", ".")
+    if has_share:
+        assert first["held_share"] == pytest.approx(cost[inside].sum() / cost.sum(), rel=1e-9)
+        assert row[-2] == f"{cost[inside].sum() / cost.sum():.0%}"
+        assert "held: share of the sum of all values" in " ".join(printed.split())
+    else:
+        assert "held_share" not in first
+        assert "held" not in printed
 
 
 def test_the_table_of_all(
@@ -69,25 +218,22 @@ def test_the_table_of_all(
     command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", *ADULT, FEATURES]
     assert run([*command, "--report=all"]) == 0
     printed = capsys.readouterr().out
-    assert "let one expect" not in printed
+    assert "than expected" not in printed
     assert re.search(r"^ *n +accuracy +delta +95% interval +q +slice", printed, re.MULTILINE)
     assert run([*command, "--report=some"]) == 2
     assert "findings" in capsys.readouterr().err
 
 
 def test_more_findings_than_lines(
-    adult_path: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    found: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slicebeam.pipelines.show.slice_tables.MOST_LINES", 6)
-    command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", *ADULT, FEATURES]
-    assert run(command) == 0
+    show_again(found)
     printed = capsys.readouterr().out
-    findings = read(tmp_path / "out").document["findings"]
-    assert len(lines_of(printed)) == 6
-    assert f"and {len(findings) - 6} more findings" in printed
+    findings = read(found).document["findings"]
+    assert len(rows_of(printed)) == 6
+    more = len(findings) - 6
+    assert f"and {more} more finding{'' if more == 1 else 's'}\n" in printed
 
 
 def test_metrics_without_findings_say_why(
@@ -98,15 +244,31 @@ def test_metrics_without_findings_say_why(
     old = ["--baseline-prediction=prediction_old", "--baseline-score=score_old"]
     assert run(command) == 0
     printed = capsys.readouterr().out
-    assert "auc has no findings: its examples have no share of their own in it." in printed
+    said = "No findings of auc: it compares pairs of examples, so no example has a share of its own"
+    assert said in printed
+    assert "n of precision: examples predicted positive" in " ".join(printed.split())
     # Its table is shown in any case.
     assert re.search(r"^ *n +auc +delta", printed, re.MULTILINE)
-    assert "precision has no findings" not in printed
+    assert "No findings of precision" not in printed
     assert run([*command, *old]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "precision has no findings: the difference of two ratios" in printed
+    assert "No findings of precision: the difference of two ratios" in printed
     models = {one["metric"]: one for one in read(tmp_path / "out").document["finding_models"]}
     assert {name: one["stop"] for name, one in models.items()} == {
         "auc": "not possible",
         "precision": "not possible",
     }
+
+
+@pytest.mark.parametrize(
+    "strategy", ["batch", "iterative", pytest.param("priority", marks=pytest.mark.slow)]
+)
+def test_a_strategy_that_does_not_visit_all_says_so(
+    strategy: str, adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", *ADULT, FEATURES]
+    assert run([*command, f"--strategy={strategy}"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    tested = sum(read(tmp_path / "out").document["testing"]["tested_per_level"])
+    line = f"Findings are chosen among the {tested:,} slices that were tested: the {strategy}"
+    assert (line in said) == (strategy != "batch")

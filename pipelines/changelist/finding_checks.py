@@ -1,0 +1,108 @@
+"""Whether the findings of a document fit each other, and the slices that they are about."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.registry import metric
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from slicebeam.pipelines.changelist.document import ChangeList
+    from slicebeam.pipelines.changelist.findings import Finding
+
+# A difference may be off by rounding, as a part of the numbers that it is of.
+_ROUNDING = 1e-9
+
+
+def check_findings(where: str, document: ChangeList, *, with_slices: bool) -> None:
+    """Hold the findings of a document against its slices, metrics and models.
+
+    Parameters
+    ----------
+    where : what was read, for the error
+    with_slices : whether the document was read with its slices
+
+    Raises
+    ------
+    InputError
+        They do not fit: the first trouble, with its place and value.
+    """
+    for trouble in _troubles(document, with_slices=with_slices):
+        raise InputError(f"{where}: {trouble}; undo the change, or run the search again")
+
+
+def _troubles(document: ChangeList, *, with_slices: bool) -> Iterator[str]:
+    """Yield what is wrong."""
+    sizes = {one.slice_id: one.size.n for one in document.slices}
+    models = [(one.metric, one.direction) for one in document.finding_models]
+    metrics = {one.key for one in document.metrics}
+    ranks: dict[tuple[str, str], list[int]] = {model: [] for model in models}
+    for at, model in enumerate(document.finding_models):
+        if model.metric not in metrics:
+            yield f"finding_models[{at}] is of {model.metric!r}, which is no metric of the document"
+        if models.index(models[at]) < at:
+            yield f"finding_models[{at}] is the second of {model.metric}, {model.direction}"
+        if not all(map(math.isfinite, (*model.coefficients, *model.unbounded))):
+            yield f"finding_models[{at}] has a coefficient that is no finite number"
+        if min(model.candidates, model.left_out) < 0:
+            yield f"finding_models[{at}] counts fewer than 0 slices"
+    for at, one in enumerate(document.findings):
+        place = f"findings[{at}]"
+        own = ranks.get((one.metric, one.direction))
+        if own is None:
+            yield f"{place} is of {one.metric!r}, {one.direction}, of which finding_models has none"
+        else:
+            own.append(one.rank)
+        if with_slices and one.slice_id not in sizes:
+            yield f"{place} is about slice {one.slice_id!r}, which is not in the document"
+        yield from _wrong_numbers(place, one)
+        if with_slices:
+            yield from _wrong_size(place, one, sizes[one.slice_id])
+    for model in document.finding_models:
+        own = ranks[model.metric, model.direction]
+        known = sorted([*own, *model.removed])
+        if own != sorted(own) or known != list(range(1, len(known) + 1)):
+            listed = ", ".join(map(str, own)) or "none"
+            yield (
+                f"findings of {model.metric}, {model.direction}, have the ranks {listed}, which are not "
+                "those from 1 on, in order, without the removed ones"
+            )
+
+
+def _wrong_numbers(place: str, one: Finding) -> Iterator[str]:
+    numbers = {
+        name: getattr(one, name)
+        for name in ("value", "expected", "difference", "p_value", "held_share", "rate_outside")
+    }
+    numbers |= {"interval.0": one.interval[0], "interval.1": one.interval[1]}
+    for name, number in numbers.items():
+        if number is not None and not math.isfinite(number):
+            yield f"{place}.{name} is {number}, which is no finite number"
+    low, high = one.interval
+    if low is not None and high is not None and low > high:
+        yield f"{place}.interval begins at {low:g}, above its end at {high:g}"
+    off = abs(one.value - one.expected - one.difference)
+    if off > _ROUNDING * max(abs(one.value), abs(one.expected)):
+        yield (
+            f"{place}.difference is {one.difference:g}, but value - expected is "
+            f"{one.value - one.expected:g}"
+        )
+    if not 0.0 <= one.p_value <= 1.0:
+        yield f"{place}.p_value is {one.p_value:g}, which is no probability"
+    if one.held_share is not None and not 0.0 <= one.held_share <= 1.0 + _ROUNDING:
+        yield f"{place}.held_share is {one.held_share:g}, which is no share"
+
+
+def _wrong_size(place: str, one: Finding, size: int) -> Iterator[str]:
+    """Yield that n is not the size of the slice, or above it where the metric counts some only."""
+    try:
+        counts_all = metric(one.metric).counted is None
+    except InputError:
+        # A metric of another build.
+        counts_all = False
+    if not 0 < one.n <= size or (counts_all and one.n != size):
+        yield f"{place}.n is {one.n:,}, but its slice has {size:,} examples"

@@ -1,0 +1,124 @@
+"""A finding in the terms of its metric: what was chosen are means of targets."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slicebeam.metrics.intervals.intervals import normal_quantile
+from slicebeam.metrics.registry import metric
+from slicebeam.pipelines.changelist import findings as document
+from slicebeam.pipelines.search.results import CONFIDENCE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.metrics.findings.candidates import Finding
+    from slicebeam.metrics.measures.base import Metric, Target
+    from slicebeam.pipelines.search.finding_list import Direction
+    from slicebeam.pipelines.search.results import MetricResult
+
+
+@dataclass(frozen=True)
+class FindingTerms:
+    """Says the findings of one metric in its own terms.
+
+    Attributes
+    ----------
+    measured : the results of the metric, which has a target
+    direction : ``worse`` or ``better``
+    space : the statistics
+    everything : int64 [raw columns] sums of all examples
+    """
+
+    measured: MetricResult
+    direction: Direction
+    space: StatisticSpace
+    everything: NDArray[np.int64]
+
+    @property
+    def _own(self) -> Metric:
+        return metric(self.measured.name)
+
+    @property
+    def _target(self) -> Target:
+        target = self._own.target(self.space)
+        if target is None:
+            raise ValueError(f"the examples have no share of their own in {self.measured.name}")
+        return target
+
+    def finding(
+        self, rank: int, one: Finding, position: int, slice_id: str, n: int
+    ) -> document.Finding:
+        """Return a finding as the document holds it.
+
+        Parameters
+        ----------
+        rank : 1-based
+        one : as it was chosen
+        position : of its slice in the results
+        slice_id : of its slice
+        n : examples in the denominator
+        """
+        value, expected, outside = self._own.of_target(
+            np.array([one.value, one.expected, one.outside]), self.space
+        ).tolist()
+        low, high = self._interval(one, position, value, expected)
+        return document.Finding(
+            metric=self.measured.name,
+            direction=self.direction,
+            rank=rank,
+            slice_id=slice_id,
+            n=n,
+            value=value,
+            expected=expected,
+            difference=value - expected,
+            interval=(_finite(low), _finite(high)),
+            p_value=one.p_value,
+            held_share=self._held_share(one.held_size, one.held_total),
+            rate_outside=_finite(outside),
+        )
+
+    def _interval(
+        self, one: Finding, position: int, value: float, expected: float
+    ) -> tuple[float, float]:
+        """Return the interval of the difference of value and expectation."""
+        measured, covariance = self.measured, one.covariance
+        ends = (measured.value_low, measured.value_high)
+        if self.space.comparison == "baseline":
+            ends = (measured.low, measured.high)
+        of_value = float(ends[0][position]), float(ends[1][position])
+        z = float(normal_quantile(CONFIDENCE))
+        if any(map(math.isnan, of_value)):
+            of_value = self._around(one.value, z * math.sqrt(covariance.value))
+        of_expected = self._around(one.expected, z * math.sqrt(covariance.expected))
+        return covariance.interval_of_difference(value, of_value, expected, of_expected)
+
+    def _around(self, mean: float, off: float) -> tuple[float, float]:
+        """Return the metric of mean targets to both sides of one, the smaller first."""
+        ends = np.array([mean - off, mean + off])
+        if self._target.layout.kind == "rate":
+            ends = np.clip(ends, 0.0, 1.0)
+        low, high = sorted(self._own.of_target(ends, self.space).tolist())
+        return low, high
+
+    def _held_share(self, size: float, total: float) -> float | None:
+        """Return the share of all targets that the findings hold, in their own unit."""
+        if not self._target.is_share:
+            return None
+        layout = self._target.layout
+        of_all = self._own.target_sums(self.everything[None], self.space)[0]
+        if layout.kind == "rate":
+            return _finite(total / layout.moment(of_all, 1, 1).item())
+        # Means are summed about a shift.
+        shift = float(self._own.of_target(np.zeros(1), self.space)[0])
+        whole = layout.moment(of_all, 1, 1).item() + shift * layout.moment(of_all, 1, 0).item()
+        return _finite((total + shift * size) / whole) if whole > 0 else None
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

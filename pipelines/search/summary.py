@@ -1,0 +1,87 @@
+"""What a search found, in plain words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from slicebeam.metrics.registry import metric
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slicebeam.metrics.measures.base import Metric
+    from slicebeam.pipelines.changelist.changes import Change
+    from slicebeam.pipelines.changelist.testing import MetricTests, Testing
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.search.finding_list import FindingList
+
+
+def summary(
+    config: RunConfig,
+    prepared: EncodedDataset,
+    overall: tuple[Change, ...],
+    tests: Testing,
+    lists: Sequence[FindingList],
+) -> str:
+    """Return the result in plain words, metric by metric."""
+    sentences: list[str] = []
+    for sentence, tested in zip(overall_sentences(overall), tests.metrics, strict=True):
+        sentences.append(sentence)
+        found = _found(config, prepared, tested)
+        own = [one for one in lists if one.metric == tested.metric]
+        possible = any(one.model.stop != "not possible" for one in own)
+        if possible and tested.significant and prepared.given is None:
+            found = f"{found[:-1]}; {counted(sum(len(one.findings) for one in own), 'finding')}."
+        sentences.append(found)
+    return " ".join(sentences)
+
+
+def overall_sentences(overall: Sequence[Change]) -> list[str]:
+    """Return each metric over all examples, of two models both values, in a sentence."""
+    return [
+        f"{_overall(change)}{'' if place else f' over {change.n:,} examples'}."
+        for place, change in enumerate(overall)
+    ]
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "finding"), counted(1200, "slice"), counted(0, "finding")
+    ('1 finding', '1,200 slices', 'no findings')
+    """
+    return f"{number or 'no':{',' if number else ''}} {noun}{'' if number == 1 else 's'}"
+
+
+def shown(own: Metric, value: float | None) -> str:
+    """Return a value of a metric as a reader sees it."""
+    if value is None:
+        return "undefined"
+    return f"{value:.1%}" if own.range == (0.0, 1.0) and own.name != "brier" else f"{value:.4g}"
+
+
+def _overall(change: Change) -> str:
+    own = metric(change.metric)
+    text = f"{own.title} is {shown(own, change.after.value)}"
+    return text if change.before is None else f"{text}, was {shown(own, change.before.value)}"
+
+
+def _found(config: RunConfig, prepared: EncodedDataset, tests: MetricTests) -> str:
+    """Return how many slices are significant in a metric, in a sentence."""
+    if config.comparison == "baseline":
+        what = {"worse": "degraded", "better": "improved", "both": "changed"}[config.alternative]
+    else:
+        what = {"worse": "worse", "better": "better", "both": "different"}[config.alternative]
+    found, reported = tests.significant, tests.reported
+    if tests.blind is not None:
+        return "No slice could be tested."
+    if prepared.given is not None:
+        if not reported:
+            return "There was no slice to check."
+        number = f"{found:,}" if found else "None"
+        are = "are" if found > 1 else "is"
+        return f"{number} of the {reported:,} checked slices {are} significantly {what}."
+    if not found:
+        return f"No slice is significantly {what}."
+    return f"{counted(found, 'slice')} {'is' if found == 1 else 'are'} significantly {what}."
