@@ -447,6 +447,33 @@ def define(
         The engine, an API or the storage (`StorageError`) failed.
     """
 
+def report(
+    changelist: StrPath,
+    /,
+    *,
+    examples: int = 0,
+    data: StrPath | Sequence[StrPath] = (),
+    progress: bool = False,
+) -> str:
+    """Write a page that shows a result: report.html, beside the ChangeList.
+
+    The page is one file. It opens in a browser from a disk or a mail, and asks the network for nothing. It holds examples only with `examples`.
+
+    Parameters
+    ----------
+    changelist : a ChangeList, or its folder for the last revision
+    examples : Examples of each finding to put into the page, which then holds your data.
+    data : Files or globs of the examples, on this machine. One or several. By default as in the ChangeList.
+    progress : print on stderr how far it is, and what is to be known
+
+    Raises
+    ------
+    InputError
+        An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+    EngineError
+        The engine, an API or the storage (`StorageError`) failed.
+    """
+
 def shift(
     data: Any,
     /,

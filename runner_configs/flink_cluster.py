@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import yaml
@@ -59,17 +58,6 @@ def up(
     folder.remember(running)
     folder.await_ready(lambda: _slots(running) == task_managers * slots, running, _START)
     return running
-
-
-def replace_task_manager(folder: ClusterFolder, running: Running, name: str) -> Running:
-    """Start a task manager in place of one that has ended."""
-    programs = [
-        _start(folder, running.version, "taskmanager", name) if program.name == name else program
-        for program in running.programs
-    ]
-    replaced = replace(running, programs=tuple(programs))
-    folder.remember(replaced)
-    return replaced
 
 
 def _start(folder: ClusterFolder, version: str, kind: str, name: str) -> Program:

@@ -61,6 +61,7 @@ ORDER = (
     "pipelines/single_job",
     "pipelines/plan",
     "pipelines/show",
+    "pipelines/page",
     "pipelines/commands",
     "pipelines/python",
     "pipelines/api.py",

@@ -29,7 +29,7 @@ PAGES = tuple(
     )
 )
 # Pages whose blocks go on with what earlier ones wrote.
-ONE_AFTER_ANOTHER = ("docs/how-to/discover.md", TUTORIAL)
+ONE_AFTER_ANOTHER = ("docs/how-to/discover.md", "docs/how-to/report.md", TUTORIAL)
 
 # Commands that the tests do not run: how they begin, and why.
 INSTALLS = "installs packages, as .ci/run does in environments of its own"
@@ -251,7 +251,10 @@ def test_python_works_as_pasted(
     names: dict[str, Any] = {}
     exec(_python("docs/how-to/python.md"), names)
     assert len(names["slices"]) > 20
-    assert names["found"].changelist.summary in " ".join(capsys.readouterr().out.split())
+    assert list(names["findings"]["rank"]) == list(range(1, len(names["findings"]) + 1))
+    counts = f"{len(names['findings'])} findings."
+    assert names["found"].changelist.summary.endswith(counts)
+    assert counts in " ".join(capsys.readouterr().out.split())
 
 
 def test_no_python_is_left_unread() -> None:

@@ -15,8 +15,9 @@ from slicebeam.pipelines.attribution.state import Drawn
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.attribution.proposal import Proposal
-    from slicebeam.pipelines.attribution.population import IntArray, SlicePopulation
+    from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.attribution.state import State
     from slicebeam.pipelines.changelist.discovered import Id
 

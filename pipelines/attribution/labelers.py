@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -11,11 +10,12 @@ import pyarrow.compute as pc
 
 from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.pipelines.attribution.labels import label_of
+from slicebeam.pipelines.attribution.labels import is_label, label_of, label_of_answer
 from slicebeam.pipelines.attribution.population import positions_of
 from slicebeam.pipelines.attribution.sheets import rows_of
 from slicebeam.pipelines.attribution.state import text_hash
 from slicebeam.pipelines.paid_api.calls import Item
+from slicebeam.pipelines.paid_api.questions import announcement, buying, read_api
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.attribution.labels import LabelStore
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.changelist.discovered import Id
-    from slicebeam.pipelines.paid_api.api_file import ApiFile
     from slicebeam.pipelines.paid_api.calls import Answer
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -125,12 +124,7 @@ class LanguageModel:
         labels_dir: StoragePath,
         note: Callable[[str], None],
     ) -> None:
-        from slicebeam.pipelines.paid_api.api_file import ApiFile
-
-        try:
-            self.api = ApiFile.read(path, os.environ)
-        except InputError as error:
-            raise InputError(str(error).replace("--api", "--llm")) from None
+        self.api = read_api(path, "--llm")
         if TEXT not in self.api.columns:
             raise InputError(
                 f"{path}: no {{{TEXT}}} is in url, params, json or headers, so that the model would "
@@ -155,9 +149,6 @@ class LanguageModel:
         EngineError
             An item got no answer despite all retries, or the ledger can't be written.
         """
-        from slicebeam.pipelines.paid_api.http_api import HttpApi
-        from slicebeam.pipelines.paid_api.ledger import Ledger
-
         api = self.api
         rows = rows_of(population, items)
         keys = {f"{item} {text_hash(store.text)}": item for item in items}
@@ -166,15 +157,11 @@ class LanguageModel:
             # What no request can be made of is said before anything is paid.
             api.request(one)
         counts = api.lost_calls == "count"
-        with (
-            Ledger.open(
-                self._folder, {"api": api.identity}, count_lost=counts, redact=api.redact
-            ) as ledger,
-            HttpApi(api, lambda value: _answered(value) is not None) as http,
-        ):
-            ledger.reread(api.answer_in)
+        with buying(api, self._folder, {"api": api.identity}, is_label) as (ledger, http):
             missing = [key for key in keys if key not in ledger.answers]
-            self._note(_announcement(api, len(keys), len(missing)))
+            paid = len(keys) - len(missing)
+            of = f"{len(keys):,} items" + (f" ({paid:,} are paid already)" if paid else "")
+            self._note(announcement(api, len(missing), of))
             try:
                 http.buy(wanted, ledger, ledger.calls + len(missing))
             finally:
@@ -191,25 +178,5 @@ class LanguageModel:
         labels = {item: UNSURE for key, item in keys.items() if key in lost}
         for key, item in keys.items():
             if key in answers:
-                labels[item] = _label_in(self.api, answers[key])
+                labels[item] = label_of_answer(self.api, answers[key])
         store.add(labels, self._name)
-
-
-def _label_in(api: ApiFile, answer: Answer) -> int:
-    """Return the label that an answer stands for, unsure where it stands for none."""
-    label = None if answer.problem is not None else _answered(api.class_of(answer.value))
-    return UNSURE if label is None else label
-
-
-def _answered(value: Any) -> int | None:
-    """Return the label that a model's answer is; models like to end a word by a full stop."""
-    return None if value is None else label_of(str(value).strip().strip(".!\"'*` "))
-
-
-def _announcement(api: ApiFile, items: int, missing: int) -> str:
-    message = f"asking about {missing:,} of {items:,} items"
-    if missing < items:
-        message += f" ({items - missing:,} are paid already)"
-    if api.price is not None:
-        message += f", for about {missing * api.price:,.2f} {api.currency}"
-    return message

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.pipelines.changelist.discovered import Id
+    from slicebeam.pipelines.paid_api.api_file import ApiFile
+    from slicebeam.pipelines.paid_api.calls import Answer
     from slicebeam.transforms.storage.storage import StoragePath
 
 NAME = "labels.jsonl"
@@ -41,6 +43,24 @@ def label_of(value: Any) -> int | None:
     (1, 0, None)
     """
     return _CODES.get(str(value).strip().casefold())
+
+
+def is_label(value: Any) -> bool:
+    """Return whether what a model says is a label."""
+    return _said(value) is not None
+
+
+def label_of_answer(api: ApiFile, answer: Answer | None) -> int:
+    """Return the label that an answer stands for, `UNSURE` where it stands for none."""
+    if answer is None or answer.problem is not None:
+        return UNSURE
+    label = _said(api.class_of(answer.value))
+    return UNSURE if label is None else label
+
+
+def _said(value: Any) -> int | None:
+    # Models like to end a word by a full stop.
+    return None if value is None else label_of(str(value).strip().strip(".!\"'*` "))
 
 
 @dataclass(frozen=True)

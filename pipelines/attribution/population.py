@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.pipelines.changelist.discovered import AnyDefinition, Id
     from slicebeam.pipelines.changelist.slices import Slice
-
-    IntArray = NDArray[np.int64]
 
 
 class SlicePopulation(Protocol):
@@ -40,7 +39,7 @@ class SlicePopulation(Protocol):
         """Hashes of the ids."""
 
     @property
-    def member(self) -> NDArray[np.bool_]:
+    def member(self) -> BoolArray:
         """Which examples are in the slice."""
 
     def similarity(self, queries: Sequence[str]) -> NDArray[np.float32]:
@@ -52,13 +51,13 @@ class SlicePopulation(Protocol):
     def embeddings(self, positions: IntArray) -> NDArray[np.float32]:
         """Return the raw embeddings of some examples, float32 [m, D]."""
 
-    def scores(self, coefficients: NDArray[np.float64], intercept: float) -> NDArray[np.float64]:
+    def scores(self, coefficients: FloatArray, intercept: float) -> FloatArray:
         """Return float64 [n]: the probabilities of a logistic regression on raw embeddings."""
 
     def column(self, name: str) -> pa.Array:
         """Return a recorded column, in the order of the ids; `InputError` where there is none."""
 
-    def defined(self, name: str, definition: AnyDefinition, member: NDArray[np.bool_]) -> Slice:
+    def defined(self, name: str, definition: AnyDefinition, member: BoolArray) -> Slice:
         """Return a slice as the document states it, with a new slice_id and its changes."""
 
 

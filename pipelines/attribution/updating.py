@@ -15,13 +15,11 @@ from slicebeam.pipelines.attribution.population import positions_of
 from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.pipelines.attribution.labels import LabelStore
-    from slicebeam.pipelines.attribution.population import IntArray, SlicePopulation
+    from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.attribution.state import State
 
-    FloatArray = NDArray[np.float64]
 
 # Examples of the slice, and others, whose membership is learned; more say the same again.
 _MOST_OF_EACH = 10_000
@@ -44,7 +42,7 @@ class Updated:
     """
 
     definition: ClassifierDefinition
-    member: NDArray[np.bool_]
+    member: BoolArray
     labels: int
 
 
@@ -89,7 +87,7 @@ def train(population: SlicePopulation, state: State, store: LabelStore, encoder:
 
 
 def _fit(
-    population: SlicePopulation, seed: int, places: IntArray, truth: NDArray[np.bool_]
+    population: SlicePopulation, seed: int, places: IntArray, truth: BoolArray
 ) -> tuple[FloatArray, float]:
     """Return coefficients of the raw embeddings [D], and the intercept."""
     from sklearn.linear_model import LogisticRegression

@@ -177,6 +177,17 @@ COMMANDS: dict[str, CommandSpec] = {
         "--budget 100",
         main="",
     ),
+    "report": CommandSpec(
+        group="Describe",
+        help="Write a page that shows a result: report.html, beside the ChangeList.\n\n"
+        "The page is one file. It opens in a browser from a disk or a mail, and asks the network for "
+        "nothing. It holds examples only with --examples.",
+        example="slicebeam report out",
+        main=_DOCUMENT,
+        models=("slicebeam.pipelines.config.report:ReportConfig",),
+        runs="slicebeam.pipelines.page.report:write_report",
+        shows="slicebeam.pipelines.page.report:show_report",
+    ),
     "export": CommandSpec(
         group="Describe",
         help="Write a ChangeList in the form of another tool.",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.changelist.discovered import Id
 
@@ -65,9 +66,7 @@ def classifier(
     return definition, (note,)
 
 
-def _fitted(
-    embeddings: NDArray[np.float32], wanted: NDArray[np.bool_]
-) -> tuple[float, NDArray[np.float64]]:
+def _fitted(embeddings: NDArray[np.float32], wanted: BoolArray) -> tuple[float, FloatArray]:
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(C=_C, class_weight="balanced", max_iter=_MOST_ITERATIONS)

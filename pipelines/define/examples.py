@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
@@ -137,14 +138,18 @@ class Examples:
         return np.concatenate(hashes)
 
     @cached_property
-    def member(self) -> NDArray[np.bool_]:
+    def member(self) -> BoolArray:
         """Which examples are in the slice: bool [n]."""
         if self.definition is None:
             raise TypeError("examples of no slice have no members")
+        return self.members_of(self.definition)
+
+    def members_of(self, definition: AnyDefinition) -> NDArray[np.bool_]:
+        """Return which examples are in a slice: bool [n]."""
         is_discovery = self.known.document.discovery is not None
         own = frozenset(() if is_discovery else self.source.schema.names)
-        wishes = DerivedColumnRequest({"the slice": self.definition}, frozenset(), own)
-        rule = rule_of(self.definition)
+        wishes = DerivedColumnRequest({"the slice": definition}, frozenset(), own)
+        rule = rule_of(definition)
         if wishes.embeddings:
             wishes.check_encoders(self.known)
         queries = wishes.queries(self._embedding) if wishes.embeddings else {}
@@ -200,7 +205,7 @@ class Examples:
         ]
         return np.concatenate(found, axis=1).astype(np.float32)
 
-    def rows(self, positions: NDArray[np.int64]) -> pa.Table:
+    def rows(self, positions: IntArray) -> pa.Table:
         """Return the fields that show some examples, in this order."""
         columns = self._shown()
         rows, place = np.unique(positions, return_inverse=True)
@@ -233,7 +238,7 @@ class Examples:
             if one.name not in hidden and not pa.types.is_nested(one.type)
         ]
 
-    def embeddings(self, positions: NDArray[np.int64]) -> Vectors:
+    def embeddings(self, positions: IntArray) -> Vectors:
         """Return the raw embeddings of some examples: float32 [m, D]."""
         found: Vectors | None = None
         for start, z in self._all_embedded():
@@ -243,7 +248,7 @@ class Examples:
             found[own] = z[positions[own] - start]
         return found if found is not None else np.zeros((0, 0), np.float32)
 
-    def scores(self, coefficients: NDArray[np.float64], intercept: float) -> NDArray[np.float64]:
+    def scores(self, coefficients: FloatArray, intercept: float) -> FloatArray:
         """Return float64 [n]: the probabilities of a logistic regression on raw embeddings."""
         found = [expit(z @ coefficients + intercept) for _, z in self._all_embedded()]
         return np.concatenate(found)
@@ -260,7 +265,7 @@ class Examples:
         self,
         name: str,
         definition: AnyDefinition,
-        member: NDArray[np.bool_],  # noqa: ARG002
+        member: BoolArray,  # noqa: ARG002
     ) -> Slice:
         """Return a slice as the document states it, with its slice_id and its changes."""
         (one,) = measured(

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.attribution.estimates import UNSURE, YES
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.pipelines.attribution.labels import label_of
+from slicebeam.pipelines.attribution.labels import is_label, label_of_answer
 from slicebeam.pipelines.changelist.discovered import LlmFilterDefinition
-from slicebeam.pipelines.paid_api.api_file import ApiFile
 from slicebeam.pipelines.paid_api.calls import Item
+from slicebeam.pipelines.paid_api.questions import announcement, buying, read_api, text_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from slicebeam.pipelines.paid_api.api_file import ApiFile
     from slicebeam.pipelines.paid_api.calls import Answer
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -71,7 +70,7 @@ def llm_filter(
     codes = texts.dictionary_encode()
     distinct = codes.dictionary.to_pylist()
     answers, lost = _bought(api, prompt, distinct, folder, budget, on_start)
-    said = np.array([_label(api, answers.get(text)) for text in distinct], np.int8)
+    said = np.array([label_of_answer(api, answers.get(text)) for text in distinct], np.int8)
     at = codes.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)
     member = np.append(said == YES, np.False_)[at]
     if not member.any():
@@ -89,10 +88,7 @@ def llm_filter(
 
 
 def _api(llm: str) -> ApiFile:
-    try:
-        api = ApiFile.read(llm, os.environ)
-    except InputError as error:
-        raise InputError(str(error).replace("--api", "--llm")) from None
+    api = read_api(llm, "--llm")
     other = [name for name in api.columns if name != PROMPT]
     if other or not api.columns:
         wrong = f"there is no column {other[0]!r} here" if other else "the question is not in it"
@@ -111,19 +107,12 @@ def _bought(
     on_start: Callable[[str], None],
 ) -> tuple[dict[str, Answer], int]:
     """Return the answer about each text that has one, and how many calls were lost for good."""
-    from slicebeam.pipelines.paid_api.http_api import HttpApi
-    from slicebeam.pipelines.paid_api.ledger import Ledger
-
-    identity = {"api": api.identity, "prompt": _hash(prompt)}
-    place = folder / f"llm-filter-{_hash(api.identity + prompt)[:16]}"
-    keys = {_hash(text): text for text in texts}
+    identity = {"api": api.identity, "prompt": text_key(prompt)}
+    place = folder / f"llm-filter-{text_key(api.identity + prompt)[:16]}"
+    keys = {text_key(text): text for text in texts}
     items = [Item(key, {PROMPT: prompt.replace(TEXT, text)}) for key, text in keys.items()]
     counts = api.lost_calls == "count"
-    with (
-        Ledger.open(place, identity, count_lost=counts, redact=api.redact) as ledger,
-        HttpApi(api, lambda value: _word(value) is not None) as http,
-    ):
-        ledger.reread(api.answer_in)
+    with buying(api, place, identity, is_label) as (ledger, http):
         gone = ledger.lost if counts else {}
         missing = sum(key not in ledger.answers and key not in gone for key in keys)
         if ledger.calls + missing > budget:
@@ -132,31 +121,7 @@ def _bought(
                 f"{missing:,} more calls are needed, {ledger.calls:,} are paid; give --budget "
                 f"{ledger.calls + missing}"
             )
-        on_start(_announcement(api, len(keys), missing))
+        on_start(announcement(api, missing, f"{len(keys):,} different texts"))
         http.buy(items, ledger, budget)
         found = {text: ledger.answers[key] for key, text in keys.items() if key in ledger.answers}
         return found, sum(key in ledger.lost for key in keys) if counts else 0
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _announcement(api: ApiFile, texts: int, missing: int) -> str:
-    message = f"asking about {missing:,} of {texts:,} different texts"
-    if api.price is not None:
-        message += f", for about {missing * api.price:,.2f} {api.currency}"
-    return message
-
-
-def _label(api: ApiFile, answer: Answer | None) -> int:
-    """Return what an answer says, `UNSURE` where it is none."""
-    if answer is None or answer.problem is not None:
-        return UNSURE
-    word = _word(api.class_of(answer.value))
-    return UNSURE if word is None else word
-
-
-def _word(value: Any) -> int | None:
-    """Return the label that a model's answer is; models like to end a word by a full stop."""
-    return None if value is None else label_of(str(value).strip().strip(".!\"'*` "))

@@ -37,8 +37,7 @@ from slicebeam.transforms.storage.storage import matching, storage_path
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.discover import DiscoverConfig
@@ -204,9 +203,7 @@ def _of_corpus(discovered: Discovered, description: Description, described: int)
     return candidate_phrases(chosen, members=description.inside[:described])
 
 
-def _sampled(
-    discovered: Discovered, description: Description
-) -> tuple[NDArray[np.int64], list[str]]:
+def _sampled(discovered: Discovered, description: Description) -> tuple[IntArray, list[str]]:
     """Return where the tested examples of the sample are in it, as `Description.inside` has them."""
     if discovered.sample is None:
         raise TypeError("no texts")
@@ -305,7 +302,7 @@ def _found(
     phrases: Sequence[tuple[Phrase, ...]],
     shown: Sequence[tuple[ShownExample, ...]],
     assessed: Sequence[Slice],
-    jaccard: NDArray[np.float64],
+    jaccard: FloatArray,
     overall: str,
 ) -> Found:
     """Return what discovery knows of a slice.

@@ -22,8 +22,7 @@ from slicebeam.pipelines.search.search import ExtraOutputs, Steps, run_steps, se
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.discover import DiscoverConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
@@ -93,7 +92,7 @@ def discovery_order(results: Results, config: DiscoverConfig) -> Reported:  # no
     return joined([_most_changed_first(results, measured) for measured in results.metrics])
 
 
-def _most_changed_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
+def _most_changed_first(results: Results, measured: MetricResult) -> IntArray:
     chosen = said_by(results, measured)
     n = results.sizes[chosen]
     variance = metric(measured.name).change_variance(results.sums[chosen], results.space)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.pipelines.paid_api.api_file import ApiFile
+from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.paid_api.calls import Item
+from slicebeam.pipelines.paid_api.questions import buying, read_api, text_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from slicebeam.pipelines.paid_api.api_file import ApiFile
     from slicebeam.transforms.storage.storage import StoragePath
 
 PROMPT = "prompt"
@@ -60,23 +59,15 @@ def phrases_of_model(
     EngineError
         A question got no answer despite all retries, or the ledger can't be written.
     """
-    from slicebeam.pipelines.paid_api.http_api import HttpApi
-    from slicebeam.pipelines.paid_api.ledger import Ledger
-
     api = _api(llm)
     questions = [
         _QUESTION.format(inside=_listed(inside), outside=_listed(outside))
         for inside, outside in groups
         if inside
     ]
-    items = [Item(_hash(question), {PROMPT: question}) for question in questions]
-    place = folder / f"phrases-{_hash(api.identity)[:16]}"
-    counts = api.lost_calls == "count"
-    with (
-        Ledger.open(place, {"api": api.identity}, count_lost=counts, redact=api.redact) as ledger,
-        HttpApi(api, lambda value: isinstance(value, str)) as http,
-    ):
-        ledger.reread(api.answer_in)
+    items = [Item(text_key(question), {PROMPT: question}) for question in questions]
+    place = folder / f"phrases-{text_key(api.identity)[:16]}"
+    with buying(api, place, {"api": api.identity}, _is_text) as (ledger, http):
         http.buy(items, ledger, ledger.calls + len(items))
         answers = [ledger.answers[item.key] for item in items if item.key in ledger.answers]
     said = [answer.value for answer in answers if answer.problem is None]
@@ -85,10 +76,7 @@ def phrases_of_model(
 
 
 def _api(llm: str) -> ApiFile:
-    try:
-        api = ApiFile.read(llm, os.environ)
-    except InputError as error:
-        raise InputError(str(error).replace("--api", "--phrases")) from None
+    api = read_api(llm, "--phrases")
     if list(api.columns) != [PROMPT]:
         raise OptionError(
             f"--phrases {llm}: write {{{PROMPT}}}, and nothing else in braces, where the question goes"
@@ -96,6 +84,10 @@ def _api(llm: str) -> ApiFile:
     if api.labels is not None:
         raise OptionError(f"--phrases {llm}: answers are phrases; leave 'labels' out")
     return api
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _listed(texts: Sequence[str]) -> str:
@@ -108,7 +100,3 @@ def _phrases(answer: str) -> Iterator[str]:
         phrase = _BULLET.sub("", line).strip(_QUOTES)
         if phrase and len(phrase) <= _LONGEST and len(phrase.split()) <= _MOST_WORDS:
             yield phrase
-
-
-def _hash(text: Any) -> str:
-    return hashlib.sha256(str(text).encode("utf-8", "surrogatepass")).hexdigest()

@@ -27,8 +27,7 @@ from slicebeam.transforms.count.combine_slice_metrics import work_items
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.counting.counting_plan import PlannedUnit
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.pipelines.config.search import SearchConfig
@@ -311,7 +310,7 @@ def tested_slices(shape: Shape, lattice: Lattice, min_size: int) -> int:
     return round(total)
 
 
-def _shares(column: ColumnShape) -> NDArray[np.float64]:
+def _shares(column: ColumnShape) -> FloatArray:
     """Return the share of the examples that each predicate of a column holds."""
     if column.has_equal_bins:
         return np.full(column.size, 1.0 / column.size)

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.lattice import Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.pipelines.prepare.feature_hints import FeatureHint
@@ -67,11 +65,11 @@ class EncodedDataset:
     left_out: tuple[LeftOutColumn, ...]
     lattice: Lattice
     scaling: Scaling
-    totals: NDArray[np.int64]
+    totals: IntArray
     shards: tuple[str, ...]
     labels: tuple[Any, ...]
     content: int
-    of_all: NDArray[np.int64]
+    of_all: IntArray
     repeated_ids: RepeatedIds | None = None
     models_agree: bool = False
     given: GivenSlices | None = None

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, IntArray
     from slicebeam.metrics.counting.counting import Resampling
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.storage.storage import StoragePath
 
-    Ints = NDArray[np.int64]
 
 # The rows of a group, and what is kept of slices, take at most this share of the worker's memory.
 _SHARE = 4
@@ -75,7 +75,7 @@ class ExactAuc:
         lattice: Lattice,
         scaling: Scaling,
         shards: tuple[str, ...],
-        totals: Ints,
+        totals: IntArray,
         memory: int,
         work: WorkFolder,
         engine: Engine,
@@ -88,18 +88,18 @@ class ExactAuc:
         """The statistics."""
         return self.scaling.space
 
-    def of_all(self) -> Ints:
+    def of_all(self) -> IntArray:
         """Return the reduced sums of all examples [columns and total terms], with their exact AUC."""
         reduced = self.space.reduce(self.totals[None, :], self.totals[None, :])
         if self.space.ranked and has_error(reduced, self.space).any():
             counted, _ = self.count("auc-of-all", np.array([WHOLE]), reduced)
             for some in counted:
                 put_ranking(reduced, np.zeros(1, np.int64), some, self.space)
-        exact: Ints = reduced[0]
+        exact: IntArray = reduced[0]
         return exact
 
     def count(
-        self, stage: str, keys: Keys, sums: Ints, resampling: Resampling | None = None
+        self, stage: str, keys: Keys, sums: IntArray, resampling: Resampling | None = None
     ) -> tuple[Iterator[CountedWins], Cost]:
         """Count the AUC of slices, except what is counted already.
 
@@ -162,7 +162,7 @@ class ExactAuc:
             groups.append(tuple(begins))
         return tuple(groups)
 
-    def _items(self, keys: Keys, sizes: Ints, plan: WinsPlan) -> tuple[list[WinsItem], float]:
+    def _items(self, keys: Keys, sizes: IntArray, plan: WinsPlan) -> tuple[list[WinsItem], float]:
         """Return the work, of which each item takes about as long, and the seconds of all of it."""
         rows = int(self.scaling.rows[0].sum())
         number, sets = self.lattice.feature_sets(keys)
@@ -180,16 +180,16 @@ class ExactAuc:
         return items, total
 
 
-def has_error(sums: Ints, space: StatisticSpace) -> NDArray[np.bool_]:
+def has_error(sums: IntArray, space: StatisticSpace) -> BoolArray:
     """Return of which slices (sums [slices, columns]) buckets leave an AUC open."""
     error = space.auc_error(sums) + space.complement_auc_error(sums)
     if space.comparison == "baseline":
         error = space.auc_error(sums) + space.auc_error(sums, old=True)
-    rough: NDArray[np.bool_] = error > 0
+    rough: BoolArray = error > 0
     return rough
 
 
-def move_auc(sums: Ints, side: int, space: StatisticSpace) -> Ints:
+def move_auc(sums: IntArray, side: int, space: StatisticSpace) -> IntArray:
     """Return sums [slices, columns] whose AUC, or change of AUC, is at an end of its bound.
 
     Parameters
@@ -204,7 +204,7 @@ def move_auc(sums: Ints, side: int, space: StatisticSpace) -> Ints:
     return moved
 
 
-def put_whole(sums: Ints, of_all: Ints, space: StatisticSpace) -> None:
+def put_whole(sums: IntArray, of_all: IntArray, space: StatisticSpace) -> None:
     """Put the exact AUC of all examples where a slice (sums [slices, columns]) holds them all."""
     if not space.ranked:
         return
@@ -214,7 +214,7 @@ def put_whole(sums: Ints, of_all: Ints, space: StatisticSpace) -> None:
         sums[whole, columns] = of_all[columns]
 
 
-def put_ranking(sums: Ints, at: Ints, counted: CountedWins, space: StatisticSpace) -> None:
+def put_ranking(sums: IntArray, at: IntArray, counted: CountedWins, space: StatisticSpace) -> None:
     """Put exact AUCs in the place of those of buckets.
 
     Parameters
@@ -238,7 +238,7 @@ class Exact:
     """
 
     keys: Keys
-    sums: Ints
+    sums: IntArray
     columns: dict[tuple[str, int], NDArray[Any]]
 
     @classmethod
@@ -247,8 +247,8 @@ class Exact:
         counter: ExactAuc,
         stage: str,
         keys: Keys,
-        sums: Ints,
-        of_all: Ints,
+        sums: IntArray,
+        of_all: IntArray,
         tests: Sequence[tuple[int, SliceTest]],
         resampling: Resampling | None = None,
     ) -> tuple[Exact, Cost]:
@@ -327,7 +327,7 @@ def _columns(outcomes: Outcomes) -> tuple[NDArray[Any], ...]:
     return tested.p, tested.reasons, tested.methods, outcomes.errors
 
 
-def _put(before: NDArray[Any], at: Ints, values: NDArray[Any]) -> NDArray[Any]:
+def _put(before: NDArray[Any], at: IntArray, values: NDArray[Any]) -> NDArray[Any]:
     after = np.array(before)
     after[at] = values
     return after

@@ -15,8 +15,7 @@ from slicebeam.transforms.encode.domain_learning import FEW_VALUES
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.transforms.encode.domains import FeatureDomain
     from slicebeam.transforms.encode.label_counts import LabelCounts
 
@@ -69,9 +68,7 @@ def feature_hints(
     )
 
 
-def _hints(
-    domain: FeatureDomain, table: NDArray[np.int64] | None, rows: int
-) -> Iterator[FeatureHint]:
+def _hints(domain: FeatureDomain, table: IntArray | None, rows: int) -> Iterator[FeatureHint]:
     """Yield at most one hint, the one with most behind it."""
     name = domain.name
     if table is not None:

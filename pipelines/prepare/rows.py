@@ -12,12 +12,11 @@ from slicebeam.transforms.encode.sources import read_split
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.transforms.encode.sources import Source
 
 
-def read_rows(source: Source, rows: NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
+def read_rows(source: Source, rows: IntArray, columns: Sequence[str]) -> pa.Table:
     """Return columns of the examples at some positions, in the order of the positions.
 
     Only the splits that hold one of them are read.
@@ -40,6 +39,6 @@ def read_rows(source: Source, rows: NDArray[np.int64], columns: Sequence[str]) -
     return pa.concat_tables(pieces).combine_chunks()
 
 
-def _between(rows: NDArray[np.int64], start: int, number: int) -> NDArray[np.int64]:
+def _between(rows: IntArray, start: int, number: int) -> IntArray:
     begin, end = np.searchsorted(rows, [start, start + number])
     return rows[begin:end]

@@ -24,8 +24,7 @@ from slicebeam.transforms.encode.shards import WEIGHT, Scaling, score_column, va
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.counting.lattice import Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.transforms.encode.extract_slice_keys import Encoding
@@ -164,7 +163,7 @@ def _with_deviations(
     """
     space = scaling.space
     centres: dict[str, float] = {}
-    edges: dict[str, NDArray[np.float64]] = {}
+    edges: dict[str, FloatArray] = {}
     known = dict(zip(space.all_terms, sums, strict=False))
     weight, squares = sums[-2:] if space.weighted else (float(rows), float(rows))
     # Of weighted deviations the squares are summed with the squared weights.
@@ -199,7 +198,7 @@ def _with_deviations(
 def _binned(
     space: StatisticSpace,
     centres: Mapping[str, float],
-    edges: Mapping[str, NDArray[np.float64]],
+    edges: Mapping[str, FloatArray],
     unit: float,
     shards: Iterable[Shard],
 ) -> Found:
@@ -241,7 +240,7 @@ def _ranked(scaling: Scaling, over: OverShards, rows: int) -> Scaling:
 
 def _scores(names: Sequence[str], step: int, shards: Iterable[Shard]) -> Found:
     """Return every k-th score of each model."""
-    parts: dict[str, list[NDArray[np.float64]]] = {name: [np.zeros(0)] for name in names}
+    parts: dict[str, list[FloatArray]] = {name: [np.zeros(0)] for name in names}
     for shard in shards:
         for name in names:
             parts[name].append(shard.column(name)[::step])
@@ -251,7 +250,7 @@ def _scores(names: Sequence[str], step: int, shards: Iterable[Shard]) -> Found:
 def _histograms(
     space: StatisticSpace,
     names: Sequence[str],
-    edges: Sequence[NDArray[np.float64]],
+    edges: Sequence[FloatArray],
     shards: Iterable[Shard],
 ) -> Found:
     """Return the examples of each class in each bucket [2 * buckets] of each model's scores."""
@@ -266,7 +265,7 @@ def _histograms(
     return dict(histograms)
 
 
-def _places(histogram: NDArray[np.int64]) -> NDArray[np.float64]:
+def _places(histogram: IntArray) -> FloatArray:
     """Return where a score of each bucket stands among all examples of the other class.
 
     Parameters

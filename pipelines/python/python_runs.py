@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from rich.console import Console
 
 from slicebeam.metrics.errors import EngineError, OptionError, SlicebeamError, unknown_name
 from slicebeam.pipelines.changelist.parts import Estimate
@@ -102,12 +103,17 @@ class Report:
         return pa.Table.from_pylist(rows, schema=_FINDINGS)
 
     def show(self, report: Literal["findings", "all"] = "findings") -> None:
-        """Print it as the command does, in a notebook as HTML.
+        """Print it as the command does; in a notebook show its page in a frame.
 
         Parameters
         ----------
-        report : ``all`` for the table of the worst slices in place of the findings
+        report : ``all`` for the table of the worst slices in place of the findings; the page has both
         """
+        if Console().is_jupyter:
+            from IPython.display import display
+
+            display(self)
+            return
         from slicebeam.pipelines.changelist.document import ShiftChangeList
         from slicebeam.pipelines.show.shift import show_shift
         from slicebeam.pipelines.show.slice_tables import show_slices
@@ -119,6 +125,13 @@ class Report:
             show_slices(self.changelist, self.explanation, report, in_python=in_python)
             where = ".findings, .changelist; all slices: .slices" if in_python else self.path
             sys.stdout.write(f"Ids and all numbers: {where}\n")
+
+    def _repr_html_(self) -> str:
+        """Return the page of ``slicebeam report`` in a frame, which notebooks show."""
+        from slicebeam.pipelines.page.content import page_in_memory
+        from slicebeam.pipelines.page.single_file import framed
+
+        return framed(page_in_memory(self.changelist, self.slices))
 
     def __repr__(self) -> str:
         where = "" if self.path is None else f" in {self.path}"

@@ -163,7 +163,7 @@ def _summary(
             f"{own.title} {shown(own, one.then.value)} → {shown(own, one.now.value)} ({called}); "
             f"slices: {count.new:,} new, {count.gone:,} gone; delta {count.worse:,} worse, "
             f"{count.better:,} better; value {count.value_worse:,} worse, {count.value_better:,} better; "
-            f"{count.compared:,} slices compared."
+            f"{count.compared:,} slice{'' if count.compared == 1 else 's'} compared."
         )
     return f"Since {date}: {' '.join(parts)}"
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.finding_list import FindingList
 
+# Numbers between these are written out, without decimals.
+_LONG, _TOO_LONG = 1e4, 1e12
+
 
 def summary(
     config: RunConfig,
@@ -55,9 +58,15 @@ def counted(number: int, noun: str) -> str:
 
 
 def shown(own: Metric, value: float | None) -> str:
-    """Return a value of a metric as a reader sees it."""
+    """Return a value of a metric as a reader sees it.
+
+    >>> shown(metric("accuracy"), 0.8721), shown(metric("mean:price"), 189436.2)
+    ('87.2%', '189,436')
+    """
     if value is None:
         return "undefined"
+    if _LONG <= abs(value) < _TOO_LONG:
+        return f"{value:,.0f}"
     return f"{value:.1%}" if own.range == (0.0, 1.0) and own.name != "brier" else f"{value:.4g}"
 
 
@@ -81,6 +90,8 @@ def _found(config: RunConfig, prepared: EncodedDataset, tests: MetricTests) -> s
             return "There was no slice to check."
         number = f"{found:,}" if found else "None"
         are = "are" if found > 1 else "is"
+        if reported == 1:
+            return f"The checked slice is {'' if found else 'not '}significantly {what}."
         return f"{number} of the {reported:,} checked slices {are} significantly {what}."
     if not found:
         return f"No slice is significantly {what}."

@@ -306,8 +306,8 @@ def _warnings(
     few = int(np.count_nonzero(np.isin(searched.few_groups, called)))
     if few:
         yield (
-            f"{few:,} significant slices have fewer than {ENOUGH_GROUPS} groups: their intervals and "
-            "p-values are rough."
+            f"{'1 significant slice has' if few == 1 else f'{few:,} significant slices have'} fewer than "
+            f"{ENOUGH_GROUPS} groups: intervals and p-values are rough there."
         )
     for tests in metrics:
         untested = tests.untested.get(REASONS[FEW_GROUPS], 0)

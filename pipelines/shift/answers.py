@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.pipelines.paid_api.calls import Answer
     from slicebeam.pipelines.paid_api.http_api import HttpApi
     from slicebeam.pipelines.paid_api.ledger import Ledger
@@ -28,7 +29,7 @@ NO_RESULT, LOST = -1, -2
 class AnswerSource(Protocol):
     """What answers: recorded predictions, a model or an API."""
 
-    def codes(self, items: NDArray[np.int64], most_calls: int | None) -> NDArray[np.int64]:
+    def codes(self, items: IntArray, most_calls: int | None) -> IntArray:
         """Return the code of the class of each item's answer, `NO_RESULT` or `LOST`.
 
         Parameters
@@ -44,7 +45,7 @@ class RecordedAnswers:
 
     recorded: NDArray[np.int32]
 
-    def codes(self, items: NDArray[np.int64], most_calls: int | None) -> NDArray[np.int64]:  # noqa: ARG002
+    def codes(self, items: IntArray, most_calls: int | None) -> IntArray:  # noqa: ARG002
         """Return what was recorded."""
         return self.recorded[items].astype(np.int64)
 
@@ -100,7 +101,7 @@ class LedgerAnswers:
     class_of: Callable[[Any], Any]
     replayed: int = 0
 
-    def codes(self, items: NDArray[np.int64], most_calls: int | None) -> NDArray[np.int64]:
+    def codes(self, items: IntArray, most_calls: int | None) -> IntArray:
         """Return the answers after buying those that the ledger does not have."""
         keys = self.items.keys.take(items).to_pylist()
         had = [key in self.ledger.answers for key in keys]
@@ -117,7 +118,7 @@ class LedgerAnswers:
         answers = self.ledger.answers
         return np.array([self._code(answers.get(key)) for key in keys], np.int64)
 
-    def without_class(self, items: NDArray[np.int64]) -> list[tuple[str, int]]:
+    def without_class(self, items: IntArray) -> list[tuple[str, int]]:
         """Return why answers are no class, and how many for each reason, the most frequent first."""
         reasons: Counter[str] = Counter()
         for key in self.items.keys.take(items).to_pylist():
@@ -126,7 +127,7 @@ class LedgerAnswers:
                 reasons[answer.problem or shortened(repr(answer.value))] += 1
         return reasons.most_common()
 
-    def _described(self, items: NDArray[np.int64]) -> list[Item]:
+    def _described(self, items: IntArray) -> list[Item]:
         keys = self.items.keys.take(items).to_pylist()
         fields = self.items.fields
         rows = fields.take(items).to_pylist() if fields.num_columns else [{}] * items.size

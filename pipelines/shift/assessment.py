@@ -33,8 +33,7 @@ from slicebeam.pipelines.shift.answers import LOST, NO_RESULT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.kinds import Method
     from slicebeam.pipelines.shift.answers import AnswerSource
     from slicebeam.pipelines.shift.pool import LabelledPool
@@ -74,8 +73,8 @@ class Assessment:
 
     strata: Strata
     sample: Sample
-    items: NDArray[np.int64]
-    codes: NDArray[np.int64]
+    items: IntArray
+    codes: IntArray
     stopped: Stopped
     lost: int
 
@@ -161,8 +160,8 @@ class _AssessmentState:
             self._parts = 2
             self._halves = Sample.empty(1, 2 * self.strata.count, self.strata.shape[1])
         self.lost = 0
-        self._items: list[NDArray[np.int64]] = []
-        self._codes: list[NDArray[np.int64]] = []
+        self._items: list[IntArray] = []
+        self._codes: list[IntArray] = []
         # Candidates of each part that were queried, those without an answer too.
         self._taken = np.zeros(self._parts * self.strata.count, np.int64)
         total = int(self.strata.sizes.sum())
@@ -173,7 +172,7 @@ class _AssessmentState:
         self._end = min(first_look(self.strata.count), self._limit)
         self._order = self._static(method, seed)
 
-    def _static(self, method: Method, seed: int) -> NDArray[np.int64] | None:
+    def _static(self, method: Method, seed: int) -> IntArray | None:
         """Return what is known before anything is queried: strata, or of ``uniform`` items."""
         if method == "masa":
             return None
@@ -198,7 +197,7 @@ class _AssessmentState:
         """Whether every item of the pool was queried."""
         return int(self._taken.sum()) == int(self.strata.sizes.sum())
 
-    def next_items(self) -> NDArray[np.int64]:
+    def next_items(self) -> IntArray:
         """Return the positions of the candidates to query next, none where it is enough."""
         left = self._limit - self.paid
         if left <= 0:
@@ -237,7 +236,7 @@ class _AssessmentState:
         order = adapted_order(weights, self._halves, limits, self._end - begin)[0]
         self._order, self._position = order[order >= 0], 0
 
-    def _next_parts(self, size: int) -> NDArray[np.int64]:
+    def _next_parts(self, size: int) -> IntArray:
         if self._order is None:
             # A lost call takes an item away that MASA, which looks at answers, does not know of.
             chosen = masa_order(self.strata, self.sample, size)[0]
@@ -258,7 +257,7 @@ class _AssessmentState:
         room = np.diff(self.pool.starts) - taken
         return int(np.clip(np.minimum(least, room), 0, None).sum())
 
-    def _within(self, parts: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _within(self, parts: IntArray) -> IntArray:
         """Return the calls for which their part still has candidates."""
         if self.lost == 0:
             return parts
@@ -271,7 +270,7 @@ class _AssessmentState:
             keep[mine[: max(int(candidates[one] - self._taken[one]), 0)]] = True
         return parts[keep]
 
-    def _next_uniform(self, size: int) -> NDArray[np.int64]:
+    def _next_uniform(self, size: int) -> IntArray:
         if self._order is None:
             raise TypeError("uniform has an order")
         begin = self._position
@@ -280,7 +279,7 @@ class _AssessmentState:
         np.add.at(self._taken, self.pool.items.stratum[items].astype(np.int64), 1)
         return items
 
-    def add(self, items: NDArray[np.int64], codes: NDArray[np.int64]) -> None:
+    def add(self, items: IntArray, codes: IntArray) -> None:
         """Count the answers to items."""
         answered = codes != LOST
         self.lost += int(np.count_nonzero(~answered))

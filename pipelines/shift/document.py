@@ -26,8 +26,7 @@ from slicebeam.transforms.encode.predicates import slice_hashes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.pipelines.config.shift import ShiftConfig
     from slicebeam.pipelines.shift.assessment import Assessment
     from slicebeam.pipelines.shift.findings import AccuracyChange, Findings, SliceFindings
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 # From so many labels on MASA's estimate of the accuracy is too high by more than its error.
 _MANY_LABELS = 10
 _MOST_REASONS = 3
-_FEW_CALLS = 20
 _PRESENTATION = {"data", "output", "work_dir", "runner_config", "runner_option", "chunk_rows"}
 
 
@@ -150,7 +148,7 @@ def _fingerprint(pool: LabelledPool) -> str:
 
 def _classes(
     pool: LabelledPool, assessed: Assessment, found: Findings
-) -> tuple[list[Any], list[Any], NDArray[np.int64]]:
+) -> tuple[list[Any], list[Any], IntArray]:
     """Return the labels, the predictions, and the columns of the matrices that are reported."""
     labels = [pool.classes[code] for code in pool.labels.tolist()]
     none = len(pool.classes)
@@ -166,7 +164,7 @@ def _section(
     assessed: Assessment,
     found: Findings,
     bill: Bill,
-    classes: tuple[list[Any], list[Any], NDArray[np.int64]],
+    classes: tuple[list[Any], list[Any], IntArray],
     slices: tuple[shifted.SliceShift, ...],
     warnings: Sequence[str],
 ) -> shifted.Shift:
@@ -226,7 +224,7 @@ def _section(
     )
 
 
-def _matrix(values: NDArray[np.float64], columns: NDArray[np.int64]) -> shifted.Matrix:
+def _matrix(values: FloatArray, columns: IntArray) -> shifted.Matrix:
     return tuple(tuple(row) for row in values[:, columns].tolist())
 
 
@@ -285,7 +283,7 @@ def _slices(
     slices: Sequence[SliceFindings],
     predicates: Sequence[Sequence[Singleton]],
     pool: LabelledPool,
-    columns: NDArray[np.int64],
+    columns: IntArray,
 ) -> tuple[tuple[Slice, ...], tuple[shifted.SliceShift, ...]]:
     """Return the slices with their accuracies, the worst first, and with their matrices."""
     changes = [one.found.accuracy for one in slices]

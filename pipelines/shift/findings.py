@@ -18,8 +18,7 @@ from slicebeam.metrics.testing.multiplicity import bh_adjusted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.kinds import Method
     from slicebeam.metrics.shift.estimates import MatrixEstimate
     from slicebeam.metrics.shift.strata import Strata
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.shift.assessment import Assessment
     from slicebeam.pipelines.shift.pool import LabelledPool
 
-    FloatArray = NDArray[np.float64]
 
 # Where one may be surer than sure: a share that differs only by how it was summed.
 _ROUNDING = 1e-9
@@ -330,8 +328,8 @@ def find_slices(
 
 
 def _counted(
-    assessed: Assessment, pool: LabelledPool, used: Sequence[int] | NDArray[np.int64]
-) -> tuple[Sample, NDArray[np.int64]]:
+    assessed: Assessment, pool: LabelledPool, used: Sequence[int] | IntArray
+) -> tuple[Sample, IntArray]:
     """Return the counts of each slice's items in place of runs, and the number of queried ones."""
     ragged = pool.items.slices
     if ragged is None:
@@ -348,7 +346,7 @@ def _counted(
     new = assessed.codes[call]
     cells = (len(used), *assessed.sample.new.shape[1:])
 
-    def counted(codes: NDArray[np.int64], keep: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def counted(codes: IntArray, keep: BoolArray) -> IntArray:
         at = (run * cells[1] + stratum) * cells[2] + codes
         return np.bincount(at[keep], minlength=int(np.prod(cells))).reshape(cells)
 

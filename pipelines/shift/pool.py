@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.pipelines.run.engine import Cost, Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.sources import Source
@@ -83,9 +84,9 @@ class PoolSlices:
     old : int64 [G, L, P] of these those of each old prediction, None where that is not known
     """
 
-    sizes: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    old: NDArray[np.int64] | None
+    sizes: IntArray
+    labels: IntArray
+    old: IntArray | None
 
 
 @dataclass(frozen=True)
@@ -111,14 +112,14 @@ class LabelledPool:
 
     rows: int
     classes: tuple[Any, ...]
-    labels: NDArray[np.int64]
-    stratum_row: NDArray[np.int64]
-    stratum_bin: NDArray[np.int64]
-    edges: NDArray[np.float64]
-    sizes: NDArray[np.int64]
-    old: NDArray[np.int64] | None
+    labels: IntArray
+    stratum_row: IntArray
+    stratum_bin: IntArray
+    edges: FloatArray
+    sizes: IntArray
+    old: IntArray | None
     items: PoolItems
-    starts: NDArray[np.int64]
+    starts: IntArray
     fingerprint: int
     slices: PoolSlices | None
 
@@ -373,14 +374,14 @@ def pool_of(
     )
 
 
-def _counted(counts: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _counted(counts: Any) -> tuple[IntArray, IntArray]:
     counts.compact()
     packed, number = counts.counted()
     return packed.to_numpy(), number
 
 
 def _items(
-    columns: PoolColumns, stratum: NDArray[np.int64], table: pa.Table, schema: pa.Schema
+    columns: PoolColumns, stratum: IntArray, table: pa.Table, schema: pa.Schema
 ) -> PoolItems:
     row = table.column("row").to_numpy()
     identity = table.column("identity").to_numpy()
@@ -415,7 +416,7 @@ def _items(
 
 
 def _refuse_repeated(
-    example_id: str, keys: pa.StringArray, identity: NDArray[np.uint64], row: NDArray[np.int64]
+    example_id: str, keys: pa.StringArray, identity: NDArray[np.uint64], row: IntArray
 ) -> None:
     """Raise an InputError where two candidates have the same id."""
     order = np.lexsort((row, identity))

@@ -90,7 +90,9 @@ def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
         lines.append("The search stopped after its iterations; more would visit further slices.")
     hidden = []
     if search.inherited:
-        hidden.append(f"{search.inherited:,} significant slices that a slice above them explains")
+        them = "it" if search.inherited == 1 else "them"
+        slices = counted(search.inherited, "significant slice")
+        hidden.append(f"{slices} that a slice above {them} explains")
     if search.duplicates:
         hidden.append(f"{search.duplicates:,} with the same examples as a shorter one")
     if hidden and not is_short:
@@ -128,7 +130,8 @@ def tested_line(document: SearchChangeList) -> str:
     tests = testing.test
     if len(testing.metrics) > 1:
         tests = "; ".join(f"{one.metric}: {one.test}" for one in testing.metrics)
-    return f"{_tested(document)} slices{of} tested ({document.search.strategy}; {tests})."
+    noun = "slice" if sum(testing.tested_per_level) == 1 else "slices"
+    return f"{_tested(document)} {noun}{of} tested ({document.search.strategy}; {tests})."
 
 
 def found_line(document: SearchChangeList) -> str:
@@ -143,7 +146,13 @@ def found_line(document: SearchChangeList) -> str:
     parts = [f"{number:,} of {name}" for name, number in metrics.items() if len(metrics) > 1]
     parts = parts or [f"{number:,} {side}" for side, number in sides.items() if len(sides) > 1]
     listed = f" ({', '.join(parts)})" if parts else ""
-    return f"{significant} of {_tested(document)} tested; {findings}{listed}."
+    stops = {one.stop for one in document.finding_models}
+    why = ""
+    if "most findings" in stops:
+        why = ", the most that a list holds"
+    elif "small differences" in stops:
+        why = "; others differ from what one expects by too little to be worth a line"
+    return f"{significant} of {_tested(document)} tested; {findings}{listed}{why}."
 
 
 def _tested(document: SearchChangeList) -> str:

@@ -103,7 +103,9 @@ class Terminal:
             return
         space = prepared.lattice.space()
         if prepared.given is not None:
-            self._say(f"{prepared.rows:,} examples, {space:,} slices to check")
+            self._say(
+                f"{prepared.rows:,} examples, {space:,} slice{'' if space == 1 else 's'} to check"
+            )
             return
         self._say(
             f"{prepared.rows:,} examples, {len(prepared.domains)} feature{'' if len(prepared.domains) == 1 else 's'}, "

@@ -50,8 +50,6 @@ _SMALLEST_STAGE_SECONDS = 1.0
 _PLAN = re.compile(r"-[0-9a-f]{8}$")
 _STEPS = "steps"
 _JOB = "search"
-# What a template's user gives when it is launched.
-GIVEN_LATER = ("data", "output", "work_dir")
 
 
 def check_single_job(config: SearchConfig) -> SearchConfig:

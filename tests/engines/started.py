@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +93,16 @@ class Engines:
         running = spark_cluster.up(folder)
         self._stack.callback(_stop, folder)
         return Started(folder, running)
+
+    def replace_task_manager(self) -> None:
+        """Kill a task manager, and start another, as whoever looks after a cluster does."""
+        folder, running = self.flink.folder, self.flink.running
+        *others, dead = running.programs
+        os.killpg(dead.pid, signal.SIGKILL)
+        new = flink_cluster._start(folder, running.version, "taskmanager", dead.name)
+        running = replace(running, programs=(*others, new))
+        folder.remember(running)
+        self.flink = Started(folder, running)
 
 
 def _stop(folder: ClusterFolder) -> None:

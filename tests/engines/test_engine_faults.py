@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ import pytest
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.run.engine import Engine, runner_config
-from slicebeam.runner_configs import flink_cluster, portable
+from slicebeam.runner_configs import portable
 from slicebeam.runner_configs.cluster import ask
 from tests.running import refused
 
@@ -227,11 +226,7 @@ def test_a_task_manager_that_dies_changes_nothing(
     known = {job["jid"] for job in jobs(address)}
     given = command(adult_path, tmp_path, *engines.arguments("flink-cluster-external"))
     process, _ = started(given, lambda: is_counting(address, known))
-    dead = cluster.running.programs[-1]
-    os.killpg(dead.pid, signal.SIGKILL)
-    # As whoever looks after a cluster does.
-    running = flink_cluster.replace_task_manager(cluster.folder, cluster.running, dead.name)
-    engines.flink = replace(cluster, running=running)
+    engines.replace_task_manager()
     _, message = process.communicate(timeout=300)
     assert process.returncode == 0, message
     # The job was begun again, and found the same.

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import psutil
 
-from slicebeam.runner_configs import flink_cluster
 from tests.engines.started import Engines
 from tests.faults.faults import CLEAR, EQUAL, WAYS, Fault, resumed, verdict
 
@@ -31,11 +28,7 @@ _MOMENTS = ("shards/*.arrow", "iteration-1/0*.arrow", "iteration-1/plan")
 
 def task_manager(engines: Engines, running: Command) -> bool:
     """Kill a task manager, and start another, as whoever looks after a cluster does."""
-    cluster = engines.flink
-    dead = cluster.running.programs[-1]
-    os.killpg(dead.pid, signal.SIGKILL)
-    now = flink_cluster.replace_task_manager(cluster.folder, cluster.running, dead.name)
-    engines.flink = replace(cluster, running=now)
+    engines.replace_task_manager()
     return True
 
 

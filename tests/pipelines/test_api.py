@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
+import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,6 +169,24 @@ def test_it_is_shown_as_the_command_does(
     pool = made()
     shift(pool, **SHIFT, budget=100).show()
     assert "of 600 items were queried" in capsys.readouterr().out
+
+
+def test_a_notebook_shows_the_page(
+    adult: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a notebook defines stands in for IPython, which is no dependency."""
+    shell = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setattr("rich.console.get_ipython", lambda: shell, raising=False)
+    shown: list[Any] = []
+    module = types.SimpleNamespace(display=shown.append)
+    monkeypatch.setitem(sys.modules, "IPython.display", module)  # type: ignore[arg-type]
+    found = search(adult, **OPTIONS)
+    found.show()
+    assert shown == [found]
+    frame = found._repr_html_()
+    assert frame.startswith("<iframe srcdoc=")
+    assert 'sandbox="allow-scripts allow-downloads"' in frame
+    assert capsys.readouterr() == ("", "")
 
 
 def test_in_a_notebook(adult: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:

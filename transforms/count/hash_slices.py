@@ -78,21 +78,32 @@ class _CountGroups(_SumPass):
         return DistinctGroups(keys, self.lattice)
 
 
-def _passes(
-    pipeline: beam.pvalue.PBegin, items: list[_Item], doing: _SumPass
-) -> beam.PCollection[int]:
-    return pipeline | "Slices" >> beam.Create(items) | "Sum" >> beam.ParDo(doing)
+class _SumSlices(beam.PTransform):
+    """Writes sums of slices in parts: pipeline -> PCollection of part numbers."""
 
+    folder: StoragePath
 
-def _is_written(folder: StoragePath, items: list[_Item]) -> bool:
-    parts = (part_path(folder, item.number).name for item in items)
-    return holds(folder, [_KEYS, *parts])
+    def summed(
+        self, pipeline: beam.pvalue.PBegin, keys: Keys, doing: _SumPass
+    ) -> beam.PCollection[int]:
+        """Wire a pass over the slices, in the order of the items."""
+        # Keys travel through storage: engines fetch what is in the graph again and again.
+        batch = pa.record_batch([pa.array(keys)], names=["key"])
+        write_arrow(self.folder / _KEYS, batch.schema, [batch])
+        return pipeline | "Slices" >> beam.Create(self.items()) | "Sum" >> beam.ParDo(doing)
 
+    def items(self) -> list[_Item]:
+        """Return the parts that are written."""
+        raise NotImplementedError
 
-def _write_keys(folder: StoragePath, keys: Keys) -> None:
-    # Keys travel through storage: engines fetch what is in the graph again and again.
-    batch = pa.record_batch([pa.array(keys)], names=["key"])
-    write_arrow(folder / _KEYS, batch.schema, [batch])
+    def is_written(self) -> bool:
+        """Return whether all parts, and nothing else, are there."""
+        parts = (part_path(self.folder, item.number).name for item in self.items())
+        return holds(self.folder, [_KEYS, *parts])
+
+    def parts(self) -> int:
+        """Return how many parts are written."""
+        return len(self.items())
 
 
 def _column(path: StoragePath, name: str) -> NDArray[Any]:
@@ -101,7 +112,7 @@ def _column(path: StoragePath, name: str) -> NDArray[Any]:
 
 
 @dataclass
-class HashSlices(beam.PTransform):
+class HashSlices(_SumSlices):
     """Write the row-hash sums of slices, which tell whether two hold the same examples.
 
     pipeline -> PCollection of part numbers
@@ -125,19 +136,12 @@ class HashSlices(beam.PTransform):
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
         """Wire the transform."""
-        _write_keys(self.folder, np.concatenate([block.keys for block in self.blocks]))
+        keys = np.concatenate([block.keys for block in self.blocks])
         doing = _Hash(self.lattice, self.folder, self.singleton_sizes)
-        return _passes(pipeline, self._items(), doing)
+        return self.summed(pipeline, keys, doing)
 
-    def is_written(self) -> bool:
-        """Return whether all parts, and nothing else, are there."""
-        return _is_written(self.folder, self._items())
-
-    def parts(self) -> int:
-        """Return how many parts are written."""
-        return len(self._items())
-
-    def _items(self) -> list[_Item]:
+    def items(self) -> list[_Item]:
+        """See `_SumSlices.items`."""
         ends = np.cumsum([block.keys.size for block in self.blocks]).tolist()
         # Sums of hashes are small: each block is dealt out over the workers by shards.
         dealt = [
@@ -152,7 +156,7 @@ class HashSlices(beam.PTransform):
 
 
 @dataclass
-class CountGroups(beam.PTransform):
+class CountGroups(_SumSlices):
     """Write in how many groups the examples of slices are, which the shards hold as their ids.
 
     pipeline -> PCollection of part numbers
@@ -173,18 +177,11 @@ class CountGroups(beam.PTransform):
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
         """Wire the transform."""
         order = np.argsort(self.lattice.feature_sets(self.keys)[0], kind="stable")
-        _write_keys(self.folder, self.keys[order])
-        return _passes(pipeline, self._items(), _CountGroups(self.lattice, self.folder))
+        doing = _CountGroups(self.lattice, self.folder)
+        return self.summed(pipeline, self.keys[order], doing)
 
-    def is_written(self) -> bool:
-        """Return whether all parts, and nothing else, are there."""
-        return _is_written(self.folder, self._items())
-
-    def parts(self) -> int:
-        """Return how many parts are written."""
-        return len(self._items())
-
-    def _items(self) -> list[_Item]:
+    def items(self) -> list[_Item]:
+        """See `_SumSlices.items`."""
         number, sets = self.lattice.feature_sets(self.keys)
         tuples = np.arange(0, len(sets) + _TUPLES_AT_A_TIME, _TUPLES_AT_A_TIME)
         bounds = np.unique(np.searchsorted(np.sort(number), tuples)).tolist()

@@ -58,6 +58,7 @@ COMMANDS: dict[str, tuple[list[str], set[str]]] = {
         ["define", "--changelist", "DOCUMENT", "--name", "a", "--where", "x = 1 & z = 1"],
         {"model", "baseline_model"},
     ),
+    "report": (["report", "DOCUMENT"], set()),
     "edit rename": (
         ["edit", "rename", "--changelist", "DOCUMENT", "--slice", "SLICE", "--name", "b"],
         set(),

@@ -141,9 +141,20 @@ def test_two_sides(adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"{len(findings)} findings ({of['worse']} worse, {of['better']} better)." in better
 
 
-def test_the_only_one_and_none() -> None:
-    assert counted(1, "significant slice") == "1 significant slice"
+def test_the_only_one_and_none(
+    adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert counted(0, "finding") == "no findings"
+    given = tmp_path / "slices.yaml"
+    given.write_text("- sex = Male\n")
+    roles = [f"--data={adult_path}", "--label=income", "--prediction=prediction"]
+    one = ["check", f"--slices={given}", f"--output={tmp_path / 'one'}"]
+    assert run([*one, *roles]) == 0
+    said = capsys.readouterr().out
+    assert "The checked slice is significantly worse." in said
+    assert "1 slice of at least 20 examples tested" in said
+    assert run(["search", *roles, "--features=sex", f"--output={tmp_path / 'sex'}"]) == 0
+    assert "1 significant slice of 2 tested; 1 finding." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,49 @@
+"""The configuration of ``slicebeam report``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.config.option_fields import FOLDER, PATH, Option
+from slicebeam.pipelines.config.run_options import Display
+
+
+class ReportConfig(Display):
+    """Options of ``slicebeam report``."""
+
+    changelist: Annotated[
+        str,
+        Option(
+            "Output folder of a run, for the last revision of its ChangeList; or a ChangeList.",
+            "Data",
+            metavar=FOLDER,
+            is_argument=True,
+        ),
+    ]
+    examples: Annotated[
+        int,
+        Field(ge=0, le=100),
+        Option(
+            "Examples of each finding to put into the page, which then holds your data.",
+            "Data",
+            metavar="<count>",
+        ),
+    ] = 0
+    data: Annotated[
+        tuple[str, ...],
+        Option(
+            "Files or globs of the examples, on this machine. Repeatable.",
+            "Data",
+            metavar=PATH,
+            default="as in the ChangeList",
+        ),
+    ] = ()
+
+    @model_validator(mode="after")
+    def _data_is_used(self) -> ReportConfig:
+        if self.data and not self.examples:
+            raise OptionError("--data goes with --examples: the page holds no other data")
+        return self

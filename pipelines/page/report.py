@@ -1,0 +1,77 @@
+"""``slicebeam report``: writes the page of a document beside it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.reading import CHANGELIST, read_changelist
+from slicebeam.pipelines.changelist.revisions import later_revision
+from slicebeam.pipelines.page.content import page_of_file
+from slicebeam.pipelines.page.examples import examples_of
+from slicebeam.pipelines.show.terminal_text import harmless, json_line
+from slicebeam.transforms.storage.storage import storage_path, written_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slicebeam.pipelines.changelist.document import ChangeList
+    from slicebeam.pipelines.config.report import ReportConfig
+
+REPORT = "report.html"
+_NAMED = "slicebeam report"
+# Bytes.
+_LARGE = 5_000_000
+
+
+def write_report(config: ReportConfig, note: Callable[[str], None]) -> str:
+    """Write the page of a document, and return its path.
+
+    The old page is replaced only when all of the new one is written.
+
+    Raises
+    ------
+    InputError
+        There is no document, or none that this version reads; the data of --examples is wrong.
+    EngineError
+        Storage failed.
+    """
+    path = storage_path(config.changelist, _NAMED)
+    folder = path if path.is_dir() else path.parent
+    uri, document = _document(config.changelist)
+    examples = {}
+    if config.examples:
+        examples = examples_of(uri, document, config.data, config.examples)
+        if not any(examples.values()):
+            note(f"{uri} has no findings; the page holds no examples")
+    page = page_of_file(uri, document, examples).encode()
+    if len(page) > _LARGE:
+        note(
+            f"the page has {len(page) / 1e6:.1f} MB, too much for some mail; give fewer --examples"
+        )
+    target = folder / REPORT
+    with written_whole(target) as stream:
+        stream.write(page)
+    return str(target)
+
+
+def show_report(written: str, config: ReportConfig) -> None:
+    """Print where the page is."""
+    text = json_line({"report": written}) if config.as_json else harmless(written)
+    if config.as_json or not config.quiet:
+        sys.stdout.write(f"{text}\n")
+
+
+def _document(uri: str) -> tuple[str, ChangeList]:
+    """Return the path of a document, of a folder that of its last revision, and the document."""
+    path = storage_path(uri, _NAMED)
+    if not path.is_dir():
+        return uri, read_changelist(uri, _NAMED)
+    first = str(path / CHANGELIST)
+    document = read_changelist(first, _NAMED)
+    if isinstance(document, SearchChangeList):
+        newer = later_revision(path, document)
+        if newer is not None:
+            return str(newer), read_changelist(str(newer), _NAMED)
+    return first, document

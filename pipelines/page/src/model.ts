@@ -1,0 +1,179 @@
+// What the page is given: the parts of a ChangeList that it shows, as overview.py makes them.
+
+export interface Estimate {
+  value?: number;
+  lo?: number;
+  hi?: number;
+  confidence?: number;
+}
+
+export interface Metric {
+  key: string;
+  name: string;
+  range: [number | null, number | null];
+  higher_is_better: boolean;
+  primary: boolean;
+  // The examples that a finding's n counts; absent where that is all of a slice.
+  counted?: string | null;
+}
+
+export interface Change {
+  metric: string;
+  n: number;
+  after: Estimate;
+  before?: Estimate;
+  reference?: number;
+  delta?: Estimate;
+  complement?: number;
+  p_value?: number;
+  p_adjusted?: number;
+  test?: string;
+  inputs?: Record<string, number>;
+  reason?: string;
+  significant: boolean;
+  direction: "improved" | "degraded" | "none";
+}
+
+export interface Slice {
+  slice_id: string;
+  name: string;
+  conditions: string[];
+  share: number;
+  n: number;
+  changes: Change[];
+}
+
+export interface Finding {
+  metric: string;
+  direction: "worse" | "better";
+  rank: number;
+  slice_id: string;
+  n: number;
+  value: number;
+  expected: number;
+  difference: number;
+  interval: [number | null, number | null];
+  held_share?: number;
+  rate_outside?: number;
+}
+
+export interface FindingModel {
+  metric: string;
+  direction: "worse" | "better";
+  candidates: number;
+  stop: string;
+  reason?: string;
+}
+
+export interface MetricTests {
+  metric: string;
+  tested: number;
+  significant: number;
+  degraded: number;
+  blind?: string;
+}
+
+export interface Overview {
+  title: string;
+  summary: string;
+  command: string;
+  tool_version: string;
+  created_at: string;
+  revision: number;
+  dataset: { name: string; n: number; fingerprint: string; label?: string };
+  models: { role: "before" | "after"; name: string }[];
+  comparison: "overall" | "baseline";
+  metrics: Metric[];
+  global: Change[];
+  tests: MetricTests[];
+  corrected_for?: string;
+  alternative?: "worse" | "better" | "both";
+  findings: Finding[];
+  finding_models: FindingModel[];
+  // Of each metric, ids of the slices that are shown where there are no findings, the worst first.
+  worst: Record<string, string[]>;
+  slices: Slice[];
+  since?: Since;
+  // What the page has besides this view.
+  views: ("slices" | "clusters" | "shift")[];
+  notes: string[];
+  left_out: string[];
+}
+
+type Matrix = (number | null)[][];
+
+export interface Shift {
+  labels: unknown[];
+  predictions: unknown[];
+  old_matrix: Matrix;
+  new_matrix: Matrix;
+  shift: Matrix;
+  shift_lo: Matrix;
+  shift_hi: Matrix;
+  confidence: number;
+  corrected_for: string;
+  changed: { label: unknown; prediction: unknown; shift: Estimate; p_adjusted: number }[];
+  frobenius_bound: number;
+  stopped: "budget" | "target_error" | "pool";
+  old_from: "predictions" | "document";
+  cost: {
+    calls: number;
+    replayed: number;
+    no_result: number;
+    unaccounted: number;
+    currency: string | null;
+    spent: number | null;
+  };
+  slices: {
+    slice_id: string;
+    calls: number;
+    old_matrix: Matrix | null;
+    new_matrix: Matrix;
+    shift: Matrix;
+    shift_lo: Matrix;
+    shift_hi: Matrix;
+  }[];
+}
+
+export interface Discovery {
+  encoder: string;
+  dimensions: number;
+  kept_dimensions: number;
+  kept_variance: number;
+  discovery_examples: number;
+  evaluation_examples: number;
+  resolutions: { field: string; components: number; nonempty?: number; r2?: number; r2_expected?: number }[];
+  described: number;
+}
+
+export interface Moment {
+  n: number;
+  value?: number;
+  value_interval?: Estimate;
+  delta: Estimate;
+  p_adjusted?: number;
+  significant: boolean;
+}
+
+export interface SinceSlice {
+  slice_id: string;
+  name: string;
+  metric?: string;
+  status: "new" | "gone" | "stays" | "neither";
+  now?: Moment;
+  then?: Moment;
+  missing?: string;
+  difference?: Estimate;
+  p_adjusted?: number;
+  significant: boolean;
+  direction: "improved" | "degraded" | "none";
+  value_change?: { difference: Estimate; p_adjusted: number; significant: boolean; direction: string };
+}
+
+export interface Since {
+  summary: string;
+  corrected_for: string;
+  metric: string;
+  slices: SinceSlice[];
+  more: number;
+}

@@ -1,0 +1,232 @@
+// The first view: the verdict, the findings, and what a reader should know of them.
+import { useState } from "preact/hooks";
+
+import { Bars, Conditions, type Row } from "./bars";
+import * as format from "./format";
+import { Link } from "./link";
+import { hashOf } from "./route";
+import { SinceThen } from "./since";
+import { Term } from "./term";
+import type { Finding, FindingModel, Overview as Content } from "./model";
+import { asText, counted, counts, findingText, firstFinding, gap, held, metricOf, overall, primary, sliceOf, valueInterval } from "./verdict";
+
+const FIRST = 10;
+
+export function Overview({ content }: { content: Content }) {
+  const metric = primary(content);
+  const worst = firstFinding(content);
+  return (
+    <main>
+      <header>
+        <h1 tabIndex={-1}>{content.title}</h1>
+        {content.tests.length > 0 && <p class="verdict">{overall(content, metric)}</p>}
+        <p class="verdict">{counts(content, metric) || content.summary}</p>
+        {worst && (
+          <section class="worst" aria-label="The worst">
+            <h2>Worst</h2>
+            <p class="name">
+              <Link to={hashOf("slice", worst.slice_id)}>
+                <Conditions slice={sliceOf(content, worst.slice_id)} id={worst.slice_id} />
+              </Link>
+            </p>
+            <p>{findingText(content, worst)}.</p>
+          </section>
+        )}
+        <Copy content={content} />
+      </header>
+      {content.since && <SinceThen content={content} since={content.since} />}
+      {ordered(content).map((model) => (
+        <List key={`${model.metric} ${model.direction}`} content={content} model={model} />
+      ))}
+      {content.metrics.slice(1).map((other) => (
+        <p key={other.key}>
+          {overall(content, other)} {counts(content, other)}
+        </p>
+      ))}
+      <Facts content={content} />
+    </main>
+  );
+}
+
+/** What is worse comes first, and the first metric before others. */
+function ordered(content: Content): FindingModel[] {
+  const place = (one: FindingModel) =>
+    content.metrics.findIndex((metric) => metric.key === one.metric) * 2 +
+    (one.direction === "worse" ? 0 : 1);
+  return [...content.finding_models].sort((one, other) => place(one) - place(other));
+}
+
+function List({ content, model }: { content: Content; model: FindingModel }) {
+  const metric = metricOf(content, model.metric);
+  const found = content.findings.filter(
+    (one) => one.metric === model.metric && one.direction === model.direction,
+  );
+  const isChange = content.comparison === "baseline";
+  const title = isChange
+    ? `Where ${metric.name} ${model.direction === "worse" ? "degraded" : "improved"}`
+    : `Where ${metric.name} is ${model.direction}`;
+  if (!found.length) {
+    return (
+      <section>
+        <h2>{title}</h2>
+        <p>{noFindings(model)}</p>
+        <Worst content={content} model={model} />
+      </section>
+    );
+  }
+  const rows = found.map((one) => findingRow(content, one));
+  return (
+    <section>
+      <h2>
+        {title} {isChange && "more "}than <Expected />
+      </h2>
+      <p class="legend">
+        The upright line is what is expected, the bar reaches to the value, and the whisker is the 95%{" "}
+        <Term word="interval">
+          The difference to what is expected lies in it with a probability of 95%. It does not allow for the
+          choice of this slice among many.
+        </Term>{" "}
+        of the difference.
+      </p>
+      <Bars rows={rows.slice(0, FIRST)} metric={metric} isChange={isChange} />
+      {rows.length > FIRST && (
+        <details>
+          <summary>{format.plural(rows.length - FIRST, "more finding")}</summary>
+          <Bars rows={rows.slice(FIRST)} metric={metric} isChange={isChange} />
+        </details>
+      )}
+    </section>
+  );
+}
+
+function noFindings(model: FindingModel): string {
+  if (model.reason) return `There are no findings: ${model.reason}.`;
+  if (model.candidates) {
+    return `No finding: of ${format.plural(model.candidates, `significantly ${model.direction} slice`)} none stands out.`;
+  }
+  return `No slice is significantly ${model.direction}.`;
+}
+
+function Worst({ content, model }: { content: Content; model: FindingModel }) {
+  const metric = metricOf(content, model.metric);
+  const rows: Row[] = [];
+  for (const id of model.direction === "worse" ? (content.worst[model.metric] ?? []) : []) {
+    const slice = sliceOf(content, id);
+    const change = slice?.changes.find((one) => one.metric === model.metric);
+    const reference = change?.before?.value ?? change?.reference;
+    if (!slice || change?.after.value == null || reference == null) continue;
+    const delta = change.delta ?? {};
+    rows.push({
+      rank: rows.length + 1,
+      id,
+      slice,
+      value: change.after.value,
+      expected: reference,
+      lo: delta.lo == null ? null : reference + delta.lo,
+      hi: delta.hi == null ? null : reference + delta.hi,
+      isWorse: change.direction === "degraded",
+      text: `against ${format.value(metric, reference)} ${change.before ? "before" : "overall"}: ${format.differences(metric, delta.lo, delta.hi)}; ${format.plural(change.n, "example")}`,
+    });
+  }
+  if (!rows.length) return null;
+  return (
+    <>
+      <p class="legend">The slices that are most surely worse. The upright line is what each is compared with.</p>
+      <Bars rows={rows} metric={metric} isChange={false} />
+    </>
+  );
+}
+
+function findingRow(content: Content, one: Finding): Row {
+  const metric = metricOf(content, one.metric);
+  const shown = content.comparison === "baseline" ? format.difference : format.value;
+  return {
+    rank: one.rank,
+    id: one.slice_id,
+    slice: sliceOf(content, one.slice_id),
+    value: one.value,
+    expected: one.expected,
+    lo: one.interval[0] == null ? null : one.expected + one.interval[0],
+    hi: one.interval[1] == null ? null : one.expected + one.interval[1],
+    isWorse: one.direction === "worse",
+    text: `${valueInterval(content, one)}, expected ${shown(metric, one.expected)}: ${gap(metric, one)}; ${counted(metric, one.n)}${held(metric, one)}`,
+  };
+}
+
+function Facts({ content }: { content: Content }) {
+  return (
+    <>
+      <section>
+        <h2>What was compared</h2>
+        <dl>
+          <dt>Data</dt>
+          <dd>
+            {content.dataset.name}, {format.plural(content.dataset.n, "example")}
+          </dd>
+          <dt>{content.models.length > 1 ? "Models" : "Model"}</dt>
+          <dd>
+            {content.models
+              .map((one) => (content.models.length > 1 ? `${one.name} (${one.role})` : one.name))
+              .join(", ")}
+          </dd>
+          <dt>Made</dt>
+          <dd>
+            {format.date(content.created_at)} by slicebeam {content.tool_version}, {content.command}
+            {content.revision > 0 && `, revision ${content.revision}`}
+          </dd>
+        </dl>
+      </section>
+      {content.notes.length > 0 && (
+        <section>
+          <h2>Warnings and notes</h2>
+          <ul>
+            {content.notes.map((one, at) => (
+              <li key={at}>{one}</li>
+            ))}
+          </ul>
+        </section>
+      )}
+      <section>
+        <h2>Not in this page</h2>
+        <ul>
+          {content.left_out.map((one, at) => (
+            <li key={at}>{one}</li>
+          ))}
+        </ul>
+      </section>
+    </>
+  );
+}
+
+function Expected() {
+  return (
+    <Term word="expected">
+      What the findings above a line let one expect of it; of the first, the value over all examples.
+    </Term>
+  );
+}
+
+function Copy({ content }: { content: Content }) {
+  const [came, say] = useState("");
+  const [isShown, show] = useState(false);
+  const text = asText(content);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      say("Copied.");
+    } catch {
+      // A page in a frame or a mail program may have no clipboard.
+      show(true);
+      say("This page can't write to the clipboard: copy the text below.");
+    }
+  };
+  return (
+    <div class="copy">
+      <button type="button" onClick={() => void copy()}>
+        Copy as text
+      </button>
+      <span role="status">{came}</span>
+      {isShown && <textarea readOnly aria-label="The overview as text" rows={12} value={text} />}
+    </div>
+  );
+}

@@ -1,0 +1,73 @@
+// Which view is shown, and how: the hash of the address, so that the back button works.
+import { useEffect, useState } from "preact/hooks";
+
+export type View = "overview" | "slices" | "slice" | "lattice" | "clusters" | "shift";
+const VIEWS: View[] = ["overview", "slices", "slice", "lattice", "clusters", "shift"];
+
+export interface Route {
+  view: View;
+  /** A slice's id; empty where a view is about none. */
+  id: string;
+  options: URLSearchParams;
+}
+
+export function parsed(hash: string): Route {
+  const [path = "", query = ""] = hash.replace(/^#/, "").split("?", 2);
+  const [name = "", id = ""] = path.split("/", 2);
+  const view = VIEWS.find((one) => one === name) ?? "overview";
+  return { view, id: decoded(id), options: new URLSearchParams(query) };
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+export function hashOf(view: View, id: string | undefined = "", options?: URLSearchParams): string {
+  const query = options?.toString();
+  return `#${view}${id && `/${encodeURIComponent(id)}`}${query ? `?${query}` : ""}`;
+}
+
+const listeners = new Set<(route: Route) => void>();
+let current = parsed(location.hash);
+
+function show(route: Route): void {
+  current = route;
+  for (const one of listeners) one(route);
+}
+
+/** Show another view. What is typed replaces the last entry of the history and adds none. */
+export function go(hash: string, replaces = false): void {
+  const isOther = parsed(hash).view !== current.view || parsed(hash).id !== current.id;
+  show(parsed(hash));
+  try {
+    if (replaces) history.replaceState(null, "", hash);
+    else history.pushState(null, "", hash);
+  } catch {
+    // A notebook's frame has no address of its own: there the view is kept without one.
+  }
+  if (isOther) {
+    scrollTo(0, 0);
+    document.querySelector<HTMLElement>("main h1")?.focus({ preventScroll: true });
+  }
+}
+
+export function useRoute(): Route {
+  const [route, set] = useState(current);
+  useEffect(() => {
+    const listen = (one: Route) => set(one);
+    const read = () => show(parsed(location.hash));
+    listeners.add(listen);
+    addEventListener("popstate", read);
+    addEventListener("hashchange", read);
+    return () => {
+      listeners.delete(listen);
+      removeEventListener("popstate", read);
+      removeEventListener("hashchange", read);
+    };
+  }, []);
+  return route;
+}

@@ -1,0 +1,132 @@
+// The result in sentences: what a reader has to know first, on the page and in a mail.
+import * as format from "./format";
+import type { Finding, Metric, Overview, Slice } from "./model";
+
+export function metricOf(overview: Overview, key: string): Metric {
+  return (
+    overview.metrics.find((one) => one.key === key) ?? {
+      key,
+      name: key,
+      range: [null, null],
+      higher_is_better: true,
+      primary: false,
+    }
+  );
+}
+
+export function sliceOf(overview: Overview, id: string): Slice | undefined {
+  return overview.slices.find((one) => one.slice_id === id);
+}
+
+export function primary(overview: Overview): Metric {
+  return overview.metrics.find((one) => one.primary) ?? metricOf(overview, "");
+}
+
+/** The metric over all examples, with its interval. */
+export function overall(overview: Overview, metric: Metric): string {
+  const change = overview.global.find((one) => one.metric === metric.key);
+  if (!change) return `${metric.name} over all examples is not known.`;
+  const now = format.estimate(metric, change.after);
+  const n = format.plural(change.n, "example");
+  if (!change.before) return `${metric.name} is ${now} over ${n}.`;
+  const delta = change.delta;
+  const changed =
+    delta?.value == null
+      ? "the change is undefined"
+      : `${format.difference(metric, delta.value)} (${format.differences(metric, delta.lo, delta.hi)})`;
+  // What a shift starts from was counted on all examples.
+  const isCounted = overview.command === "shift" && change.before.value != null && change.before.lo == null;
+  const before = isCounted
+    ? `${format.value(metric, change.before.value as number)} (counted, so without an interval)`
+    : format.estimate(metric, change.before);
+  return `${metric.name} went from ${before} to ${now}: ${changed}, over ${n}.`;
+}
+
+/** How many slices are significantly worse and better, of how many tested. */
+export function counts(overview: Overview, metric: Metric): string {
+  const tests = overview.tests.find((one) => one.metric === metric.key);
+  if (!tests) return "";
+  if (tests.blind) return `No slice could be tested: ${tests.blind}.`;
+  const better = tests.significant - tests.degraded;
+  const tested = format.plural(tests.tested, "tested slice");
+  const worse = `${format.count(tests.degraded)} significantly worse`;
+  if (overview.alternative === "worse") return `Of ${tested}, ${worse}; better ones were not looked for.`;
+  if (overview.alternative === "better") {
+    return `Of ${tested}, ${format.count(better)} significantly better; worse ones were not looked for.`;
+  }
+  return `Of ${tested}, ${worse} and ${format.count(better)} significantly better.`;
+}
+
+/** The list that a reader wants first: what is worse, of the first metric. */
+export function firstFinding(overview: Overview): Finding | undefined {
+  const metric = primary(overview).key;
+  return overview.findings.find(
+    (one) => one.metric === metric && one.direction === "worse" && one.rank === 1,
+  );
+}
+
+/** The interval of a finding's value, in brackets. */
+export function valueInterval(overview: Overview, one: Finding): string {
+  const change = sliceOf(overview, one.slice_id)?.changes.find((other) => other.metric === one.metric);
+  const metric = metricOf(overview, one.metric);
+  return overview.comparison === "baseline"
+    ? `(${format.differences(metric, change?.delta?.lo, change?.delta?.hi)})`
+    : `(${format.interval(metric, change?.after.lo, change?.after.hi)})`;
+}
+
+/** How far a finding's value is from what is expected, with the interval. */
+export function gap(metric: Metric, one: Finding): string {
+  const [lo, hi] = one.interval;
+  return `difference ${format.difference(metric, one.difference)} (${format.differences(metric, lo, hi)})`;
+}
+
+/** The examples of a finding, which of some metrics are not all of the slice. */
+export function counted(metric: Metric, n: number): string {
+  return metric.counted ? `${format.count(n)} ${metric.counted}` : format.plural(n, "example");
+}
+
+/** The share of all that counts against the metric in the findings so far; nothing where it is not known. */
+export function held(metric: Metric, one: Finding): string {
+  if (one.held_share == null) return "";
+  const what = format.isShare(metric) ? "errors" : "loss";
+  return `; ${format.share(one.held_share)} of all ${what}${one.rank > 1 ? " so far" : ""}`;
+}
+
+export function findingText(overview: Overview, one: Finding): string {
+  const metric = metricOf(overview, one.metric);
+  const isChange = overview.comparison === "baseline";
+  const shown = isChange ? format.difference : format.value;
+  return (
+    `${metric.name} ${isChange ? "changed by " : ""}${shown(metric, one.value)} ${valueInterval(overview, one)} ` +
+    `where ${shown(metric, one.expected)} is expected: ${gap(metric, one)}; ` +
+    `${counted(metric, one.n)}${held(metric, one)}`
+  );
+}
+
+/** The overview as a text for a mail. */
+export function asText(overview: Overview): string {
+  const lines = [overview.title, ""];
+  for (const metric of overview.tests.length ? overview.metrics : []) {
+    lines.push(overall(overview, metric));
+    const counted = counts(overview, metric);
+    if (counted) lines.push(counted);
+  }
+  if (!overview.tests.length) lines.push(overview.summary);
+  for (const model of overview.finding_models) {
+    const found = overview.findings.filter(
+      (one) => one.metric === model.metric && one.direction === model.direction,
+    );
+    if (!found.length) continue;
+    lines.push("", `Findings, ${metricOf(overview, model.metric).name}, ${model.direction}:`);
+    for (const one of found) {
+      const name = sliceOf(overview, one.slice_id)?.name ?? one.slice_id;
+      lines.push(`${one.rank}. ${name}`, `   ${findingText(overview, one)}`);
+    }
+  }
+  if (overview.since) lines.push("", overview.since.summary);
+  lines.push("", `Data: ${overview.dataset.name}, ${format.plural(overview.dataset.n, "example")}`);
+  lines.push(`Models: ${overview.models.map((one) => one.name).join(", ")}`);
+  lines.push(`Made: ${format.date(overview.created_at)}`);
+  if (overview.notes.length) lines.push("", "Notes:", ...overview.notes.map((one) => `- ${one}`));
+  return `${lines.join("\n")}\n`;
+}

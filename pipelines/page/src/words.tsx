@@ -1,0 +1,38 @@
+// Words of the field, each explained in a sentence or two.
+import { Term } from "./term";
+
+export const Q = () => (
+  <Term word="q">
+    The p-value after the correction for all tested slices: a slice is significant where it is below the
+    level that the run was given.
+  </Term>
+);
+
+export const P = () => (
+  <Term word="p">How likely a difference at least as large is where there is none, for this slice alone.</Term>
+);
+
+export const Interval = () => (
+  <Term word="interval">
+    The true value lies in it with the stated confidence. It does not allow for the choice of this slice
+    among many; q does.
+  </Term>
+);
+
+export const Refines = () => (
+  <Term word="refines">
+    The slice is worse than each slice above it. "New": none above it is significant. "Inherited": a slice
+    above it explains it.
+  </Term>
+);
+
+export const Delta = () => (
+  <Term word="delta">
+    The value on the slice minus what it is compared with: all examples, or the earlier model on the same
+    slice.
+  </Term>
+);
+
+export const Impact = () => (
+  <Term word="impact">Delta times the number of examples: how much the slice adds to the overall value.</Term>
+);

@@ -1,0 +1,188 @@
+"""What the page holds besides its first view: slices with all their numbers, and the document's sections."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slicebeam.pipelines.changelist.discovered import (
+    ClassifierDefinition,
+    LlmFilterDefinition,
+    MembershipDefinition,
+    PredicateDefinition,
+    TextQueryDefinition,
+)
+from slicebeam.pipelines.page.payload import Payload
+from slicebeam.pipelines.page.rows import NUMBERS, Kept, document_rows, kept_rows
+from slicebeam.transforms.encode.predicates import Singleton
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from slicebeam.pipelines.changelist.discovered import AnyDefinition
+    from slicebeam.pipelines.changelist.document import ChangeList
+    from slicebeam.pipelines.changelist.slices import Slice
+    from slicebeam.pipelines.page.rows import Parts
+
+    Examples = Mapping[str, Sequence[dict[str, Any]]]
+
+_ID = re.compile(r"[0-9a-f]{16}")
+
+
+def packed_tables(
+    document: ChangeList,
+    parts: Parts | None,
+    examples: Examples,
+    maps: Sequence[dict[str, Any]] = (),
+) -> tuple[str, Kept]:
+    """Return what ``store.ts`` unpacks, and what was kept of the table.
+
+    Parameters
+    ----------
+    parts : the table of all slices; None where it is not beside the document, which then is all there is
+    examples : of slices, by their ids; see `examples.examples_of`
+    maps : of a discovery; see `group_map.group_maps`
+    """
+    names = [one.key for one in document.metrics]
+    kept = Kept({}) if parts is None else kept_rows(parts, names)
+    first = kept.tables.get(names[0]) if names else None
+    held = set() if first is None else set(first.column("slice_id").to_pylist())
+    listed = document_rows(document, held)
+    tables = {
+        name: pa.concat_tables([kept.tables[name], listed[name]])
+        if name in kept.tables
+        else listed[name]
+        for name in names
+    }
+    payload = Payload()
+    slices = tables[names[0]]
+    ids = slices.column("slice_id").to_pylist()
+    content = {
+        "rows": slices.num_rows,
+        "all": max(kept.slices, slices.num_rows),
+        "from_table": parts is not None,
+        **_identities(payload, slices, ids),
+        "metrics": {
+            name: {
+                **_metric(payload, table, ids),
+                "significant_in_all": kept.significant.get(name, 0),
+                "density": kept.densities.get(name, {}),
+            }
+            for name, table in tables.items()
+        },
+        "details": [_detail(one, examples.get(one.slice_id)) for one in document.slices],
+        "shift": None if document.shift is None else document.shift.model_dump(mode="json"),
+        "discovery": None
+        if document.discovery is None
+        else document.discovery.model_dump(mode="json", exclude_none=True),
+        "maps": list(maps),
+    }
+    return payload.packed(content), kept
+
+
+def _identities(payload: Payload, slices: pa.Table, ids: Sequence[str]) -> dict[str, Any]:
+    """Return the ids, sizes and conditions of slices; of a slice without a predicate its name."""
+    known: dict[str, int] = {}
+    conditions: list[dict[str, Any]] = []
+    codes: list[int] = []
+    numbers: list[int] = []
+    names: dict[int, str] = {}
+    predicates = slices.column("predicate").to_pylist()
+    texts = slices.column("slice").to_pylist()
+    for row, (predicate, text) in enumerate(zip(predicates, texts, strict=True)):
+        parts = [] if predicate is None else json.loads(predicate)["all"]
+        if predicate is None:
+            names[row] = text
+        for part in parts:
+            key = json.dumps(part)
+            if key not in known:
+                known[key] = len(conditions)
+                conditions.append(_condition(part))
+            codes.append(known[key])
+        numbers.append(len(parts))
+    # A document that somebody wrote by hand may have other ids.
+    odd = {row: one for row, one in enumerate(ids) if not _ID.fullmatch(one)}
+    digits = "".join("0" * 16 if row in odd else one for row, one in enumerate(ids))
+    return {
+        "conditions": conditions,
+        "names": names,
+        "odd_ids": odd,
+        "ids": payload.column(np.frombuffer(bytes.fromhex(digits), np.uint8)),
+        "n": payload.column(slices.column("n").to_numpy().astype(np.float64)),
+        "lengths": payload.column(np.array(numbers, np.uint8)),
+        "codes": payload.column(np.array(codes, np.uint32)),
+    }
+
+
+def _condition(part: dict[str, Any]) -> dict[str, Any]:
+    value = part.get("value")
+    held = tuple(value) if isinstance(value, list) else value
+    text = str(Singleton(part["field"], part["op"], held))
+    return {"text": text, "field": part["field"], "op": part["op"], "value": value}
+
+
+def _metric(payload: Payload, table: pa.Table, ids: Sequence[str]) -> dict[str, Any]:
+    columns = {}
+    for name in NUMBERS:
+        values = table.column(name).fill_null(np.nan).to_numpy()
+        if name in ("p_value", "q_value"):
+            # A float of four bytes holds the logarithm of 1e-300, and not the number.
+            with np.errstate(divide="ignore"):
+                values = np.log10(values)
+        columns[name] = payload.column(values.astype(np.float32))
+    parents = pc.index_in(table.column("parent"), pa.array(ids, pa.string()))
+    return {
+        **columns,
+        "significant": payload.column(
+            np.asarray(table.column("significant").fill_null(False)).astype(np.uint8)
+        ),
+        "parent": payload.column(parents.fill_null(-1).to_numpy().astype(np.int32)),
+        "finding": payload.column(table.column("finding").fill_null(0).to_numpy().astype(np.uint8)),
+        **{name: _texts(payload, table.column(name)) for name in ("label", "test", "reason")},
+    }
+
+
+def _texts(payload: Payload, column: pa.ChunkedArray) -> dict[str, Any]:
+    coded = column.combine_chunks().dictionary_encode()
+    codes = pc.add(coded.indices, 1).fill_null(0).to_numpy().astype(np.uint8)
+    return {"texts": [None, *coded.dictionary.to_pylist()], "codes": payload.column(codes)}
+
+
+def _detail(one: Slice, examples: Sequence[dict[str, Any]] | None) -> dict[str, Any]:
+    """Return what a document says of a slice, without what its definition lists."""
+    kept: dict[str, Any] = one.model_dump(
+        mode="json",
+        exclude_none=True,
+        include={
+            *("slice_id", "name", "description", "notes", "origin", "impact", "refinement"),
+            *("same_examples_as", "attribution", "changes"),
+        },
+    )
+    kept["definition"] = _definition(one.definition)
+    if one.found is not None:
+        kept["found"] = one.found.model_dump(mode="json", exclude_none=True, exclude={"examples"})
+    if examples:
+        kept["examples"] = list(examples)
+    return kept
+
+
+def _definition(given: AnyDefinition) -> str:
+    """Return how a slice is defined, in words; of a predicate nothing, as its conditions say it."""
+    if isinstance(given, PredicateDefinition):
+        return ""
+    if isinstance(given, MembershipDefinition):
+        return f"{len(given.ids):,} listed examples"
+    if isinstance(given, TextQueryDefinition):
+        return f"examples whose similarity to '{given.query}' is at least {given.threshold:.3g}"
+    if isinstance(given, LlmFilterDefinition):
+        return f"{len(given.ids):,} examples of which a language model said yes to '{given.prompt}'"
+    if isinstance(given, ClassifierDefinition):
+        return f"examples that a classifier gives a probability of at least {given.threshold:.3g}"
+    return {"any_of": "any of several slices", "all_of": "all of several slices"}.get(
+        given.kind, "the examples outside a slice"
+    )

@@ -1,0 +1,57 @@
+"""A browser, and the results that pages are made of, once for all tests of the page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slicebeam.pipelines.cli import run
+from tests.pipelines.page.results import (
+    discovery_result,
+    hostile_data,
+    hostile_document,
+    next_night,
+    nothing_found,
+    search_result,
+    shift_result,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory: pytest.TempPathFactory, days: Path) -> dict[str, Path]:
+    """Folders of results, each with its page."""
+    folder = tmp_path_factory.mktemp("results")
+    found = {
+        "overall": search_result(folder),
+        "baseline": search_result(folder, baseline=True),
+        "since": next_night(folder, days),
+        "hostile": search_result(folder / "hostile"),
+        "hostile data": hostile_data(folder),
+        "discovery": discovery_result(folder),
+        "precision": search_result(folder / "precision", metric="precision"),
+        "shift": shift_result(folder),
+        "nothing": nothing_found(folder),
+    }
+    hostile_document(found["hostile"])
+    for name, one in found.items():
+        examples = ["--examples", "3"] if name in ("baseline", "hostile data", "discovery") else []
+        assert run(["report", str(one), "--quiet", *examples]) == 0
+    return found

@@ -1,0 +1,188 @@
+"""Results that pages are made of."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from slicebeam.pipelines.cli import run
+from tests.conftest import ADULT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOSTILE = """<img src=x onerror="alert(1)"></script><script>alert(2)</script><!--"""
+FORMULA = "=cmd|' /C calc'!A0"
+_NO_FEATURES = "row_id,fnlwgt,score,score_old,prediction_old"
+# What steers the page, or is an id that other parts refer to, or a date or hash by its pattern.
+_KEPT = {
+    *("schema_version", "changelist_id", "created_at", "fingerprint", "slices_fingerprint", "kind"),
+    *(
+        "op",
+        "metric",
+        "key",
+        "role",
+        "slice_id",
+        "parent",
+        "label",
+        "direction",
+        "strategy",
+        "stop",
+    ),
+    *("stopped", "saved_slices", "correction", "alternative", "tool", "command", "method", "after"),
+    *("before", "sha256", "config", "data", "content", "looks_like", "same_examples_as"),
+}
+
+
+def search_result(folder: Path, *, baseline: bool = False, metric: str = "accuracy") -> Path:
+    """Search the census data, and return the output's folder."""
+    output = folder / ("baseline" if baseline else "overall")
+    excluded = _NO_FEATURES.removesuffix(",prediction_old") if baseline else _NO_FEATURES
+    old = ("--baseline-prediction", "prediction_old", "--alternative", "both") if baseline else ()
+    command = ["search", "--data", str(ADULT), "--label", "income", "--prediction", "prediction"]
+    command += [
+        "--metric",
+        metric,
+        *old,
+        "--exclude-features",
+        excluded,
+        "--max-cross-size",
+        "2",
+        "--quiet",
+    ]
+    assert run([*command, "--output", str(output)]) == 0
+    return output
+
+
+def next_night(folder: Path, days: Path) -> Path:
+    """Search two of the scheduled days, the second against the first, and return its folder."""
+    outputs = []
+    for day in ("2026-11-18", "2026-11-19"):
+        data = str(days / f"date={day}" / "*.parquet")
+        command = ["search", "--data", data, "--label", "income", "--prediction", "prediction"]
+        command += ["--exclude-features", "prediction_old", "--max-cross-size", "2", "--quiet"]
+        if outputs:
+            command += ["--since", str(outputs[-1] / "changelist.json")]
+        outputs.append(folder / day)
+        assert run([*command, "--output", str(outputs[-1])]) == 0
+    return outputs[-1]
+
+
+def discovery_result(folder: Path) -> Path:
+    """Group short reviews by their words, and return the output's folder."""
+    rng = np.random.default_rng(5)
+    topics = {
+        "film": "actor scene plot camera director ending",
+        "food": "soup bread waiter menu kitchen taste",
+        "phone": "battery screen charger camera signal case",
+    }
+    rows = []
+    for at in range(1_500):
+        topic = list(topics)[at % 3]
+        text = " ".join(rng.choice(topics[topic].split(), 6))
+        label = int(rng.random() < 0.5)
+        wrong_now = rng.random() < (0.6 if topic == "food" else 0.1)
+        wrong_then = rng.random() < 0.1
+        new, old = (1 - label if wrong else label for wrong in (wrong_now, wrong_then))
+        rows.append({"id": at, "text": f"{text} {at % 7}", "label": label, "new": new, "old": old})
+    data, output = folder / "reviews.parquet", folder / "discovery"
+    pq.write_table(pa.Table.from_pylist(rows), data)
+    command = [
+        "discover",
+        "--data",
+        str(data),
+        "--text",
+        "text",
+        "--label",
+        "label",
+        "--example-id",
+        "id",
+    ]
+    command += [
+        "--prediction",
+        "new",
+        "--baseline-prediction",
+        "old",
+        "--components",
+        "3",
+        "--quiet",
+    ]
+    assert run([*command, "--output", str(output)]) == 0
+    return output
+
+
+def shift_result(folder: Path) -> Path:
+    """Estimate the shift of an API whose answers are in a column, and return the output's folder."""
+    rng = np.random.default_rng(6)
+    label = rng.integers(0, 2, 4_000)
+    old = np.where(rng.random(4_000) < 0.1, 1 - label, label)
+    new = np.where(rng.random(4_000) < np.where(label == 1, 0.3, 0.1), 1 - label, label)
+    data, output = folder / "pool.parquet", folder / "shift"
+    columns = {"label": label, "old": old, "new": new, "sure": rng.random(4_000)}
+    columns["group"] = rng.choice(["a", "b"], 4_000)
+    pq.write_table(pa.table(columns), data)
+    command = ["shift", "--data", str(data), "--label", "label", "--old-prediction", "old"]
+    command += ["--replay-prediction", "new", "--budget", "2000", "--quiet"]
+    assert run([*command, "--output", str(output)]) == 0
+    return output
+
+
+def nothing_found(folder: Path) -> Path:
+    """Search data in which errors have nothing to do with the features, and return the output's folder."""
+    rng = np.random.default_rng(8)
+    label = rng.integers(0, 2, 1_000)
+    columns = {"a": rng.choice(["x", "y", "z"], 1_000), "b": rng.choice(["u", "v"], 1_000)}
+    columns |= {"label": label, "prediction": np.where(rng.random(1_000) < 0.2, 1 - label, label)}
+    data, output = folder / "nothing.parquet", folder / "nothing"
+    pq.write_table(pa.table(columns), data)
+    command = ["search", "--data", str(data), "--label", "label", "--prediction", "prediction"]
+    assert run([*command, "--quiet", "--output", str(output)]) == 0
+    return output
+
+
+def hostile_data(folder: Path) -> Path:
+    """Search data whose columns and values are markup and formulas, and return the output's folder."""
+    rng = np.random.default_rng(7)
+    n = 2_000
+    place = rng.choice([HOSTILE, FORMULA, "plain"], n)
+    sex = rng.choice(["+1", "-1"], n)
+    label = rng.integers(0, 2, n)
+    wrong = rng.random(n) < np.where(place == "plain", 0.05, np.where(sex == "+1", 0.5, 0.3))
+    table = {
+        HOSTILE: place,
+        "@sex": sex,
+        "label": label,
+        "prediction": np.where(wrong, 1 - label, label),
+    }
+    data, output = folder / "hostile.parquet", folder / "hostile_data"
+    pq.write_table(pa.table(table), data)
+    command = ["search", "--data", str(data), "--label", "label", "--prediction", "prediction"]
+    assert run([*command, "--quiet", "--output", str(output)]) == 0
+    return output
+
+
+def hostile_document(folder: Path) -> None:
+    """Put markup into every text of a document that a data set, a person or a tool can fill."""
+    path = folder / "changelist.json"
+    document = json.loads(path.read_text())
+    config = document["provenance"].pop("config")
+    document["testing"]["warnings"] = ["a"]
+    document["dataset"]["left_out"] = [{"name": "a", "reason": "b"}]
+    document = _hostile(document)
+    document["provenance"]["config"] = config
+    for number, domain in enumerate(document["dataset"]["domains"]):
+        domain["name"] += str(number)
+    document.pop("files")
+    path.write_text(json.dumps(document))
+
+
+def _hostile(part: Any, name: str = "") -> Any:
+    if isinstance(part, dict):
+        return {key: _hostile(value, key) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_hostile(value, name) for value in part]
+    return HOSTILE if isinstance(part, str) and name not in _KEPT else part

@@ -1,0 +1,183 @@
+"""The first view of the page, in chromium, from a file: what is seen, reached and asked for."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.python.python_runs import Report
+from tests.pipelines.page.in_browser import opened, violations
+from tests.pipelines.page.results import HOSTILE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+pytestmark = pytest.mark.browser
+
+VIEWS = [(width, scheme) for width in (400, 1280) for scheme in ("light", "dark")]
+
+
+def test_the_worst_is_seen_without_a_click(browser: Browser, results: dict[str, Path]) -> None:
+    document = json.loads((results["overall"] / "changelist.json").read_text())
+    first = document["findings"][0]
+    with opened(browser, results["overall"]) as page:
+        worst = page.locator(".worst")
+        box = worst.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] < 800
+        chips = worst.locator(".chip").all_inner_texts()
+        (slice_,) = [one for one in document["slices"] if one["slice_id"] == first["slice_id"]]
+        assert " & ".join(chips) == slice_["name"]
+        text = worst.inner_text()
+        assert f"{100 * first['value']:.1f}%" in text
+        assert f"{100 * first['expected']:.1f}% is expected" in text
+        assert f"{first['n']:,} examples" in text
+        verdict = page.locator("header").inner_text()
+        tests = document["testing"]["metrics"][0]
+        assert f"{tests['tested']:,} tested slices" in verdict
+        assert f"{tests['significant']:,} significantly worse" in verdict
+        whole = document["global"][0]["after"]
+        ends = [f"{100 * whole[name]:.1f}%" for name in ("value", "lo", "hi")]
+        assert f"{ends[0]} ({ends[1]} to {ends[2]})" in verdict
+        assert page.locator("button").count() <= 3
+
+
+def test_examples_of_a_finding_are_those_that_the_metric_counts(
+    browser: Browser, results: dict[str, Path]
+) -> None:
+    document = json.loads((results["precision"] / "changelist.json").read_text())
+    with opened(browser, results["precision"]) as page:
+        text = page.locator(".worst").inner_text()
+        assert f"{document['findings'][0]['n']:,} examples predicted positive" in text
+
+
+def test_every_finding_has_a_bar_with_its_interval(
+    browser: Browser, results: dict[str, Path]
+) -> None:
+    for name in ("overall", "baseline"):
+        document = json.loads((results[name] / "changelist.json").read_text())
+        with opened(browser, results[name]) as page:
+            for one in page.locator("summary").all():
+                one.click()
+            bars = page.locator(".bars li:not(.axis)")
+            assert bars.count() == len(document["findings"]) > 0
+            assert page.locator(".bars .whisker").count() == bars.count()
+            assert page.locator(".bars .expected").count() == bars.count()
+            # A bar ends at the value, and says so in words.
+            labels = [
+                one.get_attribute("aria-label") for one in page.locator(".bars [role=img]").all()
+            ]
+            assert all("difference" in (label or "") for label in labels)
+
+
+@pytest.mark.parametrize("name", ["overall", "baseline", "since", "hostile"])
+@pytest.mark.parametrize(("width", "scheme"), VIEWS)
+def test_axe_finds_nothing(
+    browser: Browser, results: dict[str, Path], name: str, width: int, scheme: str
+) -> None:
+    with opened(browser, results[name], width, scheme) as page:
+        for one in page.locator("summary").all():
+            one.click()
+        assert violations(page) == []
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width
+
+
+def test_the_keyboard_reaches_everything(browser: Browser, results: dict[str, Path]) -> None:
+    with opened(browser, results["overall"]) as page:
+        reached = []
+        for _ in range(24):
+            page.keyboard.press("Tab")
+            reached.append(page.evaluate("document.activeElement.textContent"))
+            if reached[-1] == "expected":
+                tip = page.locator("#term-expected")
+                assert tip.is_visible()
+                page.keyboard.press("Escape")
+                assert not tip.is_visible()
+        assert {"Copy as text", "expected", "interval"} <= set(reached)
+        assert any("more finding" in one for one in reached)
+
+
+def test_the_overview_is_copied_as_text(browser: Browser, results: dict[str, Path]) -> None:
+    document = json.loads((results["overall"] / "changelist.json").read_text())
+    with opened(browser, results["overall"]) as page:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.get_by_role("button").click()
+        page.get_by_text("Copied.").wait_for()
+        text = page.evaluate("navigator.clipboard.readText()")
+        assert text.startswith(document["title"])
+        assert text.count("where") >= len(document["findings"])
+    with opened(browser, results["overall"]) as page:
+        page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject() }")
+        page.get_by_role("button").click()
+        assert page.locator("textarea").input_value() == text
+
+
+def test_no_markup_of_a_stranger_runs(browser: Browser, results: dict[str, Path]) -> None:
+    with opened(browser, results["hostile"]) as page:
+        for one in page.locator("summary").all():
+            one.click()
+        assert page.locator("h1").inner_text() == HOSTILE
+        assert page.locator(".chip").first.inner_text().count("onerror")
+        assert page.locator("img, script[src], main script").count() == 0
+
+
+def test_what_changed_since_the_earlier_run(browser: Browser, results: dict[str, Path]) -> None:
+    since = json.loads((results["since"] / "changelist.json").read_text())["since"]
+    with opened(browser, results["since"]) as page:
+        assert since["summary"] in page.locator(".since").inner_text()
+        page.locator(".since summary").click()
+        rows = page.locator(".since tbody tr")
+        changed = [
+            one
+            for one in since["slices"]
+            if one["status"] in ("new", "gone")
+            or one["significant"]
+            or one["value_change"]["significant"]
+        ]
+        assert rows.count() == len(changed) > 10
+        for shown, one in zip(rows.all(), changed, strict=True):
+            cells = shown.locator("td, th").all_inner_texts()
+            assert cells[1] == one["name"]
+            assert (one["status"] == "new") == ("new" in cells[0])
+            assert one["significant"] == (cells[0].split(", ")[-1] in ("worse", "better"))
+            assert f"n = {one['now']['n']:,}" in cells[3]
+            is_value = not one["significant"] and one["value_change"]["significant"]
+            tested = one["value_change"] if is_value else one
+            q = tested["p_adjusted"]
+            assert float(cells[5]) == pytest.approx(q, rel=0.06)
+            assert f"{abs(100 * tested['difference']['value']):.1f}" in cells[4]
+
+
+@pytest.mark.parametrize("name", ["overall", "hostile"])
+def test_a_notebook_shows_the_page_in_a_frame(
+    browser: Browser, results: dict[str, Path], name: str
+) -> None:
+    document = read_search(str(results[name] / "changelist.json"), "")
+    slices = pq.read_table(results[name] / "slices.parquet")
+    shown = Report(document, slices, None)._repr_html_()
+    page = browser.new_page()
+    wrong: list[str] = []
+    page.on("request", lambda one: wrong.append(one.url))
+    page.on("dialog", lambda one: wrong.append(str(one)))
+    page.on("console", lambda one: wrong.append(one.text))
+    page.set_content(f"<!doctype html>{shown}")
+    frame = page.frame_locator("iframe")
+    frame.locator(".worst").wait_for()
+    assert frame.locator("h1").inner_text() == document.title
+    # The frame has an origin of its own: nothing in it reaches the notebook.
+    reach = "(() => { try { return String(parent.document) } catch { return 'refused' } })()"
+    assert page.frames[1].evaluate(reach) == "refused"
+    # All views are there, though the frame has no address.
+    frame.get_by_role("link", name="Slices").click()
+    frame.locator(".virtual .what a").first.click()
+    frame.get_by_text("Show it among its neighbours").click()
+    frame.locator(".lattice .focus").wait_for()
+    assert [one for one in wrong if not one.startswith("about:")] == []
+    page.close()

@@ -1,0 +1,106 @@
+"""``slicebeam report`` without a browser: where the page appears, and what may stand in it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.page.single_file import embedded_json
+from tests.conftest import own_stores
+from tests.pipelines.page.results import HOSTILE, hostile_document, search_result
+
+if TYPE_CHECKING:
+    from tests.object_stores import Bucket
+
+ROOT = Path(__file__).parents[3]
+
+
+def overview(page: str) -> dict[str, object]:
+    found = re.search(r'<script type="application/json" id="overview">(.*?)</script>', page)
+    assert found
+    content: dict[str, object] = json.loads(found[1])
+    return content
+
+
+def test_the_page_of_a_folder_and_of_a_document(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = search_result(tmp_path)
+    assert run(["report", str(result)]) == 0
+    assert capsys.readouterr().out == f"{result / 'report.html'}\n"
+    page = (result / "report.html").read_text()
+    (result / "report.html").unlink()
+    assert run(["report", str(result / "changelist.json"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"report": str(result / "report.html")}
+    assert (result / "report.html").read_text() == page
+    document = json.loads((result / "changelist.json").read_text())
+    content = overview(page)
+    assert content["findings"] == document["findings"]
+    assert [one.name for one in result.iterdir() if one.name.startswith(".")] == []
+
+
+def test_the_last_revision_of_a_folder_is_shown(tmp_path: Path) -> None:
+    result = search_result(tmp_path)
+    document = json.loads((result / "changelist.json").read_text())
+    first = document["findings"][0]["slice_id"]
+    renaming = ["--slice", first, "--name", "the worst", "--quiet"]
+    assert run(["edit", "rename", "--changelist", str(result), *renaming]) == 0
+    assert run(["report", str(result), "--quiet"]) == 0
+    assert '"name":"the worst"' in (result / "report.html").read_text()
+
+
+def test_what_is_no_document_is_said_and_no_page_is_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "changelist.json").write_text("{}")
+    assert run(["report", str(tmp_path)]) == 2
+    assert "slicebeam report" in capsys.readouterr().err
+    assert not (tmp_path / "report.html").exists()
+
+
+@own_stores
+def test_a_document_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
+    result = search_result(tmp_path)
+    assert run(["report", str(result), "--quiet"]) == 0
+    for name in ("changelist.json", "slices.parquet"):
+        bucket.write(f"out/{name}", (result / name).read_bytes())
+    assert run(["report", f"{bucket.uri}/out", "--quiet"]) == 0
+    assert bucket.read("out/report.html") == (result / "report.html").read_bytes()
+
+
+def test_no_text_ends_its_element(tmp_path: Path) -> None:
+    result = search_result(tmp_path)
+    hostile_document(result)
+    assert run(["report", str(result), "--quiet"]) == 0
+    page = (result / "report.html").read_text()
+    assert page.count("</script") == 3
+    assert HOSTILE not in page
+    assert overview(page)["title"] == HOSTILE
+    assert json.loads(embedded_json([HOSTILE])) == [HOSTILE]
+
+
+def test_the_bundle_names_no_host_and_the_lock_file_no_registry() -> None:
+    folder = ROOT / "pipelines" / "page"
+    # The namespaces that SVG and MathML are known by are names, which nothing fetches.
+    named = re.findall(r"https?://[\w.]+", (folder / "bundle" / "page.js").read_text("utf-8"))
+    assert set(named) <= {"http://www.w3.org"}
+    assert "url(" not in (folder / "bundle" / "page.css").read_text("utf-8")
+    assert "resolved" not in (folder / "package-lock.json").read_text("utf-8")
+
+
+@pytest.mark.slow
+def test_the_wheel_has_the_bundle(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
+    subprocess.run([*command, str(tmp_path), "."], cwd=ROOT, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {f"slicebeam/pipelines/page/bundle/page.{one}" for one in ("js", "css")} <= set(names)
+    assert not [name for name in names if "node_modules" in name]

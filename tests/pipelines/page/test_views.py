@@ -1,0 +1,486 @@
+"""The other views of the page, in chromium: what they show, how they are reached, what may stand in them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from tests.pipelines.page.in_browser import opened, violations
+from tests.pipelines.page.results import FORMULA, HOSTILE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.browser
+
+# Of each view a result that has it; SLICE stands for the first finding's id.
+VIEWS = {
+    "overall": [
+        "#slices",
+        "#slices?significant=no&inherited=yes",
+        "#slice/SLICE",
+        "#lattice/SLICE",
+    ],
+    "baseline": ["#slices", "#slice/SLICE", "#lattice/SLICE"],
+    "hostile": ["#slices", "#slice/SLICE", "#lattice/SLICE"],
+    "hostile data": ["#slices", "#slice/SLICE", "#lattice/SLICE"],
+    "discovery": ["#clusters", "#slice/SLICE", "#slices"],
+    "shift": ["#shift", "#overview"],
+}
+EVERY = [(name, view) for name, views in VIEWS.items() for view in views]
+
+
+def document(result: Path) -> dict[str, object]:
+    found: dict[str, object] = json.loads((result / "changelist.json").read_text())
+    return found
+
+
+def first_finding(result: Path) -> str:
+    findings = document(result)["findings"]
+    return str(findings[0]["slice_id"]) if findings else ""  # type: ignore[index]
+
+
+def table(result: Path) -> pa.Table:
+    return pq.read_table(result / "slices.parquet")
+
+
+def says_more(rows: pa.Table) -> pa.Table:
+    """Return the rows that the view of slices begins with."""
+    is_new = pc.is_in(rows["label"], pc.cast(["new", "refines"], "string"))
+    return rows.filter(pc.or_(is_new, rows["finding"].is_valid()))
+
+
+def shown_count(page: Page) -> int:
+    return int(page.locator(".found [role=status]").inner_text().split()[0].replace(",", ""))
+
+
+@pytest.mark.parametrize(("name", "view"), EVERY)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_view_is_accessible_and_fits(
+    browser: Browser, results: dict[str, Path], name: str, view: str, scheme: str
+) -> None:
+    address = view.replace("SLICE", first_finding(results[name]))
+    with opened(browser, results[name], 1280, scheme, address) as page:
+        assert violations(page) == []
+        for width in (400, 800, 2560):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.set_viewport_size({"width": 400, "height": 800})
+        assert violations(page) == []
+        assert page.locator("img, main script, iframe").count() == 0
+
+
+def test_the_table_has_the_slices_of_the_run_in_order(
+    browser: Browser, results: dict[str, Path]
+) -> None:
+    rows = says_more(table(results["overall"]))
+    with opened(browser, results["overall"], view="#slices") as page:
+        assert shown_count(page) == rows.num_rows > 50
+        body = page.locator(".virtual .body")
+        # Only what is in sight is there.
+        assert page.locator(".virtual .body [role=row]").count() < 30
+        names = body.locator(".what a").all_inner_texts()
+        findings = document(results["overall"])["findings"]
+        by_id = dict(zip(rows["slice_id"].to_pylist(), rows["slice"].to_pylist(), strict=True))
+        ranked = [by_id[one["slice_id"]] for one in findings]  # type: ignore[union-attr]
+        assert names[: len(ranked)] == ranked[: len(names)]
+        page.get_by_role("button", name="n", exact=True).click()
+        page.get_by_role("button", name="n", exact=True).click()
+        largest = max(rows["n"].to_pylist())
+        assert f"{largest:,}" in body.locator("[role=row]").first.inner_text()
+        assert (
+            page.locator("[role=columnheader][aria-sort=descending]").inner_text().startswith("n")
+        )
+        # The last row is reached by scrolling.
+        body.evaluate("one => { one.scrollTop = one.scrollHeight }")
+        last = page.locator(f"[aria-rowindex='{rows.num_rows + 1}']")
+        last.wait_for()
+        assert f"{min(rows['n'].to_pylist()):,}" in last.inner_text()
+
+
+def test_filters_are_those_of_the_table_and_stand_in_the_address(
+    browser: Browser, results: dict[str, Path]
+) -> None:
+    rows = says_more(table(results["overall"]))
+    has = pc.match_substring(rows["predicate"], '"value": "Married-civ-spouse"')
+    with opened(browser, results["overall"], view="#slices") as page:
+        page.get_by_label("Feature").select_option("marital-status")
+        page.get_by_label("Value").select_option("marital-status = Married-civ-spouse")
+        assert shown_count(page) == pc.sum(has).as_py() > 5
+        page.get_by_label("Text").fill("EDUCATION")
+        both = pc.and_(has, pc.match_substring(rows["slice"], "education"))
+        assert shown_count(page) == pc.sum(both).as_py() > 0
+        page.get_by_label("Text").fill("")
+        page.get_by_text("Size and delta", exact=True).click()
+        page.get_by_label("n from").fill("1000")
+        large = pc.and_(has, pc.greater_equal(rows["n"], 1000))
+        assert shown_count(page) == pc.sum(large).as_py() > 0
+        address = page.url
+        assert "least=1000" in address
+        page.get_by_label("Without marital-status = Married-civ-spouse").click()
+        assert shown_count(page) == pc.sum(pc.greater_equal(rows["n"], 1000)).as_py()
+    with opened(browser, results["overall"], view=address[address.index("#") :]) as page:
+        assert shown_count(page) == pc.sum(large).as_py()
+    everything = table(results["overall"])
+    with opened(browser, results["overall"], view="#slices?significant=no&inherited=yes") as page:
+        assert shown_count(page) == everything.num_rows
+        page.get_by_label("Direction").select_option("better")
+        assert shown_count(page) == pc.sum(pc.greater(everything["delta"], 0)).as_py()
+        page.get_by_label("Conditions").select_option("2")
+        two = pc.and_(pc.greater(everything["delta"], 0), pc.equal(everything["cross_size"], 2))
+        assert shown_count(page) == pc.sum(two).as_py()
+
+
+def test_a_table_without_significant_slices_does_not_open_empty(
+    browser: Browser, results: dict[str, Path]
+) -> None:
+    rows = table(results["nothing"])
+    assert pc.sum(rows["significant"]).as_py() == 0
+    with opened(browser, results["nothing"]) as page:
+        assert "0 significantly worse" in page.locator("header").inner_text()
+        page.get_by_role("link", name="Slices").click()
+        assert shown_count(page) == rows.num_rows > 0
+        page.get_by_label("significant only").check()
+        assert "No slice satisfies these filters." in page.locator("main").inner_text()
+
+
+def test_a_rectangle_in_the_map_filters(browser: Browser, results: dict[str, Path]) -> None:
+    with opened(browser, results["overall"], view="#slices") as page:
+        before = shown_count(page)
+        chart = page.locator(".density")
+        chart.scroll_into_view_if_needed()
+        box = chart.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 10)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.95 * box["width"], box["y"] + 0.8 * box["height"])
+        page.mouse.up()
+        least = int(page.get_by_label("n from").input_value())
+        low = float(page.get_by_label("delta from").input_value())
+        rows = says_more(table(results["overall"]))
+        most = int(page.get_by_label("n to").input_value())
+        high = float(page.get_by_label("delta to").input_value())
+        inside = [
+            low <= delta <= high and least <= n <= most
+            for n, delta in zip(rows["n"].to_pylist(), rows["delta"].to_pylist(), strict=True)
+        ]
+        assert 0 < shown_count(page) < before
+        assert abs(shown_count(page) - sum(inside)) <= 1
+
+
+def test_the_back_button_goes_back(browser: Browser, results: dict[str, Path]) -> None:
+    with opened(browser, results["overall"]) as page:
+        page.locator(".worst a").click()
+        name = page.locator("h1").inner_text()
+        page.get_by_text("Show it among its neighbours").click()
+        page.locator(".lattice .focus").wait_for()
+        page.go_back()
+        page.locator("dl").first.wait_for()
+        assert page.locator("h1").inner_text() == name
+        page.go_back()
+        page.locator(".worst").wait_for()
+        page.go_forward()
+        assert page.locator("h1").inner_text() == name
+
+
+@pytest.mark.parametrize("name", ["overall", "baseline"])
+def test_a_slice_shows_its_numbers(browser: Browser, results: dict[str, Path], name: str) -> None:
+    slice_id = first_finding(results[name])
+    rows = table(results[name]).filter(pc.equal(table(results[name])["slice_id"], slice_id))
+    (row,) = rows.to_pylist()
+    with opened(browser, results[name], view=f"#slice/{slice_id}") as page:
+        text = page.locator("main").inner_text()
+        for number in ("value", "value_low", "value_high", "reference"):
+            assert f"{100 * row[number]:.1f}%" in text
+        for number in ("delta", "ci_low", "ci_high"):
+            assert f"{abs(100 * row[number]):.1f}" in text
+        assert row["test"] in text
+        (change,) = next(
+            one["changes"]
+            for one in document(results[name])["slices"]  # type: ignore[attr-defined]
+            if one["slice_id"] == slice_id
+        )
+        assert all(each in text for each in change["inputs"])
+        # Every number says its interval, or why there is none.
+        for fact in page.locator("section dl dd").all()[:6]:
+            assert any(
+                word in fact.inner_text() for word in (" to ", "interval", "counted", "e−", "0.")
+            )
+
+
+def test_neighbours_are_those_of_the_lattice(browser: Browser, results: dict[str, Path]) -> None:
+    rows = table(results["overall"])
+    held = {
+        frozenset(json.dumps(part) for part in json.loads(predicate)["all"]): row
+        for row, predicate in enumerate(rows["predicate"].to_pylist())
+    }
+    two = [one for one in held if len(one) == 1]
+    parts = max(two, key=lambda one: rows["n"][held[one]].as_py())
+    children = [other for other in held if parts < other and len(other) == len(parts) + 1]
+    slice_id = rows["slice_id"][held[parts]].as_py()
+    with opened(browser, results["overall"], view=f"#lattice/{slice_id}") as page:
+        shown = page.locator(".children li")
+        assert shown.count() == 20
+        deltas = sorted(rows["delta"][held[one]].as_py() for one in children)
+        own = rows["delta"][held[parts]].as_py()
+        edge = shown.first.locator("b").inner_text()
+        assert f"{abs(100 * (deltas[0] - own)):.1f} points" in edge
+        assert "worse" in edge
+        assert f"{len(children) - 20:,} more slices" in page.locator("main").inner_text()
+        # The arrow keys walk, and Enter opens.
+        assert page.evaluate("document.activeElement.closest('.focus') !== null")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowRight")
+        second = shown.nth(1).locator("a")
+        assert second.evaluate("one => one === document.activeElement")
+        page.keyboard.press("Enter")
+        page.locator(".parents li").nth(1).wait_for()
+        page.keyboard.press("ArrowUp")
+        assert page.evaluate("document.activeElement.closest('.parents') !== null")
+
+
+def downloaded(page: Page) -> str:
+    with page.expect_download() as coming:
+        page.get_by_role("button", name="Download as CSV").click()
+    return Path(coming.value.path()).read_text("utf-8-sig")
+
+
+def test_the_file_for_spreadsheets_has_the_rows(browser: Browser, results: dict[str, Path]) -> None:
+    with opened(browser, results["overall"], view="#slices?text=Bachelors") as page:
+        rows = list(csv.DictReader(io.StringIO(downloaded(page))))
+        assert len(rows) == shown_count(page)
+    whole = {one["slice_id"]: one for one in table(results["overall"]).to_pylist()}
+    for row in rows:
+        own = whole[row["slice_id"]]
+        assert row["slice"] == own["slice"]
+        assert int(row["n"]) == own["n"]
+        for name in ("value", "value_low", "delta", "ci_low", "ci_high"):
+            assert float(row[name]) == pytest.approx(own[name], rel=1e-6, abs=1e-7)
+        for name in ("p_value", "q_value"):
+            assert float(row[name]) == pytest.approx(own[name], rel=1e-4)
+
+
+def test_no_spreadsheet_runs_what_a_stranger_wrote(
+    browser: Browser, results: dict[str, Path]
+) -> None:
+    with opened(browser, results["hostile data"], view="#slices") as page:
+        text = downloaded(page)
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert any(FORMULA in row["slice"] for row in rows)
+        assert any("@sex" in row["slice"] for row in rows)
+        for reader in (",", ";", "\t"):
+            for line in csv.reader(io.StringIO(text), delimiter=reader):
+                for cell in line:
+                    begins = cell.strip()[:1] in tuple("=+@\t\r")
+                    assert not begins, cell
+
+
+@pytest.mark.parametrize("name", ["hostile", "hostile data"])
+def test_no_view_runs_what_a_stranger_wrote(
+    browser: Browser, results: dict[str, Path], name: str
+) -> None:
+    slice_id = first_finding(results[name])
+    with opened(browser, results[name]) as page:
+        for view in (
+            "#slices",
+            f"#slice/{slice_id}",
+            f"#lattice/{slice_id}",
+            "#slices?text=<img src=x>",
+        ):
+            page.evaluate("one => { location.hash = one }", view)
+            page.wait_for_timeout(50)
+            assert page.locator("img, main script, main style").count() == 0
+        page.evaluate("one => { location.hash = one }", f"#slice/{slice_id}")
+        page.locator("dl").first.wait_for()
+        assert HOSTILE.split('"')[0] in page.locator("main").inner_text()
+        page.evaluate("one => { location.hash = one }", "#slice/%E0%A4%A<script>alert(3)</script>")
+        page.get_by_text("does not hold the slice").wait_for()
+
+
+def test_the_policy_refuses_what_is_not_its_own(browser: Browser, results: dict[str, Path]) -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        listening.settimeout(0.5)
+        refused, ran = _tried(browser, results["overall"], listening.getsockname()[1])
+        # What the browser refuses, it does not ask for.
+        with pytest.raises(TimeoutError):
+            listening.accept()
+    assert not ran
+    kinds = {"script-src-elem", "script-src-attr", "style-src-attr", "img-src", "connect-src"}
+    assert kinds <= set(refused)
+
+
+def _tried(browser: Browser, result: Path, port: int) -> tuple[list[str], bool]:
+    """Do in a page what a stranger's markup would, and return what was refused, and if anything ran."""
+    page = browser.new_page()
+    page.goto((result / "report.html").as_uri())
+    page.wait_for_selector("[data-ready=yes]")
+    refused, ran = page.evaluate(
+        """async (port) => {
+          const refused = [];
+          addEventListener('securitypolicyviolation', (one) => refused.push(one.effectiveDirective));
+          const script = document.createElement('script');
+          script.textContent = 'window.ran = true';
+          document.body.append(script);
+          const image = document.createElement('img');
+          image.src = `http://127.0.0.1:${port}/pixel`;
+          document.body.append(image);
+          document.body.insertAdjacentHTML('beforeend', '<p style="color: red" onclick="window.ran = true">');
+          document.body.lastElementChild.click();
+          await fetch(`http://127.0.0.1:${port}/data`).catch(() => 0);
+          await new Promise((done) => setTimeout(done, 200));
+          return [refused, window.ran === true];
+        }""",
+        port,
+    )
+    page.close()
+    return refused, ran
+
+
+def test_a_discovery_shows_its_groups(browser: Browser, results: dict[str, Path]) -> None:
+    described = [
+        one
+        for one in document(results["discovery"])["slices"]  # type: ignore[attr-defined]
+        if "found" in one
+    ]
+    with opened(browser, results["discovery"], view="#clusters") as page:
+        groups = page.locator(".clusters > li")
+        assert groups.count() == len(described) > 0
+        for shown, one in zip(groups.all(), described, strict=True):
+            phrases = shown.locator(".chip").all_inner_texts()
+            assert phrases == [phrase["text"] for phrase in one["found"]["phrases"]]
+            assert shown.locator("blockquote").inner_text() in [
+                example["display"]["text"] for example in one["found"]["examples"]
+            ]
+
+
+def test_the_map_has_a_circle_for_each_group(browser: Browser, results: dict[str, Path]) -> None:
+    rows = table(results["discovery"]).to_pylist()
+    with opened(browser, results["discovery"], view="#clusters") as page:
+        circles = page.locator(".map a")
+        assert circles.count() == len(rows) == 3
+        labels = [one.get_attribute("aria-label") or "" for one in circles.all()]
+        for row in rows:
+            (label,) = [one for one in labels if one.startswith(f"{row['slice']}:")]
+            assert f"{row['n']:,} examples" in label
+            assert ("not significantly" in label) != row["significant"]
+        assert page.locator(".map text").count() == sum(row["significant"] for row in rows)
+        assert "% of the variance" in page.locator("main").inner_text()
+        circles.first.press("Enter")
+        page.locator("dl").first.wait_for()
+
+
+def test_a_shift_shows_its_matrices(browser: Browser, results: dict[str, Path]) -> None:
+    shift = document(results["shift"])["shift"]
+    with opened(browser, results["shift"]) as page:
+        page.get_by_role("link", name="Shift").click()
+        matrices = page.locator(".matrix")
+        assert matrices.locator("caption").all_inner_texts() == ["New minus old", "Old", "New"]
+        new = matrices.nth(2).locator("tbody td").all_inner_texts()
+        flat = [one for row in shift["new_matrix"] for one in row]  # type: ignore[index]
+        assert [text.split("%")[0] for text in new] == [f"{100 * one:.1f}" for one in flat]
+        changed = page.locator("td.changed")
+        assert changed.count() == len(shift["changed"]) > 0  # type: ignore[index]
+        assert all("changed" in text for text in changed.all_inner_texts())
+        assert "The budget was spent." in page.locator("main").inner_text()
+
+
+def test_examples_are_those_of_the_slice(browser: Browser, results: dict[str, Path]) -> None:
+    from tests.conftest import ADULT
+
+    slice_id = first_finding(results["baseline"])
+    data = {str(one["row_id"]): one for one in pq.read_table(ADULT).to_pylist()}
+    assert data
+    (found,) = [
+        one
+        for one in document(results["baseline"])["slices"]  # type: ignore[attr-defined]
+        if one["slice_id"] == slice_id
+    ]
+    with opened(browser, results["baseline"], view=f"#slice/{slice_id}") as page:
+        shown = page.locator(".examples li")
+        assert shown.count() == 3
+        for one in shown.all():
+            names = one.locator("dt").all_inner_texts()
+            values = dict(zip(names, one.locator("dd").all_inner_texts(), strict=True))
+            for part in found["definition"]["predicate"]["all"]:
+                if part["op"] == "==":
+                    assert values[part["field"]] == str(part["value"])
+            role = one.locator("b").inner_text()
+            right = values["prediction"] == values["income"]
+            was = values["prediction_old"] == values["income"]
+            assert (
+                role
+                == {
+                    (False, True): "broken",
+                    (True, False): "fixed",
+                    (False, False): "both wrong",
+                    (True, True): "both right",
+                }[right, was]
+            )
+    with opened(
+        browser, results["overall"], view=f"#slice/{first_finding(results['overall'])}"
+    ) as page:
+        assert page.locator(".examples").count() == 0
+
+
+def test_tooltips_explain_the_words(browser: Browser, results: dict[str, Path]) -> None:
+    slice_id = first_finding(results["overall"])
+    with opened(browser, results["overall"], view=f"#slice/{slice_id}") as page:
+        for word in ("delta", "interval", "p", "q", "impact"):
+            term = page.locator(f"dfn:text-is('{word}')").first
+            term.focus()
+            tip = page.locator(f"#{term.get_attribute('aria-describedby')}")
+            assert tip.is_visible()
+            assert len(tip.inner_text()) > 40
+
+
+def test_the_keyboard_alone_filters_and_opens(browser: Browser, results: dict[str, Path]) -> None:
+    with opened(browser, results["overall"]) as page:
+        for _ in range(5):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.textContent") == "Slices":
+                break
+        page.keyboard.press("Enter")
+        page.locator(".virtual").wait_for()
+        reached = set()
+        for _ in range(30):
+            page.keyboard.press("Tab")
+            reached.add(
+                page.evaluate(
+                    "(one => one.textContent.trim() || one.closest('label')?.textContent)(document.activeElement)"
+                )
+            )
+            if page.evaluate("document.activeElement.matches('.what a')"):
+                break
+        assert {"Download as CSV", "n", "Delta", "q"} <= {(one or "").strip() for one in reached}
+        page.keyboard.press("Enter")
+        page.locator("dl").first.wait_for()
+
+
+def test_what_is_printed_has_no_controls(browser: Browser, results: dict[str, Path]) -> None:
+    with opened(browser, results["overall"], view="#slices") as page:
+        page.emulate_media(media="print")
+        for one in ("nav", ".filters", ".found button"):
+            assert not page.locator(one).first.is_visible()
+        assert page.locator(".virtual").is_visible()
+        assert page.locator(".only-print").is_visible()
+
+
+def test_without_scripts_the_result_is_said(browser: Browser, results: dict[str, Path]) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((results["overall"] / "report.html").as_uri())
+    text = page.locator("main").inner_text()
+    assert str(document(results["overall"])["summary"]) in text
+    assert "open it in a browser" in text
+    context.close()
