@@ -252,8 +252,8 @@ def test_python_works_as_pasted(
     exec(_python("docs/how-to/python.md"), names)
     assert len(names["slices"]) > 20
     assert list(names["findings"]["rank"]) == list(range(1, len(names["findings"]) + 1))
-    counts = f"{len(names['findings'])} findings."
-    assert names["found"].changelist.summary.endswith(counts)
+    counts = f"{len(names['findings'])} findings"
+    assert names["found"].changelist.summary.endswith(f"{counts}.")
     assert counts in " ".join(capsys.readouterr().out.split())
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.findings.covariance import Covariance
     from slicebeam.metrics.findings.groups import GroupSums
     from slicebeam.metrics.findings.model import ExpectationModel
-    from slicebeam.metrics.significance.tails import BoolArray, FloatArray, IntArray
 
 StopReason = Literal["no candidates", "nothing left", "small differences", "most findings"]
 

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.findings.candidates import Changes, StopReason
     from slicebeam.metrics.findings.deviation_law import DeviationLaw
     from slicebeam.metrics.findings.groups import GroupSums
     from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.tails import BoolArray, FloatArray, IntArray
 
 # More candidates than these cost more than they say: those of the largest marginal gain are kept.
 MOST_CANDIDATES = 200_000

@@ -20,11 +20,11 @@ from slicebeam.metrics.significance.tails import select_tail
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.findings.deviation_law import DeviationLaw
     from slicebeam.metrics.findings.model import ExpectationModel
     from slicebeam.metrics.findings.target_sums import TargetSums
     from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.tails import FloatArray
 
 # A variance below this part of what it would be with a known model is rounding: the findings
 # determine the candidate's sum.

@@ -10,9 +10,9 @@ import numpy as np
 from slicebeam.metrics.findings.conditional import pattern_variances
 
 if TYPE_CHECKING:
+    from slicebeam.metrics.arrays import BoolArray, FloatArray
     from slicebeam.metrics.findings.model import ExpectationModel
     from slicebeam.metrics.findings.target_sums import TargetSums
-    from slicebeam.metrics.significance.tails import BoolArray, FloatArray
 
 
 class Covariance(NamedTuple):

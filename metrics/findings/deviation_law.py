@@ -16,9 +16,9 @@ from slicebeam.metrics.significance.pearson_iii import SMALLEST_P
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
+    from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.significance.subset_law import Population
-    from slicebeam.metrics.significance.tails import FloatArray
 
 # Patterns are merged into so many classes of like variance, so that a tail costs about the same.
 _CLASSES = 64

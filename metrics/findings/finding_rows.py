@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.metrics.significance.tails import IntArray
 
 
 def taken_rows(

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.findings.candidates import Candidates, Changes, CountGroups, Findings
     from slicebeam.metrics.findings.deviation_law import DeviationLaw
     from slicebeam.metrics.findings.overlap import InsideCounts
-    from slicebeam.metrics.significance.tails import FloatArray, IntArray
 
 
 def find(

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.findings.model import ExpectationModel
     from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.tails import FloatArray, IntArray
 
 # Fewer groups say nothing of their variance.
 LEAST_GROUPS = 30

@@ -16,10 +16,10 @@ from slicebeam.metrics.findings.pattern_parts import inside_counts, weights_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from slicebeam.metrics.arrays import BoolArray, IntArray
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.findings.inside import InsideCounter
-    from slicebeam.metrics.significance.tails import BoolArray, IntArray
 
 # Bytes of a pair of an example and a candidate, while the table of pairs is made.
 PAIR_BYTES = 32

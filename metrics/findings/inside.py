@@ -31,9 +31,9 @@ from slicebeam.metrics.findings.pattern_parts import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from slicebeam.metrics.arrays import BoolArray, IntArray
     from slicebeam.metrics.counting.counting import RowBlock, State
     from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.metrics.significance.tails import BoolArray, IntArray
 
 # Patterns whose examples are counted together: each has a plane in every table.
 _PATTERN_BITS = 6

@@ -10,9 +10,9 @@ from slicebeam.metrics.counting.counting import table_cells
 from slicebeam.metrics.counting.membership import Membership
 
 if TYPE_CHECKING:
+    from slicebeam.metrics.arrays import BoolArray, IntArray
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.metrics.significance.tails import BoolArray, IntArray
 
 # Cells of the tables of all tuples; of more, a tree of predicates is walked.
 _MOST_CELLS = 1 << 24

@@ -24,8 +24,8 @@ from slicebeam.metrics.findings.target_sums import design
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.findings.target_sums import Kind
-    from slicebeam.metrics.significance.tails import BoolArray, FloatArray, IntArray
 
 _MOST_STEPS = 200
 _MOST_HALVINGS = 40

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.findings.target_sums import TargetSums
-    from slicebeam.metrics.significance.tails import FloatArray, IntArray
 
 # Searching a candidate in every pattern takes so many looks; passing over all pairs takes one each.
 _SEARCH_STEPS = 20

@@ -10,9 +10,9 @@ from scipy.sparse import coo_array, csr_array
 from slicebeam.metrics.findings.overlap import InsideCounts
 
 if TYPE_CHECKING:
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.significance.tails import IntArray
 
 
 # Cells of a table of patterns and candidates that is summed in place.

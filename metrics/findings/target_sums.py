@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from slicebeam.metrics.significance.tails import BoolArray, FloatArray, IntArray
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 
 # A rate has targets of 0 and 1 and a logistic model; all else is a mean, by least squares.
 Kind = Literal["rate", "mean"]

@@ -6,12 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-
 if TYPE_CHECKING:
+    from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.kinds import Tail
-
-__all__ = ["BoolArray", "FloatArray", "IntArray", "select_tail"]
 
 
 def select_tail(upper: FloatArray, lower: FloatArray, tail: Tail) -> FloatArray:

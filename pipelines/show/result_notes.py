@@ -151,7 +151,7 @@ def found_line(document: SearchChangeList) -> str:
     if "most findings" in stops:
         why = ", the most that a list holds"
     elif "small differences" in stops:
-        why = "; others differ from what one expects by too little to be worth a line"
+        why = "; others differ by too little to be worth a line"
     return f"{significant} of {_tested(document)} tested; {findings}{listed}{why}."
 
 

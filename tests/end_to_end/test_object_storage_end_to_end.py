@@ -25,7 +25,7 @@ from tests.gcs_server import FORBIDDEN
 from tests.object_stores import ROOT
 from tests.running import Found, names_of, read, refused, search
 from tests.storage_faults import OBJECTS, Fault, Proxy
-from tests.transforms.test_tfrecord import example, frame
+from tests.tfrecord_files import example, frame
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -185,6 +185,12 @@ def _broken(draw: st.DrawFn, content: bytes, other: bytes) -> bytes:
         return content
     if fate < 55:
         return content[:footer] + draw(damaged(content[footer:-8], (1,))) + content[-8:]
+    if fate < 75:
+        # What only a checksum tells.
+        at = draw(st.integers(4, max(4, footer - 1)))
+        return (
+            content[:at] + bytes([content[at] ^ 1 << draw(st.integers(0, 7))]) + content[at + 1 :]
+        )
     if fate < 85:
         return content[:4] + draw(damaged(content[4:footer], (1,))) + content[footer:]
     if fate < 98:

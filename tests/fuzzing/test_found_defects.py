@@ -23,9 +23,10 @@ from slicebeam.transforms.formats.csv_columns import read_csv_blocks
 from slicebeam.transforms.formats.json_lines import read_json_blocks
 from slicebeam.transforms.formats.tfrecord import read_tfrecord_blocks
 from slicebeam.transforms.storage.storage import storage_path
-from tests.fuzzing import parquet_cases, tfrecord_reading
+from tests.fuzzing import parquet_cases
 from tests.fuzzing.test_fuzz import frame
 from tests.running import refused, search
+from tests.tfrecord_files import masked_crc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +86,7 @@ def test_json_lines_that_only_look_odd(tmp_path: Path) -> None:
 
 def test_a_wrong_length_in_a_tfrecord_takes_no_memory(tmp_path: Path) -> None:
     length = struct.pack("<Q", (1 << 31) - 1)
-    checksum = struct.pack("<I", tfrecord_reading.masked_crc(length))
+    checksum = struct.pack("<I", masked_crc(length))
     path = tmp_path / "x.tfrecord"
     path.write_bytes(length + checksum + b"x" * 50)
     asked: list[int] = []

@@ -2,9 +2,9 @@
 
 The default run takes the same few cases every time, a run of the slow tests some hundreds.
 ``SLICEBEAM_FUZZ_CASES=10000 pytest tests/fuzzing -m slow`` takes so many new ones of each kind, with
-``-n`` in many processes and with ``--hypothesis-show-statistics`` how many ended how. A failure is
-made small, printed with what makes it again, and its files are left in the folder of the test; so
-are those of a case that ends the process.
+``-n`` in many processes, and ``-rP`` prints how many ended how. A failure is made small, printed with
+what makes it again, and its files are left in the folder of the test; so are those of a case that
+ends the process.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 
 from slicebeam.pipelines import cli
+from tests import tfrecord_files
 from tests.fuzzing import (
     changelist_cases,
     command_cases,
@@ -100,11 +101,10 @@ def try_cases(kind: str, count: int, judge: Callable[[Case], str]) -> collection
     )
     @given(case=KINDS[kind][0]())
     def holds(case: Case) -> None:
-        end = judge(case)
-        event(f"{kind}: {end}")
-        became[end] += 1
+        became[judge(case)] += 1
 
     holds()
+    print(kind, dict(became))
     return became
 
 
@@ -118,7 +118,7 @@ def test_few_commands(attempt: Callable[..., str], kind: str) -> None:
 def test_commands(attempt: Callable[..., str], kind: str) -> None:
     became = try_cases(kind, KINDS[kind][1], attempt)
     # Else nothing would have been held against anything.
-    assert became["exit 0, judged"] > became.total() // 10, became
+    assert became["exit 0, judged"] > became.total() // 40, became
 
 
 def read_alone(folder: Path, case: Case) -> str:
@@ -254,10 +254,10 @@ READERS: dict[str, tuple[Callable[[bytes], Reading], dict[str, bytes]]] = {
     "tfrecord": (
         tfrecord_reading.read,
         {
-            "cut off": tfrecord_reading.frame(b"\x0a\x00")[:-1],
-            "a length": b"\x05" + tfrecord_reading.frame(b"\x0a\x00")[1:],
-            "data": tfrecord_reading.frame(b"\x0a\x00")[:12] + b"\x0b\x00" + b"\0" * 4,
-            "no example": tfrecord_reading.frame(b"\x0a\xff"),
+            "cut off": tfrecord_files.frame(b"\x0a\x00")[:-1],
+            "a length": b"\x05" + tfrecord_files.frame(b"\x0a\x00")[1:],
+            "data": tfrecord_files.frame(b"\x0a\x00")[:12] + b"\x0b\x00" + b"\0" * 4,
+            "no example": tfrecord_files.frame(b"\x0a\xff"),
             "nothing": b"",
         },
     ),

@@ -11,56 +11,28 @@ from slicebeam.transforms.formats.tfrecord import read_tfrecord_blocks
 from tests.fuzzing import csv_reading, strategies, tfrecord_reading
 from tests.fuzzing.case import Case, Reading
 from tests.fuzzing.strategies import chance, damaged, in_column, in_row, insert, pick, replace
-from tests.fuzzing.tfrecord_reading import frame, masked_crc
+from tests.tfrecord_files import feature, field, frame, masked_crc, message, varint
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def varint(number: int) -> bytes:
-    number &= (1 << 64) - 1
-    out = b""
-    while number > 0x7F:
-        out += bytes([number & 0x7F | 0x80])
-        number >>= 7
-    return out + bytes([number])
-
-
-def part(number: int, content: bytes) -> bytes:
-    """Return a field of a message that has a length: a text, a message, packed numbers."""
-    return varint(number << 3 | 2) + varint(len(content)) + content
-
-
-def feature(value: Any, packed: bool) -> bytes:
-    """Return the Feature message of a value."""
-    if value is None:
-        return b""
-    values = value if isinstance(value, list) else [value]
-    if all(isinstance(one, str) for one in values):
-        return part(1, b"".join(part(1, one.encode()) for one in values))
-    kind, tag, parts = 3, b"\x08", [varint(one) for one in values if not isinstance(one, float)]
-    if not parts:
-        kind, tag, parts = 2, b"\x0d", [struct.pack("<f", one) for one in values]
-    return part(kind, part(1, b"".join(parts)) if packed else b"".join(tag + one for one in parts))
-
-
-def example(entries: list[tuple[bytes, bytes]]) -> bytes:
-    """Return a tf.Example of names and Feature messages."""
-    return part(1, b"".join(part(1, part(1, name) + part(2, one)) for name, one in entries))
-
-
 _NUMBERS = (-1, 1 << 63)
 _FLOATS = ((float("nan"),), (float("-inf"),), (1.0, 2.0, 3.0))
 ODD_FEATURES = (
-    *(b"", part(1, b""), part(2, b""), part(3, b""), part(1, part(1, b"\xff\xfe"))),
-    *(part(1, part(1, b"")), part(1, part(1, b"a") + part(1, b"b")), part(2, part(1, b"\0\0\0"))),
-    *(part(2, part(1, struct.pack(f"<{len(one)}f", *one))) for one in _FLOATS),
+    *(b"", field(1, b""), field(2, b""), field(3, b""), field(1, field(1, b"\xff\xfe"))),
     *(
-        part(3, part(1, one))
+        field(1, field(1, b"")),
+        field(1, field(1, b"a") + field(1, b"b")),
+        field(2, field(1, b"\0\0\0")),
+    ),
+    *(field(2, field(1, struct.pack(f"<{len(one)}f", *one))) for one in _FLOATS),
+    *(
+        field(3, field(1, one))
         for one in (*map(varint, _NUMBERS), b"\xff" * 9 + b"\x7f", b"\xff" * 11)
     ),
-    *(part(3, b"\x08\x80\x00"), part(3, part(1, b"\x01")) + part(1, part(1, b"x"))),
-    *(part(3, part(1, b"\x01")) + part(3, part(1, b"\x02")), part(7, b"unknown")),
+    *(field(3, b"\x08\x80\x00"), field(3, field(1, b"\x01")) + field(1, field(1, b"x"))),
+    *(field(3, field(1, b"\x01")) + field(3, field(1, b"\x02")), field(7, b"unknown")),
     *(b"\x08\x05", b"\x0b\x0c", b"\x0f"),
 )
 ODD_NAMES = (
@@ -76,9 +48,9 @@ ODD_NAMES = (
     b"age",
 )
 ODD_RECORDS = (
-    *(b"", b"x" * 40, part(2, part(1, b"x")), part(1, b"") + part(2, b"lists"), part(1, b"")),
-    *(part(9, b"x"), b"\x08\x01", part(1, part(1, part(2, part(3, part(1, b"\x05")))))),
-    part(1, part(1, part(1, b"a") + part(2, b"") + part(3, b"x"))),
+    *(b"", b"x" * 40, field(2, field(1, b"x")), field(1, b"") + field(2, b"lists"), field(1, b"")),
+    *(field(9, b"x"), b"\x08\x01", field(1, field(1, field(2, field(3, field(1, b"\x05")))))),
+    field(1, field(1, field(1, b"a") + field(2, b"") + field(3, b"x"))),
 )
 _LENGTHS = (0, 1, 50, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
 
@@ -125,18 +97,21 @@ def _values(row: dict[str, Any]) -> dict[str, list[Any]]:
     }
 
 
+def _listed(name: str, value: Any) -> list[Any]:
+    if value is None or isinstance(value, list):
+        return value or []
+    return [str(value) if name == "day" else value]
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     is_packed = draw(chance(70))
     rows = [
-        [
-            (key.encode(), feature(str(one) if key == "day" else one, is_packed))
-            for key, one in row.items()
-        ]
+        [(key.encode(), feature(_listed(key, one), packed=is_packed)) for key, one in row.items()]
         for row in draw(strategies.tables())
     ]
-    whole = b"".join(frame(example(row)) for row in rows)
-    messages = [example(row) for row in draw(strategies.edited(rows, ROW_EDITS))]
+    whole = b"".join(frame(message(row)) for row in rows)
+    messages = [message(row) for row in draw(strategies.edited(rows, ROW_EDITS))]
     if draw(chance(25)):
         at = strategies.place(draw, messages)
         messages[at] = draw(damaged(messages[at], (1,)))

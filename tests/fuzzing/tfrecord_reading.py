@@ -4,45 +4,18 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from tests.fuzzing.case import Reading, UnreadableError
+from tests.tfrecord_files import masked_crc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 KINDS = {1: "bytes", 2: "float", 3: "int64"}
-
-
-@cache
-def _table() -> tuple[int, ...]:
-    table = []
-    for byte in range(256):
-        register = byte
-        for _ in range(8):
-            register = register >> 1 ^ (0x82F63B78 if register & 1 else 0)
-        table.append(register)
-    return tuple(table)
-
-
-def masked_crc(data: bytes) -> int:
-    """Return the masked CRC-32C of a frame's length or data."""
-    register, table = 0xFFFFFFFF, _table()
-    for byte in data:
-        register = register >> 8 ^ table[(register ^ byte) & 0xFF]
-    register ^= 0xFFFFFFFF
-    return ((register >> 15 | register << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def frame(record: bytes) -> bytes:
-    """Return a record with its length and both checksums."""
-    length = struct.pack("<Q", len(record))
-    sums = (struct.pack("<I", masked_crc(part)) for part in (length, record))
-    return length + next(sums) + record + next(sums)
 
 
 def records(data: bytes) -> list[bytes]:

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import gzip
 import io
-import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -13,63 +12,11 @@ from hypothesis import strategies as st
 from slicebeam.metrics.errors import InputError
 from slicebeam.transforms.formats import tfrecord
 from slicebeam.transforms.formats.tfrecord import masked_crc32c, read_tfrecord_blocks
+from tests.tfrecord_files import example, field, frame, masked_crc, varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-
-
-def slow_masked_crc(data: bytes) -> int:
-    register = 0xFFFFFFFF
-    for byte in data:
-        register ^= byte
-        for _ in range(8):
-            register = (register >> 1) ^ (0x82F63B78 if register & 1 else 0)
-    crc = register ^ 0xFFFFFFFF
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def frame(data: bytes) -> bytes:
-    length = struct.pack("<Q", len(data))
-    checks = [struct.pack("<I", slow_masked_crc(part)) for part in (length, data)]
-    return length + checks[0] + data + checks[1]
-
-
-def varint(value: int) -> bytes:
-    value %= 1 << 64
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def field(number: int, data: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(data)) + data
-
-
-def feature(values: list[Any], *, packed: bool = True) -> bytes:
-    if not values:
-        return b""
-    if isinstance(values[0], bytes):
-        return field(1, b"".join(field(1, value) for value in values))
-    if isinstance(values[0], float):
-        parts = [struct.pack("<f", value) for value in values]
-        key, kind = 2, 5
-    else:
-        parts = [varint(value) for value in values]
-        key, kind = 3, 0
-    if packed:
-        return field(key, field(1, b"".join(parts)))
-    return field(key, b"".join(varint(1 << 3 | kind) + part for part in parts))
-
-
-def example(features: dict[str, list[Any]], **options: bool) -> bytes:
-    entries = [
-        field(1, field(1, name.encode()) + field(2, feature(values, **options)))
-        for name, values in features.items()
-    ]
-    return field(1, b"".join(entries))
 
 
 def write(path: Path, records: Iterable[bytes]) -> str:
@@ -101,7 +48,7 @@ def test_published_checksums():
     st.lists(st.binary(max_size=120) | st.integers(0, 3000).map(lambda n: b"\x5a" * n), max_size=8)
 )
 def test_checksums_equal_the_definition(messages):
-    assert masked_crc32c(messages).tolist() == [slow_masked_crc(m) for m in messages]
+    assert masked_crc32c(messages).tolist() == [masked_crc(m) for m in messages]
 
 
 @pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz"])
@@ -190,7 +137,7 @@ def test_files_of_beam(tmp_path, monkeypatch):
 
 
 def _plain_crc(data: bytes) -> int:
-    masked = (slow_masked_crc(data) - 0xA282EAD8) & 0xFFFFFFFF
+    masked = (masked_crc(data) - 0xA282EAD8) & 0xFFFFFFFF
     return ((masked >> 17) | (masked << 15)) & 0xFFFFFFFF
 
 

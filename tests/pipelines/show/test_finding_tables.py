@@ -15,6 +15,7 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.show.finding_numbers import Numbers
+from slicebeam.pipelines.show.result_notes import found_line
 from slicebeam.pipelines.show.slice_tables import show
 from tests.running import read
 
@@ -117,8 +118,10 @@ def test_three_lines_at_the_end(
     blank, counts, corrected, files = printed.splitlines()[-4:]
     significant, findings = document["testing"]["significant"], len(document["findings"])
     tested = sum(document["testing"]["tested_per_level"])
-    assert (
-        counts == f"{significant:,} significant slices of {tested:,} tested; {findings} findings."
+    assert [one["stop"] for one in document["finding_models"]] == ["small differences"]
+    assert counts == (
+        f"{significant:,} significant slices of {tested:,} tested; {findings} findings; others differ "
+        "by too little to be worth a line."
     )
     assert (blank, corrected) == ("", document["testing"]["corrected_for"])
     paths = [found / name for name in ("changelist.json", "slices.parquet")]
@@ -283,3 +286,20 @@ def test_a_strategy_that_does_not_visit_all_says_so(
     tested = sum(read(tmp_path / "out").document["testing"]["tested_per_level"])
     line = f"Findings are chosen among the {tested:,} slices that were tested: the {strategy}"
     assert (line in said) == (strategy != "batch")
+
+
+@pytest.mark.parametrize(
+    ("stop", "end"),
+    [
+        ("nothing left", " findings."),
+        ("small differences", " findings; others differ by too little to be worth a line."),
+        ("most findings", " findings, the most that a list holds."),
+    ],
+)
+def test_why_a_list_ends(found: Path, stop: str, end: str) -> None:
+    document = read_search(str(found / "changelist.json"), "--changelist")
+    (model,) = document.finding_models
+    ended = document.model_copy(
+        update={"finding_models": [model.model_copy(update={"stop": stop})]}
+    )
+    assert found_line(ended).endswith(f"{len(document.findings)}{end}")
