@@ -9,6 +9,7 @@ from slicebeam.pipelines.attribution.session import Sampled
 from slicebeam.pipelines.changelist.discovered import Edit
 from slicebeam.pipelines.define.new_slices import Revision
 from slicebeam.pipelines.python.python_runs import Report as Report
+from slicebeam.pipelines.tfma.export import Exported
 
 StrPath: TypeAlias = str | os.PathLike[str]
 
@@ -24,6 +25,7 @@ def search(
     example_id: str | None = None,
     weight: str | None = None,
     group: str | None = None,
+    eval_config: StrPath | None = None,
     label: str = "",
     prediction: str | None = None,
     score: str | None = None,
@@ -82,10 +84,11 @@ def search(
     example_id : Column that identifies an example when examples are resampled. By default the columns that are read.
     weight : Column of sampling weights, which are at least 0.
     group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
+    eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), whose models, metrics and sizes to use. A check also takes its slices and thresholds: exit code 1 if one fails. Needs slicebeam[tfma].
     label : Column of the true class or value. Not needed with `loss`, nor for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
-    model : scikit-learn model (pickle, joblib) to predict with. Loading one runs the code in it: name only files that you trust.
+    model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder) or ONNX. Loading one runs the code in it: name only files that you trust.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
     baseline_model : The old model's file. Loading it runs the code in it, as for `model`.
@@ -99,7 +102,7 @@ def search(
     exact_edges : Cut bins at values of the data, not at numbers of few digits.
     top_values : Values of a categorical column that get a predicate of their own.
     domains : ChangeList of an earlier run whose bins and values to use. New values are added.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro); after the search, for what it found, tfma:NAME(argument=value) of TensorFlow Model Analysis. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
@@ -145,6 +148,7 @@ def discover(
     example_id: str | None = None,
     weight: str | None = None,
     group: str | None = None,
+    eval_config: StrPath | None = None,
     embedding: str | None = None,
     text: str | None = None,
     encoder: str | None = None,
@@ -213,6 +217,7 @@ def discover(
     example_id : Column that identifies an example in what is published.
     weight : Column of sampling weights, which are at least 0.
     group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
+    eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), whose models, metrics and sizes to use. A check also takes its slices and thresholds: exit code 1 if one fails. Needs slicebeam[tfma].
     embedding : Column of vectors that describe the examples.
     text : Column of texts to embed. With `embedding`, the texts only show the examples.
     encoder : What embeds texts: lsa (fitted to them), minilm, openai:URL of an endpoint, or module:function that returns a model handler of Beam's. With `embedding`, what made the vectors. By default lsa with `text`.
@@ -225,7 +230,7 @@ def discover(
     label : Column of the true class or value. Not needed with `loss`, nor for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
-    model : scikit-learn model (pickle, joblib) to predict with. Loading one runs the code in it: name only files that you trust.
+    model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder) or ONNX. Loading one runs the code in it: name only files that you trust.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
     baseline_model : The old model's file. Loading it runs the code in it, as for `model`.
@@ -237,7 +242,7 @@ def discover(
     bins : Quantile bins of a numeric column.
     exact_edges : Cut bins at values of the data, not at numbers of few digits.
     top_values : Values of a categorical column that get a predicate of their own.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro); after the search, for what it found, tfma:NAME(argument=value) of TensorFlow Model Analysis. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
@@ -282,6 +287,7 @@ def check(
     example_id: str | None = None,
     weight: str | None = None,
     group: str | None = None,
+    eval_config: StrPath | None = None,
     changelist: StrPath | None = None,
     slices: StrPath | None = None,
     encoder: str | None = None,
@@ -323,7 +329,7 @@ def check(
 ) -> Report:
     """Test known slices on new data, without a search.
 
-    The slices come from an earlier run (`changelist`) or from a file of predicates (`slices`).
+    The slices come from an earlier run (`changelist`), from a file of predicates (`slices`) or from an EvalConfig of TensorFlow Model Analysis (`eval_config`).
 
     With `changelist`, options that you leave out are as in that run: label, prediction, metric, test and so on.
 
@@ -338,13 +344,14 @@ def check(
     example_id : Column that identifies an example when examples are resampled. By default the columns that are read.
     weight : Column of sampling weights, which are at least 0.
     group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
+    eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), whose models, metrics and sizes to use. A check also takes its slices and thresholds: exit code 1 if one fails. Needs slicebeam[tfma].
     changelist : ChangeList of an earlier run, whose slices to check.
     slices : YAML file of predicates to check, such as '- age < 25 & sex = Female'.
     encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
     label : Column of the true class or value. By default as in `changelist`.
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
-    model : scikit-learn model (pickle, joblib) to predict with. Loading one runs the code in it: name only files that you trust.
+    model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder) or ONNX. Loading one runs the code in it: name only files that you trust.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
     baseline_model : The old model's file. Loading it runs the code in it, as for `model`.
@@ -354,7 +361,7 @@ def check(
     threshold : Smallest score that predicts the positive class.
     features : Columns that a `model` reads which does not know the names of its columns. One or several. By default all others.
     exclude_features : Columns that such a `model` does not read. One or several.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro); after the search, for what it found, tfma:NAME(argument=value) of TensorFlow Model Analysis. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
@@ -776,6 +783,35 @@ class edit:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+class export:
+    """Write a ChangeList in the form of another tool."""
+
+    @staticmethod
+    def tfma(
+        changelist: StrPath,
+        /,
+        *,
+        to: StrPath,
+        progress: bool = False,
+    ) -> Exported:
+        """Write a ChangeList as an output folder of TensorFlow Model Analysis.
+
+        tfma.load_eval_result, tfma.view and tfma.load_validation_result read it. Bins, lists of values and missing values become derived columns; slices.json says what they stand for.
+
+        Parameters
+        ----------
+        changelist : a ChangeList, or its folder for the last revision
+        to : Folder to write.
         progress : print on stderr how far it is, and what is to be known
 
         Raises

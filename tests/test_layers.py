@@ -42,13 +42,16 @@ ORDER = (
     "transforms/encoders",
     "transforms/discovery",
     "transforms/shift",
+    "transforms/tfma",
     "transforms",
     "runner_configs",
     "pipelines/changelist",
+    "pipelines/eval_config",
     "pipelines/config",
     "pipelines/run",
     "pipelines/prepare",
     "pipelines/paid_api",
+    "pipelines/tfma",
     "pipelines/search",
     "pipelines/discovery",
     "pipelines/check",
@@ -188,12 +191,14 @@ def test_the_order_names_what_there_is() -> None:
 
 
 def test_each_folder_says_what_may_be_in_it() -> None:
+    """Only the folder whose extractor users import by its name has something to say besides."""
     for folder in {(ROOT / file).parent for file in modules(ROOT, FOLDERS).values()}:
         first = folder / "__init__.py"
         assert first.is_file(), f"{folder}: add an __init__.py that says what may be in the folder"
         tree = ast.parse(first.read_text("utf-8"))
         assert ast.get_docstring(tree), f"{first}: say in a docstring what may be in the folder"
-        assert len(tree.body) == 1, f"{first}: leave what runs to a module"
+        if folder != ROOT / "transforms" / "tfma":
+            assert len(tree.body) == 1, f"{first}: leave what runs to a module"
 
 
 def test_only_the_doors_lie_beside_the_folders_of_pipelines() -> None:

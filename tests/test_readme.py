@@ -35,6 +35,7 @@ ONE_AFTER_ANOTHER = ("docs/how-to/discover.md", "docs/how-to/report.md", TUTORIA
 INSTALLS = "installs packages, as .ci/run does in environments of its own"
 CLOUD = "needs an account and a bucket of a cloud; the tests use stand-ins of it"
 CLUSTER = "starts a cluster, or sends jobs to one; the tests marked `engine` do"
+TFMA = "needs the extra [tfma]; the tests marked `tfma` do what it does"
 FOREIGN = "needs an endpoint and its key; the tests use servers on this machine"
 ELSEWHERE = "needs files or packages that are the user's own"
 NOT_RUN = {
@@ -55,10 +56,16 @@ NOT_RUN = {
         "asks a person in the terminal"
     ),
     "slicebeam attribute estimate": "needs labels that a person has filled in",
+    "slicebeam search --data pipelines/demo_data/adult_scored.parquet --label income --score score "
+    "--features age,sex,race --metric accuracy --metric tfma:AUC": TFMA,
+    "slicebeam search --data ranked.parquet": TFMA,
+    "slicebeam export tfma": TFMA,
     "PYTHONPATH=. slicebeam discover": ELSEWHERE,
     "slicebeam search --data electricity.parquet": ELSEWHERE,
     "slicebeam search --data compas.parquet": ELSEWHERE,
     "slicebeam search --data features.parquet": ELSEWHERE,
+    "slicebeam check --data pipelines/demo_data/adult_scored.parquet --eval-config "
+    "examples/tfma/eval_config.pbtxt": "needs the extra [tfma]; the tests marked `tfma` run it",
     "slicebeam discover --data examples/sentences/sentences.parquet --text text --encoder minilm": (
         "needs PyTorch and takes four CPU minutes"
     ),
@@ -252,8 +259,10 @@ def test_python_works_as_pasted(
 
 def test_no_python_is_left_unread() -> None:
     pages = {one.page for one in _blocks("python")}
-    # What docs/develop.md shows is tried in tests/pipelines/test_develop_page.py.
-    assert pages == {"docs/develop.md", "docs/how-to/discover.md", "docs/how-to/python.md"}
+    # What docs/develop.md shows is tried in tests/pipelines/test_develop_page.py, and what needs
+    # TFMA in tests/transforms/test_tfma_extractor.py.
+    elsewhere = {"docs/develop.md", "docs/how-to/tfma.md"}
+    assert pages == {*elsewhere, "docs/how-to/discover.md", "docs/how-to/python.md"}
 
 
 def test_there_are_commands() -> None:

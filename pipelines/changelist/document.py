@@ -17,6 +17,8 @@ from slicebeam.pipelines.changelist.shifted import Shift
 from slicebeam.pipelines.changelist.since import Since
 from slicebeam.pipelines.changelist.slices import Slice
 from slicebeam.pipelines.changelist.testing import Check, Search, Testing
+from slicebeam.pipelines.changelist.tfma import TfmaMetric
+from slicebeam.pipelines.changelist.validation import Validation
 
 SCHEMA_VERSION = "1.0"
 
@@ -41,6 +43,9 @@ class ChangeList(Part):
     testing: Testing | None = Field(None, description="of a search or check: present")
     search: Search | None = Field(None, description="of a search or check: present")
     check: Check | None = None
+    validation: Validation | None = Field(
+        None, description="of a check with the thresholds of an EvalConfig: present"
+    )
     shift: Shift | None = Field(None, description="of the command shift: present")
     since: Since | None = None
     discovery: Discovery | None = Field(None, description="of the command discover: present")
@@ -54,6 +59,10 @@ class ChangeList(Part):
         description="of each metric and direction: how its findings were chosen, or why there are none",
     )
     slices: tuple[Slice, ...]
+    tfma_metrics: tuple[TfmaMetric, ...] = Field(
+        (),
+        description="metrics of TensorFlow Model Analysis over all examples and on the listed slices",
+    )
     edits: tuple[Edit, ...] = Field((), description="of a revision: what was changed, in order")
     files: dict[str, PublishedFile] | None = Field(
         None,

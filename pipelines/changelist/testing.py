@@ -112,7 +112,9 @@ class Search(Part):
 class Check(Part):
     """Which slices were checked again."""
 
-    source: Literal["changelist", "file"] = Field(description="what the slices were read from")
+    source: Literal["changelist", "file", "eval_config"] = Field(
+        description="what the slices were read from"
+    )
     uri: str
     changelist_id: str | None = None
     slices: int = Field(description="slices that were given; each is in slices.parquet")

@@ -14,6 +14,7 @@ from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.check.validation import validation
 from slicebeam.pipelines.config.confirmation import Confirmed
 from slicebeam.pipelines.discovery.known import (
     DerivedColumnRequest,
@@ -25,6 +26,7 @@ from slicebeam.pipelines.prepare.features import choose_features
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
 from slicebeam.pipelines.prepare.outcome import resolve_outcome
 from slicebeam.pipelines.prepare.source import chunk_rows, read_source
+from slicebeam.pipelines.prepare.value_slices import value_slices
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.earlier_run import earlier_run
@@ -76,7 +78,14 @@ def run_check(
     EngineError
         The engine or the storage failed; what is finished stays in the work folder.
     """
-    steps = Steps(prepare_check, GivenIterations, collect_given, given_names, given_order)
+    steps = Steps(
+        prepare_check,
+        GivenIterations,
+        collect_given,
+        given_names,
+        given_order,
+        validate=validation if config.eval_config is not None else None,
+    )
     earlier = earlier_run(config)
     return run_steps(
         config, steps, engine, observer, earlier, resume=resume, explained_slice=explained_slice
@@ -102,7 +111,12 @@ def prepare_check(
             read_search(config.changelist, "--changelist"),
             Confirmed(encoder=config.encoder),
         )
-    wanted = read_given(config.changelist, config.slices)
+    if config.eval_config is not None:
+        on_stage(Stage("looking up the values that are slices"))
+        source = read_source(config, files, work, engine)
+        wanted = value_slices(config.eval_config, source, work, engine)
+    else:
+        wanted = read_given(config.changelist, config.slices)
     return prepare_given(config, wanted, known, files, work, engine, on_stage)
 
 

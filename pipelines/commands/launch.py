@@ -176,7 +176,8 @@ def launch(
         )
     # The log has the reasons in its last event.
     for reason in found.reasons if events is None else ():
-        terminal.note(f"--fail-on {run_options.fail_on}: {reason}")
+        option = "" if run_options.fail_on is None else f"--fail-on {run_options.fail_on}: "
+        terminal.note(f"{option}{reason}")
     return found.code
 
 

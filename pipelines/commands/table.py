@@ -137,7 +137,8 @@ COMMANDS: dict[str, CommandSpec] = {
     "check": CommandSpec(
         group="Find",
         help="Test known slices on new data, without a search.\n\n"
-        "The slices come from an earlier run (--changelist) or from a file of predicates (--slices).\n\n"
+        "The slices come from an earlier run (--changelist), from a file of predicates (--slices) or from "
+        "an EvalConfig of TensorFlow Model Analysis (--eval-config).\n\n"
         "With --changelist, options that you leave out are as in that run: label, prediction, metric, "
         "test and so on.",
         example="slicebeam check --data new.parquet --changelist out/changelist.json --output checked "
@@ -186,6 +187,12 @@ COMMANDS: dict[str, CommandSpec] = {
         models=("slicebeam.pipelines.config.report:ReportConfig",),
         runs="slicebeam.pipelines.page.report:write_report",
         shows="slicebeam.pipelines.page.report:show_report",
+    ),
+    "export": CommandSpec(
+        group="Describe",
+        help="Write a ChangeList in the form of another tool.",
+        example="slicebeam export tfma out --to out/tfma",
+        main="",
     ),
     "shift": CommandSpec(
         group="APIs",
@@ -275,6 +282,19 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             "Print the edits, in order.",
             "",
             shows="slicebeam.pipelines.commands.edit:show_log",
+        ),
+    },
+    "export": {
+        "tfma": CommandSpec(
+            group="Tools",
+            help="Write a ChangeList as an output folder of TensorFlow Model Analysis.\n\n"
+            "tfma.load_eval_result, tfma.view and tfma.load_validation_result read it. Bins, lists of "
+            "values and missing values become derived columns; slices.json says what they stand for.",
+            example="slicebeam export tfma out --to out/tfma",
+            main=_DOCUMENT,
+            models=("slicebeam.pipelines.commands.export:ExportTfmaConfig",),
+            runs="slicebeam.pipelines.commands.export:tfma",
+            shows="slicebeam.pipelines.commands.export:show_exported",
         ),
     },
     "attribute": {

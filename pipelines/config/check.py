@@ -10,7 +10,7 @@ from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.pipelines.config.common import Command, validated
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, Option, flag
-from slicebeam.pipelines.config.slices import RunConfig
+from slicebeam.pipelines.config.slices import EvalConfig, RunConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +71,7 @@ class CheckConfig(RunConfig):
             has_placeholders=True,
         ),
     ] = None
+    eval_config: EvalConfig = None
     encoder: Annotated[
         str | None,
         Option(
@@ -113,10 +114,12 @@ class CheckConfig(RunConfig):
 
     @model_validator(mode="after")
     def _checks(self) -> CheckConfig:
-        if (self.changelist is None) == (self.slices is None):
+        if self.eval_config is not None:
+            self._check_eval_config(self.eval_config)
+        elif (self.changelist is None) == (self.slices is None):
             raise InputError(
                 "give the slices to check: either --changelist, of an earlier run, or --slices, a YAML "
-                "file of predicates"
+                "file of predicates, or --eval-config"
             )
         if self.encoder is not None and self.changelist is None:
             raise OptionError("--encoder confirms that of a --changelist, which is not given")
@@ -127,10 +130,32 @@ class CheckConfig(RunConfig):
                 )
         return self
 
+    def _check_eval_config(self, uri: str) -> None:
+        """Refuse slices beside those of an EvalConfig, and thresholds that lack the old model."""
+        for name in ("changelist", "slices"):
+            if getattr(self, name) is not None:
+                raise OptionError(
+                    f"{flag(name)} and --eval-config {uri} both give the slices to check; leave one out"
+                )
+        from slicebeam.pipelines.eval_config.plan import eval_plan
+
+        plan = eval_plan(uri, has_baseline=self.comparison == "baseline")
+        if self.comparison == "baseline":
+            return
+        for one in plan.thresholds:
+            if one.kind == "change":
+                raise OptionError(
+                    f"--eval-config {uri}: the change_threshold of {one.metric} needs the old model; give "
+                    "--baseline-score, --baseline-prediction or --baseline-model"
+                )
+
     @property
     def files_read(self) -> tuple[str, ...]:
         """The files that decide what is found, besides the data."""
-        return (*super().files_read, *filter(None, [self.changelist, self.slices]))
+        return (
+            *super().files_read,
+            *filter(None, [self.changelist, self.slices, self.eval_config]),
+        )
 
 
 def check_config(options: dict[str, Any]) -> CheckConfig:
@@ -149,7 +174,8 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
         if name not in CheckConfig.model_fields:
             raise unknown_name("option", name, CheckConfig.model_fields)
     changelist = options.get("changelist")
-    if isinstance(changelist, str) and changelist and not options.get("slices"):
+    others = options.get("slices") or options.get("eval_config")
+    if isinstance(changelist, str) and changelist and not others:
         from slicebeam.pipelines.changelist.reading import read_search
         from slicebeam.pipelines.changelist.revisions import base_of
 
@@ -159,7 +185,9 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
         taken = taken_over(document.provenance.config, options)
         refuse_unconfirmed(options["changelist"], taken, options)
         options = {**taken, **options}
-    return validated(CheckConfig, options)
+    from slicebeam.pipelines.eval_config.options import with_eval_config
+
+    return validated(CheckConfig, with_eval_config(options))
 
 
 def taken_over(earlier: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from slicebeam.pipelines.config.discover import DiscoverConfig
 from slicebeam.pipelines.config.option_fields import declared
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.config.shift import ShiftConfig
+from slicebeam.transforms.tfma.metric_specs import PREFIX, split_outside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,9 +36,14 @@ def listed(values: Sequence[str]) -> tuple[str, ...]:
     >>> listed(["a,b", '"c,d"'])
     ('a', 'b', 'c,d')
     """
-    # As in CSV, quotes keep a comma that belongs to a name.
+    # As in CSV, quotes keep a comma that belongs to a name. Those in the brackets of a metric do so, too.
     try:
-        return tuple(part for row in csv.reader(values) for part in row or [""])
+        return tuple(
+            part
+            for value in values
+            for row in ([split_outside(value)] if PREFIX in value else csv.reader([value]))
+            for part in row or [""]
+        )
     except csv.Error as error:
         raise OptionError(
             f"{','.join(values)!r} is no list separated by commas ({error}); put names in quotes"

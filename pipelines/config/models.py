@@ -39,8 +39,8 @@ class ModelsConfig(DataConfig):
     model: Annotated[
         str | None,
         Option(
-            "scikit-learn model (pickle, joblib) to predict with. Loading one runs the code in it: "
-            "name only files that you trust.",
+            "Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder) or "
+            "ONNX. Loading one runs the code in it: name only files that you trust.",
             "Models",
             metavar=FILE,
             has_placeholders=True,

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.common import Command, validated
 from slicebeam.pipelines.config.option_fields import FILE, Option, flag
-from slicebeam.pipelines.config.slices import RunConfig
+from slicebeam.pipelines.config.slices import EvalConfig, RunConfig
 
 STRATEGIES = ("batch", "iterative", "priority")
 # Options that have an effect on some strategies only.
@@ -40,6 +40,7 @@ class SearchConfig(RunConfig):
         "save_slices": ("tested", "significant"),
     }
 
+    eval_config: EvalConfig = None
     bins: Annotated[
         int, Field(ge=2, le=1000), Option("Quantile bins of a numeric column.", "Features")
     ] = 10
@@ -145,7 +146,7 @@ class SearchConfig(RunConfig):
     @property
     def files_read(self) -> tuple[str, ...]:
         """The files that decide what is found, besides the data."""
-        return (*super().files_read, *filter(None, [self.domains]))
+        return (*super().files_read, *filter(None, [self.domains, self.eval_config]))
 
     def resolved(self, strategy: str) -> dict[str, Any]:
         """Return every option that had an effect, defaults too: what repeats the run."""
@@ -164,4 +165,6 @@ def search_config(options: dict[str, Any]) -> SearchConfig:
     InputError
         One line: the first option that is wrong, its value and the remedy.
     """
-    return validated(SearchConfig, options)
+    from slicebeam.pipelines.eval_config.options import with_eval_config
+
+    return validated(SearchConfig, with_eval_config(options))

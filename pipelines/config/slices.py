@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.kinds import (
     ALTERNATIVES,
-    COMPARISONS,
     CORRECTIONS,
     OF_ROWS,
     PAPER,
     REPLICATES,
     TESTS,
     Alternative,
-    Comparison,
     Correction,
     Test,
 )
-from slicebeam.pipelines.config.models import ModelsConfig
+from slicebeam.pipelines.config.measured_models import MetricsConfig
 from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, Option, flag
 
 # What knows the metrics needs scipy, and is imported where a configuration is checked: the fields
 # are read for a page of help.
 
+
+# Each takes as long as the data itself, so that there are as many as in TFMA.
+TFMA_REPLICATES = 20
 
 Direction = Annotated[
     Alternative,
@@ -37,12 +38,23 @@ Direction = Annotated[
 ]
 
 
-class RunConfig(ModelsConfig):
+EvalConfig = Annotated[
+    str | None,
+    Option(
+        "EvalConfig of TensorFlow Model Analysis (text or JSON), whose models, metrics and sizes to use. "
+        "A check also takes its slices and thresholds: exit code 1 if one fails. Needs slicebeam[tfma].",
+        "Data",
+        metavar=FILE,
+        has_placeholders=True,
+    ),
+]
+
+
+class RunConfig(MetricsConfig):
     """Options of every command that tests slices."""
 
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        **ModelsConfig.choices,
-        "compare": COMPARISONS,
+        **MetricsConfig.choices,
         "alternative": ALTERNATIVES,
         "test": TESTS,
         "correction": CORRECTIONS,
@@ -78,29 +90,6 @@ class RunConfig(ModelsConfig):
             "resampled.",
             "Data",
             metavar=COLUMN,
-        ),
-    ] = None
-    metric: Annotated[
-        tuple[str, ...],
-        Option(
-            "Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, "
-            "balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, "
-            "label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). "
-            "Repeatable, or separated by commas; the first one steers the search.",
-            "Statistics",
-            metavar="<metrics>",
-            default="accuracy; loss with --loss",
-            comes_first=True,
-            by_commas=True,
-        ),
-    ] = ("accuracy",)
-    compare: Annotated[
-        str | None,
-        Option(
-            "What a slice is compared with: overall (all examples) or baseline (the old model).",
-            "Statistics",
-            default="baseline if an old model is given",
-            comes_first=True,
         ),
     ] = None
     alternative: Direction = "worse"
@@ -160,21 +149,6 @@ class RunConfig(ModelsConfig):
         Field(exclude=True),
     ] = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _losses_are_the_metric(cls, given: Any) -> Any:
-        # Who names a column of losses need not say that they are what is compared.
-        if isinstance(given, dict) and given.get("loss") and "metric" not in given:
-            return {**given, "metric": ("loss",)}
-        return given
-
-    @field_validator("metric")
-    @classmethod
-    def _known_metrics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        from slicebeam.metrics.registry import metric
-
-        return tuple(dict.fromkeys(metric(name).name for name in names))
-
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
         from slicebeam.metrics.registry import needs_of
@@ -183,7 +157,7 @@ class RunConfig(ModelsConfig):
             "prediction": (self.prediction, self.score, self.model),
             "baseline": (self.baseline_prediction, self.baseline_score, self.baseline_model),
         }
-        self._check_losses()
+        self.check_losses()
         if not any(sides["prediction"]) and needs_of(self.metric).predictions:
             raise InputError("no predictions: give --prediction, --score or --model")
         for name in (
@@ -199,100 +173,30 @@ class RunConfig(ModelsConfig):
                     f"--{prefix}prediction and --{prefix}model both give predictions; choose one"
                 )
         if self.comparison == "baseline":
-            self._check_models_differ()
+            self.check_models_differ()
         if self.compare == "baseline" and not self.has_baseline:
             raise OptionError(
                 "--compare baseline needs the old model: give --baseline-prediction, "
                 "--baseline-score, --baseline-model or --baseline-loss"
             )
-        if self.positive_class is not None and not self._sets_a_class_apart():
+        if self.positive_class is not None and not self.sets_a_class_apart():
             raise OptionError(
                 "--positive-class is for scores and for metrics of one class, but the predictions are "
                 f"classes and the metric is {', '.join(self.metric)}; leave it out"
             )
         if self.threshold != 0.5 and not self.uses_threshold:
             raise OptionError("--threshold is for scores, but the predictions are classes")
-        self._check_scores()
+        self.check_scores()
         self._check_test()
+        self.check_tfma()
         if self.compare == "overall" and self.baseline_model:
             raise OptionError("--baseline-model is for --compare baseline, not overall")
         return self
 
-    def _check_models_differ(self) -> None:
-        """Refuse a baseline that is read from the same place as the predictions."""
-        from slicebeam.metrics.registry import needs_of
-
-        needs = needs_of(self.metric)
-        read = ["loss"] if needs.losses else []
-        if needs.scores:
-            read.append("score")
-        if needs.predictions:
-            # The first of these that is given predicts.
-            firsts = [
-                next(
-                    (one for one in ("prediction", "model", "score") if getattr(self, old + one)),
-                    "",
-                )
-                for old in ("", "baseline_")
-            ]
-            read += firsts[:1] if firsts[0] == firsts[1] else []
-        for name in filter(None, read):
-            column = getattr(self, name)
-            if column and column == getattr(self, f"baseline_{name}"):
-                raise OptionError(
-                    f"--{name} and --baseline-{name} are both {column!r}: a model does not differ from "
-                    "itself; name the old model's"
-                )
-
-    def _check_losses(self) -> None:
-        from slicebeam.metrics.registry import needs_of
-
-        needs = needs_of(self.metric)
-        if self.baseline_loss and not self.loss:
-            raise OptionError("--baseline-loss needs the losses of the new model, too: give --loss")
-        for name in ("loss", "baseline_loss"):
-            if getattr(self, name) and not needs.losses:
-                raise OptionError(
-                    f"{flag(name)} is for --metric loss, not {', '.join(self.metric)}; leave one out"
-                )
-        if needs.losses and not self.loss:
-            raise OptionError("--metric loss needs a column of losses: give --loss")
-        compares = self.comparison == "baseline"
-        if needs.losses and compares and not self.baseline_loss:
-            raise OptionError(
-                "--metric loss needs the losses of both models: give --baseline-loss, or "
-                "--compare overall"
-            )
-        if needs.predictions and compares and self.baseline_loss and not self._has_old_predictions:
-            raise OptionError(
-                f"--metric {', '.join(self.metric)} needs the old model's predictions: give "
-                "--baseline-prediction, --baseline-score or --baseline-model"
-            )
-        if needs.labels and not self.label:
-            raise OptionError("--label is missing")
-
     @property
-    def _has_old_predictions(self) -> bool:
-        return bool(self.baseline_prediction or self.baseline_score or self.baseline_model)
-
-    def _sets_a_class_apart(self) -> bool:
-        from slicebeam.metrics.registry import needs_of
-
-        return self.uses_threshold or needs_of(self.metric).one_class
-
-    def _check_scores(self) -> None:
-        from slicebeam.metrics.registry import metric
-
-        for name in self.metric:
-            if not metric(name).needs.scores:
-                continue
-            if not (self.score or self.model):
-                raise OptionError(f"--metric {name} needs scores: give --score, or --model")
-            if self.comparison == "baseline" and not (self.baseline_score or self.baseline_model):
-                raise OptionError(
-                    f"--metric {name} needs scores of both models: give --baseline-score, or "
-                    "--baseline-model"
-                )
+    def tfma_replicates(self) -> int:
+        """Bootstrap replicates of metrics of TensorFlow Model Analysis."""
+        return self.replicates or TFMA_REPLICATES
 
     def _check_test(self) -> None:
         from slicebeam.metrics.testing.slice_test import check_test
@@ -308,7 +212,7 @@ class RunConfig(ModelsConfig):
             raise OptionError(
                 "--example-id has no effect beside --group, whose examples are resampled together"
             )
-        if self.replicates is not None and not self.draws_replicates:
+        if self.replicates is not None and not (self.draws_replicates or self.tfma_metric):
             raise OptionError(
                 f"--replicates is for a bootstrap, and --test {self.test} of {self.metric[0]} draws "
                 "none; use bootstrap-rows or bootstrap-cells"
@@ -318,17 +222,6 @@ class RunConfig(ModelsConfig):
     def names_examples(self) -> bool:
         """Whether ids tell the user which examples are meant, and not only how to resample them."""
         return False
-
-    @property
-    def uses_threshold(self) -> bool:
-        """Whether scores are what predicts the classes."""
-        new = self.score is not None and self.prediction is None and self.model is None
-        old = (
-            self.baseline_score is not None
-            and self.baseline_prediction is None
-            and self.baseline_model is None
-        )
-        return new or old
 
     @property
     def used_test(self) -> Test:
@@ -353,18 +246,6 @@ class RunConfig(ModelsConfig):
     def draws_replicates(self) -> bool:
         """Whether there are replicates, of examples or of counts."""
         return self.resamples_examples or self.used_test not in ("auto", "permutation")
-
-    @property
-    def has_baseline(self) -> bool:
-        """Whether an old model is given."""
-        return self._has_old_predictions or self.baseline_loss is not None
-
-    @property
-    def comparison(self) -> Comparison:
-        """What a slice is compared with."""
-        if self.compare is None:
-            return "baseline" if self.has_baseline else "overall"
-        return "baseline" if self.compare == "baseline" else "overall"
 
     @property
     def is_paper(self) -> bool:
@@ -407,7 +288,26 @@ class RunConfig(ModelsConfig):
     @property
     def files_read(self) -> tuple[str, ...]:
         """The files that decide what is found, besides the data."""
-        return tuple(filter(None, (self.model, self.baseline_model, self.since)))
+        from slicebeam.transforms.encode.exported_models import model_files
+
+        models = [*model_files(self.model), *model_files(self.baseline_model)]
+        return (*models, *filter(None, [self.since]))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the options has no effect, a line each."""
+        uri = getattr(self, "eval_config", None)
+        if uri is None:
+            return ()
+        from slicebeam.pipelines.eval_config.plan import eval_plan
+
+        plan = eval_plan(uri, has_baseline=self.comparison == "baseline")
+        lines = [*plan.notes]
+        if self.command == "search" and (plan.specs or plan.thresholds):
+            lines.append(
+                "slicing_specs and thresholds are for slicebeam check, and are passed over"
+            )
+        return tuple(f"--eval-config {uri}: {line}" for line in lines)
 
     def resolved(self, strategy: str) -> dict[str, Any]:  # noqa: ARG002  (a search has several)
         """Return every option that had an effect on a run, defaults too: what repeats it."""
@@ -424,8 +324,10 @@ class RunConfig(ModelsConfig):
         }
         if self.draws_replicates:
             options["replicates"] = self.used_replicates
+        elif self.tfma_metric:
+            options["replicates"] = self.tfma_replicates
         unused = {
-            "positive_class": not self._sets_a_class_apart(),
+            "positive_class": not self.sets_a_class_apart(),
             "threshold": not self.uses_threshold,
         }
         return {

@@ -37,6 +37,7 @@ from slicebeam.pipelines.single_job.single_job import (
     check_single_job,
     stages_of,
 )
+from slicebeam.pipelines.tfma.found_metrics import cost_lines
 from slicebeam.transforms.count.combine_slice_metrics import CombineSliceMetrics, WorkItem
 from slicebeam.transforms.count.significance import BlockTest, TestSignificance
 from slicebeam.transforms.encode.convert import Conversion, ConvertToParquet
@@ -273,6 +274,11 @@ def plan_check(config: CheckConfig, engine: Engine) -> RunPlan:
     InputError
         The options, the slices or the data are wrong, as far as its schema shows.
     """
+    if config.eval_config is not None:
+        raise OptionError(
+            "--dry-run: the slices of --eval-config are values in the data, which a dry run does not read; "
+            "leave one out"
+        )
     looked = _look(config, engine)
     source = looked.known.source
     given = given_slices(read_given(config.changelist, config.slices), source.schema)
@@ -303,6 +309,7 @@ class _Looked:
     outcome: Outcome
     space: StatisticSpace
     is_resampled: bool
+    tfma_costs: tuple[str, ...]
 
     def encoding(self, config: RunConfig, features: Sequence[str]) -> Encoding:
         """Return how examples would be encoded, but for the domains, which no graph shows."""
@@ -339,7 +346,8 @@ def _look(config: RunConfig, engine: Engine) -> _Looked:
     space = statistic_space(config.metric, config.comparison, weighted=config.weight is not None)
     is_resampled = config.resamples_examples and not config.is_paper
     outcome = resolve_outcome(config, known.source)
-    return _Looked(files, work, known, outcome, space, is_resampled)
+    costs = tuple(cost_lines(config, known.rows))
+    return _Looked(files, work, known, outcome, space, is_resampled, costs)
 
 
 def _split(
@@ -372,7 +380,7 @@ def _planned(
         "bytes": looked.known.bytes,
         "files": len(looked.files),
         "is_sampled": looked.known.is_sampled,
-        "not_estimated": [],
+        "not_estimated": list(looked.tfma_costs),
     }
     if looked.is_resampled:
         of_data["not_estimated"].append("replicates of the slices that turn out to be promising")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _KEYS = ("name", "predicate")
 _CONDITION_KEYS = ("field", "op", "value")
+_OPTIONS = {"changelist": "--changelist", "file": "--slices", "eval_config": "--eval-config"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class WantedSlices:
     data : of the document, in which its slices were found; empty for a file
     """
 
-    source: Literal["changelist", "file"]
+    source: Literal["changelist", "file", "eval_config"]
     uri: str
     slices: tuple[SliceRequest, ...]
     changelist_id: str | None = None
@@ -248,12 +249,12 @@ def given_slices(wanted: WantedSlices, schema: pa.Schema) -> GivenSlices:
         A column is missing or has another type; two slices are the same.
     """
     columns = dict(zip(schema.names, schema.types, strict=True))
-    option = "--changelist" if wanted.source == "changelist" else "--slices"
+    option = _OPTIONS[wanted.source]
     found: dict[int, SliceRequest] = {}
     predicates = []
     for one in wanted.slices:
         try:
-            conditions = tuple(_checked(one, columns, own=wanted.source == "file"))
+            conditions = tuple(_checked(one, columns, own=wanted.source != "changelist"))
         except InputError as error:
             raise InputError(f"{option} {wanted.uri}, {one.place}: {error}") from error
         identity = int(slice_hashes([conditions])[0])

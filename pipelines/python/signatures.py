@@ -38,6 +38,7 @@ from slicebeam.pipelines.attribution.session import Sampled
 from slicebeam.pipelines.changelist.discovered import Edit
 from slicebeam.pipelines.define.new_slices import Revision
 from slicebeam.pipelines.python.python_runs import Report as Report
+from slicebeam.pipelines.tfma.export import Exported
 
 StrPath: TypeAlias = str | os.PathLike[str]
 """

@@ -310,7 +310,7 @@ def _slices(
     origin = Origin()
     if prepared.given is not None:
         wanted = prepared.given.wanted
-        method: Any = "manual" if wanted.source == "file" else "imported"
+        method: Any = "imported" if wanted.source == "changelist" else "manual"
         origin = Origin(method=method, derived_from=wanted.changelist_id)
         # Slices are numbered from 1 in the order in which they were given.
         called = [prepared.given.names[key - 1] for key in keys.tolist()]

@@ -2,6 +2,7 @@
 
 | what the document says | exit code |
 |---|---|
+| a threshold of an EvalConfig is not met, with or without ``--fail-on`` | 1 |
 | a metric is significantly worse on a slice, or over all examples since the earlier run | 1 |
 | else: for some metric not one slice could be tested, or something that may be worse could not | 2 |
 | else | 0 |
@@ -45,8 +46,11 @@ def verdict(document: SearchChangeList, fail_on: str | None) -> Verdict:
     document : what it published
     fail_on : ``worse``, or None: every run passes
     """
+    missed: tuple[str, ...] = ()
+    if document.validation is not None and not document.validation.passed:
+        missed = document.validation.reasons()
     if fail_on is None:
-        return Verdict(PASSED)
+        return Verdict(FAILED, missed) if missed else Verdict(PASSED)
     metrics = document.testing.metrics
     worse = [
         f"{one.metric} is significantly worse on {one.degraded:,} "
@@ -56,8 +60,8 @@ def verdict(document: SearchChangeList, fail_on: str | None) -> Verdict:
     ]
     if document.since is not None:
         worse += [overall_text(one) for one in document.since.overall if has_worsened(one)]
-    if worse:
-        return Verdict(FAILED, tuple(worse))
+    if worse or missed:
+        return Verdict(FAILED, (*missed, *worse))
     blind = tuple(
         f"no slice could be tested for {one.metric}: {one.blind}"
         for one in metrics

@@ -26,12 +26,15 @@ from slicebeam.pipelines.search.results import collect
 from slicebeam.pipelines.search.since import compare_runs
 from slicebeam.pipelines.search.slice_lookup import check_slice_text, find_slice_key
 from slicebeam.pipelines.search.slices_table import SliceNames, write_slices
+from slicebeam.pipelines.tfma.found_metrics import check_metrics, with_tfma_metrics
 from slicebeam.transforms.storage.publication import files_to_publish
 from slicebeam.transforms.storage.publish import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from slicebeam.pipelines.changelist.tfma import TfmaMetric
+    from slicebeam.pipelines.changelist.validation import Validation
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
@@ -70,6 +73,7 @@ class Steps(Generic[Config]):
     names : gives the slices their names
     order : returns the slices to report, of each metric the significant ones first
     further : what is published besides; None for nothing
+    validate : returns whether thresholds are met, of None where there are none; None for no thresholds
     """
 
     prepare: Callable[
@@ -82,6 +86,12 @@ class Steps(Generic[Config]):
     names: Callable[[EncodedDataset], SliceNames]
     order: Callable[[Results, Config], Reported]
     further: ExtraOutputs[Config] | None = None
+    validate: (
+        Callable[
+            [Config, EncodedDataset, Results, SliceNames, Sequence[TfmaMetric]], Validation | None
+        ]
+        | None
+    ) = None
 
 
 def run_search(
@@ -150,6 +160,8 @@ def run_steps(
     if explained_slice is not None:
         check_slice_text(explained_slice, config)
     with removing_new_folders(config):
+        # What is wrong with a metric is said before anything is read.
+        check_metrics(config)
         places = places_of(config)
         if steps.further is not None:
             places = replace(places, further=steps.further.names)
@@ -157,6 +169,8 @@ def run_steps(
         before = version_of(places.document)
         engine.check_storage([*places.files, places.output, places.work])
         observer.begin(config, places.files, engine.name)
+        for line in config.notes:
+            observer.note(line)
         work = WorkFolder(places.work)
         done = begin_run(config, SearchChangeList, places, work, engine, observer, resume=resume)
         if done is not None:
@@ -229,6 +243,11 @@ def find_and_publish(
             engine.name,
             f"sha256:{files.sha256(TABLE)}",
         )
+        changelist = with_tfma_metrics(changelist, config, prepared, work, engine, observer.stage)
+        if steps.validate is not None:
+            measured = changelist.tfma_metrics
+            validated = steps.validate(config, prepared, results, names, measured)
+            changelist = changelist.model_copy(update={"validation": validated})
         if earlier is not None:
             since = compare_runs(config, earlier, changelist, results, names)
             changelist = changelist.model_copy(update={"since": since})

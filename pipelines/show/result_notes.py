@@ -73,7 +73,7 @@ def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
     is_short : leave out how many slices the table does not show
     """
     testing, search = document.testing, document.search
-    lines = list(_untested(document))
+    lines = [*_untested(document), *_thresholds(document)]
     if is_short and search.strategy in ("iterative", "priority"):
         lines.append(
             f"Findings are chosen among the {_tested(document)} slices that were tested: the "
@@ -104,6 +104,22 @@ def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
         lines.append(f"Bins and values from sketches, not exact: {', '.join(sketched)}.")
     lines += [f"Left out: {column.name}: {column.reason}." for column in document.dataset.left_out]
     return [*lines, *hint_lines(document.dataset)]
+
+
+def _thresholds(document: SearchChangeList) -> Iterator[str]:
+    """Yield whether the thresholds of an EvalConfig are met, and the first ones that are not."""
+    found = document.validation
+    if found is None:
+        return
+    reasons = found.reasons()
+    if not reasons:
+        yield f"All {found.checked:,} thresholds are met."
+        return
+    is_one = len(reasons) == 1
+    yield f"{len(reasons):,} of {found.checked:,} thresholds {'is' if is_one else 'are'} not met:"
+    yield from (f"  {one}" for one in reasons[:MOST_CHANGES])
+    if len(reasons) > MOST_CHANGES:
+        yield f"  and {len(reasons) - MOST_CHANGES:,} more in changelist.json"
 
 
 def tested_line(document: SearchChangeList) -> str:

@@ -23,6 +23,7 @@ from slicebeam.pipelines.show.finding_tables import (
 )
 from slicebeam.pipelines.show.result_notes import found_line, notes, since_lines, tested_line
 from slicebeam.pipelines.show.terminal_text import guarded
+from slicebeam.pipelines.show.tfma import tfma_lines
 from slicebeam.pipelines.show.worst_slices import (
     MetricRows,
     number_text,
@@ -112,6 +113,7 @@ def show_slices(
     reasons = (make(one) for one in lists for make in (reason_line, left_out_line))
     blocks = [
         list(dict.fromkeys(filter(None, reasons))),
+        list(tfma_lines(document)),
         found_lines(document),
         since_lines(document),
         notes(document, is_short=bool(told)),

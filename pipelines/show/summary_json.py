@@ -57,6 +57,9 @@ def summary_json(published: Published) -> dict[str, Any]:
         "drift": list(document.dataset.drift),
         "warnings": list(document.testing.warnings),
         "explanation": list(published.explanation),
+        "validation": None
+        if document.validation is None
+        else document.validation.model_dump(mode="json"),
     } | ({} if document.since is None else {"since": _since_json(document.since)})
 
 

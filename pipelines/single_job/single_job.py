@@ -66,6 +66,11 @@ def check_single_job(config: SearchConfig) -> SearchConfig:
             "command itself goes on submitting a job an iteration, from wherever it runs; one job "
             "for all needs --strategy batch"
         )
+    if config.tfma_metric:
+        raise OptionError(
+            f"--metric {config.tfma_metric[0]} is computed for what a search found, after its job; leave "
+            "it out of one job for all"
+        )
     for name in ("model", "baseline_model"):
         if getattr(config, name):
             raise OptionError(

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import FileError, OptionError, SlicebeamError
+from slicebeam.transforms.encode.exported_models import exported_model
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def _named(columns: Sequence[str]) -> str:
 
 
 def load_model(path: str) -> Any:
-    """Load a scikit-learn model; this runs the code in the file.
+    """Load a model of scikit-learn, TensorFlow or ONNX; this runs the code in the file.
 
     Raises
     ------
@@ -37,6 +38,12 @@ def load_model(path: str) -> Any:
     """
     import pickle
 
+    try:
+        exported = exported_model(path)
+    except FileNotFoundError as error:
+        raise FileError(f"--model {path}: no such file") from error
+    if exported is not None:
+        return exported
     try:
         import sklearn  # noqa: F401
     except ImportError as error:

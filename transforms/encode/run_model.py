@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class ChunkModelHandler(ModelHandler):
-    """Runs a scikit-learn model on whole chunks; RunInference shares it within a worker.
+    """Runs a model on whole chunks; RunInference shares it within a worker.
 
     Parameters
     ----------
-    path : pickle or joblib file
+    path : pickle, joblib or ONNX file, or folder of a SavedModel
     columns : what the model reads, in its order
     side : which of the two models it is
     positive : the class whose probability is wanted besides, None without

@@ -6,7 +6,7 @@ import struct
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import google_crc32c
 import numpy as np
@@ -16,7 +16,7 @@ from slicebeam.metrics.errors import FileError, InputError
 from slicebeam.transforms.formats.raw_text import open_bytes, open_stored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -100,6 +100,15 @@ def _require_checksums(records: list[bytes], stated: list[bytes], path: str, bef
             f"{path}, record {before + int(wrong.argmax()) + 1}: the checksum of its data is "
             "wrong; copy or write the file again"
         )
+
+
+def write_records(stream: IO[bytes], records: Iterable[bytes]) -> None:
+    """Write records with their frames, as a TFRecord file has them."""
+    for record in records:
+        header = struct.pack("<Q", len(record))
+        for part in (header, record):
+            stream.write(part)
+            stream.write(struct.pack("<I", int(masked_crc32c([part])[0])))
 
 
 # ---------------------------------------------------------------------------------- messages

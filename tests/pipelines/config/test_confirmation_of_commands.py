@@ -97,8 +97,8 @@ COMMANDS: dict[str, tuple[list[str], set[str]]] = {
 }
 # Of each kind of reading a document one is in the quick run.
 QUICK = {"run", "check", "edit merge"}
-# These read no document.
-_OTHERS = {"discover", "schema", "demo"}
+# These read no document, or use nothing that it names.
+_OTHERS = {"discover", "schema", "demo", "export tfma"}
 
 
 class Trap:

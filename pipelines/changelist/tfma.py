@@ -1,0 +1,38 @@
+"""Metrics of TensorFlow Model Analysis, computed for what a search found."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from slicebeam.pipelines.changelist.parts import Estimate, Part
+
+
+class TfmaValue(Part):
+    """A metric of TFMA on a slice."""
+
+    slice_id: str
+    after: Estimate = Field(description="the metric of the model under test")
+    before: Estimate | None = Field(None, description="of two models, that of the baseline")
+    delta: Estimate = Field(
+        description="after minus before, or of one model minus the metric over all examples"
+    )
+    p_value: float | None = Field(
+        None,
+        description="two-sided, of a delta of 0, by t over the replicates; not corrected, as slices were "
+        "chosen by other metrics",
+    )
+
+
+class TfmaMetric(Part):
+    """A number of a metric of TFMA, over all examples and on the listed slices."""
+
+    metric: str = Field(description="as it was asked for, such as tfma:AUC")
+    name: str = Field(description="of the number, as a metric may have many")
+    replicates: int
+    unit: Literal["rows", "groups", "queries"] = Field(description="what is resampled")
+    overall: Estimate
+    overall_before: Estimate | None = Field(None, description="of two models, the baseline's")
+    overall_delta: Estimate | None = Field(None, description="of two models, overall minus before")
+    slices: tuple[TfmaValue, ...]

@@ -1,0 +1,61 @@
+"""The commands ``slicebeam export …``: a ChangeList in the form of another tool."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+from slicebeam.metrics.errors import printable
+from slicebeam.pipelines.config.option_fields import FOLDER, PATH, Option
+from slicebeam.pipelines.config.run_options import Display
+from slicebeam.pipelines.search.gate import PASSED, verdict
+from slicebeam.pipelines.show.terminal_text import json_line
+from slicebeam.pipelines.tfma.export import Exported, export_changelist
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+
+
+class ExportTfmaConfig(Display):
+    """Options of ``slicebeam export tfma``."""
+
+    changelist: Annotated[
+        str,
+        Option(
+            "ChangeList, of any revision; or its folder, for the last revision.",
+            "Data",
+            metavar=PATH,
+            is_argument=True,
+        ),
+    ]
+    to: Annotated[str, Option("Folder to write.", "Output", metavar=FOLDER)]
+
+
+def tfma(config: ExportTfmaConfig, note: Callable[[str], None]) -> Exported:
+    """Write a ChangeList as an output folder of TensorFlow Model Analysis."""
+    found = export_changelist(config.changelist, config.to, _judged)
+    for one in found.notes:
+        note(f"note: {one}")
+    return found
+
+
+def _judged(document: SearchChangeList) -> tuple[bool, tuple[str, ...]]:
+    """Return whether ``--fail-on worse`` passes, and why not."""
+    found = verdict(document, "worse")
+    return found.code == PASSED, found.reasons
+
+
+def show_exported(found: Exported, config: ExportTfmaConfig) -> None:
+    """Print what was written."""
+    if config.as_json:
+        sys.stdout.write(json_line(asdict(found)) + "\n")
+    elif not config.quiet:
+        if found.derived:
+            sys.stdout.write(f"derived columns: {printable(', '.join(found.derived))}\n")
+        ok = "ok" if found.is_ok else "not ok"
+        sys.stdout.write(
+            f"{found.slices:,} slices and all examples; validation {ok}\n{printable(found.folder)}\n"
+        )

@@ -1,0 +1,213 @@
+"""The metrics of models, and whether the columns of the models fit them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import field_validator, model_validator
+
+from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.kinds import COMPARISONS, Comparison
+from slicebeam.pipelines.config.models import ModelsConfig
+from slicebeam.pipelines.config.option_fields import Option, flag
+from slicebeam.transforms.tfma.metric_specs import is_tfma, parse_metric
+
+
+class MetricsConfig(ModelsConfig):
+    """Options of what is measured of one model, or of two."""
+
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        **ModelsConfig.choices,
+        "compare": COMPARISONS,
+    }
+
+    metric: Annotated[
+        tuple[str, ...],
+        Option(
+            "Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, "
+            "balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, "
+            "label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro); after "
+            "the search, for what it found, tfma:NAME(argument=value) of TensorFlow Model Analysis. "
+            "Repeatable, or separated by commas; the first one steers the search.",
+            "Statistics",
+            metavar="<metrics>",
+            default="accuracy; loss with --loss",
+            comes_first=True,
+            by_commas=True,
+        ),
+    ] = ("accuracy",)
+    # Those of `metric` that are of TensorFlow Model Analysis.
+    tfma_metric: tuple[str, ...] = ()
+    compare: Annotated[
+        str | None,
+        Option(
+            "What a slice is compared with: overall (all examples) or baseline (the old model).",
+            "Statistics",
+            default="baseline if an old model is given",
+            comes_first=True,
+        ),
+    ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _losses_are_the_metric(cls, given: Any) -> Any:
+        # Who names a column of losses need not say that they are what is compared.
+        if isinstance(given, dict) and given.get("loss") and "metric" not in given:
+            return {**given, "metric": ("loss",)}
+        return given
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tfma_apart(cls, given: Any) -> Any:
+        names = given.get("metric") if isinstance(given, dict) else None
+        if not isinstance(names, (list, tuple)):
+            return given
+        own = [name for name in names if not is_tfma(str(name))]
+        others = tuple(dict.fromkeys(str(name) for name in names if is_tfma(str(name))))
+        if not others:
+            return given
+        if not own or is_tfma(str(names[0])):
+            raise OptionError(
+                f"--metric {others[0]} can't steer a search; name one of slicebeam's own first, such as "
+                f"--metric accuracy --metric '{others[0]}'"
+            )
+        return {**given, "metric": tuple(own), "tfma_metric": others}
+
+    @field_validator("tfma_metric")
+    @classmethod
+    def _readable_tfma(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(parse_metric(name).text for name in names)
+
+    @field_validator("metric")
+    @classmethod
+    def _known_metrics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        from slicebeam.metrics.registry import metric
+
+        return tuple(dict.fromkeys(metric(name).name for name in names))
+
+    def check_models_differ(self) -> None:
+        """Refuse a baseline that is read from the same place as the predictions."""
+        from slicebeam.metrics.registry import needs_of
+
+        needs = needs_of(self.metric)
+        read = ["loss"] if needs.losses else []
+        if needs.scores:
+            read.append("score")
+        if needs.predictions:
+            # The first of these that is given predicts.
+            firsts = [
+                next(
+                    (one for one in ("prediction", "model", "score") if getattr(self, old + one)),
+                    "",
+                )
+                for old in ("", "baseline_")
+            ]
+            read += firsts[:1] if firsts[0] == firsts[1] else []
+        for name in filter(None, read):
+            column = getattr(self, name)
+            if column and column == getattr(self, f"baseline_{name}"):
+                raise OptionError(
+                    f"--{name} and --baseline-{name} are both {column!r}: a model does not differ from "
+                    "itself; name the old model's"
+                )
+
+    def check_losses(self) -> None:
+        """Refuse losses that no metric reads, and metrics that lack losses or labels."""
+        from slicebeam.metrics.registry import needs_of
+
+        needs = needs_of(self.metric)
+        if self.baseline_loss and not self.loss:
+            raise OptionError("--baseline-loss needs the losses of the new model, too: give --loss")
+        for name in ("loss", "baseline_loss"):
+            if getattr(self, name) and not needs.losses:
+                raise OptionError(
+                    f"{flag(name)} is for --metric loss, not {', '.join(self.metric)}; leave one out"
+                )
+        if needs.losses and not self.loss:
+            raise OptionError("--metric loss needs a column of losses: give --loss")
+        compares = self.comparison == "baseline"
+        if needs.losses and compares and not self.baseline_loss:
+            raise OptionError(
+                "--metric loss needs the losses of both models: give --baseline-loss, or "
+                "--compare overall"
+            )
+        if needs.predictions and compares and self.baseline_loss and not self.has_old_predictions:
+            raise OptionError(
+                f"--metric {', '.join(self.metric)} needs the old model's predictions: give "
+                "--baseline-prediction, --baseline-score or --baseline-model"
+            )
+        if needs.labels and not self.label:
+            raise OptionError("--label is missing")
+
+    def check_scores(self) -> None:
+        """Refuse metrics of scores where a model has none."""
+        from slicebeam.metrics.registry import metric
+
+        for name in self.metric:
+            if not metric(name).needs.scores:
+                continue
+            if not (self.score or self.model):
+                raise OptionError(f"--metric {name} needs scores: give --score, or --model")
+            if self.comparison == "baseline" and not (self.baseline_score or self.baseline_model):
+                raise OptionError(
+                    f"--metric {name} needs scores of both models: give --baseline-score, or "
+                    "--baseline-model"
+                )
+
+    def check_tfma(self) -> None:
+        """Refuse metrics of TFMA where they have nothing to read."""
+        if not self.tfma_metric:
+            return
+        first = f"--metric {self.tfma_metric[0]}"
+        compares = self.comparison == "baseline"
+        if compares and (self.score is None) != (self.baseline_score is None):
+            raise OptionError(
+                f"{first} reads the same of both models; give --score and --baseline-score, or neither"
+            )
+        own = next((one for one in self.tfma_metric if parse_metric(one).prediction_key), None)
+        if compares and own is not None:
+            raise OptionError(
+                f"--metric {own} has a prediction_key, which is of one model; add --compare overall"
+            )
+        if self.command == "discover":
+            raise OptionError(f"{first} is for search and check, not for discover")
+        old = self.baseline_score or self.baseline_prediction
+        if not (self.label and (self.score or self.prediction) and (old or not compares)):
+            raise OptionError(
+                f"{first} needs --label, and --score or --prediction, of both models if there are two; "
+                "write the predictions of a model to a column"
+            )
+
+    def sets_a_class_apart(self) -> bool:
+        """Whether one class is set apart: by scores, or by a metric of one class."""
+        from slicebeam.metrics.registry import needs_of
+
+        return self.uses_threshold or needs_of(self.metric).one_class
+
+    @property
+    def uses_threshold(self) -> bool:
+        """Whether scores are what predicts the classes."""
+        new = self.score is not None and self.prediction is None and self.model is None
+        old = (
+            self.baseline_score is not None
+            and self.baseline_prediction is None
+            and self.baseline_model is None
+        )
+        return new or old
+
+    @property
+    def has_baseline(self) -> bool:
+        """Whether an old model is given."""
+        return self.has_old_predictions or self.baseline_loss is not None
+
+    @property
+    def comparison(self) -> Comparison:
+        """What a slice is compared with."""
+        if self.compare is None:
+            return "baseline" if self.has_baseline else "overall"
+        return "baseline" if self.compare == "baseline" else "overall"
+
+    @property
+    def has_old_predictions(self) -> bool:
+        """Whether an old model predicts."""
+        return bool(self.baseline_prediction or self.baseline_score or self.baseline_model)

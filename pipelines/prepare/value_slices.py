@@ -1,0 +1,95 @@
+"""Slices by values, as an EvalConfig's slicing_specs name them, and what was measured on them."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.eval_config.plan import eval_plan
+from slicebeam.pipelines.prepare.given_slices import SliceRequest, WantedSlices
+from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.transforms.encode.distinct_rows import DistinctRows
+from slicebeam.transforms.encode.predicates import Singleton, json_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from slicebeam.pipelines.eval_config.thresholds import SliceSpec
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.encode.sources import Source
+
+# More given slices than this are a search: each takes memory of every chunk.
+MOST_SLICES = 10_000
+_SECONDS_PER_VALUE = 4e-8
+
+
+def value_slices(uri: str, source: Source, work: WorkFolder, engine: Engine) -> WantedSlices:
+    """Return the slices of an EvalConfig that have examples, in the order of its specs.
+
+    Raises
+    ------
+    OptionError
+        A column is unknown, or there are too many slices.
+    """
+    plan = eval_plan(uri)
+    found: dict[str, SliceRequest] = {}
+    for number, spec in enumerate(plan.specs):
+        columns = tuple(sorted({*spec.keys, *(name for name, _ in spec.values)}))
+        for name in columns:
+            source.column_type(name, f"--eval-config {uri}, slicing_specs")
+        transform = DistinctRows(source, columns, work.folder(f"values-{number}"))
+        run_stage(
+            work,
+            engine,
+            f"values-{number}",
+            partial(_wired, transform),
+            transform.is_written,
+            seconds=source.rows * len(columns) * _SECONDS_PER_VALUE,
+            reads_data=True,
+        )
+        for conditions in _conditions(spec, transform.read(), source.schema):
+            found.setdefault(
+                str(sorted(one.json_text() for one in conditions)),
+                SliceRequest(f"slicing_specs {spec}", conditions),
+            )
+        if len(found) > MOST_SLICES:
+            raise OptionError(
+                f"--eval-config {uri}: slicing_specs {spec} has {len(found):,} slices by now, more than "
+                f"{MOST_SLICES:,}; name fewer values, or use slicebeam search"
+            )
+    return WantedSlices("eval_config", uri, tuple(found.values()))
+
+
+def _wired(transform: DistinctRows, pipeline: Any) -> Any:
+    return pipeline | "Distinct values" >> transform
+
+
+def _conditions(
+    spec: SliceSpec, table: pa.Table, schema: pa.Schema
+) -> Iterator[tuple[Singleton, ...]]:
+    """Yield the conditions of each combination of values that a spec names."""
+    given = dict(spec.values)
+    columns = {
+        name: json_values(table.column(name).combine_chunks()) for name in table.column_names
+    }
+    for row in zip(*columns.values(), strict=True):
+        values = dict(zip(columns, row, strict=True))
+        if all(_is_value(values[name], value) for name, value in given.items()):
+            yield tuple(
+                Singleton(
+                    name, "contains" if pa.types.is_list(schema.field(name).type) else "==", value
+                )
+                for name, value in values.items()
+            )
+
+
+def _is_value(value: Any, wanted: str | float) -> bool:
+    """Return whether a value is the one of a spec, whose numbers are texts as well."""
+    if isinstance(value, str):
+        return value == str(wanted)
+    return not isinstance(wanted, str) and math.isclose(value, wanted, rel_tol=0.0, abs_tol=0.0)

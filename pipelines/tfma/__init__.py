@@ -1,0 +1,1 @@
+"""What is read from, run by and written for TensorFlow Model Analysis."""

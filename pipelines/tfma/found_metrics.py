@@ -1,0 +1,291 @@
+"""Metrics of TFMA on what a search found: all examples, findings and reported slices."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from scipy.special import stdtr, stdtrit
+
+from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.changelist.discovered import PredicateDefinition
+from slicebeam.pipelines.changelist.parts import Estimate
+from slicebeam.pipelines.changelist.tfma import TfmaMetric, TfmaValue
+from slicebeam.pipelines.eval_config.plan import eval_plan
+from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.pipelines.run.stage import Stage
+from slicebeam.transforms.encode.conditions import SliceMembership
+from slicebeam.transforms.encode.predicates import Singleton
+from slicebeam.transforms.tfma.computations import Computations
+from slicebeam.transforms.tfma.measure_slices import (
+    EVERYTHING,
+    Measured,
+    MeasureSlices,
+    needed_features,
+    read_measured,
+)
+from slicebeam.transforms.tfma.metric_specs import parse_metric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.slices import Slice
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.tfma.metric_specs import MetricSpec
+
+CONFIDENCE = 0.95
+# Numbers by name, of the data and each replicate, by the slice's number.
+Values: TypeAlias = "dict[int, list[dict[str, float]]]"
+# CPU seconds of an example, slice and replicate: of metrics that are counts of scores, and others.
+SECONDS_OF_HISTOGRAM, SECONDS_OF_LOOP = 1.5e-7, 6e-5
+# Of a slice and replicate besides: TFMA derives the metric from thousands of thresholds.
+SECONDS_OF_SLICE = 2e-2
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is about to be computed of one metric.
+
+    Attributes
+    ----------
+    computations : of the metric
+    seconds : CPU seconds that it takes, about
+    """
+
+    computations: Computations
+    seconds: float
+
+
+def check_metrics(config: RunConfig) -> list[Computations]:
+    """Return the computations of all metrics of TFMA, after they were made once.
+
+    Raises
+    ------
+    InputError
+        TFMA is not installed, or a metric is not possible.
+    """
+    found = [
+        Computations(parse_metric(name), config.weight is not None) for name in config.tfma_metric
+    ]
+    for one in found:
+        one.check()
+    _check_thresholds(config, {one.spec.text: one for one in found})
+    return found
+
+
+def _check_thresholds(config: RunConfig, computed: Mapping[str, Computations]) -> None:
+    """Refuse thresholds for numbers that metrics of TFMA do not have."""
+    uri = getattr(config, "eval_config", None)
+    if uri is None or config.command != "check":
+        return
+    plan = eval_plan(uri, has_baseline=config.comparison == "baseline")
+    held = {one.metric for one in plan.thresholds} - {one.key for one in plan.metrics}
+    for key, text in plan.found:
+        if key in held and key not in computed[text].names():
+            raise no_number(uri, text, key)
+
+
+def no_number(uri: str, text: str, key: str) -> OptionError:
+    """Return the error that a metric has nothing that a threshold is for."""
+    return OptionError(
+        f"--eval-config {uri}: {text} has a threshold, but no single number {key!r} to hold it "
+        "against; leave the threshold out"
+    )
+
+
+def seconds_of(computations: Computations, rows: int, slices: int, replicates: int) -> float:
+    """Return about how many CPU seconds a metric takes on slices of so many examples in all."""
+    is_counted = computations.histograms is not None
+    each = SECONDS_OF_HISTOGRAM if is_counted else SECONDS_OF_LOOP
+    return (rows * each + slices * SECONDS_OF_SLICE * is_counted) * (replicates + 1)
+
+
+def cost_lines(config: RunConfig, rows: int) -> list[str]:
+    """Return what metrics of TFMA cost, for what is said before anything runs."""
+    lines = []
+    for one in check_metrics(config):
+        seconds = seconds_of(one, rows, 1, config.tfma_replicates)
+        lines.append(
+            f"{one.spec.text}: about {seconds:.3g} s of CPU over all examples, and as much times its "
+            f"share for each slice found ({config.tfma_replicates} replicates)"
+        )
+    return lines
+
+
+def with_tfma_metrics(
+    document: SearchChangeList,
+    config: RunConfig,
+    prepared: EncodedDataset,
+    work: WorkFolder,
+    engine: Engine,
+    say: Callable[[Stage], None],
+) -> SearchChangeList:
+    """Return the document with the metrics of TFMA of its slices.
+
+    Raises
+    ------
+    InputError
+        A metric is not possible, or a column is not there or holds no numbers.
+    EngineError
+        The engine or the storage failed.
+    """
+    if not config.tfma_metric:
+        return document
+    slices = [one for one in document.slices if isinstance(one.definition, PredicateDefinition)]
+    found: list[TfmaMetric] = []
+    for number, computations in enumerate(check_metrics(config)):
+        spec = computations.spec
+        rows = prepared.rows + sum(one.size.n for one in slices)
+        seconds = seconds_of(computations, rows, len(slices) + 1, config.tfma_replicates)
+        sides = _sides(config, spec)
+        say(
+            Stage(
+                f"{spec.text} on {len(slices):,} slices with {config.tfma_replicates} replicates: "
+                f"about {seconds * len(sides):.3g} s of CPU"
+            )
+        )
+        values = []
+        for side, prediction in sides.items():
+            measured = _measured(config, prepared, slices, computations, prediction)
+            stage = f"tfma-{number}{side}"
+            path = work.folder(stage) / "values.json"
+            transform = MeasureSlices(computations, measured, path)
+            run_stage(
+                work,
+                engine,
+                stage,
+                partial(_build, transform),
+                path.is_file,
+                job=stage,
+                seconds=seconds,
+                reads_data=True,
+            )
+            values.append(read_measured(path))
+        unit = "queries" if spec.query_key else "groups" if config.group else "rows"
+        old = values[1] if len(values) > 1 else None
+        found += _entries(spec.text, config.tfma_replicates, unit, slices, values[0], old)
+    return document.model_copy(update={"tfma_metrics": tuple(found)})
+
+
+def _sides(config: RunConfig, spec: MetricSpec) -> dict[str, str]:
+    """Return the columns of predictions: of the model, and of the baseline if there is one."""
+    sides = {"": spec.prediction_key or config.score or config.prediction or ""}
+    if config.comparison == "baseline":
+        sides["-baseline"] = config.baseline_score or config.baseline_prediction or ""
+    return sides
+
+
+def _build(transform: MeasureSlices, pipeline: Any) -> Any:
+    return pipeline | "Measure slices" >> transform
+
+
+def _measured(
+    config: RunConfig,
+    prepared: EncodedDataset,
+    slices: Sequence[Slice],
+    computations: Computations,
+    prediction: str,
+) -> Measured:
+    predicates = [
+        tuple(Singleton(c.field, c.op, c.value) for c in one.definition.predicate.all)
+        for one in slices
+        if isinstance(one.definition, PredicateDefinition)
+    ]
+    source = prepared.source
+    source.column_type(config.label, "--label")
+    source.column_type(prediction, "--score")
+    return Measured(
+        source,
+        SliceMembership(tuple(predicates)),
+        config.label,
+        prediction,
+        config.weight,
+        config.group or config.example_id,
+        needed_features(computations, source),
+        prepared.outcome.positive_class,
+        config.tfma_replicates,
+        config.seed,
+    )
+
+
+def _entries(
+    metric: str,
+    replicates: int,
+    unit: Any,
+    slices: Sequence[Slice],
+    values: Values,
+    old: Values | None,
+) -> list[TfmaMetric]:
+    """Return an entry of each number that a metric has over all examples.
+
+    Parameters
+    ----------
+    old : of the baseline; None for one model
+    """
+    entries = []
+    for name in values[EVERYTHING][0]:
+        whole = _row(values[EVERYTHING], name)
+        of_old = None if old is None else _row(old[EVERYTHING], name)
+        listed = []
+        for code, one in enumerate(slices):
+            if code not in values:
+                continue
+            own = _row(values[code], name)
+            before = None if old is None else _row(old[code], name)
+            # Both models have the same replicates, so that what they share cancels out.
+            delta, p = tested(own - (whole if before is None else before))
+            listed.append(
+                TfmaValue(
+                    slice_id=one.slice_id,
+                    after=tested(own)[0],
+                    before=None if before is None else tested(before)[0],
+                    delta=delta,
+                    p_value=p,
+                )
+            )
+        entries.append(
+            TfmaMetric(
+                metric=metric,
+                name=name,
+                replicates=replicates,
+                unit=unit,
+                overall=tested(whole)[0],
+                overall_before=None if of_old is None else tested(of_old)[0],
+                overall_delta=None if of_old is None else tested(whole - of_old)[0],
+                slices=tuple(listed),
+            )
+        )
+    return entries
+
+
+def _row(values: list[dict[str, float]], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.array([one.get(name, math.nan) for one in values])
+
+
+def tested(values: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[Estimate, float | None]:
+    """Return a value with its interval, and the two-sided p of 0, by t over the replicates.
+
+    Parameters
+    ----------
+    values : float64 [1 + replicates] the value, then that of each replicate; NaN where there is none
+    """
+    value, drawn = float(values[0]), values[1:][np.isfinite(values[1:])]
+    if not math.isfinite(value):
+        return Estimate(), None
+    # Where some replicates have no value, the others say too little of how it varies.
+    if drawn.size < max(2, 0.9 * (values.size - 1)):
+        return Estimate(value=value), None
+    # Around the value of the data, as Hall has it: around their mean the spread is smaller.
+    error = float(np.sqrt(np.sum((drawn - drawn.mean()) ** 2) / (drawn.size - 1)))
+    reach = float(stdtrit(drawn.size - 1, 0.5 + CONFIDENCE / 2)) * error
+    estimate = Estimate(value=value, lo=value - reach, hi=value + reach, confidence=CONFIDENCE)
+    if error == 0.0:
+        return estimate, 1.0 if value == 0.0 else None
+    return estimate, float(2 * stdtr(drawn.size - 1, -abs(value) / error))

@@ -1,0 +1,230 @@
+"""Metrics of TensorFlow Model Analysis on slices, against its own evaluator."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from slicebeam.metrics.counting.counting import Ragged
+from slicebeam.pipelines.cli import run
+from slicebeam.transforms.tfma.computations import LABEL, PREDICTION, Computations
+from slicebeam.transforms.tfma.metric_specs import MetricSpec, parse_metric
+from tests.conftest import ADULT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.tfma
+OWN = "tfma:tests.own_tfma_metric.MeanGap(power=2)"
+SPECS = [
+    "tfma:NDCG(gain_key=gain,top_k_list=[3,5],query_key=query)",
+    "tfma:ConfusionMatrixAtThresholds(thresholds=[0.3,0.6])",
+    "tfma:AUC",
+    "tfma:Hinge",
+    OWN,
+]
+SLICES = [("sex", "Female"), ("race", "Black")]
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    found = pd.read_parquet(ADULT).head(1200).reset_index(drop=True)
+    found["label"] = (
+        found["income"].astype(str).str.contains(">50K") | (found["income"] == 1)
+    ) * 1.0
+    found["query"] = np.arange(len(found)) % 97
+    found["gain"] = found["label"] * 2 + (found["age"] > 40)
+    return found[["sex", "race", "label", "score", "query", "gain"]].astype(
+        {"score": float, "gain": float}
+    )
+
+
+def checked(frame: pd.DataFrame, folder: Path, *options: str) -> dict[str, Any]:
+    frame.to_parquet(folder / "data.parquet")
+    slices = [{"all": [{"field": field, "op": "==", "value": value}]} for field, value in SLICES]
+    (folder / "slices.json").write_text(json.dumps(slices))
+    arguments = ["check", "--data", str(folder / "data.parquet"), "--label", "label"]
+    arguments += ["--score", "score", "--slices", str(folder / "slices.json"), *options]
+    assert run([*arguments, "--output", str(folder / "out"), "--quiet"]) == 0
+    return dict(json.loads((folder / "out" / "changelist.json").read_text()))
+
+
+def evaluated(frame: pd.DataFrame, spec: MetricSpec) -> dict[Any, dict[str, Any]]:
+    """What TFMA's own evaluator says, by slice."""
+    import tensorflow_model_analysis as tfma
+    from tensorflow_model_analysis.proto import config_pb2
+
+    config = config_pb2.EvalConfig()
+    config.model_specs.add(label_key="label", prediction_key="score")
+    config.slicing_specs.add()
+    for field, _ in SLICES:
+        config.slicing_specs.add(feature_keys=[field])
+    metrics = config.metrics_specs.add(query_key=spec.query_key)
+    metrics.metrics.add(class_name=spec.class_name, module=spec.module, config=spec.config)
+    result = tfma.analyze_raw_data(frame, config)
+    return {key: found[""] for key, found in result.slicing_metrics}
+
+
+@pytest.mark.parametrize("text", SPECS)
+def test_values_are_those_of_the_evaluator(text: str, frame: pd.DataFrame, tmp_path: Path) -> None:
+    document = checked(
+        frame, tmp_path, "--metric", "accuracy", "--metric", text, "--replicates", "5"
+    )
+    spec = parse_metric(text)
+    expected = evaluated(frame, spec)
+    ids = {one["slice_id"]: one["definition"]["predicate"]["all"][0] for one in document["slices"]}
+    entries = document["tfma_metrics"]
+    assert {one["metric"] for one in entries} == {text}
+    compared = 0
+    for entry in entries:
+        of_slices = {
+            ((ids[one["slice_id"]]["field"], ids[one["slice_id"]]["value"]),): one["after"]["value"]
+            for one in entry["slices"]
+        }
+        assert set(of_slices) == {(one,) for one in SLICES}
+        for key, value in {(): entry["overall"]["value"], **of_slices}.items():
+            wanted = _expected(expected[key], entry["name"])
+            assert value == pytest.approx(wanted, rel=1e-6), (key, entry["name"])
+            compared += 1
+    assert compared >= 3
+    assert all(
+        one["overall"]["lo"] <= one["overall"]["value"] for one in entries if "lo" in one["overall"]
+    )
+    unit = "queries" if spec.query_key else "rows"
+    assert {(one["unit"], one["replicates"]) for one in entries} == {(unit, 5)}
+
+
+def _expected(found: dict[str, Any], name: str) -> float:
+    """A number of TFMA's result, by our name of it."""
+    if "@" in name:
+        metric, _, key = name.partition("@")
+        return float(found[key][metric]["doubleValue"])
+    if "." in name:
+        metric, _, rest = name.partition(".")
+        field, _, at = rest.partition("[")
+        ours = {"tp": "truePositives", "tn": "trueNegatives", "fp": "falsePositives"}
+        ours |= {"fn": "falseNegatives", "thresholds": "threshold"}
+        matrices = found[""][metric]["confusionMatrixAtThresholds"]["matrices"]
+        return float(matrices[int(at[:-1])].get(ours[field], 0.0))
+    return float(found[""][name]["doubleValue"])
+
+
+def test_results_do_not_depend_on_chunks(frame: pd.DataFrame, tmp_path: Path) -> None:
+    found = []
+    for rows in ("100000", "211"):
+        folder = tmp_path / rows
+        folder.mkdir()
+        options = ["--metric", f"accuracy,tfma:Precision,{OWN}", "--chunk-rows", rows]
+        found.append(checked(frame, folder, *options)["tfma_metrics"])
+    for one, other in zip(*found, strict=True):
+        assert one["overall"] == pytest.approx(other["overall"], rel=1e-12)
+        for a, b in zip(one["slices"], other["slices"], strict=True):
+            assert a["p_value"] == pytest.approx(b["p_value"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ("accuracy,tfma:NDC(gain_key=g)", "did you mean 'NDCG'?"),
+        ("accuracy,tfma:NDCG(gain_key=gain,top_k_list=[3])", "a query_key is required"),
+        (
+            "accuracy,tfma:NDCG(gain_key=gian,top_k_list=[3],query_key=query)",
+            "did you mean 'gain'?",
+        ),
+        ("accuracy,tfma:AUC(nonsense=3)", "nonsense"),
+        ("accuracy,tfma:AUC(3)", "is no name=value"),
+        ("accuracy,tfma:CalibrationPlot", "is a plot"),
+        ("accuracy,tfma:tests.own_tfma_metric.MeanGab", "did you mean 'MeanGap'?"),
+        ("accuracy,tfma:no_such.Thing", "No module named 'no_such'"),
+        ("tfma:AUC", "can't steer a search"),
+    ],
+)
+def test_what_is_not_possible_is_said(
+    metric: str,
+    message: str,
+    frame: pd.DataFrame,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    frame.to_parquet(tmp_path / "data.parquet")
+    options = ["--data", str(tmp_path / "data.parquet"), "--label", "label", "--score", "score"]
+    out = ["--output", str(tmp_path / "out"), "--features", "sex,race"]
+    assert run(["search", *options, *out, "--metric", metric]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len([one for one in error.splitlines() if one.startswith("slicebeam: ")]) == 1
+
+
+def test_a_dry_run_says_the_cost(
+    frame: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame.to_parquet(tmp_path / "data.parquet")
+    options = ["--data", str(tmp_path / "data.parquet"), "--label", "label", "--score", "score"]
+    out = ["--output", str(tmp_path / "out"), "--features", "sex,race", "--metric"]
+    assert run(["search", *options, *out, f"accuracy,{OWN}", "--dry-run"]) == 0
+    assert f"not in it: {OWN}: about 1.5" in capsys.readouterr().out
+    assert run(["search", *options, *out, "accuracy,tfma:Precision"]) == 0
+    shown = capsys.readouterr()
+    assert "tfma:Precision on " in shown.err
+    assert "s of CPU" in shown.err
+    assert "tfma:Precision precision: " in shown.out
+    assert run(["search", *options, *out, "accuracy,tfma:Precision", "--single-job"]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "truth"),
+    [
+        ("tfma:Precision", 0.75),
+        (OWN, 1 / 6),
+        ("tfma:NDCG(gain_key=gain,top_k_list=[2],query_key=query)", None),
+    ],
+)
+def test_intervals_cover_the_truth(text: str, truth: float | None) -> None:
+    """Of 300 draws: scores are uniform, and a label is 1 as often as its score says."""
+    from slicebeam.pipelines.tfma.found_metrics import tested
+    from slicebeam.transforms.tfma import measure_slices
+
+    computations = Computations(parse_metric(text))
+    random = np.random.default_rng(5)
+    n, queries = 240, 80
+    estimates = []
+    for _ in range(300):
+        score = random.uniform(size=n)
+        label = (random.uniform(size=n) < score).astype(float)
+        columns: dict[str, Any] = {LABEL: label, PREDICTION: score}
+        ids = random.integers(0, 2**63, n).astype(np.uint64)
+        if computations.spec.query_key:
+            columns |= {
+                "gain": random.integers(1, 5, n) + 2.0 * label,
+                "query": np.arange(n) % queries,
+            }
+            accumulate: Any = measure_slices._AccumulateQueriesFn(computations, 20, 0)
+            items = [
+                ({k: v[columns["query"] == q] for k, v in columns.items()}, [], int(ids[q]))
+                for q in range(queries)
+            ]
+        else:
+            accumulate = measure_slices._AccumulateFn(computations, 20, 0)
+            items = [(columns, Ragged(np.zeros(n + 1, np.int64), np.zeros(0, np.int64)), ids)]
+        merged: dict[int, list[Any]] = {}
+        for item in items:
+            for (_, replicate), accumulator in accumulate.process(item):
+                merged.setdefault(replicate, []).append(accumulator)
+        is_counted = computations.histograms is not None and not computations.spec.query_key
+        merge = (measure_slices._MergeHistogramsFn if is_counted else measure_slices._MergeFn)(
+            computations
+        )
+        values = [
+            next(iter(merge.extract_output(merge.merge_accumulators(one)).values()))
+            for _, one in sorted(merged.items())
+        ]
+        estimates.append(tested(np.array(values))[0])
+    # Where no formula is at hand, the mean of 300 is near enough to what all would have.
+    centre = truth if truth is not None else float(np.mean([one.value for one in estimates]))
+    covered = np.mean([one.lo <= centre <= one.hi for one in estimates])
+    assert 0.92 <= covered <= 0.98

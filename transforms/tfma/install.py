@@ -1,0 +1,54 @@
+"""What is imported of TensorFlow Model Analysis, only where somebody names it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def _without_chatter() -> Iterator[None]:
+    """Let nothing through to stderr: TensorFlow tells of processors there, past Python and any setting."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def tfma_module(name: str = "", needed_by: str = "this") -> Any:
+    """Return TensorFlow Model Analysis, or a module of it; the first import takes some seconds.
+
+    Parameters
+    ----------
+    name : of the module, such as ``proto.config_pb2``; empty for the package
+    needed_by : what needs it, for the error
+
+    Raises
+    ------
+    InputError
+        It is not installed, or can't be imported.
+    """
+    package = "tensorflow_model_analysis"
+    try:
+        if package not in sys.modules:
+            with _without_chatter():
+                import_module(package)
+        return import_module(f"{package}.{name}" if name else package)
+    except ImportError as error:
+        raise InputError(
+            f"{needed_by} needs TensorFlow Model Analysis ({error}); pip install 'slicebeam[tfma]'"
+        ) from error

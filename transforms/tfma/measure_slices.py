@@ -1,0 +1,346 @@
+"""MeasureSlices: a metric of TFMA on slices, with its replicates of the Poisson bootstrap."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slicebeam.metrics.errors import ColumnError
+from slicebeam.metrics.randomness import poisson_weights, splitmix64
+from slicebeam.transforms.encode.extract_slice_keys import id_hashes
+from slicebeam.transforms.encode.sources import read_split
+from slicebeam.transforms.storage.storage import StoragePath, written_whole
+from slicebeam.transforms.tfma.computations import LABEL, PREDICTION, WEIGHT, Computations, merged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from slicebeam.transforms.encode.conditions import SliceMembership
+    from slicebeam.transforms.encode.sources import Chunk, Source, Split
+
+# The key of all examples; slices are numbered from 0.
+EVERYTHING = -1
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Which columns are measured.
+
+    Attributes
+    ----------
+    source : the examples
+    slices : their predicates
+    label, prediction : columns; the prediction is a score where there is one
+    weight : column of weights
+    id_field : column of what is resampled together; None for examples one by one
+    features : further columns that the metric reads
+    positive_class : the class that is 1, where labels are classes
+    replicates, seed : of the bootstrap
+    """
+
+    source: Source
+    slices: SliceMembership
+    label: str
+    prediction: str
+    weight: str | None
+    id_field: str | None
+    features: tuple[str, ...]
+    positive_class: Any
+    replicates: int
+    seed: int
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read."""
+        wanted = [self.label, self.prediction, self.weight, self.id_field]
+        wanted += [*self.features, *self.slices.columns]
+        return list(dict.fromkeys(name for name in wanted if name))
+
+
+class _ReadFn(beam.DoFn):
+    """Split -> examples as ``(columns, slices of each, ids)``."""
+
+    def __init__(self, measured: Measured) -> None:
+        self.measured = measured
+
+    def process(self, split: Split) -> Iterator[Any]:
+        for chunk in read_split(self.measured.source, split, self.measured.columns):
+            yield _examples(chunk, self.measured)
+
+
+def _examples(chunk: Chunk, measured: Measured) -> tuple[dict[str, Any], Any, NDArray[np.uint64]]:
+    table = chunk.table
+    columns = {
+        LABEL: _number(table.column(measured.label), measured.positive_class, measured.label),
+        PREDICTION: _number(
+            table.column(measured.prediction), measured.positive_class, measured.prediction
+        ),
+    }
+    if measured.weight:
+        columns[WEIGHT] = _number(table.column(measured.weight), None, measured.weight)
+    for name in measured.features:
+        columns[name] = _feature(table.column(name))
+    if measured.id_field:
+        ids = id_hashes(table.column(measured.id_field).combine_chunks(), chunk)
+    else:
+        ids = splitmix64(np.arange(table.num_rows, dtype=np.uint64) + np.uint64(chunk.start_row))
+    return columns, measured.slices.codes(table), ids
+
+
+def _number(column: Any, positive: Any, name: str) -> NDArray[Any]:
+    array = column.combine_chunks()
+    if array.null_count:
+        raise ColumnError(f"column {name!r} has missing values, which no metric of TFMA takes")
+    if pa.types.is_list(array.type) or pa.types.is_fixed_size_list(array.type):
+        return _rows_of(array, name)
+    values = array.to_numpy(zero_copy_only=False)
+    if values.dtype.kind in "OSU":
+        if positive is None:
+            raise ColumnError(
+                f"column {name!r} is text, but metrics of TFMA take numbers; give --positive-class, or "
+                "write classes as numbers"
+            )
+        return (values == positive).astype(np.float64)
+    return values.astype(np.float64) if values.dtype.kind in "bui" else values
+
+
+def _rows_of(array: Any, name: str) -> NDArray[np.float64]:
+    """Return a column of lists, a score for each class [rows, classes]."""
+    lengths = set(pc.list_value_length(array).to_pylist())
+    if len(lengths) != 1:
+        raise ColumnError(f"column {name!r} has lists of different lengths: {sorted(lengths)}")
+    flat = array.flatten().to_numpy(zero_copy_only=False)
+    return np.asarray(flat, np.float64).reshape(len(array), -1)
+
+
+def _feature(column: Any) -> NDArray[Any]:
+    array = column.combine_chunks()
+    values = array.to_numpy(zero_copy_only=False)
+    return np.array([str(one) for one in values]) if values.dtype.kind == "O" else values
+
+
+def _by_query(item: Any, key: str) -> Iterator[tuple[Any, Any]]:
+    columns, codes, _ = item
+    for row in range(len(columns[LABEL])):
+        own = {name: values[row : row + 1] for name, values in columns.items()}
+        slices = codes.codes[codes.offsets[row] : codes.offsets[row + 1]].tolist()
+        yield str(columns[key][row]), (own, slices)
+
+
+def _gathered(item: tuple[str, Iterable[Any]]) -> tuple[dict[str, Any], list[int], int]:
+    """Return a query with all its examples, and the slices that any of them is in, as TFMA does."""
+    query, rows = item
+    listed = sorted(rows, key=lambda row: (-float(row[0][PREDICTION][0]), repr(row[0])))
+    columns = {name: np.concatenate([own[name] for own, _ in listed]) for name in listed[0][0]}
+    slices = sorted({code for _, codes in listed for code in codes})
+    hashed = splitmix64(np.frombuffer(query.encode().ljust(8, b"\0")[:8], np.uint64).copy())
+    for at in range(8, len(query.encode()), 8):
+        word = np.frombuffer(query.encode()[at : at + 8].ljust(8, b"\0"), np.uint64)
+        hashed = splitmix64(hashed ^ word)
+    return columns, slices, int(hashed[0])
+
+
+class _AccumulateFn(beam.DoFn):
+    """Examples -> ``((slice, replicate), accumulator)``."""
+
+    def __init__(self, computations: Computations, replicates: int, seed: int) -> None:
+        self.computations, self.replicates, self.seed = computations, replicates, seed
+
+    def process(self, item: Any) -> Iterator[Any]:
+        columns, codes, ids = item
+        of_rows = np.repeat(np.arange(len(codes.offsets) - 1), np.diff(codes.offsets))
+        members = {EVERYTHING: np.arange(len(ids))}
+        order = np.argsort(codes.codes, kind="stable")
+        found, sizes = np.unique(codes.codes, return_counts=True)
+        ends = np.cumsum(sizes).tolist()
+        for code, size, end in zip(found.tolist(), sizes.tolist(), ends, strict=True):
+            members[code] = of_rows[order[end - size : end]]
+        weights = _weights(self.seed, self.replicates, ids)
+        if self.computations.histograms is not None:
+            yield from self._histograms(columns, members, weights)
+        else:
+            yield from _looped(
+                self.computations, list(self.computations.inputs(columns)), members, weights
+            )
+
+    def _histograms(
+        self, columns: dict[str, Any], members: dict[int, Any], weights: NDArray[np.uint8]
+    ) -> Iterator[Any]:
+        own = columns.get(WEIGHT, np.ones(len(columns[LABEL])))
+        for code, rows in members.items():
+            label, score, base = columns[LABEL][rows], columns[PREDICTION][rows], own[rows]
+            for replicate in range(self.replicates + 1):
+                weight = base * weights[replicate][rows]
+                some = weight > 0 if replicate else slice(None)
+                accumulators = tuple(
+                    self.computations.counted(one, label[some], score[some], weight[some])
+                    for one in self.computations.histograms or ()
+                )
+                yield (code, replicate), accumulators
+
+
+class _AccumulateQueriesFn(beam.DoFn):
+    """``(columns, slices, hash)`` of queries -> ``((slice, replicate), accumulator)``."""
+
+    def __init__(self, computations: Computations, replicates: int, seed: int) -> None:
+        self.computations, self.replicates, self.seed = computations, replicates, seed
+
+    def process(self, item: Any) -> Iterator[Any]:
+        columns, slices, hashed = item
+        weights = _weights(self.seed, self.replicates, np.array([hashed], np.uint64))
+        members = {code: np.zeros(1, np.int64) for code in (EVERYTHING, *slices)}
+        inputs = list(self.computations.inputs(columns))
+        yield from _looped(self.computations, inputs, members, weights)
+
+
+def _weights(seed: int, replicates: int, ids: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    """Return the weight of each example in each replicate, of which the first is the data itself."""
+    drawn = [poisson_weights(seed, b, ids) for b in range(replicates)]
+    return np.stack([np.ones(len(ids), np.uint8), *drawn])
+
+
+def _looped(
+    computations: Computations,
+    inputs: list[Any],
+    members: dict[int, Any],
+    weights: NDArray[np.uint8],
+) -> Iterator[Any]:
+    combiner = computations.combiner
+    for code, rows in members.items():
+        for replicate, drawn in enumerate(weights):
+            accumulator = combiner.create_accumulator()
+            for row in np.repeat(rows, drawn[rows]).tolist():
+                accumulator = combiner.add_input(accumulator, inputs[row])
+            yield (code, replicate), accumulator
+
+
+class _MergeHistogramsFn(beam.CombineFn):
+    """Adds histograms, and says what the metric is."""
+
+    def __init__(self, computations: Computations) -> None:
+        self.computations = computations
+
+    def create_accumulator(self) -> list[Any]:
+        return []
+
+    def add_input(self, accumulator: list[Any], histograms: Any) -> list[Any]:
+        return self.merge_accumulators([accumulator, list(histograms)])
+
+    def merge_accumulators(self, accumulators: Iterable[list[Any]]) -> list[Any]:
+        listed = [one for one in accumulators if one]
+        if len(listed) < 2:
+            return listed[0] if listed else []
+        return [merged(each) for each in zip(*listed, strict=True)]
+
+    def extract_output(self, accumulator: list[Any]) -> dict[str, float]:
+        return self.computations.values(self.computations.of_histograms(accumulator))
+
+
+class _MergeFn(beam.CombineFn):
+    """Merges accumulators, and says what the metric is."""
+
+    def __init__(self, computations: Computations) -> None:
+        self.computations = computations
+
+    def create_accumulator(self) -> Any:
+        return self.computations.combiner.create_accumulator()
+
+    def add_input(self, accumulator: Any, other: Any) -> Any:
+        return self.computations.combiner.merge_accumulators([accumulator, other])
+
+    def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
+        return self.computations.combiner.merge_accumulators(list(accumulators))
+
+    def extract_output(self, accumulator: Any) -> dict[str, float]:
+        return self.computations.values(accumulator)
+
+
+def _write(item: tuple[None, Iterable[Any]], path: StoragePath) -> str:
+    values: dict[str, dict[str, dict[str, float]]] = defaultdict(dict)
+    for (code, replicate), named in item[1]:
+        values[str(code)][str(replicate)] = named
+    with written_whole(path) as stream:
+        stream.write(json.dumps(values).encode())
+    return str(path)
+
+
+@dataclass
+class MeasureSlices(beam.PTransform):
+    """Write a metric of all examples and of each slice, in each replicate: pipeline -> a path.
+
+    Attributes
+    ----------
+    computations : of the metric
+    measured : the examples and slices
+    path : of a JSON file: slice -> replicate -> name -> number; replicate 0 is the data itself
+    """
+
+    computations: Computations
+    measured: Measured
+    path: StoragePath
+
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[str]:
+        """Wire the transform."""
+        own = (self.computations, self.measured.replicates, self.measured.seed)
+        examples = (
+            pipeline
+            | "Splits" >> beam.Create(list(self.measured.source.splits))
+            | "Read" >> beam.ParDo(_ReadFn(self.measured))
+        )
+        if key := self.computations.spec.query_key:
+            accumulators = (
+                examples
+                | "Key by query" >> beam.FlatMap(_by_query, key)
+                | "Group queries" >> beam.GroupByKey()
+                | "Gather" >> beam.Map(_gathered)
+                | "Accumulate" >> beam.ParDo(_AccumulateQueriesFn(*own))
+            )
+        else:
+            accumulators = examples | "Accumulate" >> beam.ParDo(_AccumulateFn(*own))
+        is_counted = not key and self.computations.histograms is not None
+        merge = _MergeHistogramsFn if is_counted else _MergeFn
+        return (
+            accumulators
+            | "Merge" >> beam.CombinePerKey(merge(self.computations))
+            | "One key" >> beam.Map(lambda found: (None, found))
+            | "Gather values" >> beam.GroupByKey()
+            | "Write" >> beam.Map(_write, self.path)
+        )
+
+
+def read_measured(path: StoragePath) -> dict[int, list[dict[str, float]]]:
+    """Return what was written: slice -> numbers by name, of each replicate that had any."""
+    with path.open("rb") as stream:
+        content = json.loads(stream.read())
+    return {
+        int(code): [named for _, named in sorted(by.items(), key=lambda pair: int(pair[0]))]
+        for code, by in content.items()
+    }
+
+
+def needed_features(computations: Computations, source: Source) -> tuple[str, ...]:
+    """Return the columns that a metric names in its arguments ending in ``_key``.
+
+    Raises
+    ------
+    InputError
+        There is no such column.
+    """
+    spec = computations.spec
+    named = {
+        name: value
+        for name, value in (*spec.arguments.items(), ("query_key", spec.query_key))
+        if name.endswith("_key") and value
+    }
+    for name, value in named.items():
+        source.column_type(str(value), f"--metric {spec.text}: {name}")
+    return tuple(dict.fromkeys(map(str, named.values())))

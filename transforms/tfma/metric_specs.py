@@ -1,0 +1,132 @@
+"""Metrics of TensorFlow Model Analysis as a user names them: ``tfma:NDCG(gain_key=gain)``."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "tfma:"
+# Arguments that TFMA has in the MetricsSpec, not in the metric.
+OF_CLASSES = ("binarize", "aggregate")
+SCOPE = ("query_key", *OF_CLASSES)
+_SPEC = re.compile(r"(?P<path>[A-Za-z_][\w.]*)(?:\((?P<arguments>.*)\))?", re.DOTALL)
+_EXAMPLE = "write tfma:NDCG(gain_key=gain,top_k_list=[3],query_key=query)"
+
+
+@dataclass(frozen=True)
+class MetricSpec:
+    """A metric of TFMA or Keras, or of a user's own module.
+
+    Attributes
+    ----------
+    text : as the user wrote it
+    class_name : of the metric
+    module : of a user's own metric; empty for those of TFMA and Keras
+    config : JSON of its arguments
+    scope : JSON of what its MetricsSpec has besides: ``query_key`` (column of the queries that it ranks
+        within), ``binarize``, ``aggregate``
+    prediction_key : column of its own predictions, such as lists of a score for each class; empty for
+        the run's
+
+    Examples
+    --------
+    >>> spec = parse_metric("tfma:NDCG(gain_key=gain,top_k_list=[3],query_key=q)")
+    >>> spec.class_name, spec.config, spec.query_key
+    ('NDCG', '{"gain_key": "gain", "top_k_list": [3]}', 'q')
+    >>> parse_metric("tfma:my.metrics.Lift").module
+    'my.metrics'
+    """
+
+    text: str
+    class_name: str
+    module: str
+    config: str
+    scope: str = "{}"
+    prediction_key: str = ""
+
+    @property
+    def query_key(self) -> str:
+        """Column of the queries; empty for none."""
+        return str(json.loads(self.scope).get("query_key", ""))
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the metric."""
+        return dict(json.loads(self.config))
+
+
+def is_tfma(name: str) -> bool:
+    """Return whether the name of a metric is of TFMA."""
+    return name.startswith(PREFIX)
+
+
+def parse_metric(text: str) -> MetricSpec:
+    """Return the metric that a user named.
+
+    Raises
+    ------
+    OptionError
+        It can't be read.
+    """
+    found = _SPEC.fullmatch(text.removeprefix(PREFIX).strip())
+    if found is None:
+        raise OptionError(f"--metric {text!r} can't be read; {_EXAMPLE}")
+    arguments: dict[str, Any] = {}
+    for part in split_outside(found["arguments"] or ""):
+        name, sign, value = part.partition("=")
+        if not sign or not name.strip().isidentifier():
+            raise OptionError(f"--metric {text!r}: {part!r} is no name=value; {_EXAMPLE}")
+        arguments[name.strip()] = _value(value.strip())
+    prediction_key = str(arguments.pop("prediction_key", ""))
+    scope = {name: arguments.pop(name) for name in SCOPE if arguments.get(name)}
+    module, _, name = found["path"].rpartition(".")
+    config, rest = (json.dumps(one, sort_keys=True) for one in (arguments, scope))
+    return MetricSpec(text, name, module, config, rest, prediction_key)
+
+
+def metric_text(path: str, arguments: Mapping[str, Any]) -> str:
+    """Return how a user names a metric with arguments.
+
+    >>> metric_text("NDCG", {"gain_key": "gain", "top_k_list": [3]})
+    "tfma:NDCG(gain_key='gain',top_k_list=[3])"
+    """
+    listed = ",".join(f"{name}={value!r}" for name, value in arguments.items())
+    return f"{PREFIX}{path}({listed})" if listed else f"{PREFIX}{path}"
+
+
+def split_outside(text: str) -> list[str]:
+    """Return what commas separate that are in no brackets and no quotes.
+
+    >>> split_outside("accuracy,tfma:A(b=[1,2],c='x)')")
+    ['accuracy', "tfma:A(b=[1,2],c='x)')"]
+    """
+    parts, depth, quote = [""], 0, ""
+    for sign in text:
+        if sign in "'\"":
+            quote = "" if sign == quote else quote or sign
+        elif not quote:
+            depth += (sign in "([{") - (sign in ")]}")
+        if sign == "," and depth <= 0 and not quote:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return [part for part in parts if part.strip()] if text.strip() else []
+
+
+def _value(text: str) -> Any:
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        # A word is a text without quotes.
+        return text
