@@ -28,7 +28,7 @@ class TfmaValue(Part):
 class TfmaMetric(Part):
     """A number of a metric of TFMA, over all examples and on the listed slices."""
 
-    metric: str = Field(description="as it was asked for, such as tfma:AUC")
+    metric: str = Field(description="as --metric names it, such as tfma:AUC")
     name: str = Field(description="of the number, as a metric may have many")
     replicates: int
     unit: Literal["rows", "groups", "queries"] = Field(description="what is resampled")
