@@ -50,7 +50,7 @@ class _Document:
         self.testing = type(
             "Testing", (), {"metrics": [_Named(one) for one in metrics], "unseen": ()}
         )
-        self.since = since
+        self.since, self.validation = since, None
 
 
 class _Named:
