@@ -42,7 +42,7 @@ _LEAST_IN_PLANE = 800
 # All examples of such patterns from which on their tables take less time.
 _LEAST_IN_PLANES = 3_000
 # Examples of the finding that are held until they are counted.
-_MOST_HELD = 1 << 18
+_MOST_HELD = 1 << 20
 # Pairs of a row and a candidate that need not be added up at once.
 _MOST_PAIRS = 1 << 20
 # Bytes of a code, and of a list of them, at most as a rule.

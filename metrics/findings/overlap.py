@@ -78,15 +78,19 @@ class Overlap:
         self._candidates, self.moments = len(sizes), moments
         self.masks: IntArray = np.zeros(1, np.int64)
         self.raw = np.array(everything)[None]
-        # One column for each pattern.
-        self._counts = [csc_array(column[:, None]) for column in np.asarray(sizes).T]
+        # One column for each pattern. Numbers of examples are whole numbers that doubles hold.
+        self._number: Any = None if layout.weighted else np.float64
+        columns = np.asarray(sizes, self._number).T
+        self._counts = [csc_array(column[:, None]) for column in columns]
         self._measure()
 
     def _measure(self) -> None:
         """Take the sums and the sizes in their own units."""
         self.sums = self.moments(self.raw)
         self._tables = [
-            csc_array((table.data * scale, table.indices, table.indptr), shape=table.shape)
+            table
+            if scale == 1.0
+            else csc_array((table.data * scale, table.indices, table.indptr), shape=table.shape)
             for table, scale in zip(self._counts, self.layout.size_scales, strict=False)
         ]
 
@@ -111,7 +115,7 @@ class Overlap:
         shape = self._candidates, masks.size
         pairs = inside.candidates, np.asarray(inside.starts, np.int32)
         for number, table in enumerate(self._counts):
-            column = inside.sizes[:, number].copy()
+            column = np.array(inside.sizes[:, number], self._number)
             taken = csc_array((column, *pairs), shape=shape)
             rest = table[:, split] - taken
             if rest.data.size and rest.data.min() < 0:
