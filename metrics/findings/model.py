@@ -207,10 +207,13 @@ def _recession(
     free = _null_space(X[mixed])
     if not free.shape[1]:
         return none
+    side = np.where(total[pure] > 0, 1.0, -1.0)
+    direction = _one_sided(X[pure], side, free)
+    if direction is not None:
+        return direction
     # Loading it takes longer than most models need it for.
     from scipy.optimize import linprog
 
-    side = np.where(total[pure] > 0, 1.0, -1.0)
     rows = np.unique(side[:, None] * (X[pure] @ free), axis=0)
     count, width = rows.shape
     # max Σ t with t ≤ rows @ c and 0 ≤ t ≤ 1: the best c moves all that any c moves.
@@ -227,6 +230,41 @@ def _recession(
         return none
     direction = free @ found.x[:width]
     return np.asarray(np.round(direction, 9) + 0.0)
+
+
+def _one_sided(pure: FloatArray, side: FloatArray, free: FloatArray) -> FloatArray | None:
+    """Return the direction where it follows from findings one by one; None in other cases.
+
+    A finding that no mixed pattern is in is free to move. Patterns that are in it and in no other
+    such finding must not move against their own side: where they are of both sides it stays, and
+    does not count for other patterns. If each of the rest has one side, and patterns of several of
+    them agree, all of them move, and nothing else can.
+
+    Parameters
+    ----------
+    pure : float64 [pure patterns, columns]
+    side : float64 [pure patterns] 1 where all targets are 1, −1 where none is
+    free : float64 [columns, dimension] basis of the directions that no mixed pattern moves along
+    """
+    if (np.count_nonzero(free, axis=0) != 1).any():
+        return None
+    columns = np.abs(free).argmax(axis=0)
+    inside = pure[:, columns] > 0
+    while True:
+        alone = inside & (inside.sum(axis=1) == 1)[:, None]
+        up, down = (
+            (alone & (side > 0)[:, None]).any(axis=0),
+            (alone & (side < 0)[:, None]).any(axis=0),
+        )
+        if not (up & down).any():
+            break
+        inside[:, up & down] = False
+    sign = up * 1.0 - down
+    if (inside & (side[:, None] != sign)).any():
+        return None
+    direction = np.zeros(len(free))
+    direction[columns] = np.where(inside.any(axis=0), sign, 0.0)
+    return direction
 
 
 def _null_space(X: FloatArray) -> FloatArray:
