@@ -62,7 +62,8 @@ def patterns_of(block: RowBlock, findings: Keys, lattice: Lattice) -> IntArray:
 
 
 def _block(block: RowBlock, rows: IntArray, stored: Callable[[int], Any]) -> RowBlock:
-    return _made(rows.size, stored, block.cells[rows], block.weights[:, rows], block.terms[:, rows])
+    cells = block.cells[rows].astype(np.int64, copy=False)
+    return _made(rows.size, stored, cells, block.weights[:, rows], block.terms[:, rows])
 
 
 def _made(

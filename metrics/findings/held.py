@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -110,7 +111,9 @@ class HeldCodes:
             )
             for block in blocks
         ]
-        self.block = joined(some, counter.features)
+        block = joined(some, counter.features)
+        # Rows that are taken out have whole ones again.
+        self.block = replace(block, cells=block.cells.astype(counter.cell_type))
         self.masks = np.zeros(self.block.rows, np.int64)
         self._findings = 0
 

@@ -45,8 +45,8 @@ _LEAST_IN_PLANES = 3_000
 _MOST_HELD = 1 << 20
 # Pairs of a row and a candidate that need not be added up at once.
 _MOST_PAIRS = 1 << 20
-# Bytes of a code, and of a list of them, at most as a rule.
-_CODE_BYTES, _LIST_BYTES = 2, 48
+# Bytes of a list of codes, at most as a rule.
+_LIST_BYTES = 48
 # Plans are made for so many times more rows at a time and for an even number of bits, and used again.
 _PLAN_STEP = 16
 
@@ -115,9 +115,18 @@ class InsideCounter:
     def row_bytes(self) -> int:
         """Return the bytes of a row that is held: its codes, cell, pattern, weights and terms."""
         codes = sum(
-            _LIST_BYTES if self.lattice.is_multi(one) else _CODE_BYTES for one in self.features
+            _LIST_BYTES
+            if self.lattice.is_multi(one)
+            else np.min_scalar_type(int(self.lattice.radices[one])).itemsize
+            for one in self.features
         )
-        return codes + 8 * (2 + 2 * self.space.weighted + self.space.raw_columns)
+        numbers = 1 + 2 * self.space.weighted + len(self.space.terms)
+        return codes + self.cell_type.itemsize + 8 * numbers
+
+    @property
+    def cell_type(self) -> np.dtype[Any]:
+        """Return the type that holds a row's cell in few bytes."""
+        return np.min_scalar_type(self.space.cells - 1)
 
     @cached_property
     def _tuples(self) -> dict[tuple[int, ...], Keys]:

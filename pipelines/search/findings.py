@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 _SECONDS_PER_ROW = 1e-7
 # Tables take at most this share of the memory, as those of the search.
 _TABLES_SHARE = 8
+# Examples that are held take at most this share of it.
+_HELD_SHARE = 2
 _PLACE_BITS = 62
 # Bytes up to which examples are held rather than read anew for each finding.
 MOST_HELD = 1 << 29
@@ -234,7 +236,7 @@ class _Choice:
     def _counter(self, positions: NDArray[np.int64]) -> HeldExamples | HeldCodes | InsideCounter:
         """Return what counts candidates: examples that are few enough are read once, and held."""
         memory = self.config.memory // _TABLES_SHARE
-        most = min(memory, MOST_HELD)
+        most = min(self.config.memory // _HELD_SHARE, MOST_HELD)
         own = self.keys[positions], self.prepared.lattice, self.space, self.target.counted
         pairs = int(self.results.sizes[self.some[positions]].sum())
         row_bytes = 8 * (self.space.raw_columns + 4)
@@ -242,7 +244,8 @@ class _Choice:
             return HeldExamples(self._blocks(), *own)
         counter = InsideCounter(*own, memory)
         is_here = self.engine.workers == 1 or self.seconds < LEAST_PASS_SECONDS
-        if is_here and self.prepared.rows * counter.row_bytes <= most:
+        # They are there twice while the blocks are joined.
+        if is_here and 2 * self.prepared.rows * counter.row_bytes <= most:
             return HeldCodes(self._blocks(), counter)
         return counter
 
