@@ -298,9 +298,10 @@ class Choice:
             return None
         positions = self.positions[[at for at, _, _ in passing]]
         groups = count_groups(positions, self.overlap.masks)
+        of_model = groups.of_model(step.model)
         for number, (at, p, part) in enumerate(passing):
             acts = influence(step.model, weight, self.layout.size(part, 1))
-            largest = max(p, groups.p_value(number, step.model, acts.slopes, self.tail))
+            largest = max(p, groups.p_value(number, step.model, of_model, acts.slopes, self.tail))
             if self.changes is not None:
                 of_change = groups.change_p_value(number, self.no_change, self.tail)
                 largest = max(largest, of_change)

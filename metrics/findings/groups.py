@@ -66,14 +66,22 @@ class GroupSums:
         group = self.group if cell is None else self.group[cell]
         return np.bincount(group, values, self.groups).astype(np.float64)
 
+    def of_model(self, model: ExpectationModel) -> FloatArray:
+        """Return the deviations of all examples by group and column of the model [groups, rank]."""
+        deviation = self.total - self.size * model.expected[self.pattern]
+        X = model.design[:, model.columns][self.pattern]
+        return np.stack([self._by_group(deviation * x) for x in X.T], axis=1)
+
     def p_value(
-        self, candidate: int, model: ExpectationModel, slopes: FloatArray, tail: Tail
+        self,
+        candidate: int,
+        model: ExpectationModel,
+        of_model: FloatArray,
+        slopes: FloatArray,
+        tail: Tail,
     ) -> float:
         """Return the p-value of a candidate's excess over the model; see `group_p_value`."""
         own = self.of[candidate]
-        deviation = self.total - self.size * model.expected[self.pattern]
-        X = model.design[:, model.columns][self.pattern]
-        of_model = np.stack([self._by_group(deviation * x) for x in X.T], axis=1)
         excess = own.total - own.size * model.expected[self.pattern[own.cell]]
         return group_p_value(
             self._by_group(excess, own.cell),

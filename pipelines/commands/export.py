@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
 from slicebeam.metrics.errors import printable
-from slicebeam.pipelines.config.option_fields import FOLDER, PATH, Option
+from slicebeam.pipelines.config.document import CHANGELIST
+from slicebeam.pipelines.config.option_fields import FOLDER, Option
 from slicebeam.pipelines.config.run_options import Display
 from slicebeam.pipelines.search.gate import PASSED, verdict
 from slicebeam.pipelines.show.terminal_text import json_line
@@ -22,15 +23,7 @@ if TYPE_CHECKING:
 class ExportTfmaConfig(Display):
     """Options of ``slicebeam export tfma``."""
 
-    changelist: Annotated[
-        str,
-        Option(
-            "ChangeList, of any revision; or its folder, for the last revision.",
-            "Data",
-            metavar=PATH,
-            is_argument=True,
-        ),
-    ]
+    changelist: Annotated[str, replace(CHANGELIST, is_argument=True)]
     to: Annotated[str, Option("Folder to write.", "Output", metavar=FOLDER)]
 
 

@@ -9,18 +9,15 @@ from slicebeam.pipelines.config.confirmation import Confirmed
 from slicebeam.pipelines.config.option_fields import FILE, PATH, Option
 from slicebeam.pipelines.config.run_options import AllowHttp, Display
 
+CHANGELIST = Option(
+    "ChangeList, of any revision; or its folder, for the last revision.", "Data", metavar=PATH
+)
+
 
 class DocumentConfig(Display):
     """Options of every command that reads a ChangeList."""
 
-    changelist: Annotated[
-        str,
-        Option(
-            "ChangeList, of any revision; or its folder, for the last revision.",
-            "Data",
-            metavar=PATH,
-        ),
-    ]
+    changelist: Annotated[str, CHANGELIST]
 
 
 class ExamplesConfig(DocumentConfig):

@@ -157,6 +157,8 @@ class _Choice:
             if law is None:
                 return None
         no_change = self._no_change()
+        sums = self.own.target_sums(self.sums, self.space)
+        is_change = self.space.comparison == "baseline"
         with one_thread():
             return find(
                 Candidates(
@@ -165,7 +167,7 @@ class _Choice:
                     else np.ones(self.some.size, np.int64),
                     self.keys,
                     self._sizes(),
-                    layout.moment(self.own.target_sums(self.sums, self.space), 1, 1),
+                    layout.moment(sums, 1, 1),
                     np.ones(self.some.size, bool),
                     np.nan_to_num(delta if is_harm else -delta),
                 ),
@@ -178,7 +180,7 @@ class _Choice:
                 alpha=self.config.used_alpha,
                 count_groups=self._count_groups if self.config.group else None,
                 moments=lambda sums: self.own.target_sums(sums, self.space),
-                changes=self._changes(no_change) if self.space.comparison == "baseline" else None,
+                changes=self._changes(sums, no_change) if is_change else None,
                 no_change=no_change,
             )
 
@@ -187,9 +189,8 @@ class _Choice:
         at_zero, at_one = self.own.of_target(np.array([0.0, 1.0]), self.space).tolist()
         return -at_zero / (at_one - at_zero)
 
-    def _changes(self, none: float) -> Changes:
+    def _changes(self, sums: NDArray[np.float64], none: float) -> Changes:
         layout = self.target.layout
-        sums = self.own.target_sums(self.sums, self.space)
         first, size = layout.moment(sums, 1, 1), layout.moment(sums, 1, 0)
         second, both, squares = (layout.moment(sums, 2, power) for power in (2, 1, 0))
         return Changes(
@@ -219,7 +220,6 @@ class _Choice:
         )
 
     def _count_inside(self, chosen: int, positions: NDArray[np.int64]) -> InsideCounts:
-        keys = self.keys[positions]
         if self.counter is None:
             # The candidates are the same every time.
             self.counter = self._counter(positions)
@@ -227,9 +227,9 @@ class _Choice:
             earlier = self.keys[self.found]
             function = CountInside(self.counter, self.scaling, int(self.keys[chosen]), earlier)
             parts = function.read(self._pass(str(len(self.found) + 1), function))
-            counts = inside_counts(parts, keys.size)
+            counts = inside_counts(parts, positions.size)
         else:
-            counts = self.counter.count(int(np.searchsorted(keys, self.keys[chosen])))
+            counts = self.counter.count(int(np.searchsorted(positions, chosen)))
         self.found.append(chosen)
         return counts
 
