@@ -95,9 +95,9 @@ def run(arguments: list[str]) -> int:
         code = INTERRUPTED
     if code == INTERRUPTED:
         code, how = ending()
-        again = "the same command goes on where it was"
+        again = "run the same command to continue"
         if invocation.command is not None:
-            again = f"a {invocation.command} goes on with the same options and --resume"
+            again = f"a {invocation.command} continues with the same options and --resume"
         _say(invocation, f"{how}; {again}", code)
     return code if isinstance(code, int) else 0
 
@@ -107,7 +107,7 @@ def _check_memory() -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < _LEAST_MEMORY:
         raise EngineError(
-            f"the limit of virtual memory is {limit >> 20:,} MB, and the libraries alone need "
+            f"the limit on virtual memory is {limit >> 20:,} MB, and the libraries alone need "
             f"{_LEAST_MEMORY >> 20:,} MB; allow more (ulimit -v)"
         )
 
@@ -147,7 +147,7 @@ def _unforeseen(error: Exception) -> str:
         where = log.name
     except OSError:
         # No folder for it, or no room.
-        where = "its place: " + str(traceback.extract_tb(error.__traceback__)[-1])
+        where = "its location: " + str(traceback.extract_tb(error.__traceback__)[-1])
     reason = (str(error).splitlines() or ["no message"])[0]
     return f"unforeseen {type(error).__name__}: {reason}; please report it with {where}"
 

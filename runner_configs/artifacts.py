@@ -77,9 +77,10 @@ def job_server_jar(
     found = find_program(given, variable, f"{engine}-job-server-{version}.jar", "job_server_jar")
     if found is None:
         raise EngineError(
-            f"no job server for {f'{engine} {version}'.removesuffix(' *')}: name its jar by --runner-option "
-            f"job_server_jar=PATH or {variable}, let Beam load it by job_server_jar=download, or build "
-            f"one by 'python -m slicebeam.runner_configs.local_cluster {engine} jar'"
+            f"no job server for {f'{engine} {version}'.removesuffix(' *')}: name its jar with "
+            f"--runner-option job_server_jar=PATH or {variable}, let Beam download it with "
+            "job_server_jar=download, or build one with 'python -m "
+            f"slicebeam.runner_configs.local_cluster {engine} jar'"
         )
     return found
 
@@ -95,8 +96,8 @@ def java_program(name: str) -> str:
     found = shutil.which(name)
     if found is None:
         raise EngineError(
-            f"{name!r} is not there to start the job server: install Java 11 or 17, or name it by "
-            "--runner-option java=PATH"
+            f"{name!r} is missing, and the job server needs it: install Java 11 or 17, or name it "
+            "with --runner-option java=PATH"
         )
     return found
 
@@ -121,5 +122,7 @@ def jar_version(jar: Path, engine: str) -> str | None:
                     version = re.search(r"^version=(\S+)", text, re.MULTILINE)
                     return version.group(1) if version else None
     except (OSError, zipfile.BadZipFile) as error:
-        raise EngineError(f"{jar} is no readable jar ({error}); name another job server") from error
+        raise EngineError(
+            f"{jar} is not a readable jar ({error}); name another job server"
+        ) from error
     return None

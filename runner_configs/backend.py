@@ -123,6 +123,6 @@ def run_aside(
             watch()
             if seconds is not None and time.monotonic() - begun > seconds:
                 raise EngineError(
-                    f"the job was given up after {seconds:g} seconds; raise job_timeout, or look "
+                    f"the job was abandoned after {seconds:g} seconds; raise job_timeout, or look "
                     "at the engine"
                 ) from None

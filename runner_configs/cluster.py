@@ -104,10 +104,12 @@ class ClusterEngine(PortableEngine):
         options = self.cluster
         if self.is_embedded:
             return super().exposure(why)
-        opened = f"whoever reaches {options.job_endpoint or options.host} can run code there"
+        opened = (
+            f"anyone who can connect to {options.job_endpoint or options.host} can run code there"
+        )
         if not why:
             return opened
-        return f"{opened}, and so can whoever reaches this machine, by the job server of this run"
+        return f"{opened}, and so can anyone who can connect to this machine, through the job server of this run"
 
     def _start(self) -> None:
         endpoint = self.cluster.job_endpoint

@@ -93,8 +93,8 @@ class ClusterFolder:
         earlier = self.running()
         if earlier is not None and any(program.is_running for program in earlier.programs):
             raise InputError(
-                f"a cluster runs in {self.path} already, at {earlier.address}; end it by 'down', or "
-                "name another --folder"
+                f"a cluster already runs in {self.path}, at {earlier.address}; stop it with "
+                "'down', or name another --folder"
             )
         for part in ("conf", "log", "tmp", "work"):
             (self.path / part).mkdir(parents=True, exist_ok=True)

@@ -78,7 +78,7 @@ def runner_config(name: str, overrides: Sequence[str]) -> RunnerConfig:
         raise unknown_name("runner-config", name, shipped_configs()) from error
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"{where}: no readable YAML ({reason})") from error
+        raise InputError(f"{where}: not readable as YAML ({reason})") from error
     if not isinstance(content, dict):
         raise InputError(f"{where}: a mapping of 'runner' and 'options' is expected")
     for key in content:
@@ -92,7 +92,7 @@ def runner_config(name: str, overrides: Sequence[str]) -> RunnerConfig:
     options = {} if content.get("options") is None else content["options"]
     if not isinstance(options, dict):
         place = _place(where, lines, ("options",))
-        raise InputError(f"{place}: options {options!r} are no mapping of names and values")
+        raise InputError(f"{place}: options {options!r} are not a mapping of names to values")
     return _validated(where, runner, dict(options), overrides, lines)
 
 
@@ -113,8 +113,8 @@ def _validated(
             raise OptionError(f"--runner-option {shown!r}: write it as key=value")
         if HIDDEN in value:
             raise OptionError(
-                f"--runner-option {shown}: a secret is not written down, and {HIDDEN} stands for it; "
-                "give it again, best as ${NAME} of an environment variable"
+                f"--runner-option {shown}: secrets are not stored, and {HIDDEN} stands for one; "
+                "give it again, preferably as ${NAME} of an environment variable"
             )
         name, dot, entry = key.partition(".")
         try:
@@ -129,7 +129,7 @@ def _validated(
                 options[key] = None if value == "null" else value
         except ValueError as error:
             reason = " ".join(redacted(str(error)).split())
-            raise OptionError(f"--runner-option {shown!r}: no YAML ({reason})") from None
+            raise OptionError(f"--runner-option {shown!r}: not YAML ({reason})") from None
         given[name] = f"--runner-option {shown}"
     for key in options:
         if key not in model.model_fields:

@@ -126,8 +126,8 @@ class Dataflow(Backend):
             self._check_setup_file()
         elif options.sdk_container_image is None:
             raise InputError(
-                "dataflow's workers need slicebeam: give --runner-option setup_file=./setup.py in a "
-                "checkout of it, or sdk_container_image with an image that holds it"
+                "dataflow's workers need slicebeam: give --runner-option setup_file=./setup.py "
+                "in a checkout of it, or sdk_container_image with an image that contains it"
             )
         check_beam_options(options.beam_options, own=_OWN)
 
@@ -141,15 +141,17 @@ class Dataflow(Backend):
                 "slicebeam, or give sdk_container_image instead"
             )
         if path.name != "setup.py":
-            raise InputError(f"option setup_file {path}: it must be named setup.py, as Beam asks")
+            raise InputError(
+                f"option setup_file {path}: it must be named setup.py, as Beam requires"
+            )
         try:
             found = version("setuptools")
         except PackageNotFoundError:
             found = "0"
         if int(found.split(".")[0]) < _SETUPTOOLS:
             raise EngineError(
-                f"option setup_file: Beam packs slicebeam by the setuptools of this environment, "
-                f"which is {found}; pip install 'setuptools>={_SETUPTOOLS}'"
+                "option setup_file: Beam packs slicebeam with the setuptools of this "
+                f"environment, which is {found}; pip install 'setuptools>={_SETUPTOOLS}'"
             )
 
     def sent_options(self, name: str) -> list[str]:
@@ -293,8 +295,8 @@ class Dataflow(Backend):
             self._cancel([job.id])
             raise EngineError(
                 f"dataflow job {job.id} ({job.name}) was not finished after "
-                f"{self.options.job_timeout:g} seconds and is cancelled; raise job_timeout, or look "
-                f"at {self.service.console(job.id)}"
+                f"{self.options.job_timeout:g} seconds and was cancelled; raise job_timeout, or "
+                f"look at {self.service.console(job.id)}"
             )
         if not over.is_done:
             raise self._failure(over)
@@ -333,7 +335,7 @@ class Dataflow(Backend):
         where = f"dataflow job {job.id} ({job.name})"
         console = self.service.console(job.id)
         if job.state == "JOB_STATE_CANCELLED":
-            return EngineError(f"{where} was cancelled by somebody; see {console}")
+            return EngineError(f"{where} was cancelled by someone else; see {console}")
         texts: list[str] = []
         end = time.monotonic() + _MESSAGES
         while not texts:

@@ -126,7 +126,7 @@ class DataflowService:
 
         jobs, _, _ = self._service()
         request = api.GetJobRequest(job_id=job_id, **self._place())
-        return _job(self._ask(jobs.get_job, request, f"tell of job {job_id}"))
+        return _job(self._ask(jobs.get_job, request, f"report the state of job {job_id}"))
 
     def cancel(self, job_id: str) -> None:
         """Ask for the end of a job."""
@@ -152,7 +152,7 @@ class DataflowService:
             found = messages.list_job_messages(request=request, timeout=_TIMEOUT)
             return [one.message_text for one in found]
 
-        return self._told(texts, f"tell the messages of job {job_id}")
+        return self._told(texts, f"report the messages of job {job_id}")
 
     def counts(self, job_id: str) -> JobCounts:
         """Return what a job counted."""
@@ -160,7 +160,7 @@ class DataflowService:
 
         _, _, metrics = self._service()
         request = api.GetJobMetricsRequest(job_id=job_id, **self._place())
-        found = self._ask(metrics.get_job_metrics, request, f"tell what job {job_id} counted")
+        found = self._ask(metrics.get_job_metrics, request, f"report the metrics of job {job_id}")
         user: dict[str, int] = {}
         seconds = 0.0
         for one in found.metrics:
@@ -268,13 +268,14 @@ def refusal(error: BaseException, what: str) -> EngineError | None:
     if isinstance(error, exceptions.RetryError):
         cause = error.cause or error
         return EngineError(
-            f"dataflow did not answer, to {what} ({_reason(cause)}); jobs that run go on: try again "
-            "later with --resume (a longer time limit: --runner-option service_timeout=SECONDS)"
+            f"dataflow did not answer a request to {what} ({_reason(cause)}); running jobs "
+            "continue: try again later with --resume (a longer time limit: --runner-option "
+            "service_timeout=SECONDS)"
         )
     if isinstance(error, GoogleAuthError):
         return EngineError(
             f"no credentials for dataflow ({_reason(error)}); run gcloud auth application-default "
-            "login, or name a service account's file by GOOGLE_APPLICATION_CREDENTIALS"
+            "login, or name a service account's file in GOOGLE_APPLICATION_CREDENTIALS"
         )
     if isinstance(error, (exceptions.Forbidden, exceptions.Unauthorized)):
         remedy = "; check the credentials, and that they have the role Dataflow Developer"

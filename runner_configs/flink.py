@@ -191,7 +191,7 @@ class Flink(ClusterEngine):
             for job in self._jobs(name):
                 for failure in self._failures(job):
                     why = failure.get("exceptionName")
-                    log.warning("job %s was begun again after %s", name, why)
+                    log.warning("job %s was restarted after %s", name, why)
         except EngineError as error:
             # The job is done: only what it went through is not known.
             log.warning("job %s: %s", name, error)

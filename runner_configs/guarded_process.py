@@ -82,7 +82,7 @@ class GuardedProcess:
         """Raise an EngineError where the program has ended."""
         if self.has_ended:
             raise EngineError(
-                f"{self.name} ended with code {self._guardian.returncode}; what it said is in "
+                f"{self.name} ended with code {self._guardian.returncode}; its output is in "
                 f"{self.log}"
             )
 
@@ -130,6 +130,6 @@ def wait_for(
         if process is not None:
             process.check()
         if time.monotonic() > end:
-            log = f"; what it said is in {process.log}" if process is not None else ""
+            log = f"; its output is in {process.log}" if process is not None else ""
             raise EngineError(f"{what} did not answer within {seconds:g} seconds{log}")
         time.sleep(0.05)

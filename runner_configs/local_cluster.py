@@ -70,7 +70,7 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     for engine in (flink, spark):
         engine.add_argument("action", choices=[*_ACTIONS, "jar"])
         engine.add_argument(
-            "--folder", help="of logs and what runs; in the cache folder if left out"
+            "--folder", help="folder of logs and process ids; by default in the cache folder"
         )
     engines.add_parser("prism", help="Beam's runner for one machine").add_argument(
         "action", choices=["build"]
@@ -124,10 +124,10 @@ def _up(asked: argparse.Namespace, folder: ClusterFolder) -> None:
     given = " ".join(f"--runner-option {option}" for option in options)
     _say(
         "try it:\n"
-        f"  slicebeam search --data 'eval/*.parquet' --label LABEL --prediction PREDICTION "
+        "  slicebeam search --data 'eval/*.parquet' --label LABEL --prediction PREDICTION "
         f"--output out/ --runner-config {asked.engine} {given}\n"
-        f"its pages are at http://{running.pages}/; end it by "
-        f"'python -m slicebeam.runner_configs.local_cluster {asked.engine} down'"
+        f"its web pages are at http://{running.pages}/; stop it with 'python -m "
+        f"slicebeam.runner_configs.local_cluster {asked.engine} down'"
     )
 
 

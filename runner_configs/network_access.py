@@ -70,6 +70,7 @@ def reason_against(outside: str | None, *, wanted: bool) -> str:
 def no_network(name: str, why: str) -> EngineError:
     """Return the error of a program that is not run without a private network."""
     return EngineError(
-        f"{name} listens on every address of this machine, runs what it is sent as you, and cannot "
-        f"have a network of its own: {why}; --runner-option private_network=false runs it all the same"
+        f"{name} listens on every address of this machine, runs any code it receives as you, and "
+        f"cannot have a private network: {why}; --runner-option private_network=false runs it "
+        "anyway"
     )

@@ -325,7 +325,7 @@ class PortableEngine(Backend):
         """Return what others can do while the run lasts, where the program has no private network."""
         if not why:
             return ""
-        return f"whoever reaches this machine can run code as you by {self.name}, since {why}"
+        return f"anyone who can connect to this machine can run code as you through {self.name}, because {why}"
 
     def warn(self, text: str) -> None:
         """Tell the user, once a run, who can connect."""
@@ -366,7 +366,7 @@ class PortableEngine(Backend):
             if silent < _ANSWER:
                 continue
             try:
-                check_answers(address, what, "the job was given up")
+                check_answers(address, what, "the job was abandoned")
                 self._last_answers[address] = now
             except EngineError:
                 if silent > _SILENCE:

@@ -50,8 +50,8 @@ class Prism(PortableEngine):
             found = Path(on_path)
         if found is None:
             raise EngineError(
-                f"prism is not there: build it by 'go install {_PROGRAM}@v{version}', and name it by "
-                f"--runner-option binary=PATH or {BINARY_VARIABLE}"
+                f"prism is missing: build it with 'go install {_PROGRAM}@v{version}', and name it "
+                f"with --runner-option binary=PATH or {BINARY_VARIABLE}"
             )
         if not executable(found):
             raise EngineError(f"{found} cannot be run; make it executable (chmod +x)")

@@ -57,15 +57,15 @@ def socket_folder() -> Path:
         if stat.S_IMODE(folder.stat().st_mode) & 0o077:
             folder.rmdir()
             raise EngineError(
-                f"{parent} does not keep folders private, which the sockets of worker processes "
-                "need; set TMPDIR to a folder of this machine's own disk"
+                f"{parent} cannot hold private folders, which the sockets of worker processes "
+                "need; set TMPDIR to a folder on a local disk"
             )
         if len(os.fsencode(folder)) + 1 + _LONGEST_NAME <= _LONGEST_PATH:
             return folder
         folder.rmdir()
     raise EngineError(
-        f"the path of the temporary folder {next(iter(tried))} is too long for sockets, or not of "
-        "plain letters; set TMPDIR to another one"
+        f"the path of the temporary folder {next(iter(tried))} is too long for sockets, or "
+        "contains special characters; set TMPDIR to another folder"
     )
 
 

@@ -93,8 +93,8 @@ class Spark(ClusterEngine):
         if found and wanted and found.group(1) != wanted:
             raise EngineError(
                 f"the Spark master {self.options.master} is version {found.group(1)}, and the job "
-                f"server is built for {wanted}: they must be the same to the patch; name another "
-                "job_server_jar"
+                f"server is built for {wanted}: they must be the same, including the patch "
+                "version; name another job_server_jar"
             )
 
     def default_processes(self) -> int:

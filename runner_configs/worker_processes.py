@@ -91,7 +91,7 @@ class WorkerProcesses:
                 told.flush()
             ready = [said.readline().split() for _ in range(self.count)]
             if not all(ready):
-                raise EngineError(f"a worker process did not start; what it said is in {log}")
+                raise EngineError(f"a worker process did not start; its output is in {log}")
             self._workers = [int(worker) for worker, _ in ready]
             self._address, self._dispatch = serve_pool(
                 _dispatcher([address for _, address in ready]),
@@ -104,8 +104,8 @@ class WorkerProcesses:
         """Raise an EngineError where one of the processes has ended."""
         if self._process.poll() is not None:
             raise EngineError(
-                "a worker process ended, perhaps killed for its memory; lower --memory-budget or "
-                "the number of workers"
+                "a worker process ended, perhaps killed for using too much memory; lower "
+                "--memory-budget or the number of workers"
             )
 
     def stop(self) -> None:

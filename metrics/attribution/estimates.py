@@ -110,10 +110,10 @@ class Draws:
         if not self.item.shape == self.weight.shape == self.label.shape == (self.item.size,):
             raise ValueError(
                 f"items {self.item.shape}, weights {self.weight.shape} and labels "
-                f"{self.label.shape} are not one each"
+                f"{self.label.shape} do not have the same length"
             )
         if not self.least_weight > 0:
-            raise InputError(f"least weight {self.least_weight} of a draw; it has to be above 0")
+            raise InputError(f"least weight {self.least_weight} of a draw; it must be above 0")
         possible = np.isfinite(self.weight)
         possible &= self.weight >= self.least_weight * (1 - _ROUNDING)
         if not possible.all():

@@ -142,8 +142,8 @@ def proposal(similarity: ArrayLike, *, exponent: float, uniform_share: float = 0
         if not finite.all():
             place = int(np.argmin(finite))
             raise InputError(
-                f"similarity of example {place} to query {number} is {scaled[place]}; "
-                "embeddings have to be finite"
+                f"similarity of example {place} to query {number} is {scaled[place]}; embeddings "
+                "must be finite"
             )
         least, most = scaled.min(), scaled.max()
         if least == most:

@@ -140,7 +140,7 @@ class ChangeSums:
             They are of different numbers of slices.
         """
         if self.n.shape != other.n.shape:
-            raise ValueError(f"sums of {self.n.size} and of {other.n.size} slices do not add up")
+            raise ValueError(f"sums of {self.n.size} and of {other.n.size} slices cannot be added")
         n = self.n + other.n
         apart = np.square(self.mean - other.mean)
         # The share of the one times the number of the other, which is 0 where either is empty.

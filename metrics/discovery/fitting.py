@@ -107,8 +107,8 @@ def initial(
         raise InputError(f"{components} components; give at least 1")
     if z.ndim != 2 or z.shape[0] < components:
         raise InputError(
-            f"{components} components cannot be started from {z.shape[0]} points; "
-            "give fewer components or more data"
+            f"{components} components cannot be initialised from {z.shape[0]} points; give fewer "
+            "components or more data"
         )
     check_finite(z)
     heads = no_sums(components, losses, classes)

@@ -63,10 +63,10 @@ class Mixture:
     def __post_init__(self) -> None:
         K = self.weights.size
         if self.means.ndim != 2 or self.means.shape[0] != K:
-            raise ValueError(f"means of shape {self.means.shape} are not those of {K} components")
+            raise ValueError(f"means of shape {self.means.shape} do not fit {K} components")
         if self.variances.shape != self.means.shape:
             raise ValueError(
-                f"variances have the shape {self.variances.shape}, means {self.means.shape}"
+                f"variances have shape {self.variances.shape}, means {self.means.shape}"
             )
         for head in self.heads:
             if head.components != K:
@@ -74,7 +74,7 @@ class Mixture:
         if not (self.weights > 0).all() or not (self.variances > 0).all():
             raise ValueError("a weight or a variance of the mixture is not above 0")
         if not self.loss_weight >= 0:
-            raise ValueError(f"loss_weight = {self.loss_weight} is not 0 or more")
+            raise ValueError(f"loss_weight = {self.loss_weight} must be at least 0")
 
     @property
     def components(self) -> int:
@@ -351,7 +351,7 @@ def updated(found: MixtureSums) -> Mixture:
         There are no points.
     """
     if found.n == 0:
-        raise ValueError("a mixture cannot be fitted to no points")
+        raise ValueError("a mixture needs at least one point")
     sizes = found.sizes + 10 * EPS
     mean = found.first / sizes[:, None]
     # Rounding may leave less than 0 of the variance of a constant.

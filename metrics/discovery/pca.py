@@ -58,7 +58,7 @@ class PcaSums:
         """
         if self.mean.shape != other.mean.shape:
             raise ValueError(
-                f"sums over {self.mean.size} and over {other.mean.size} dimensions do not add up"
+                f"sums over {self.mean.size} and over {other.mean.size} dimensions cannot be added"
             )
         if not self.n or not other.n:
             return self if self.n else other
@@ -152,7 +152,7 @@ def components(found: PcaSums, d: int) -> Pca:
     equal variances may be turned among themselves.
     """
     if found.n == 0:
-        raise ValueError("there are no principal components of no points")
+        raise ValueError("principal components need at least one point")
     if d < 1:
         raise ValueError(f"d = {d} is below 1")
     D = found.mean.size

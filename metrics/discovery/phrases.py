@@ -76,7 +76,7 @@ class EmbeddingSums:
         """
         if self.total.shape != other.total.shape:
             raise ValueError(
-                f"sums of shapes {self.total.shape} and {other.total.shape} do not add up"
+                f"sums of shapes {self.total.shape} and {other.total.shape} cannot be added"
             )
         return EmbeddingSums(self.n + other.n, self.total + other.total)
 

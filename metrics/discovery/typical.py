@@ -90,7 +90,7 @@ class TopExamples:
         if (self.role, self.most) != (other.role, other.most):
             raise ValueError(
                 f"the best {self.most} of role {self.role} and the best {other.most} of role "
-                f"{other.role} do not merge"
+                f"{other.role} cannot be merged"
             )
         return TopExamples(
             self.role,

@@ -64,7 +64,7 @@ class DeviationLaw:
         self.variance = float(self.chances @ self.points**2)
         self.span = of.span
         if not self.variance > 0:
-            raise ValueError("the deviations of all examples are all the same: there is no law")
+            raise ValueError("all examples have the same deviation: there is no law")
 
     def p_value(
         self,

@@ -142,7 +142,7 @@ def _validate(
     level = np.asarray(candidates.level)
     if level.size and (level.min() < 1 or level.max() > len(tests_per_level)):
         raise ValueError(
-            f"levels {level.min()}..{level.max()} were given, but tests of {len(tests_per_level)}"
+            f"levels {level.min()}..{level.max()} were given, but test counts for {len(tests_per_level)}"
         )
     if min(tests_per_level, default=1) < 0:
         raise ValueError(f"tests_per_level = {list(tests_per_level)} holds a negative number")

@@ -152,13 +152,13 @@ def _validate(kind: Kind, X: FloatArray, weight: FloatArray, total: FloatArray) 
     if not (np.isfinite(weight).all() and np.isfinite(total).all()):
         raise ValueError("a weight or a total is not a finite number")
     if not weight.size or weight.min() < 0 or weight.max() <= 0:
-        raise ValueError("no pattern has weight, or one has less than none")
+        raise ValueError("no pattern has a positive weight, or a weight is negative")
     wrong = (weight == 0) & (total != 0)
     if kind == "rate":
         wrong |= (total < 0) | (total > weight)
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise ValueError(f"a pattern of weight {weight[at]} can't have a total of {total[at]}")
+        raise ValueError(f"a pattern with weight {weight[at]} can't have a total of {total[at]}")
 
 
 def _least_squares(

@@ -106,7 +106,9 @@ class Overlap:
         masks = np.asarray(inside.masks, np.int64)
         missing = [mask for mask in masks.tolist() if mask not in row_of]
         if missing:
-            raise ValueError(f"the finding holds examples of pattern {missing[0]}, which has none")
+            raise ValueError(
+                f"the finding holds examples of pattern {missing[0]}, which has no examples"
+            )
         split = np.array([row_of[mask] for mask in masks.tolist()], dtype=np.int64)
         others = np.setdiff1d(np.arange(self.masks.size), split)
         left = self.raw[split] - inside.sums

@@ -283,7 +283,7 @@ class Metric(ABC):
         ValueError
             The metric has no target.
         """
-        raise ValueError(f"the examples have no share of their own in {self.name}")
+        raise ValueError(f"no average over the examples gives {self.name}")
 
     def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> FloatArray:
         """Return weight times target of each example of a block [rows].
@@ -293,7 +293,7 @@ class Metric(ABC):
         ValueError
             The metric has no target.
         """
-        raise ValueError(f"the examples have no share of their own in {self.name}")
+        raise ValueError(f"no average over the examples gives {self.name}")
 
     def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
         """Return the metric, or its change between two models, of the mean target [sets]."""

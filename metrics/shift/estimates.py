@@ -166,7 +166,7 @@ def _counts(strata: Strata, sample: Sample) -> Counts:
     """
     if (sample.asked == 0).any():
         raise ValueError(
-            "a stratum was not asked at all; ask at least smallest_budget(strata) items"
+            "a stratum has no queried item; query at least smallest_budget(strata) items"
         )
     return counts_of(strata, sample)
 

@@ -67,7 +67,7 @@ class Strata:
             The old predictions are not known.
         """
         if self.old is None:
-            raise ValueError("the old predictions are not known item by item")
+            raise ValueError("the old predictions are not known for each item")
         shares: FloatArray = self.old / self.sizes[:, None]
         return shares
 

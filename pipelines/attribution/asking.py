@@ -31,8 +31,8 @@ def terminal_labeler() -> TerminalLabeler:
     """
     if not sys.stdin.isatty():
         raise InputError(
-            "without --labels and --llm a person labels, but standard input is no terminal; give "
-            "one of the two, or label the sheets of 'slicebeam attribute sample'"
+            "without --labels or --llm, you label by hand, but standard input is not a terminal; "
+            "give one of the two options, or label the sheets of 'slicebeam attribute sample'"
         )
 
     def say(text: str) -> None:
@@ -96,7 +96,7 @@ class TerminalLabeler:
             if label is not None:
                 store.add({item: label}, LABELER)
                 return 1
-            self._say(f"{printable(word)!r} is no answer; press y, n, u, b or q")
+            self._say(f"{printable(word)!r} is not an answer; press y, n, u, b or q")
 
 
 def _shown(row: Mapping[str, Any]) -> str:

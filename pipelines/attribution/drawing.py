@@ -122,7 +122,7 @@ def draw_training(
         others = _unknown(ids_at(population, outside[drawn]), taken)[:half]
     members = _unknown(ids_at(population, inside[order]), taken)[: budget - len(others)]
     if not members and not others:
-        raise InputError("every example that could train a classifier is labelled already")
+        raise InputError("every example that could train a classifier already has a label")
     items = _interleaved(members, others)
     return Drawn(
         number=number + 1,

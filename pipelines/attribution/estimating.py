@@ -210,9 +210,9 @@ def _notes(state: State, evidence: Evidence) -> tuple[str, ...]:
         least = max(0.0, 1 - taken * (1 - state.confidence) / state.looks)
         notes.append(
             f"This is look {taken} at the labels, and {state.looks} "
-            f"{'was' if state.looks == 1 else 'were'} planned: that all looks' intervals hold is "
-            f"only sure to {least:.0%}, not {state.confidence:.0%}. For a sound decision plan the "
-            "--looks before the first label."
+            f"{'was' if state.looks == 1 else 'were'} planned: the confidence that the intervals "
+            f"of all looks hold is only {least:.0%}, not {state.confidence:.0%}. For a valid "
+            "decision, set --looks before the first label."
         )
     unsure = sum(one.unsure for one in evidence.rounds if one.phase != "train")
     if unsure:
@@ -223,6 +223,6 @@ def _notes(state: State, evidence: Evidence) -> tuple[str, ...]:
         notes.append(f"{len(evidence.open):,} items have no label yet.")
     if evidence.waiting:
         notes.append(
-            f"{evidence.waiting:,} labels don't count yet: items drawn before them have none."
+            f"{evidence.waiting:,} labels don't count yet: items drawn earlier have no label."
         )
     return tuple(notes)

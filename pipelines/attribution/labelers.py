@@ -75,8 +75,8 @@ class RecordedLabels:
         label = label_of(value)
         if label is None:
             raise OptionError(
-                f"--labels {self.column}: {value!r} is no label; name the values of which the words "
-                "are true by --positive"
+                f"--labels {self.column}: {value!r} is not a label; name the values that mean yes "
+                "with --positive"
             )
         return label
 
@@ -86,8 +86,8 @@ class RecordedLabels:
             if not any(_is(value, one) for value in values):
                 shown = ", ".join(map(repr, values[:_MOST_SHOWN]))
                 raise OptionError(
-                    f"--positive {one!r}: column {self.column!r} holds no such value; it holds "
-                    f"{shown}{', …' if len(values) > _MOST_SHOWN else ''}"
+                    f"--positive {one!r}: column {self.column!r} has no such value; its values "
+                    f"are {shown}{', …' if len(values) > _MOST_SHOWN else ''}"
                 )
 
 
@@ -127,13 +127,13 @@ class LanguageModel:
         self.api = read_api(path, "--llm")
         if TEXT not in self.api.columns:
             raise InputError(
-                f"{path}: no {{{TEXT}}} is in url, params, json or headers, so that the model would "
-                "not know which words to judge; write it into the prompt"
+                f"{path}: no {{{TEXT}}} is in url, params, json or headers, so the model would "
+                "not know which words to judge; add it to the prompt"
             )
         if not set(self.api.columns) - {TEXT}:
             raise InputError(
-                f"{path}: no {{column}} that shows an item is in url, params, json or headers; write "
-                "one into the prompt"
+                f"{path}: no {{column}} that shows an item is in url, params, json or headers; "
+                "add one to the prompt"
             )
         name = f"ledger-{self.api.identity[:10]}"
         self._folder = storage_path(ledger, "--ledger") if ledger else labels_dir / name
@@ -160,7 +160,7 @@ class LanguageModel:
         with buying(api, self._folder, {"api": api.identity}, is_label) as (ledger, http):
             missing = [key for key in keys if key not in ledger.answers]
             paid = len(keys) - len(missing)
-            of = f"{len(keys):,} items" + (f" ({paid:,} are paid already)" if paid else "")
+            of = f"{len(keys):,} items" + (f" ({paid:,} already paid)" if paid else "")
             self._note(announcement(api, len(missing), of))
             try:
                 http.buy(wanted, ledger, ledger.calls + len(missing))

@@ -185,8 +185,8 @@ def _read(path: StoragePath, text: str) -> list[Label]:
             is_whole = mine = False
         if not is_whole:
             raise EngineError(
-                f"{path.parent.name}/{path.name}, line {number} is damaged: it is not what was "
-                "written; restore the file, or remove the line to label that item again"
+                f"{path.parent.name}/{path.name}, line {number} is damaged: its content has "
+                "changed; restore the file, or remove the line to label that item again"
             )
         if mine:
             labels.append(one)

@@ -100,7 +100,7 @@ def run_rounds(
         if session.draw(-(-left // max(rounds - done, 1))) is None:
             break
     if assessed is None:
-        raise InputError("there is nothing to draw")
+        raise InputError("there is no example to draw")
     has_train = any(one.train for one in session.state.rounds)
     if assessed.decision == "update" and train and not has_train:
         session.draw(train, is_train=True)

@@ -77,7 +77,7 @@ class Plan:
             A value is out of its range.
         """
         if not self.text.strip():
-            raise OptionError("--text is empty; write what is said to be true of the slice")
+            raise OptionError("--text is empty; write a description of the slice")
         if self.looks is not None and self.looks < 1:
             raise OptionError(f"--looks {self.looks}: give a whole number that is at least 1")
         if not (math.isfinite(self.exponent) and self.exponent >= 0):
@@ -148,8 +148,8 @@ def session(
     """
     if not population.member.any():
         raise InputError(
-            f"slice {one.slice_id} has no example in this data, so there is nothing to label; give "
-            "the --data that it was found in"
+            f"slice {one.slice_id} has no example in this data, so there is nothing to label; "
+            "give the --data of the run that found it"
         )
     # A name of a file, whatever the slice is called.
     name = folder_name(re.sub(r"[^A-Za-z0-9_.-]", "_", one.slice_id), plan.text)
@@ -157,7 +157,7 @@ def session(
     state = read_state(folder)
     if state is None and not begins:
         raise InputError(
-            f"no items of slice {one.slice_id} were drawn for {plan.text!r}; begin with "
+            f"no items of slice {one.slice_id} were drawn for {plan.text!r}; start with "
             "'slicebeam attribute sample', with the same --text"
         )
     with storage_errors(folder, "make"):
@@ -216,8 +216,9 @@ def _check_plan(plan: Plan, state: State) -> None:
         if given is not None and given != kept:
             flag = name.replace("_", "-")
             raise OptionError(
-                f"--{flag} {given}, but the first round was drawn with {kept}, and what is planned "
-                "must not follow from the labels; leave it out, or begin anew in another --labels-dir"
+                f"--{flag} {given}, but the first round was drawn with {kept}, and a plan must "
+                "not depend on the labels; leave the option out, or start over in another "
+                "--labels-dir"
             )
 
 
@@ -277,9 +278,7 @@ class Session:
         for one in self.state.rounds:
             replaced += self.store.add(read_sheets(self.folder, one), "sheet")
         if replaced:
-            self.notes.append(
-                f"{replaced:,} labels are other ones now than when they were read before."
-            )
+            self.notes.append(f"{replaced:,} labels have changed since they were last read.")
 
     def draw(self, budget: int, *, is_train: bool = False) -> Drawn | None:
         """Draw a further round, and record it; None where every example was drawn."""
@@ -320,8 +319,8 @@ class Session:
             drawn = self.draw(budget, is_train=is_train)
         if drawn is None:
             raise InputError(
-                "every example was drawn in a round before; 'slicebeam attribute estimate' "
-                "reports what the labels say"
+                "every example has been drawn in an earlier round; 'slicebeam attribute "
+                "estimate' reports what the labels say"
             )
         sheet, lines = paths(self.folder, drawn.number)
         if is_new or not (sheet.is_file() or lines.is_file()):
@@ -345,7 +344,7 @@ class Session:
                 else ""
             )
             raise InputError(
-                f"nothing is labelled yet; fill the column label of {self.folder.name}/{sheet}"
+                f"there are no labels yet; fill in the column label of {self.folder.name}/{sheet}"
             )
         if evidence.digest not in self.state.looked:
             looked = (*self.state.looked, evidence.digest)
@@ -427,7 +426,7 @@ def _changed(
                 op="add_slice",
                 target=proposed.slice_id,
                 after=_as_json(proposed),
-                note=f"a classifier trained by labels of {attribution.text!r}, from {one.slice_id}",
+                note=f"a classifier trained on labels of {attribution.text!r}, from {one.slice_id}",
             )
         )
     return document.model_copy(update={"slices": tuple(slices)}), tuple(edits)

@@ -141,8 +141,8 @@ def read_state(folder: StoragePath) -> State | None:
         return State.model_validate_json(text)
     except (ValidationError, ValueError) as error:
         raise EngineError(
-            f"{folder.name}/{NAME} is damaged or of another version; restore it, or choose another "
-            "--labels-dir"
+            f"{folder.name}/{NAME} is damaged, or from another version; restore it, or choose "
+            "another --labels-dir"
         ) from error
 
 
@@ -163,8 +163,8 @@ def check_same(state: State, population: SlicePopulation) -> None:
     if state.slice_fingerprint != slice_fingerprint(population):
         now = int(population.member.sum())
         raise InputError(
-            f"slice {state.slice_id} or the data has other examples than when items were drawn "
-            f"({now:,} of {population.member.size:,} now, {state.size:,} of "
-            f"{state.size + state.size_outside:,} then); give the same --data, or draw anew in "
+            f"slice {state.slice_id} or the data has changed since items were drawn ({now:,} of "
+            f"{population.member.size:,} now, {state.size:,} of "
+            f"{state.size + state.size_outside:,} then); give the same --data, or start over in "
             "another --labels-dir"
         )

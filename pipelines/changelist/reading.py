@@ -81,10 +81,12 @@ def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> Chang
     except IsADirectoryError as error:
         raise FileError(f"{option} {uri} is a folder; name its changelist.json") from error
     except ValueError as error:
-        raise InputError(f"{option} {uri}: no readable JSON ({error})") from error
+        raise InputError(f"{option} {uri}: not readable as JSON ({error})") from error
     version = content.get("schema_version") if isinstance(content, dict) else None
     if not isinstance(version, str):
-        raise FileError(f"{option} {uri}: no ChangeList; name a changelist.json of an earlier run")
+        raise FileError(
+            f"{option} {uri}: not a ChangeList; name the changelist.json of an earlier run"
+        )
     if version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
         raise InputError(
             f"{option} {uri}: a ChangeList of version {version}, but this program reads {SCHEMA_VERSION}"
@@ -99,10 +101,10 @@ def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> Chang
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise InputError(
-            f"{option} {uri}: no whole ChangeList ({place}: {first['msg']})"
+            f"{option} {uri}: incomplete ChangeList ({place}: {first['msg']})"
         ) from error
     if wrong := _misunderstood(content, document.model_dump(mode="json", by_alias=True)):
-        raise InputError(f"{option} {uri}: no whole ChangeList ({wrong} has another type)")
+        raise InputError(f"{option} {uri}: incomplete ChangeList ({wrong} has the wrong type)")
     _refuse_doubles(f"{option} {uri}", document)
     check_findings(f"{option} {uri}", document, with_slices=with_slices)
     return document
@@ -118,7 +120,7 @@ def read_search(uri: str, option: str, *, with_slices: bool = True) -> SearchCha
     document = read_changelist(uri, option, with_slices=with_slices)
     if not isinstance(document, SearchChangeList):
         raise InputError(
-            f"{option} {uri} is the document of a shift; name that of a search or a check"
+            f"{option} {uri} is the document of a shift; name the document of a search or a check"
         )
     return document
 
@@ -127,7 +129,7 @@ def read_shift(uri: str, option: str) -> ShiftChangeList:
     """Return the ChangeList of a shift; parameters and errors as of `read_changelist`."""
     document = read_changelist(uri, option)
     if not isinstance(document, ShiftChangeList):
-        raise InputError(f"{option} {uri} is not the document of a shift; name one")
+        raise InputError(f"{option} {uri} is not the document of a shift; name one that is")
     return document
 
 

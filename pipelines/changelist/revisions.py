@@ -117,7 +117,9 @@ def publish_revision(
     with storage_errors(path, "read"), open_input(path) as stream:
         fingerprint = f"sha256:{sha256_of(stream)}"
     if read_search(base_uri, "--changelist").to_json() != base.to_json():
-        raise EngineError(f"{base_uri} was replaced by another run meanwhile; begin again")
+        raise EngineError(
+            f"{base_uri} was replaced by another run in the meantime; run the command again"
+        )
     parent = Parent(
         changelist_id=base.changelist_id, revision=base.revision, fingerprint=fingerprint
     )

@@ -112,7 +112,7 @@ def prepare_check(
             Confirmed(encoder=config.encoder),
         )
     if config.eval_config is not None:
-        on_stage(Stage("looking up the values that are slices"))
+        on_stage(Stage("looking up the values of the slices"))
         source = read_source(config, files, work, engine)
         wanted = value_slices(config.eval_config, source, work, engine)
     else:
@@ -208,9 +208,7 @@ def with_own_columns(
         if not is_cluster_field(name):
             raise unknown_name("column", name, source.schema.names)
     for name in sorted(wishes.components & set(source.schema.names)):
-        raise InputError(
-            f"the data has a column {name!r}, which is what components are called; rename it"
-        )
+        raise InputError(f"the data has a column {name!r}, the name of the components; rename it")
     own = [name for name in source.schema.names if name in wishes.all_fields]
     return with_derived(
         known,

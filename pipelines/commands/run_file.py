@@ -60,7 +60,7 @@ def replaceable() -> list[OptionField]:
     for config in CONFIGS.values():
         for name, field in declared(config).items():
             if field.option.stands_instead:
-                option = replace(field.option, help=f"Replaces {name!r} of the file.", default=None)
+                option = replace(field.option, help=f"Replace {name!r} of the file.", default=None)
                 found.setdefault(
                     name, replace(field, option=option, is_required=False, default=None)
                 )
@@ -120,7 +120,7 @@ def read_run(
     if "schema_version" in content and "provenance" in content:
         if date is not None:
             raise OptionError(
-                f"--date {date}: {file} is the document of a run, whose paths are spelt out"
+                f"--date {date}: {file} is the document of a run, whose paths have no {{date}}"
             )
         made_by = read_changelist(file, "run").provenance
         fields = declared(CONFIGS[made_by.command])
@@ -168,10 +168,10 @@ def _content(file: str) -> dict[Any, Any]:
     except IsADirectoryError as error:
         raise FileError(f"{file} is a folder; name a file") from error
     except ValueError as error:
-        raise FileError(f"{file}: it can't be read ({' '.join(str(error).split())})") from error
+        raise FileError(f"{file}: cannot be read ({' '.join(str(error).split())})") from error
     if not isinstance(content, dict):
         raise InputError(
-            f"{file}: 'command: search', 'check', 'shift' or 'discover' is expected, and the options"
+            f"{file}: 'command: search', 'check', 'shift' or 'discover' is expected, and its options"
         )
     return content
 
@@ -194,7 +194,7 @@ def _day(date: str | None) -> dt.date:
     try:
         return dt.date.fromisoformat(date)
     except ValueError as error:
-        raise OptionError(f"--date {date!r} is no date; write it as 2026-11-20") from error
+        raise OptionError(f"--date {date!r} is not a date; write it as 2026-11-20") from error
 
 
 @dataclass(frozen=True)
@@ -233,13 +233,13 @@ class _Filling:
             return str(storage_path(self.file).parent)
         if found is None:
             raise InputError(
-                f"{where}: {written} stands for nothing; write {{date}}, {{date-1}}, "
+                f"{where}: {written} is not a placeholder; write {{date}}, {{date-1}}, "
                 "{date:%Y%m%d} or {here}, and {{ for a brace"
             )
         try:
             day = self.day + dt.timedelta(days=int(found["days"] or 0))
         except OverflowError as error:
             raise InputError(
-                f"{where}: {written} of {self.day} is no date of the years 1 to 9999"
+                f"{where}: {written} of {self.day} is not a date in the years 1 to 9999"
             ) from error
         return day.strftime(found["format"]) if found["format"] else day.isoformat()

@@ -32,7 +32,7 @@ def launch_shift(
     for name in ("explain", "single_job", "template", "dry_run"):
         if getattr(run_options, name):
             flag = "--" + name.replace("_", "-")
-            instead = "; --plan says what it would cost" if name == "dry_run" else ""
+            instead = "; --plan estimates the cost" if name == "dry_run" else ""
             raise InputError(f"{flag} is not for a shift{instead}; leave it out")
     with start_engine(
         options.get("runner_config", "direct"), options.get("runner_option", ())
@@ -45,7 +45,7 @@ def launch_shift(
             raise OptionError("--fail-on has no effect on --plan and --repeat; leave it out")
         if run_options.resume and not (config.output or config.work_dir):
             raise OptionError(
-                "--resume goes on in the folder that a run began with: give its --output or --work-dir"
+                "--resume continues in the folder where the run began: give its --output or --work-dir"
             )
         terminal = Terminal(quiet=run_options.quiet, as_json=run_options.as_json, events=events)
         try:

@@ -75,8 +75,8 @@ class CheckConfig(RunConfig):
     encoder: Annotated[
         str | None,
         Option(
-            "Confirms the encoder in --changelist, where it is code (module:function) or an endpoint "
-            "(openai:URL) that gets your texts.",
+            "Encoder in --changelist, to confirm it. Needed if it is code (module:function) or "
+            "an endpoint (openai:URL) that receives your texts.",
             "Known slices",
             metavar="<encoder>",
             stands_instead=True,
@@ -94,8 +94,8 @@ class CheckConfig(RunConfig):
     features: Annotated[
         tuple[str, ...],
         Option(
-            "Columns that a --model reads which does not know the names of its columns. Repeatable, "
-            "or separated by commas.",
+            "Columns that --model reads, if the model does not know their names. Repeatable, or "
+            "separated by commas.",
             "Models",
             metavar=COLUMNS,
             default="all others",
@@ -105,7 +105,7 @@ class CheckConfig(RunConfig):
     exclude_features: Annotated[
         tuple[str, ...],
         Option(
-            "Columns that such a --model does not read. Repeatable, or separated by commas.",
+            "Columns that --model does not read, if the model does not know the names of its columns. Repeatable, or separated by commas.",
             "Models",
             metavar=COLUMNS,
             by_commas=True,
@@ -122,7 +122,9 @@ class CheckConfig(RunConfig):
                 "file of predicates, or --eval-config"
             )
         if self.encoder is not None and self.changelist is None:
-            raise OptionError("--encoder confirms that of a --changelist, which is not given")
+            raise OptionError(
+                "--encoder confirms the encoder of a --changelist, but --changelist is not given"
+            )
         for name in ("features", "exclude_features"):
             if getattr(self, name) and not (self.model or self.baseline_model):
                 raise OptionError(

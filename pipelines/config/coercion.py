@@ -46,7 +46,7 @@ def listed(values: Sequence[str]) -> tuple[str, ...]:
         )
     except csv.Error as error:
         raise OptionError(
-            f"{','.join(values)!r} is no list separated by commas ({error}); put names in quotes"
+            f"{','.join(values)!r} is not a list separated by commas ({error}); put names in quotes"
         ) from error
 
 
@@ -73,7 +73,7 @@ def as_flag(where: str, field: OptionField, value: Any) -> Any:
         It is of another type.
     """
     if value is None:
-        raise OptionError(f"{where}: it has no value; give one or leave the key out")
+        raise OptionError(f"{where}: the key has no value; give one or leave the key out")
     if field.option.keeps_variables and isinstance(value, dict):
         return tuple(f"{name}={_scalar(one)}" for name, one in value.items())
     if field.is_list:
@@ -92,7 +92,7 @@ def as_flag(where: str, field: OptionField, value: Any) -> Any:
     if field.kind is str or get_origin(field.kind) is Literal:
         return _text(where, value)
     if isinstance(value, (bool, list, tuple, dict)):
-        raise OptionError(f"{where}: {value!r} is no number")
+        raise OptionError(f"{where}: {value!r} is not a number")
     return value
 
 
@@ -105,11 +105,11 @@ def _whole(where: str, value: Any) -> int | str:
         return value
     # Those of numpy are integers too.
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise OptionError(f"{where}: {value!r} is no whole number")
+        raise OptionError(f"{where}: {value!r} is not a whole number")
     return int(value)
 
 
 def _text(where: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise OptionError(f"{where}: {value!r} is no text; put it in quotes")
+        raise OptionError(f"{where}: {value!r} is not text; put it in quotes")
     return value

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _RUNS_CODE = "loading it runs the code in it"
-_STARTS = "it decides which programs are started"
+_STARTS = "it decides which programs start"
 _SENDS = "data and keys are sent to the endpoint in it"
 # Why an option of a document needs the user's word.
 _REASONS = {
@@ -71,7 +71,7 @@ def refuse_unconfirmed(
             # The configuration has this too, but loading it takes longer than printing help may.
             given = f"--{name.replace('_', '-')} {_written(value)}"
             raise InputError(
-                f"{source} names {given}, and {reason}; if you trust it, confirm it by {given}"
+                f"{source} names {given}, and {reason}; if you trust it, confirm it with {given}"
             )
 
 

@@ -10,7 +10,7 @@ from slicebeam.pipelines.config.option_fields import FILE, PATH, Option
 from slicebeam.pipelines.config.run_options import AllowHttp, Display
 
 CHANGELIST = Option(
-    "ChangeList, of any revision; or its folder, for the last revision.", "Data", metavar=PATH
+    "ChangeList (any revision), or its folder for the last revision.", "Data", metavar=PATH
 )
 
 
@@ -35,20 +35,20 @@ class ExamplesConfig(DocumentConfig):
     model: Annotated[
         str | None,
         Option(
-            "Confirms the model in --changelist. Loading it runs the code in it.",
+            "Model in --changelist, to confirm it. Loading a model runs the code in it.",
             "Models",
             metavar=FILE,
         ),
     ] = None
     baseline_model: Annotated[
         str | None,
-        Option("Confirms the old model in --changelist.", "Models", metavar=FILE),
+        Option("Old model in --changelist, to confirm it.", "Models", metavar=FILE),
     ] = None
     encoder: Annotated[
         str | None,
         Option(
-            "Confirms the encoder in --changelist, where it is code (module:function) or an endpoint "
-            "(openai:URL) that gets your texts.",
+            "Encoder in --changelist, to confirm it. Needed if it is code (module:function) or "
+            "an endpoint (openai:URL) that receives your texts.",
             "Models",
             metavar="<encoder>",
         ),

@@ -16,7 +16,7 @@ class ModelsConfig(DataConfig):
     label: Annotated[
         str,
         Option(
-            "Column of the true class or value. Not needed with --loss, nor for mean:COLUMN.",
+            "Column of the true class or value. Not needed with --loss or for mean:COLUMN.",
             "Models",
             metavar=COLUMN,
         ),
@@ -39,8 +39,9 @@ class ModelsConfig(DataConfig):
     model: Annotated[
         str | None,
         Option(
-            "Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder) or "
-            "ONNX. Loading one runs the code in it: name only files that you trust.",
+            "Model to predict with: scikit-learn (pickle, joblib), TensorFlow SavedModel "
+            "(folder) or ONNX. Loading a model runs the code in it: give only files that you "
+            "trust.",
             "Models",
             metavar=FILE,
             has_placeholders=True,
@@ -61,7 +62,7 @@ class ModelsConfig(DataConfig):
     baseline_model: Annotated[
         str | None,
         Option(
-            "The old model's file. Loading it runs the code in it, as for --model.",
+            "File of the old model. Loading it runs the code in it, as with --model.",
             "Models",
             metavar=FILE,
             has_placeholders=True,
@@ -82,7 +83,7 @@ class ModelsConfig(DataConfig):
     positive_class: Annotated[
         str | None,
         Option(
-            "The class whose probability a score is.",
+            "Class whose probability is the score.",
             "Models",
             metavar="<class>",
             default="1 or true",

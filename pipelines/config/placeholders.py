@@ -65,8 +65,8 @@ def parts_of(
             variable = _VARIABLE.fullmatch(found["variable"])
             if variable is None:
                 raise InputError(
-                    f"{where}: {found[0]} names no environment variable; write ${{NAME}} or "
-                    "${NAME:-default}"
+                    f"{where}: {found[0]} does not name an environment variable; write ${{NAME}} "
+                    "or ${NAME:-default}"
                 )
             literal += value(variable)
         else:

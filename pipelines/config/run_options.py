@@ -45,7 +45,7 @@ class RunOptions(Display):
     explain: Annotated[
         str | None,
         Option(
-            "Slice, by its id or text, whose test to explain with all numbers.",
+            "Slice (id or text) whose test to explain, with all numbers.",
             "Output",
             metavar="<slice>",
         ),
@@ -70,7 +70,7 @@ class RunOptions(Display):
     log_format: Annotated[
         str,
         Option(
-            "Format of the messages on stderr: text, or json (an object a line, for schedulers).",
+            "Format of the messages on stderr: text, or json (one object per line, for schedulers).",
             "Output",
             in_python=False,
         ),
@@ -78,7 +78,7 @@ class RunOptions(Display):
     resume: Annotated[
         bool,
         Option(
-            "Continue a stopped run. Begin if there is none, and do nothing if it has published.",
+            "Continue a stopped run. Start it if there is none; do nothing if it has published its result.",
             "Engine",
             comes_first=True,
         ),
@@ -102,8 +102,8 @@ class RunOptions(Display):
     template: Annotated[
         str | None,
         Option(
-            "Write a classic Dataflow template of the search (batch only) to a gs:// folder, or to a "
-            "local one to look at it, and do not run it.",
+            "Write a classic Dataflow template of the search (batch only) instead of running it: "
+            "to a gs:// folder, or to a local one for inspection.",
             "Engine",
             metavar=FOLDER,
             in_python=False,
@@ -168,8 +168,8 @@ class ShiftRunOptions(RunOptions):
     resume: Annotated[
         bool,
         Option(
-            "Continue a stopped run, without reading again a pool that it has read. Begin if there is "
-            "none, and do nothing if it has published. Answers in the ledger are used either way.",
+            "Continue a stopped run without reading its pool again. Start it if there is none; "
+            "do nothing if it has published its result. Answers in the ledger are always used.",
             "Engine",
             comes_first=True,
         ),

@@ -46,7 +46,7 @@ class SearchConfig(RunConfig):
     ] = 10
     exact_edges: Annotated[
         bool,
-        Option("Cut bins at values of the data, not at numbers of few digits.", "Features"),
+        Option("Use values of the data as the edges of bins, not round numbers.", "Features"),
     ] = False
     top_values: Annotated[
         int,
@@ -79,7 +79,7 @@ class SearchConfig(RunConfig):
         Option("Maximum number of candidates in an iteration of --strategy priority.", "Search"),
     ] = 50_000
     keep_refining: Annotated[
-        bool, Option("Also visit the slices within significant ones.", "Search")
+        bool, Option("Also visit the slices within significant slices.", "Search")
     ] = False
     save_slices: Annotated[
         str | None,
@@ -97,9 +97,9 @@ class SearchConfig(RunConfig):
                 users = " and ".join(STRATEGIES_OF[name])
                 raise OptionError(f"{flag(name)} is for --strategy {users}, not {self.strategy}")
         if self.domains and "bins" in self.model_fields_set:
-            raise OptionError("--bins has no effect beside --domains, which has them")
+            raise OptionError("--bins has no effect with --domains, which gives the bins")
         if self.domains and self.exact_edges:
-            raise OptionError("--exact-edges has no effect beside --domains, which has the edges")
+            raise OptionError("--exact-edges has no effect with --domains, which gives the edges")
         return self
 
     def _without_effect(self, strategy: str) -> list[str]:

@@ -41,8 +41,9 @@ Direction = Annotated[
 EvalConfig = Annotated[
     str | None,
     Option(
-        "EvalConfig of TensorFlow Model Analysis (text or JSON), whose models, metrics and sizes to use. "
-        "A check also takes its slices and thresholds: exit code 1 if one fails. Needs slicebeam[tfma].",
+        "EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and "
+        "sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold "
+        "fails. Needs slicebeam[tfma].",
         "Data",
         metavar=FILE,
         has_placeholders=True,
@@ -81,7 +82,7 @@ class RunConfig(MetricsConfig):
     ] = ()
     weight: Annotated[
         str | None,
-        Option("Column of sampling weights, which are at least 0.", "Data", metavar=COLUMN),
+        Option("Column of sampling weights (0 or more).", "Data", metavar=COLUMN),
     ] = None
     group: Annotated[
         str | None,
@@ -141,7 +142,7 @@ class RunConfig(MetricsConfig):
     since_if_exists: Annotated[
         str | None,
         Option(
-            "As --since, but a missing file is no error: for the first of many runs.",
+            "Like --since, but a missing file is not an error. For the first of a series of runs.",
             "Output",
             metavar=FILE,
             has_placeholders=True,
@@ -205,12 +206,12 @@ class RunConfig(MetricsConfig):
             check_test(self.test, name, self.comparison, weighted=self.weight is not None)
         if self.group and self.test not in ("auto", *OF_ROWS):
             raise OptionError(
-                f"--test {self.test} takes examples for independent, but --group is given; use auto or "
-                "bootstrap-rows, which resample whole groups"
+                f"--test {self.test} treats examples as independent, but --group is given; use "
+                "auto or bootstrap-rows, which resample whole groups"
             )
         if self.group and self.example_id and not self.names_examples:
             raise OptionError(
-                "--example-id has no effect beside --group, whose examples are resampled together"
+                "--example-id has no effect with --group, whose examples are resampled together"
             )
         if self.replicates is not None and not (self.draws_replicates or self.tfma_metric):
             raise OptionError(
@@ -304,9 +305,7 @@ class RunConfig(MetricsConfig):
         plan = eval_plan(uri, has_baseline=self.comparison == "baseline")
         lines = [*plan.notes]
         if self.command == "search" and (plan.specs or plan.thresholds):
-            lines.append(
-                "slicing_specs and thresholds are for slicebeam check, and are passed over"
-            )
+            lines.append("slicing_specs and thresholds are for slicebeam check and are ignored")
         return tuple(f"--eval-config {uri}: {line}" for line in lines)
 
     def resolved(self, strategy: str) -> dict[str, Any]:  # noqa: ARG002  (a search has several)

@@ -119,10 +119,10 @@ class Examples:
         counts = pc.value_counts(ids)
         twice = counts.filter(pc.greater(counts.field("counts"), 1))
         if ids.null_count or len(twice):
-            what = "a row has none" if ids.null_count else f"{twice[0]['values'].as_py()!r} twice"
+            what = "a row has no id" if ids.null_count else f"{twice[0]['values'].as_py()!r} twice"
             raise ColumnError(
-                f"column {self.id_field!r} does not tell examples apart: {what}; give every example an "
-                "id of its own"
+                f"column {self.id_field!r} does not identify examples: {what}; give every example "
+                "a unique id"
             )
         return ids
 

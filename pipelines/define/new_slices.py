@@ -84,7 +84,7 @@ class EditSession:
         later = later_revision(storage_path(uri).parent, base.document)
         if later is not None:
             base.notes.append(
-                f"{later.name} is a later revision; this one goes on from revision "
+                f"{later.name} is a later revision; this command started from revision "
                 f"{base.document.revision}"
             )
         return base
@@ -108,7 +108,7 @@ class EditSession:
         for slice_id in ids:
             if slice_id in known:
                 raise InputError(
-                    f"slice {slice_id}, {shortened(known[slice_id])!r}, is defined in the same way; "
+                    f"slice {slice_id}, {shortened(known[slice_id])!r}, has the same definition; "
                     "there is nothing to add"
                 )
         found = measured(
@@ -124,7 +124,7 @@ class EditSession:
         for slice_id, one, counted in zip(ids, wanted, found, strict=True):
             if counted.size.n == 0:
                 raise InputError(
-                    f"slice {shortened(one.name)!r} would have no examples; define it otherwise"
+                    f"slice {shortened(one.name)!r} would have no examples; change its definition"
                 )
             update = {
                 "slice_id": slice_id,
@@ -146,8 +146,8 @@ class EditSession:
         ]
         if gone:
             self.notes.append(
-                f"with its slice went finding {', '.join(gone)}; what is expected of those of a higher "
-                "rank still rests on it"
+                f"removing its slice also removed finding {', '.join(gone)}; the expected values "
+                "of findings of higher rank still include it"
             )
         before = {one.slice_id: one for one in self.document.slices}
         changed = tuple(one for one in document.slices if before.get(one.slice_id) != one)

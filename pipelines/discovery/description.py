@@ -226,11 +226,11 @@ def given_phrases(uri: str) -> list[str]:
         raise FileError(f"--phrases {uri}: no such file") from error
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(
-            f"--phrases {uri}: it can't be read; write a phrase a line as UTF-8"
+            f"--phrases {uri}: cannot be read; write one phrase per line, as UTF-8"
         ) from error
     phrases = list(dict.fromkeys(filter(None, lines)))
     if not phrases:
-        raise OptionError(f"--phrases {uri}: it holds no phrase; write one a line")
+        raise OptionError(f"--phrases {uri}: no phrases; write one per line")
     return phrases
 
 

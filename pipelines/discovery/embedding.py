@@ -201,7 +201,7 @@ def embedded_files(paths: Sequence[StoragePath], embedding: Embedding) -> Embedd
         raise InputError(
             f"{embedding.columns[0]!r} has {D} dimensions in {one['origin']} (from row "
             f"{one['start_row'] + 1:,} of all) and {other} in {another['origin']} (from row "
-            f"{another['start_row'] + 1:,}); embeddings are of one length"
+            f"{another['start_row'] + 1:,}); all embeddings must have the same length"
         )
     return EmbeddedFiles(
         tuple(paths),

@@ -201,7 +201,7 @@ def fit_mixtures(
         files = _projected(files, axes, work, over)
     state = _read_state(work)
     if state is None:
-        on_stage(Stage("finding clusters to start from"))
+        on_stage(Stage("finding initial clusters"))
         with one_thread():
             state = _started(config, files, samples, axes)
         _write_state(work, state)
@@ -260,7 +260,7 @@ def _axes(config: DiscoverConfig, files: EmbeddedFiles, over: Callable[..., list
     parts = over("pca", PassOverRows, summing, files.groups(), seconds)
     total = summing.total(parts)
     if total.n == 0:
-        raise InputError("no example shapes the mixtures; raise --discovery-share")
+        raise InputError("no example is left for fitting the mixtures; raise --discovery-share")
     return pca.components(total, config.dimensions)
 
 
@@ -292,7 +292,7 @@ def _started(
     pieces = [piece for piece in pieces if len(piece[0])]
     if not pieces:
         raise InputError(
-            "no example shapes the mixtures; raise --discovery-share, or give more data"
+            "no example is left for fitting the mixtures; raise --discovery-share, or give more data"
         )
     z = np.concatenate([own for own, _ in pieces])
     losses = [np.concatenate(column) for column in zip(*(own for _, own in pieces), strict=True)]
@@ -301,8 +301,8 @@ def _started(
     most = max(config.components)
     if len(z) < most:
         raise OptionError(
-            f"--components {most} cannot be started from {len(z):,} examples; give fewer components or "
-            "more data"
+            f"--components {most} cannot be initialised from {len(z):,} examples; give fewer "
+            "components or more data"
         )
     mixtures = {
         cluster_field(components): initial(

@@ -75,8 +75,8 @@ class PublishedDiscovery:
         """
         if self.document.discovery is None:
             raise InputError(
-                f"{self.uri} is not of a discovery, so that nothing says what embeds an example; "
-                "name the document of slicebeam discover"
+                f"{self.uri} is not the document of a discovery, so the encoder is unknown; name "
+                "the document of slicebeam discover"
             )
         return self.document.discovery
 
@@ -119,8 +119,8 @@ class PublishedDiscovery:
         fingerprint = self.discovery.encoder_fingerprint
         if own.encoder is not None and own.encoder.fingerprint != fingerprint:
             raise OptionError(
-                f"--encoder {self.discovery.encoder} is not what it was at the discovery, so that new "
-                "embeddings cannot be compared; discover again"
+                f"--encoder {self.discovery.encoder} has changed since the discovery, so new "
+                "embeddings cannot be compared; run the discovery again"
             )
         return own
 
@@ -186,8 +186,8 @@ class DerivedColumnRequest:
             strange = encoders_of(one) - {known.discovery.encoder_fingerprint}
             if strange:
                 raise InputError(
-                    f"{name} is defined by the embeddings of another encoder than {known.uri} has; "
-                    "define it anew"
+                    f"{name} is defined by embeddings of another encoder than that of "
+                    f"{known.uri}; define it again"
                 )
 
 
@@ -214,7 +214,7 @@ def with_derived(
     split : the examples that are left out; None for all
     """
     if wishes.ids and id_field is None:
-        raise InputError("a slice is defined by ids: name the column of ids as --example-id")
+        raise InputError("a slice is defined by ids: name the column of ids with --example-id")
     queries: dict[str, NDArray[np.float32]] = {}
     embeddings = None
     clusters = None
@@ -254,6 +254,6 @@ def _check_column(known: PublishedDiscovery, fields: EmbeddingFields, source: So
 def _check_dimensions(known: PublishedDiscovery, dimensions: int) -> None:
     if dimensions != known.discovery.dimensions:
         raise InputError(
-            f"embeddings of the data have {dimensions} dimensions, and those of the discovery had "
-            f"{known.discovery.dimensions}; embed them by the same encoder"
+            f"embeddings of the data have {dimensions} dimensions, but those of the discovery had "
+            f"{known.discovery.dimensions}; use the same encoder"
         )

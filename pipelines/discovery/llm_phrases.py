@@ -79,10 +79,10 @@ def _api(llm: str) -> ApiFile:
     api = read_api(llm, "--phrases")
     if list(api.columns) != [PROMPT]:
         raise OptionError(
-            f"--phrases {llm}: write {{{PROMPT}}}, and nothing else in braces, where the question goes"
+            f"--phrases {llm}: write {{{PROMPT}}} where the prompt belongs, and nothing else in braces"
         )
     if api.labels is not None:
-        raise OptionError(f"--phrases {llm}: answers are phrases; leave 'labels' out")
+        raise OptionError(f"--phrases {llm}: the answers are phrases; leave 'labels' out")
     return api
 
 

@@ -110,7 +110,7 @@ class DiscoveryModel:
         with storage_errors(path, "read"):
             if not path.is_file():
                 raise FileError(
-                    f"{path}: no such file; it belongs beside the ChangeList of a discovery"
+                    f"{path}: no such file; it belongs next to the ChangeList of a discovery"
                 )
             content = path.read_bytes()
         try:
@@ -119,11 +119,11 @@ class DiscoveryModel:
                 model = cls.from_arrays({name: loaded[name] for name in loaded.files})
         except _DAMAGE as error:
             raise InputError(
-                f"{path} is damaged: it is not what the discovery wrote; discover again"
+                f"{path} is damaged: its content has changed; run the discovery again"
             ) from error
         if model.fingerprint != fingerprint:
             raise InputError(
-                f"{path} is of another run than the ChangeList beside it; keep the two together"
+                f"{path} belongs to another run than the ChangeList next to it; keep the two together"
             )
         return model
 

@@ -42,7 +42,9 @@ class AnswerPath:
             self._found = jmespath.compile(expression)
         except jmespath.exceptions.JMESPathError as error:
             reason = " ".join(str(error).split())
-            raise wrong("answer", f"{expression!r} is no JMESPath expression ({reason})") from None
+            raise wrong(
+                "answer", f"{expression!r} is not a JMESPath expression ({reason})"
+            ) from None
 
     def answer_in(self, body: bytes | str, redact: Callable[[str], str]) -> tuple[Any, str | None]:
         """Return the answer that a body holds, and None; or None, and why it holds none."""
@@ -78,13 +80,13 @@ def classes_by_answer(
     if labels is None:
         return {}
     if not labels:
-        raise wrong("labels", "it is empty; give classes, or leave the key out")
+        raise wrong("labels", "the list is empty; give classes, or leave the key out")
     classes = {}
     for answer, label in labels.items():
         if not isinstance(answer, (str, bool, int, float)):
             raise wrong("labels", f"the answer {answer!r} is neither text nor a number")
         if label is not None and not isinstance(label, (str, bool, int, float)):
-            raise wrong(f"labels.{answer}", f"{label!r} is no class")
+            raise wrong(f"labels.{answer}", f"{label!r} is not a class")
         classes[kind(answer)] = label
     if len(written) == len(labels):
         for text, label in zip(written, labels.values(), strict=True):
@@ -100,7 +102,7 @@ def kind(value: Any) -> tuple[str, Any]:
 
 
 def _no_number(written: str) -> NoReturn:
-    raise ValueError(f"{written} is no number in JSON")
+    raise ValueError(f"{written} is not a number in JSON")
 
 
 def _unusable(value: Any) -> str | None:

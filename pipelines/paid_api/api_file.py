@@ -191,7 +191,7 @@ def _content(path: str) -> tuple[dict[Any, Any], yaml.Node | None]:
         raise FileError(f"{path} is a folder; name a file") from error
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise FileError(f"{path}: it can't be read ({reason})") from error
+        raise FileError(f"{path}: cannot be read ({reason})") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: a mapping with 'url' and 'answer' is expected")
     return content, node

@@ -377,20 +377,20 @@ class _Purchase:
             self._may_go_on.set()
         if not self._unproven or len(first) < number:
             return
-        none = "none is a class of the pool"
+        none = "none of them is a class of the pool"
         if self.api.labels is not None and all(
             self.api.class_of(answer.value) is None for answer in first
         ):
-            none = "no key of labels is among them"
+            none = "none of them is a key of 'labels'"
         why = self._reason or none
         keys = "'answer'" if self._reason else "'answer' or 'labels'"
         if why.startswith("HTTP"):
             keys = "'json', 'params' or 'url', with another --ledger"
         raise InputError(
-            f"{self.api.path}: none of the first {number} answers gives a class "
+            f"{self.api.path}: none of the first {number} answers is a class "
             f"({self.api.redact(why)}); one is {self._excerpt(self._shown) or 'empty'}\n"
-            f"mend {keys}, or set stop_after: 0; the answers are kept in {self.ledger.folder}, and "
-            "are read again without a call"
+            f"correct {keys}, or set stop_after: 0; the answers are stored in "
+            f"{self.ledger.folder}, and using them again costs nothing"
         )
 
     def _refused(self, response: Response) -> InputError:
@@ -399,8 +399,8 @@ class _Purchase:
         if 300 <= status < 400:
             place = self.api.redact(response.headers.get("Location", "nowhere"))[:_SHOWN]
             return InputError(
-                f"{self.api.path}, url: HTTP {status}: it redirects to {place}, where no headers are "
-                "sent; if you trust that address, write it into the file"
+                f"{self.api.path}, url: HTTP {status}: it redirects to {place}, to which no "
+                "headers are sent; if you trust that address, put it in the file"
             )
         remedy = {
             401: "check the secrets in the environment, and 'headers'",

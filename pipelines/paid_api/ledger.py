@@ -250,7 +250,7 @@ class Ledger:
 
     def _sent(self, key: str) -> dict[str, Any]:
         if key in self._state.answers:
-            raise ValueError(f"item {key!r} is answered already, and is not paid twice")
+            raise ValueError(f"item {key!r} already has an answer and is not paid twice")
         return {"kind": "sent", "key": key, "at": _now()}
 
     def _answered(self, answer: Answer, body: str, *, mendable: bool) -> dict[str, Any]:
@@ -309,8 +309,8 @@ class Ledger:
 
     def _missing(self, path: StoragePath) -> EngineError:
         return EngineError(
-            f"{self.folder}: what was written before {path.name} is missing; restore it, since it "
-            "says what was paid, or choose another --ledger"
+            f"{self.folder}: what was written before {path.name} is missing; restore it, because "
+            "it records what was paid, or choose another --ledger"
         )
 
     def _read_segment(self, path: StoragePath, text: bytes, after: str | None) -> None:
@@ -321,7 +321,7 @@ class Ledger:
             record = record_of(line)
             if record is None:
                 raise EngineError(
-                    f"{path}, line {number} is damaged: it is not what was written; restore the "
+                    f"{path}, line {number} is damaged: its content has changed; restore the "
                     "file, or choose another --ledger"
                 )
             if number == 1 and after is not None:
@@ -342,19 +342,19 @@ class Ledger:
         for name in {**self._identity, **before}:
             if self._identity.get(name) != before.get(name):
                 raise InputError(
-                    f"the answers in {self.folder} belong to something else: "
-                    f"{_difference(name, self._identity.get(name), before.get(name))}; "
-                    "choose another --ledger folder"
+                    f"the answers in {self.folder} belong to other requests: "
+                    f"{_difference(name, self._identity.get(name), before.get(name))}; choose "
+                    "another --ledger folder"
                 )
 
 
 def _difference(name: str, now: str | None, before: str | None) -> str:
     """Return how the requests differ from those that were paid before."""
     if name == "api":
-        return "they were bought with another url, method, params, json or headers"
+        return "url, method, params, json or headers were different"
     if name in ("data", "example_id") and (now is None or before is None):
         with_ids = (before is not None) == (name == "example_id")
-        return f"they were bought {'with' if with_ids else 'without'} --example-id"
+        return f"they were requested {'with' if with_ids else 'without'} --example-id"
     return f"{name} is {now or 'missing'} but was {before or 'missing'}"
 
 

@@ -110,7 +110,7 @@ class _ObjectSegment:
             # It may be what a lost answer to this very request wrote.
             if path.read_bytes() != data:
                 raise EngineError(
-                    f"another run writes to {self._folder} too; wait for it, or choose another "
+                    f"another run also writes to {self._folder}; wait for it, or choose another "
                     "--ledger"
                 ) from error
         self._written += 1

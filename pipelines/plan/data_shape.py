@@ -95,7 +95,9 @@ def read_shape(config: RunConfig, files: Sequence[str]) -> DataShape:
     """
     kinds = {file_format(path, config.format) for path in files}
     if len(kinds) > 1:
-        raise OptionError(f"--data mixes formats ({', '.join(sorted(kinds))}); convert some")
+        raise OptionError(
+            f"--data mixes formats ({', '.join(sorted(kinds))}); convert them to one format"
+        )
     size = sum(int(identity(storage_path(path))[0]) for path in files)
     if kinds == {"parquet"}:
         stored = [StoredFile(path, path) for path in files]

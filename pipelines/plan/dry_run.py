@@ -70,8 +70,8 @@ if TYPE_CHECKING:
 RUN = "RUN"
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _CAUTION = (
-    "from constants measured in process, right within a factor of two or three; what machines cost that "
-    "start or wait is not in it"
+    "from constants measured in process, accurate to a factor of two or three; the cost of "
+    "starting and idle machines is not included"
 )
 
 
@@ -160,7 +160,7 @@ class RunPlan:
         )
         conjunctions = f"{facts['conjunctions']:,} conjunctions of up to {facts['max_cross_size']}"
         lines = [
-            "nothing is sent: this is what would run",
+            "nothing is submitted: this is what would run",
             f"engine: {self.engine}",
             f"data: {data}",
             f"check: {facts['conjunctions']:,} given slices"
@@ -168,7 +168,7 @@ class RunPlan:
             else f"search: {facts['strategy']}, {conjunctions} predicates",
         ]
         for job in self.jobs:
-            where = "on the engine" if job.is_sent else "in this process, being small"
+            where = "on the engine" if job.is_sent else "in this process, because it is small"
             lines += ["", f"job {job.name}: {where}; {_costs(job.costs)}"]
             lines += [f"  {step}" for step in job.steps]
         if self.rest:
@@ -183,7 +183,7 @@ class RunPlan:
         )
         counts = f"{_many(self.iterations, 'iteration')}, {_many(self.sent, 'job')} on the engine"
         lines += ["", f"estimate: {about} {costs}; {counts}", _CAUTION]
-        lines += [f"not in it: {one}" for one in facts["not_estimated"]]
+        lines += [f"not included: {one}" for one in facts["not_estimated"]]
         return "\n".join(lines)
 
 
@@ -240,7 +240,7 @@ def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = Fals
     else:
         columns = column_shapes(known, features, bins=config.bins, top_values=config.top_values)
     if not columns:
-        raise InputError("no feature is left to slice by; --features names those to use")
+        raise InputError("no feature is left to slice by; --features names the columns to use")
     encoding = looked.encoding(config, features)
     shape = looked.shape(tuple(columns.values()), len(learned), {*columns, *encoding.columns()})
     lattice = shape.lattice(config.max_cross_size)
@@ -276,8 +276,8 @@ def plan_check(config: CheckConfig, engine: Engine) -> RunPlan:
     """
     if config.eval_config is not None:
         raise OptionError(
-            "--dry-run: the slices of --eval-config are values in the data, which a dry run does not read; "
-            "leave one out"
+            "--dry-run: the slices of --eval-config depend on values in the data, which a dry "
+            "run does not read; leave one out"
         )
     looked = _look(config, engine)
     source = looked.known.source

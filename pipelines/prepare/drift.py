@@ -39,7 +39,7 @@ class _ColumnOfBothRuns:
         """Yield what is new, the most telling first."""
         for occurred, where in (
             (False, f"{self.uri} does not have"),
-            (True, f"{self.uri} had among its others"),
+            (True, f"{self.uri} counted among its other values"),
         ):
             new = [one for one in self.now.new_values if one.occurred == occurred]
             if new:
@@ -52,7 +52,7 @@ class _ColumnOfBothRuns:
         what = {
             "categorical": "have other values",
             "numeric": "have a value in none of its bins",
-            "list": "hold elements without a predicate",
+            "list": "contain elements without a predicate",
         }[self.now.kind]
         if self.now.kind == "list":
             if largest == 0 and seen.other >= self.smallest:
@@ -110,7 +110,7 @@ class _ColumnOfBothRuns:
 
     def _remedy(self, chosen: str) -> str:
         instead = " instead of --domains" if self.option == "--domains" else ""
-        return f"that is one slice, so cut the column anew with {chosen}{instead}"
+        return f"that is one slice, so bin the column again with {chosen}{instead}"
 
     def _is_surely_more(self, now: int, then: int) -> bool:
         p = float(p_more_frequent(now, self.examples, then, self.then.examples))
@@ -147,7 +147,7 @@ def drift_lines(
     smallest : examples of a slice that is tested
     """
     lines = [
-        f"{name}: a feature in {given.uri}, and no column of this data; its slices can't be tested."
+        f"{name}: a feature in {given.uri}, but not a column of this data; its slices can't be tested."
         for name in given.lost
     ]
     for domain in domains:
@@ -185,7 +185,7 @@ def why_absent(condition: Condition, then: Domain, now: Domain) -> str:
     when = "now" if condition in then.singletons else "then"
     field = repr(condition.field)
     if not is_carried_on(then, now):
-        return f"{when} the values of {field} were cut otherwise"
+        return f"{when} the values of {field} were binned differently"
     if condition.op == "is_null":
         held = then.closed if then.seen is None else then.seen.missing == 0
         return (
@@ -206,11 +206,11 @@ def why_absent(condition: Condition, then: Domain, now: Domain) -> str:
             has = "has" if len(new) == 1 else "have"
             return f"now {apart}{more} {has} {own} apart from the other values of {field}"
         if any(one.op == "not_in" for one in then.singletons):
-            return f"then the others of {field} held {apart}{more}, too"
+            return f"then the other values of {field} contained {apart}{more}, too"
         return f"then {field} had no other values"
     others = then.seen is None and (then.kind == "list" or not then.closed)
     others |= any(one.op == "not_in" for one in then.singletons)
     others |= then.seen is not None and then.seen.other > 0
     if others:
-        return f"then this value of {field} was among the others"
+        return f"then this value of {field} was among the other values"
     return f"then no example had this value of {field}"

@@ -110,7 +110,7 @@ def encode(
     if rows != encoding.source.rows:
         raise EngineError(
             f"{missing_shard(encoding, facts)} is missing: {encoding.source.rows - rows:,} of "
-            f"{encoding.source.rows:,} examples are not there; run again without --resume"
+            f"{encoding.source.rows:,} examples are missing; run again without --resume"
         )
     labels = check_classes(
         [fact["classes"] for fact in facts],

@@ -45,7 +45,7 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list
     for name in config.features:
         if name in config.exclude_features:
             raise OptionError(
-                f"--features and --exclude-features both name {name!r}; leave it out of one"
+                f"--features and --exclude-features both name {name!r}; remove it from one"
             )
     for option, column in (("--example-id", config.example_id), ("--group", config.group)):
         if column:
@@ -57,8 +57,8 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list
     for name in config.features:
         if name in roles:
             raise OptionError(
-                f"--features: {name!r} is the label, a prediction, a score, a loss, a weight, a group, an "
-                "id or what is averaged; a slice of it would say nothing"
+                f"--features: {name!r} is the label, a prediction, a score, a loss, a weight, a "
+                "group, an id or the averaged column; a slice of it would be meaningless"
             )
     chosen = config.features or tuple(name for name in names if name not in roles)
     return [name for name in dict.fromkeys(chosen) if name not in set(config.exclude_features)]

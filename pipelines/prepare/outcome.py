@@ -70,7 +70,7 @@ def _positive_class(config: RunConfig, label_type: pa.DataType, common: str) -> 
     if text is None:
         if common == "string":
             why = (
-                "--score does not say which class it speaks of"
+                "--score does not say which class it refers to"
                 if config.uses_threshold
                 else f"{', '.join(config.metric)} is about one class"
             )
@@ -86,5 +86,5 @@ def _positive_class(config: RunConfig, label_type: pa.DataType, common: str) -> 
         return float(text) if common == "double" else int(text)
     except ValueError as error:
         raise OptionError(
-            f"--positive-class {text!r} is no value of label {config.label!r}, which is {label_type}"
+            f"--positive-class {text!r} is not a value of label {config.label!r}, which is {label_type}"
         ) from error

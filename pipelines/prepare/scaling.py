@@ -77,9 +77,10 @@ def scale(
                 k for k in range(len(classes)) if replace(space, classes=k).cells <= _MOST_CELLS
             )
             raise InputError(
-                f"label {encoding.outcome.label!r} and the predictions have {len(classes)} classes; macro "
-                f"averages count a cell for every combination of them, here for at most {most} classes: "
-                "use accuracy, or a metric of one class with --positive-class"
+                f"label {encoding.outcome.label!r} and the predictions have {len(classes)} "
+                "classes; macro averages count a cell for every combination of classes, here "
+                f"with at most {most} classes: use accuracy, or a metric of one class with "
+                "--positive-class"
             )
     ranges: dict[tuple[str, bool], Range] = {}
     for fact in facts:

@@ -59,8 +59,8 @@ def value_slices(uri: str, source: Source, work: WorkFolder, engine: Engine) -> 
             )
         if len(found) > MOST_SLICES:
             raise OptionError(
-                f"--eval-config {uri}: slicing_specs {spec} has {len(found):,} slices by now, more than "
-                f"{MOST_SLICES:,}; name fewer values, or use slicebeam search"
+                f"--eval-config {uri}: slicing_specs {spec} has {len(found):,} slices so far, "
+                f"more than {MOST_SLICES:,}; name fewer values, or use slicebeam search"
             )
     return WantedSlices("eval_config", uri, tuple(found.values()))
 

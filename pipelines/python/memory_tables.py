@@ -66,7 +66,7 @@ def arrow_table(data: Any) -> pa.Table:
     except (TypeError, ValueError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
-            f"a {type(data).__name__} is no data that can be read ({reason}); give a table of pandas, "
+            f"a {type(data).__name__} cannot be read as data ({reason}); give a table of pandas, "
             "polars or Arrow, or paths"
         ) from error
 

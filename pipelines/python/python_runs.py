@@ -257,11 +257,9 @@ def _plain(value: Any) -> Any:
 def _check_nothing_is_lost(typed: Mapping[str, Any], *, resume: bool) -> None:
     """Raise where what has to last would go with a temporary folder."""
     if resume:
-        raise OptionError("a run goes on in the output that it began with; name it as output=")
+        raise OptionError("a run continues in the output where it began; give it as output=")
     if "api" in typed and "ledger" not in typed:
-        raise OptionError(
-            "what is bought is kept in the ledger; name an output= or a ledger= for it"
-        )
+        raise OptionError("paid answers are stored in the ledger; give output= or ledger=")
 
 
 def _shift(
@@ -270,7 +268,7 @@ def _shift(
     command = COMMANDS["shift"]
     config: ShiftConfig = command.configured(options)
     if config.simulates:
-        raise OptionError("plan and repeat publish nothing; they are for the command line")
+        raise OptionError("plan and repeat publish nothing; use them on the command line")
     assessed = command.run(config, engine, terminal, resume=run_options.resume)
     return Report(
         assessed.changelist, shifted_slices(assessed.changelist), str(assessed.changelist_path)

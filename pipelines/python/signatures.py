@@ -24,7 +24,7 @@ STUB = Path(__file__).parents[1] / "api.pyi"
 _FLAG = re.compile(r"--([a-z][a-z-]*[a-z])")
 # How a flag is given several times.
 _REPEATED = re.compile("Repeatable(, or separated by commas)?")
-_PROGRESS = "print on stderr how far it is, and what is to be known"
+_PROGRESS = "print progress and notes on stderr"
 _DATA = "a table of pandas, polars or Arrow, or paths or globs of files"
 _HEADER = """\
 # Written by `python -m slicebeam.pipelines.python.signatures` from the options; do not edit.

@@ -316,6 +316,6 @@ def _lost(path: StoragePath) -> LostLockError:
             f"{path.parent} was removed while a run used it; run again without --resume"
         )
     return LostLockError(
-        f"another run ({owner}) took {path.parent} over, since this one gave no sign of life for "
-        "long; wait for it, or choose another --work-dir"
+        f"another run ({owner}) took {path.parent} over, because this run gave no sign of life "
+        "for too long; wait for it, or choose another --work-dir"
     )

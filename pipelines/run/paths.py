@@ -88,7 +88,7 @@ def places_of(config: DataConfig) -> RunPaths:
     folder = storage_path(config.work_dir, "--work-dir") if config.work_dir else output / "_work"
     if _same(folder, output):
         raise OptionError(
-            f"--work-dir {folder} is the output; name another folder, or leave it out"
+            f"--work-dir {folder} is the output folder; name another folder, or leave it out"
         )
     return RunPaths(files, output, folder)
 

@@ -96,21 +96,21 @@ def _unchanged(kind: type[Document], path: StoragePath, text: bytes, run: RunMar
         content = json.loads(text)
         document = kind.model_validate_json(text)
     except (ValueError, ValidationError) as error:
-        raise OptionError(f"--resume: {path} is no document of this command; {_ANEW}") from error
+        raise OptionError(f"--resume: {path} is not a document of this command; {_ANEW}") from error
     recorded = document.provenance.run
     if recorded is None:
         raise OptionError(
-            f"--resume: {path} does not say which options and data it is of, as an earlier version "
-            f"wrote it; {_ANEW}"
+            f"--resume: {path} was written by an earlier version and does not record its options "
+            f"and data; {_ANEW}"
         )
     for what, mine, its in (
         ("options", run.config_hash, recorded.config),
         ("data", run.data_hash, recorded.data),
     ):
         if mine != its:
-            raise OptionError(f"--resume: {path} was published with other {what}; {_ANEW}")
+            raise OptionError(f"--resume: {path} was published with different {what}; {_ANEW}")
     if content_hash(content) != recorded.content:
-        raise OptionError(f"--resume: {path} was changed since it was published; {_ANEW}")
+        raise OptionError(f"--resume: {path} has changed since it was published; {_ANEW}")
     for named in (document.files or {}).values():
         for name in (well_known(named.name), named.name):
             _check_file(path.parent / name, named.sha256)
@@ -121,11 +121,11 @@ def _check_file(file: StoragePath, digest: str) -> None:
     """Raise an InputError where a file has not the content that was published."""
     with storage_errors(file, "read"):
         if not file.is_file():
-            raise OptionError(f"--resume: {file} is gone since it was published; {_ANEW}")
+            raise OptionError(f"--resume: {file} has disappeared since it was published; {_ANEW}")
         with file.open("rb") as stream:
             found = f"sha256:{sha256_of(stream)}"
     if found != digest:
-        raise OptionError(f"--resume: {file} was changed since it was published; {_ANEW}")
+        raise OptionError(f"--resume: {file} has changed since it was published; {_ANEW}")
 
 
 def _text(path: StoragePath) -> bytes | None:

@@ -52,7 +52,7 @@ def begin_run(
     if resume:
         done = published_before(kind, document, described(config, places.files), work.marker())
         if done is not None:
-            observer.note(f"already published: {document}; nothing is computed again")
+            observer.note(f"already published: {document}; nothing to compute")
             remove_work(work, observer, is_ours=False)
             if isinstance(document, Path):
                 with storage_errors(document, "write"):
@@ -81,7 +81,7 @@ def open_work(
     """
     work.begin(config, places.files, resume=resume, replaces=replaces)
     if resume and not work.is_resumed:
-        observer.note(f"--resume: nothing was begun in {work.path}; the run begins now")
+        observer.note(f"--resume: there is no unfinished run in {work.path}; a new one starts now")
     engine.log_to(
         work.path / "workers.log",
         work.run.run_id,
@@ -103,7 +103,7 @@ def remove_work(work: WorkFolder, observer: Observer, *, is_ours: bool = True) -
         else:
             work.remove_rest()
     except EngineError as error:
-        observer.note(f"{error}; the result is published, the folder may be deleted")
+        observer.note(f"{error}; the result is published, and the folder may be deleted")
 
 
 # What an error says that going on with the same work folder would only meet again.
@@ -135,11 +135,11 @@ def resumable(work: WorkFolder) -> Iterator[None]:
         if _ANEW in str(error):
             raise
         message = (
-            f"{error}\nwhat is finished is in {work.path}; go on with the same command and --resume"
+            f"{error}\nfinished work is in {work.path}; continue with the same command and --resume"
         )
         raise type(error)(message) from error
     except MemoryError as error:
         raise EngineError(
-            f"out of memory; lower --memory-budget, --top-values or --max-cross-size\n"
-            f"what is finished is in {work.path}; go on with the same command and --resume"
+            "out of memory; lower --memory-budget, --top-values or --max-cross-size\n"
+            f"finished work is in {work.path}; continue with the same command and --resume"
         ) from error

@@ -78,9 +78,7 @@ class RunLock:
             held = self._file.look()
             if held is not None and self._is_dead(held) and self._file.take_over(held):
                 return
-        raise EngineError(
-            f"other runs take {self.folder} again and again; choose another --work-dir"
-        )
+        raise EngineError(f"other runs keep taking {self.folder}; choose another --work-dir")
 
     def _is_dead(self, held: Held) -> bool:
         """Return whether the owner may be dead; raise where it lives, or lived of late."""

@@ -53,8 +53,8 @@ class RunMarker:
             return None
         except (DamagedFileError, TypeError) as error:
             raise InputError(
-                f"{path} is damaged, or another version wrote it, so that nothing says whose run is "
-                f"in {path.parent}; leave --resume out to begin anew"
+                f"{path} is damaged or from another version, so it is unknown which run is in "
+                f"{path.parent}; leave --resume out to start over"
             ) from error
 
     def write(self, path: StoragePath) -> None:
@@ -77,7 +77,7 @@ class RunMarker:
         for path in {**earlier.files, **self.files}:
             if earlier.files.get(path) != self.files.get(path):
                 raise OptionError(
-                    f"--resume: the data changed since the run began ({path}); leave --resume out"
+                    f"--resume: the data has changed since the run began ({path}); leave --resume out"
                 )
 
     @property

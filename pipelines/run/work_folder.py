@@ -187,7 +187,7 @@ class WorkFolder:
                     return None
                 time.sleep(_BETWEEN_LOOKS)
             raise OptionError(
-                f"--work-dir {self.path} holds files that no run put there, for it has no {_MARKER}; "
+                f"--work-dir {self.path} contains files that no run wrote: it has no {_MARKER}; "
                 "choose an empty folder, or empty this one"
             )
         return None

@@ -105,8 +105,8 @@ def earlier_run(config: RunConfig) -> BaselineRun | None:
     for key, before in then.items():
         if now[key] != before:
             raise OptionError(
-                f"--since {config.since}: {key} was {_shown(before)} there and is {_shown(now[key])} "
-                "here, so that the runs can't be compared"
+                f"--since {config.since}: {key} was {_shown(before)} there and is "
+                f"{_shown(now[key])} here, so the runs can't be compared"
             )
     columns = ("slice_id", "n", "value", "value_low", "value_high", "delta", "ci_low", "ci_high")
     tables = read_table(config.since, document, both, (*columns, "q_value", "significant"))

@@ -61,9 +61,9 @@ _HELD_SHARE = 2
 _PLACE_BITS = 62
 # Bytes up to which examples are held rather than read anew for each finding.
 MOST_HELD = 1 << 29
-_NO_SHARE = "its examples have no share of their own in it"
-_CONSTANT = "it is the same, or changes by the same, in all examples"
-_TWO_RATIOS = "the difference of two ratios with denominators of their own is no mean over examples"
+_NO_SHARE = "it does not average over its examples"
+_CONSTANT = "its value, or its change, is the same in all examples"
+_TWO_RATIOS = "the difference of two ratios with different denominators is not a mean over examples"
 
 
 def finding_lists(

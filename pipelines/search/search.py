@@ -133,8 +133,9 @@ def compared(config: SearchConfig) -> tuple[SearchConfig, BaselineRun | None]:
     earlier = earlier_run(config)
     if earlier is not None and earlier.document.discovery is not None:
         raise OptionError(
-            f"--since {config.since} is of a discovery, whose slices are no columns of the data; follow "
-            "them by slicebeam check --changelist, or name the document of a search"
+            f"--since {config.since} is the document of a discovery, whose slices are not columns "
+            "of the data; follow them with slicebeam check --changelist, or name the document of "
+            "a search"
         )
     if earlier is not None and earlier.document.dataset.domains:
         config = config.with_domains_of_since()
@@ -176,8 +177,8 @@ def run_steps(
         if done is not None:
             if explained_slice is not None:
                 raise OptionError(
-                    f"--explain {explained_slice!r}: the run is published, and what it computed is gone; leave "
-                    "--resume out to run it again"
+                    f"--explain {explained_slice!r}: the run is published, and its intermediate "
+                    "results are gone; leave --resume out to run it again"
                 )
             return Published(done, places.document, places.table)
         with work, resumable(work):

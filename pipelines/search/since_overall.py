@@ -80,8 +80,8 @@ def _reason(config: RunConfig, before: Change, after: Change) -> str:
         if change.after.value is None:
             return f"{change.metric} was undefined {when}"
     if config.group:
-        return "examples go together in groups, and only slices are resampled by groups"
-    return "one of the runs has no interval of it"
+        return "examples are grouped, and only slices are resampled by groups"
+    return "one of the runs has no interval for it"
 
 
 def _differences(

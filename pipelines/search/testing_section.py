@@ -108,7 +108,7 @@ def _corrected_for(config: RunConfig, prepared: EncodedDataset, searched: Search
         "(Benjamini-Hochberg over all levels).",
         "by": f"Among the significant slices at most {alpha:.0%} are expected to be false, however "
         "the tests depend on each other (Benjamini-Yekutieli over all levels).",
-        "none": "Exploratory: nothing was corrected for having tested many slices.",
+        "none": "Exploratory: no correction for testing many slices.",
     }
     if prepared.given is not None:
         sentences = _sentences_of_check(alpha, family)
@@ -225,7 +225,7 @@ def _lost(config: RunConfig, prepared: EncodedDataset) -> Iterator[str]:
         columns = "feature" if len(prepared.lost) == 1 else "features"
         yield (
             f"slices of {columns} {names}, which {config.domains_option} {config.domains} has and "
-            "this data has not"
+            "this data does not have"
         )
 
 
@@ -256,7 +256,7 @@ def _sentences_of_check(alpha: float, family: int) -> dict[str, str]:
         "bh": f"{false_ones} (Benjamini-Hochberg over the {family:,} checked slices).",
         "by": f"{false_ones}, however the tests depend on each other (Benjamini-Yekutieli over the "
         f"{family:,} checked slices).",
-        "none": "Exploratory: nothing was corrected for having tested many slices.",
+        "none": "Exploratory: no correction for testing many slices.",
     }
 
 
@@ -282,13 +282,13 @@ def _warnings(
     if prepared.given is not None:
         yield from _not_tested(prepared.given, results)
     for unseen in _unseen(config, results):
-        yield f"Perhaps worse, but it cannot be judged: {unseen}."
+        yield f"Perhaps worse, but cannot be judged: {unseen}."
     if prepared.given is not None and not prepared.given.wanted.slices:
         yield f"{prepared.given.wanted.uri} reports no slice: there was nothing to check."
     if prepared.given is not None and config.data == prepared.given.wanted.data:
         yield (
-            "This is the data in which the slices were found: what was chosen for its p-value has a "
-            "small one here too. Check on new data."
+            "This is the data in which the slices were found: slices chosen for their p-values "
+            "have small ones here too. Check on new data."
         )
     yield from unbalanced_classes(config, prepared)
     if prepared.models_agree:
@@ -298,7 +298,7 @@ def _warnings(
         values = "1 value occurs" if number == 1 else f"{number:,} values occur"
         yield f"--example-id {config.example_id}: {values} more than once, such as {example!r}" + (
             "; such examples are resampled together. If they belong together, name the column as "
-            "--group, which also asks for enough groups in a slice."
+            "--group, which also requires enough groups in a slice."
             if config.resamples_examples
             else "."
         )
@@ -313,28 +313,29 @@ def _warnings(
         untested = tests.untested.get(REASONS[FEW_GROUPS], 0)
         if untested and tests.blind is None:
             yield (
-                f"{_slices(untested)} that may be significant in {tests.metric} could not be tested, "
-                f"having fewer than {LEAST_GROUPS} groups."
+                f"{_slices(untested)} that may be significant in {tests.metric} could not be "
+                f"tested, because they have fewer than {LEAST_GROUPS} groups."
             )
     for name in prepared.scaling.rough:
         yield (
-            f"{name}: the largest value or weight dwarfs the others, so that sums without it are rough; "
-            "bound it."
+            f"{name}: the largest value or weight dwarfs the others, so sums without it are "
+            "rough; bound it."
         )
     if prepared.space.ranked:
         error = np.max([one.value_error for one in results.metrics], axis=0)
         rough = int(np.count_nonzero(error))
         if rough:
             slices = "slice" if rough == 1 else "slices"
-            which = "that can't be significant whatever it is"
+            which = "that can't be significant whatever its value"
             if config.resamples_examples:
-                which = "that are far from significant by a first, quick test"
+                which = "that a first, quick test finds far from significant"
             if config.is_paper:
                 which = "that are not reported"
             yield (
-                f"AUC is exact but for {rough:,} listed {slices} {which}: there scores are counted in "
-                f"{BUCKETS} buckets, and it is off by at most {_upward(float(error.max()))} (each "
-                "slice's own bound: value_error in slices.parquet)."
+                f"AUC is exact except for {rough:,} listed {slices} {which}: there scores are "
+                f"counted in {BUCKETS} buckets, and it is off by at most "
+                f"{_upward(float(error.max()))} (each slice's own bound: value_error in "
+                "slices.parquet)."
             )
 
 

@@ -55,8 +55,8 @@ def unbalanced_classes(config: RunConfig, prepared: EncodedDataset) -> Iterator[
     wrong = int(of_all[prepared.space.holds("wrong")].sum())
     if largest == total:
         yield (
-            f"Every label is {most_frequent}: {own.title.lower()} says nothing of how the model does on "
-            "any other class."
+            f"Every label is {most_frequent}: {own.title.lower()} says nothing about any other "
+            "class."
         )
         return
     no_better = total - wrong <= largest

@@ -93,13 +93,13 @@ def check_budget(strata: Strata, method: Method, calls: int | None) -> None:
     """Raise an InputError where a budget does not suffice for an estimate at all."""
     least = min(2, int(strata.sizes.sum())) if method == "uniform" else smallest_budget(strata)
     if calls is not None and calls < least:
-        why, fewer = "a variance takes two", ""
+        why, fewer = "a variance needs two", ""
         if method != "uniform":
             why = f"two for each of the {strata.count} strata"
             fewer = ", or lower --bins" if strata.count > strata.shape[0] else ""
         raise OptionError(
-            f"--budget buys {calls:,} call{'' if calls == 1 else 's'}, but --method {method} needs "
-            f"{least:,} at least: {why}; raise it{fewer}"
+            f"--budget buys {calls:,} call{'' if calls == 1 else 's'}, but --method {method} "
+            f"needs at least {least:,}: {why}; raise it{fewer}"
         )
 
 
@@ -311,8 +311,9 @@ class _AssessmentState:
         without = int(np.count_nonzero(self.sample.asked[0] == 0))
         if self.calls == 0 or (self.method != "uniform" and without):
             raise EngineError(
-                f"{without:,} of {self.strata.count:,} strata have no answer, since {self.lost:,} "
-                "calls were lost, which count as paid; raise --budget, or set lost_calls: repeat"
+                f"{without:,} of {self.strata.count:,} strata have no answer, because "
+                f"{self.lost:,} calls were lost and count as paid; raise --budget, or set "
+                "lost_calls: repeat"
             )
 
     def result(self, stopped: Stopped) -> Assessment:

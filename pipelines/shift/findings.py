@@ -144,14 +144,14 @@ def old_of_document(strata: Strata, pool: LabelledPool, document: ShiftChangeLis
     sums = matrix.sum(axis=1)
     if (sums <= 0).any():
         raise OptionError(
-            f"--old-matrix {uri}: label {labels[int(sums.argmin())]!r} has no share in it; give a "
-            "document with every label"
+            f"--old-matrix {uri}: label {labels[int(sums.argmin())]!r} does not occur in it; give "
+            "a document with every label"
         )
     scale = strata.label_share / sums
     warnings: tuple[str, ...] = ()
     if np.abs(scale - 1).max() > 1e-6:
         warnings = (
-            "The shares of the labels differ from those of --old-matrix, whose rows were scaled to them.",
+            "The shares of the labels differ from those of --old-matrix; its rows were rescaled to match.",
         )
     overall = document.global_[0].after
     middle = overall.value or 0.0

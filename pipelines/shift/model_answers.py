@@ -108,7 +108,7 @@ def open_model(name: str, features: Sequence[str], columns: Sequence[str]) -> An
         read = tuple(model_features(load_model(name), features))
         if not read:
             raise OptionError(
-                f"--model {name} does not say which columns it reads; name them by --features"
+                f"--model {name} does not say which columns it reads; name them with --features"
             )
         made = _FileModel(name, read)
         with open_input(storage_path(name, "--model")) as stream:
@@ -135,14 +135,16 @@ def _factory(name: str, module: str, factory: str) -> Callable[[], Any]:
         found = getattr(importlib.import_module(module), factory)
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionError(
-            f"--model {name}: {error}; write module:function, of a module that can be imported"
+            f"--model {name}: {error}; write module:function, with a module that can be imported"
         ) from error
     except Exception as error:
         raise OptionError(
             f"--model {name}: importing {module} failed: {_one_line(error)}"
         ) from error
     if not callable(found):
-        raise OptionError(f"--model {name}: {factory} is no function that returns a model handler")
+        raise OptionError(
+            f"--model {name}: {factory} is not a function that returns a model handler"
+        )
     try:
         handler = found()
     except Exception as error:

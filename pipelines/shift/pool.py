@@ -161,10 +161,10 @@ def read_pool(
     if source.rows == 0:
         raise InputError("the pool has no examples; give --data with labelled examples")
     if bins < 1:
-        raise InputError(f"{bins} bins of the difficulty: at least 1 is needed")
+        raise InputError(f"{bins} bins of the difficulty: give at least 1")
     if signed and columns.old_prediction is None:
         raise InputError(
-            "a signed difficulty separates right old predictions from wrong ones, but there is no "
+            "a signed difficulty separates right from wrong old predictions, but there is no "
             "column of old predictions; name one, or leave the sign out"
         )
     digest = hashlib.sha256(
@@ -282,14 +282,14 @@ def all_classes(values: PoolValues, extra_classes: Sequence[Any]) -> list[Any]:
         if found[role] and not found[role] & labels:
             raise InputError(
                 f"prediction {name!r} never equals label {columns.label!r}: labels are "
-                f"{_some(labels)}, predictions are {_some(found[role])}; spell both alike"
+                f"{_some(labels)}, predictions are {_some(found[role])}; use the same spelling"
             )
     extra = {_as_class(value, columns) for value in extra_classes}
     together = set().union(extra, *found.values())
     if len(together) > MOST_CLASSES:
         raise InputError(
-            f"label {columns.label!r} and the predictions have {len(together):,} classes together, and "
-            f"at most {MOST_CLASSES:,} are possible; merge rare ones"
+            f"label {columns.label!r} and the predictions have {len(together):,} classes in all, "
+            f"and at most {MOST_CLASSES:,} are possible; merge rare ones"
         )
     matrices = len(labels) * (len(together) if columns.old_prediction is not None else 1)
     if columns.by is not None and columns.by.size * matrices > _MOST_ENTRIES:
@@ -318,8 +318,8 @@ def _as_class(value: Any, columns: PoolColumns) -> Any:
             return int(value)
     kind = "text" if columns.class_type == "string" else "whole numbers"
     raise InputError(
-        f"class {shortened(repr(value))} is none of label {columns.label!r}, whose classes are {kind}; "
-        "write it as the label does"
+        f"class {shortened(repr(value))} is not a class of label {columns.label!r}, whose classes "
+        f"are {kind}; write it like the label"
     )
 
 
@@ -426,9 +426,9 @@ def _refuse_repeated(
         one, other = order[at], order[at + 1]
         if keys[one] == keys[other]:
             raise OptionError(
-                f"--example-id: column {example_id!r} holds {shortened(repr(keys[one].as_py()))} more "
-                f"than once (examples {row[one] + 1:,} and {row[other] + 1:,} of the data); an id is "
-                "one example's"
+                f"--example-id: column {example_id!r} holds {shortened(repr(keys[one].as_py()))} "
+                f"more than once (examples {row[one] + 1:,} and {row[other] + 1:,} of the data); "
+                "an id must be unique"
             )
 
 
@@ -464,8 +464,8 @@ def by_values(source: Source, column: str, most: int = MOST_CLASSES) -> SliceMem
             known = pa.concat_arrays([known, distinct]).unique()
             if len(known) > most:
                 raise OptionError(
-                    f"--by {column}: it has more than {most:,} different values, and each would be a "
-                    "slice; --by takes a column with few values"
+                    f"--by {column}: it has more than {most:,} different values, each of which "
+                    "would be a slice; name a column with few values"
                 )
     if pa.types.is_null(value_type):
         values = []

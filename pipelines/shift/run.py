@@ -150,8 +150,8 @@ def _api(config: ShiftConfig) -> ApiFile | None:
     api = ApiFile.read(config.api, os.environ)
     if not api.columns:
         raise InputError(
-            f"{config.api}: no {{column}} is in url, params, json or headers, so that every call would "
-            "be the same; write the column that holds the request's input"
+            f"{config.api}: no {{column}} is in url, params, json or headers, so every call would "
+            "be the same; add the column with the input of the request"
         )
     return api
 
@@ -238,8 +238,8 @@ def read_sliced_pool(
         wanted = read_given(config.changelist, None)
         if not wanted.slices:
             raise OptionError(
-                f"--changelist {config.changelist} reports no slice to assess apart; leave it out, or "
-                "give --by"
+                f"--changelist {config.changelist} reports no slice to assess separately; leave "
+                "it out, or give --by"
             )
         by = given_slices(wanted, source.schema).membership
     model = None

@@ -164,7 +164,11 @@ def plan(
             raise TypeError("a plan without old predictions")
         label = np.repeat(strata.row, strata.sizes)
         for churn in CHURNS:
-            what = "a whole new API" if churn is None else f"{churn:.0%} of the predictions changed"
+            what = (
+                "a completely new API"
+                if churn is None
+                else f"{churn:.0%} of the predictions changed"
+            )
             observer.stage(Stage(f"simulating --method {method}, {what}"))
             new = churned(items.old, label, strata.old_matrix, churn, runs, config.seed)
             found = qualities(

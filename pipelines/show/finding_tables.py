@@ -94,8 +94,8 @@ def reason_line(shown: Findings) -> str | None:
     if not shown.findings and model.candidates:
         said = f"{counted(model.candidates, 'slice')} significantly {model.direction}"
         return (
-            f"No findings of {model.metric}: of {said} none differs clearly from what one expects "
-            "of its examples."
+            f"No findings of {model.metric}: of {said} none differs clearly from the value "
+            "expected of its examples."
         )
     return None
 
@@ -106,8 +106,8 @@ def left_out_line(shown: Findings) -> str | None:
     if not model.left_out:
         return None
     return (
-        f"The findings of {model.metric} were chosen among the {model.candidates:,} slices that say most "
-        f"by themselves; {model.left_out:,} others were not looked at."
+        f"The findings of {model.metric} were chosen from the {model.candidates:,} slices with "
+        f"the strongest effects of their own; {model.left_out:,} others were not considered."
     )
 
 
@@ -235,12 +235,12 @@ def legend(document: SearchChangeList, shown: Sequence[Findings], hidden: Sequen
             words.append(f"n of {entry.key}: {entry.counted}")
     words = list(dict.fromkeys(words))
     if "expected" not in hidden:
-        words.append("expected: by the findings above")
+        words.append("expected: from the findings above")
         words.append("difference: value - expected")
     else:
-        words.append("difference: to what the findings above let one expect")
+        words.append("difference: from the value expected from the findings above")
     most = "worst" if all(some.model.direction == "worse" for some in shown) else "most extreme"
-    words.append(f"its interval does not account for the slices having been chosen as the {most}")
+    words.append(f"its interval does not account for choosing the slices as the {most}")
     parts = {
         "all errors" if some.model.kind == "logistic" else "the sum of all values"
         for some in shown
@@ -259,7 +259,7 @@ def hidden_line(hidden: Sequence[str]) -> str | None:
     if not hidden:
         return None
     listed = " and ".join(filter(None, [", ".join(hidden[:0:-1]), hidden[0]]))
-    return f"No room here for {listed}: see findings in changelist.json, or widen the terminal."
+    return f"No room for {listed}: see findings in changelist.json, or widen the terminal."
 
 
 def _names(document: SearchChangeList, findings: Sequence[Finding]) -> list[str]:

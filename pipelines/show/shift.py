@@ -222,8 +222,8 @@ def _notes(document: ShiftChangeList) -> list[str]:
     weight = []
     if shift.reliance is not None:
         weight.append(
-            f"The old predictions count with a weight of {shift.reliance:.2f}: 1 where few changed, 0 "
-            "where they tell nothing of the new ones."
+            f"The old predictions count with a weight of {shift.reliance:.2f}: 1 where few "
+            "changed, 0 where they say nothing about the new ones."
         )
     return [
         f"{queried} (--method {shift.method}), until {why}.{paid}",
@@ -263,7 +263,7 @@ def show_plan(
 
     console = console_of_stdout()
     for churn in dict.fromkeys(one.churn for one in planned):
-        what = "a whole new API" if churn is None else f"{churn:.0%} of the predictions change"
+        what = "a completely new API" if churn is None else f"{churn:.0%} of the predictions change"
         console.print()
         console.print(f"If {what}:" if churn is not None else f"With {what}:", markup=False)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -294,10 +294,12 @@ def show_plan(
     )
     for other in better:
         where = (
-            "With a whole new API" if other.churn is None else f"At a churn of {other.churn:.0%}"
+            "With a completely new API"
+            if other.churn is None
+            else f"At a churn of {other.churn:.0%}"
         )
         console.print(
-            f"{where}, --method {other.method} errs {1 - other.ratio:.0%} less than plus for the same calls.",
+            f"{where}, --method {other.method} has an error {1 - other.ratio:.0%} smaller than plus for the same calls.",
             markup=False,
             style="yellow",
         )

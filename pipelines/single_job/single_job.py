@@ -62,20 +62,20 @@ def check_single_job(config: SearchConfig) -> SearchConfig:
     """
     if config.strategy in ("iterative", "priority"):
         raise OptionError(
-            f"--strategy {config.strategy} decides after each iteration what to count next, so the "
-            "command itself goes on submitting a job an iteration, from wherever it runs; one job "
-            "for all needs --strategy batch"
+            f"--strategy {config.strategy} decides after each iteration what to count next, so "
+            "this command submits one job per iteration and must keep running; a single job "
+            "needs --strategy batch"
         )
     if config.tfma_metric:
         raise OptionError(
-            f"--metric {config.tfma_metric[0]} is computed for what a search found, after its job; leave "
-            "it out of one job for all"
+            f"--metric {config.tfma_metric[0]} is computed after the search, for the slices it "
+            "found; leave it out of a single job"
         )
     for name in ("model", "baseline_model"):
         if getattr(config, name):
             raise OptionError(
-                f"--{name.replace('_', '-')} can't be run in one job, whose graph is made before "
-                "the data is known; write the predictions to a column"
+                f"--{name.replace('_', '-')} can't be run in a single job, whose graph is built "
+                "before the data is known; write the predictions to a column"
             )
     return search_config({**config.model_dump(exclude_unset=True), "strategy": "batch"})
 
@@ -403,7 +403,7 @@ def _run_single_job(
             engine.run(lambda pipeline: pipeline | "Search" >> SingleJobSearch(part), _JOB)
         changelist = published()
         if changelist is None:
-            what = "is what it was before" if document.is_file() else "is not there"
+            what = "has not changed" if document.is_file() else "is missing"
             raise EngineError(f"the job ended, but {document} {what}; run again with --resume")
         remove_work(work, observer)
     return Published(changelist, document, places.table)

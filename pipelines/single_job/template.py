@@ -43,15 +43,15 @@ _PATTERN = r"^gs:\/\/[^\n\r]+$"
 _PARAMETERS = {
     "data": (
         "Files to search in",
-        "gs:// paths or patterns, by commas. Left out: those that the template was written with.",
+        "gs:// paths or patterns, separated by commas. Default: those of the template.",
     ),
     "output": (
         "Folder of the result",
-        "gs:// folder for changelist.json and slices.parquet. Left out: that of the template.",
+        "gs:// folder for changelist.json and slices.parquet. Default: that of the template.",
     ),
     "work_dir": (
         "Folder for unfinished work",
-        "gs:// folder that no other run uses. Left out: _work in the folder of the result.",
+        "gs:// folder that no other run uses. Default: _work in the folder of the result.",
     ),
 }
 
@@ -109,7 +109,7 @@ def write_template(config: SearchConfig, runner: RunnerConfig, folder: str) -> T
     for given in filter(None, [*config.data, config.output, config.work_dir]):
         if not engine.sees(given):
             raise InputError(
-                f"{given} is not in gs://, and nothing else is seen by the workers of "
+                f"{given} is not in gs://, and workers see nothing else: those of "
                 f"{engine.runs_on_other_machines()}"
             )
     path = place / NAME
@@ -194,7 +194,7 @@ def _write(part: SearchPart, options: PipelineOptions) -> None:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = lines[0][:300] if lines else type(error).__name__
         raise (
-            refusal(error, "take the template")
+            refusal(error, "accept the template")
             or EngineError(f"the template could not be written: {reason}")
         ) from error
     finally:

@@ -153,7 +153,7 @@ def test_names_that_are_the_header(
     names = "--column-names=place,size,day,label,pred"
     arguments = ["search", f"--data={folder}/comma.csv", *FLAGS, f"--output={tmp_path}/out", names]
     assert refused(arguments, capsys, folder=folder) == (
-        "DIR/comma.csv, line 1: the file begins with the names that --column-names gives; leave "
+        "DIR/comma.csv, line 1: the file starts with the names given by --column-names; leave "
         "--column-names out, or give --skip-rows 1"
     )
     assert run([*arguments, "--skip-rows=1"]) == 0

@@ -264,7 +264,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "infinite": (
         {"old": [-np.inf if row == 33 else 0.5 for row in range(ROWS)]},
         {"loss": "new", "baseline_loss": "old"},
-        "column 'old' holds -inf in row 34 of DIR/e.parquet, which no sum can hold; drop such examples",
+        "column 'old' holds -inf in row 34 of DIR/e.parquet, which cannot be summed; drop such examples",
     ),
     "too large": (
         {"new": [1e200 if row == 33 else 0.5 for row in range(ROWS)]},

@@ -329,7 +329,7 @@ def test_nobody_listens(bucket: Bucket, tmp_path: Path) -> None:
         ({"setup_file": "missing/setup.py"}, r"missing/setup.py: no such file"),
         ({"setup_file": "pyproject.toml"}, r"pyproject.toml: it must be named setup.py"),
         ({"beam_options": {"machin_type": "x"}}, r"did you mean 'machine_type'"),
-        ({"beam_options": {"template_location": "gs://x/y"}}, r"engine's own options set it"),
+        ({"beam_options": {"template_location": "gs://x/y"}}, r"options of the engine set it"),
     ],
 )
 def test_what_could_not_work_is_refused_before_anything_is_sent(

@@ -290,7 +290,7 @@ def test_other_data_between_kill_and_resume_is_told(
             discover(output, data=(str(own),), **OPTIONS)
     os.utime(own, ns=(1, 1))
     said = refused(arguments(str(own), output, "--resume"), capsys, folder=tmp_path)
-    assert "the data changed since the run began" in said
+    assert "the data has changed since the run began" in said
     discover(output, data=(str(own),), **OPTIONS)
     assert_same(output, undisturbed)
 
@@ -334,7 +334,7 @@ def _not_a_mixture(path: Path) -> None:
         (_cut, "is damaged"),
         (_emptied, "is damaged"),
         (_not_a_mixture, "is damaged"),
-        (_another_mixture, "is of another run"),
+        (_another_mixture, "belongs to another run"),
         (lambda path: path.unlink(), "no such file"),
     ],
     ids=["bytes", "cut", "empty", "no mixture", "another", "missing"],

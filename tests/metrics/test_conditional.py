@@ -235,7 +235,7 @@ def test_patterns_are_merged_without_changing_the_tail():
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(deviation_law_module, "_CLASSES", 300)
             assert merged == pytest.approx(law.p_value(*args), rel=0.02)
-    with pytest.raises(ValueError, match="all the same"):
+    with pytest.raises(ValueError, match="have the same deviation"):
         DeviationLaw(Population((2.0,), (10.0,)))
 
 

@@ -158,7 +158,7 @@ def test_shapes_that_do_not_agree_are_errors():
     for wrong in (-1, 2):
         with pytest.raises(ValueError, match=r"not 0\.\.1"):
             ChangeSums.of_components(np.full(9, wrong), 2, D)
-    with pytest.raises(ValueError, match="do not add up"):
+    with pytest.raises(ValueError, match="cannot be added"):
         ChangeSums.zero(2) + ChangeSums.zero(3)
 
 

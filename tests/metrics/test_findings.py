@@ -399,7 +399,7 @@ def test_counts_that_contradict_the_candidates_are_refused(errors):
 
     with pytest.raises(ValueError, match="but counting inside it found"):
         run(lambda found: found._replace(sums=found.sums + 1.0))
-    with pytest.raises(ValueError, match="of pattern 9, which has none"):
+    with pytest.raises(ValueError, match="of pattern 9, which has no examples"):
         run(lambda found: found._replace(masks=found.masks + 9))
     with pytest.raises(ValueError, match="fewer examples of pattern 0 than the finding takes"):
         run(lambda found: found._replace(sizes=found.sizes * 1e6))

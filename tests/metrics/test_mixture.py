@@ -463,7 +463,7 @@ def all_sound(mixture, z, losses=None):
 
 def test_fewer_points_than_components_are_an_error_and_as_many_are_not():
     z = points(14, n=6)[0]
-    with pytest.raises(InputError, match=r"7 components cannot be started from 6 points; give"):
+    with pytest.raises(InputError, match=r"7 components cannot be initialised from 6 points; give"):
         initial(z, components=7, seed=0)
     with pytest.raises(InputError, match="0 components; give at least 1"):
         initial(z, components=0, seed=0)
@@ -647,7 +647,7 @@ def test_shapes_that_do_not_agree_are_errors():
     weights, means, variances = mixture.weights, mixture.means, mixture.variances
     with pytest.raises(ValueError, match="not those of 3 components"):
         Mixture(weights[:3], means, variances)
-    with pytest.raises(ValueError, match="variances have the shape"):
+    with pytest.raises(ValueError, match="variances have shape"):
         Mixture(weights, means, variances[:, 1:])
     with pytest.raises(ValueError, match="not above 0"):
         Mixture(weights, means, variances * 0)

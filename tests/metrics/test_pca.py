@@ -165,7 +165,7 @@ def test_shapes_that_do_not_agree_are_errors():
         components(sums(z[:0]), 3)
     with pytest.raises(ValueError, match="d = 0"):
         components(sums(z), 0)
-    with pytest.raises(ValueError, match="do not add up"):
+    with pytest.raises(ValueError, match="cannot be added"):
         sums(z) + sums(z[:, :5])
     assert projected(z[:0], fitted).shape == (0, 3)
 

@@ -165,7 +165,7 @@ def test_functions_have_the_signatures_of_their_commands() -> None:
     assert list(inspect.signature(api.edit.rename).parameters) == [
         *("changelist", "slice", "name", "progress"),
     ]
-    assert "slice : Slice: its slice_id" in (api.edit.rename.__doc__ or "")
+    assert "slice : Slice, given by its slice_id" in (api.edit.rename.__doc__ or "")
 
 
 @pytest.mark.slow

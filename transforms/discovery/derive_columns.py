@@ -186,10 +186,10 @@ def derived_source(folder: StoragePath, rows: int) -> Source:
             files.append(StoredFile(part, facts["path"], facts["row"], checksum=facts["checksum"]))
     if found != rows:
         raise EngineError(
-            f"{folder}: {rows - found:,} of {rows:,} examples are not there; run again without --resume"
+            f"{folder}: {rows - found:,} of {rows:,} examples are missing; run again without --resume"
         )
     if not files:
-        raise InputError("no example is left to be tested; lower --discovery-share")
+        raise InputError("no example is left to test; lower --discovery-share")
     return open_parquet(files)
 
 

@@ -82,8 +82,8 @@ class Embedding:
         """
         if self.encoder is None:
             raise InputError(
-                f"words are embedded by what made column {self.column!r}, which no option names; discover "
-                "again with --encoder"
+                f"words need the encoder that made column {self.column!r}, which no option names; "
+                "run the discovery again with --encoder"
             )
         return self.encoder.encode(texts)
 
@@ -117,10 +117,11 @@ def _vectors(array: pa.Array, name: str, chunk: Chunk) -> Vectors:
         at = int(np.argmax(different))
         raise ColumnError(
             f"column {name!r} has {lengths[at]} numbers in row {chunk.origin_row + at + 1:,} of "
-            f"{chunk.origin} and {D} in row {chunk.origin_row + 1:,}; embeddings are of one length"
+            f"{chunk.origin} and {D} in row {chunk.origin_row + 1:,}; all embeddings must have "
+            "the same length"
         )
     if D == 0:
-        raise ColumnError(f"column {name!r} of {chunk.origin} holds vectors without a number")
+        raise ColumnError(f"column {name!r} of {chunk.origin} contains vectors without numbers")
     flat = array.flatten()
     # A value that is missing within a vector becomes one that is not finite, which is named below.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -131,8 +132,8 @@ def _vectors(array: pa.Array, name: str, chunk: Chunk) -> Vectors:
         row, column = (int(each[0]) for each in np.nonzero(too_large))
         raise InputError(
             f"{chunk.origin}: the embedding of row {chunk.origin_row + row + 1:,} has "
-            f"{numbers[row * D + column]} in dimension {column}, which is above what single precision "
-            "holds; scale the embeddings, or leave the example out"
+            f"{numbers[row * D + column]} in dimension {column}, too large for single precision; "
+            "scale the embeddings, or leave the example out"
         )
     return _finite(z, chunk)
 

@@ -178,10 +178,13 @@ def check_condition(condition: Singleton, kind: pa.DataType) -> None:
     if first < second:
         return
     if first == second:
-        why, instead = "its upper bound is not part of it", Singleton(condition.field, "==", low)
+        why, instead = (
+            "the upper bound is not part of the interval",
+            Singleton(condition.field, "==", low),
+        )
     else:
-        why, instead = "its bounds are swapped", replace(condition, value=[high, low])
-    raise InputError(f"'{condition}' holds no value, since {why}; write '{instead}'")
+        why, instead = "the bounds are swapped", replace(condition, value=[high, low])
+    raise InputError(f"'{condition}' contains no value, because {why}; write '{instead}'")
 
 
 def _has_order(kind: pa.DataType) -> bool:

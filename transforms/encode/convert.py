@@ -111,9 +111,7 @@ def converted_source(conversion: Conversion, paths: Sequence[str]) -> Source:
         try:
             facts = read_facts(path)
         except FileNotFoundError as error:
-            raise EngineError(
-                f"{path} is missing, which describes what {converted} became"
-            ) from error
+            raise EngineError(f"{path} is missing; it describes what {converted} became") from error
         files += [
             StoredFile(
                 str(conversion.folder / part["part"]),

@@ -108,8 +108,8 @@ def learn_domain(
     if ids and not error and not counted.list_column and _are_pairs(counted, distinct, present):
         return LeftOutColumn(
             name,
-            f"{distinct:,} distinct values in {present:,}, about twice each: an id of pairs; name it "
-            "in --features to keep it",
+            f"{distinct:,} distinct values in {present:,}, about twice each: an id of pairs; name "
+            "the column in --features to keep it",
         )
     if counted.list_column:
         return _list_domain(name, counted, top_values, error)

@@ -43,8 +43,8 @@ class ExportedModel:
             self.n_features_in_ = widths[self.matrix]
         elif wide := [name for name, width in widths.items() if width > 1]:
             raise OptionError(
-                f"--model {path}: input {wide[0]!r} is {widths[wide[0]]} numbers wide, beside others; a "
-                "column is one"
+                f"--model {path}: input {wide[0]!r} is {widths[wide[0]]} numbers wide, and there "
+                "are other inputs; a column is one number"
             )
         else:
             self.feature_names_in_ = np.array(list(widths), object)
@@ -65,7 +65,7 @@ class ExportedModel:
             columns = {name: np.asarray(given[name]) for name in self.feature_names_in_}
         elif given.shape[1] != self.n_features_in_:
             raise ValueError(
-                f"it takes {self.n_features_in_} columns, not {given.shape[1]}; name them as --features"
+                f"it takes {self.n_features_in_} columns, not {given.shape[1]}; name them with --features"
             )
         else:
             columns = {self.matrix: np.asarray(given)}
@@ -73,7 +73,7 @@ class ExportedModel:
         outside = found[~((found >= 0) & (found <= 1))]
         if outside.size:
             raise ValueError(
-                f"it gives {outside[0]:g}, which is no probability; write its predictions to a column"
+                f"it gives {outside[0]:g}, which is not a probability; write its predictions to a column"
             )
         return np.hstack([1 - found, found]) if found.shape[1] == 1 else found
 

@@ -99,8 +99,9 @@ def class_type(label: str, label_type: pa.DataType, other: str, other_type: pa.D
     }
     if kinds[label] != kinds[other]:
         raise InputError(
-            f"label {label!r} is {kinds[label]} ({_plain(label_type)}) and prediction {other!r} is "
-            f"{kinds[other]} ({_plain(other_type)}): they would never be equal; convert one of them"
+            f"label {label!r} is {kinds[label]} ({_plain(label_type)}) and prediction {other!r} "
+            f"is {kinds[other]} ({_plain(other_type)}): they can never be equal; convert one of "
+            "them"
         )
     if kinds[label] == "text":
         return "string"
@@ -118,7 +119,9 @@ def _class_kind(name: str, kind: pa.DataType) -> str:
         return "text"
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind):
         return "a number"
-    raise ColumnError(f"column {name!r} of {kind} holds no classes; use text, integers or booleans")
+    raise ColumnError(
+        f"column {name!r} of {kind} does not contain classes; use text, integers or booleans"
+    )
 
 
 def classes(column: pa.ChunkedArray, data_type: str, name: str, chunk: Chunk) -> pa.Array:
@@ -140,8 +143,8 @@ def classes(column: pa.ChunkedArray, data_type: str, name: str, chunk: Chunk) ->
         return array.cast(target)
     except pa.ArrowInvalid as error:
         raise InputError(
-            f"{name!r} holds no classes of the label's kind: {str(error).splitlines()[0]}; give "
-            "predicted classes"
+            f"{name!r} does not contain classes of the label's type: "
+            f"{str(error).splitlines()[0]}; give predicted classes"
         ) from error
 
 
@@ -194,9 +197,9 @@ def _rounded(integers: NDArray[np.integer[Any]], name: str, chunk: Chunk) -> str
     # As uint64 the size of the smallest int64 is right, too.
     at = int(np.argmax(np.abs(integers).view(np.uint64) > _LARGEST_INTEGER))
     return (
-        f"column {name!r} holds {integers[at]} in row {chunk.origin_row + at + 1:,} of {chunk.origin}, "
-        "but integers beyond 2^53 lose digits as numbers; subtract a constant, or write the column as "
-        "double"
+        f"column {name!r} holds {integers[at]} in row {chunk.origin_row + at + 1:,} of "
+        f"{chunk.origin}, but integers beyond 2^53 lose digits as floating-point numbers; "
+        "subtract a constant, or write the column as double"
     )
 
 
@@ -312,7 +315,7 @@ def _finite(values: FloatArray, name: str, chunk: Chunk, largest: float = _LARGE
         at = int(np.argmax(wrong))
         raise ColumnError(
             f"column {name!r} holds {values[at]:g} in row {chunk.origin_row + at + 1:,} of "
-            f"{chunk.origin}, which no sum can hold; drop such examples or bound the column"
+            f"{chunk.origin}, which cannot be summed; drop such examples or bound the column"
         )
     return values
 
@@ -428,13 +431,13 @@ def check_classes(
     labels = merged.get("label")
     if labels is None or len(labels) > MOST_CLASSES:
         raise InputError(
-            f"label {outcome.label!r} has more than {MOST_CLASSES:,} distinct values: it is no class; "
-            "metrics such as accuracy need classes"
+            f"label {outcome.label!r} has more than {MOST_CLASSES:,} distinct values: it is not a "
+            "class; metrics such as accuracy need classes"
         )
     if any(isinstance(value, float) and not value.is_integer() for value in labels):
         raise InputError(
-            f"label {outcome.label!r} holds fractions ({_some(labels)}): it is no class; metrics such "
-            "as accuracy need classes, mse and mae take numbers"
+            f"label {outcome.label!r} holds fractions ({_some(labels)}): it is not a class; "
+            "metrics such as accuracy need classes, mse and mae need numbers"
         )
     for side in ("prediction", "baseline"):
         predictor = outcome.predictor("prediction" if side == "prediction" else "baseline")
@@ -444,7 +447,11 @@ def check_classes(
         name = predictor.column or predictor.model
         if values is None or not values & labels:
             shown = "too many values to list" if values is None else _some(values)
-            hint = "is it a score? give it as --score" if _is_score(values) else "spell both alike"
+            hint = (
+                "is it a score? give it as --score"
+                if _is_score(values)
+                else "use the same spelling"
+            )
             raise InputError(
                 f"{side} {name!r} never equals label {outcome.label!r}: labels are {_some(labels)}, "
                 f"predictions are {shown}; {hint}"
@@ -453,8 +460,8 @@ def check_classes(
         return sorted(labels)
     if outcome.positive_class not in labels:
         raise OptionError(
-            f"--positive-class {outcome.positive_class!r} is no value of label {outcome.label!r}: "
-            f"labels are {_some(labels)}"
+            f"--positive-class {outcome.positive_class!r} is not a value of label "
+            f"{outcome.label!r}: labels are {_some(labels)}"
         )
     thresholded = any(
         p is not None and p.column is None and p.model is None for p in (outcome.new, outcome.old)
@@ -466,8 +473,8 @@ def check_classes(
         )
     if len(labels) > 2 and not is_positive_named:
         raise InputError(
-            f"label {outcome.label!r} has {len(labels)} classes ({_some(labels)}): name the one that the "
-            "metrics are about as --positive-class"
+            f"label {outcome.label!r} has {len(labels)} classes ({_some(labels)}): name the class "
+            "of interest with --positive-class"
         )
     return sorted(labels)
 

@@ -64,11 +64,11 @@ def load_model(path: str) -> Any:
         raise FileError(f"--model {path}: no such file") from error
     except ImportError as error:
         raise OptionError(
-            f"--model {path}: it needs a package that is missing ({error})"
+            f"--model {path}: a package that it needs is missing ({error})"
         ) from error
     except Exception as error:
         raise OptionError(
-            f"--model {path}: no readable pickle or joblib file ({type(error).__name__}: {error})"
+            f"--model {path}: not readable as a pickle or joblib file ({type(error).__name__}: {error})"
         ) from error
     if not hasattr(model, "predict"):
         raise OptionError(f"--model {path}: a {type(model).__name__} has no predict method")
@@ -87,7 +87,7 @@ def predict(model: Any, table: pa.Table, columns: Sequence[str], path: str) -> p
     try:
         predicted = np.asarray(model.predict(given))
         if predicted.shape != (table.num_rows,):
-            raise ValueError(f"it predicts an array of shape {predicted.shape}, not a class a row")  # noqa: TRY301
+            raise ValueError(f"it predicts shape {predicted.shape}, not one class per row")  # noqa: TRY301
         return pa.array(predicted.tolist() if predicted.dtype == object else predicted)
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -89,16 +89,16 @@ def changed(
     path: str, before: Sequence[int | str] | None, now: Sequence[int | str] | None
 ) -> InputError:
     """Return the error for a file of the user's that changed since the run began."""
-    what = "was written anew"
+    what = "was rewritten"
     if now is None:
         what = "vanished"
     elif before is None:
         what = "appeared"
     elif before[0] != now[0]:
-        what = f"had {before[0]:,} bytes and has {now[0]:,} now: it changed"
+        what = f"had {before[0]:,} bytes and now has {now[0]:,}: it changed"
     return InputError(
-        f"{path}: the file {what} while it was read; when nobody writes it, run again without "
-        "--resume"
+        f"{path}: the file {what} while it was read; run again without --resume when nothing "
+        "writes to it"
     )
 
 
@@ -277,11 +277,11 @@ class parquet_errors:  # noqa: N801  (a context manager is used like a function)
             reason = str(error).splitlines()[0].rstrip(".")
             if "Expected all lists to be of size" in reason:
                 raise InputError(
-                    f"{self.path}: a list of a column of fixed length has no value ({reason}), which "
-                    "Arrow does not read; drop such examples, or write lists of any length"
+                    f"{self.path}: a list of a column of fixed length has no value ({reason}), "
+                    "which Arrow cannot read; drop such examples, or write lists of any length"
                 ) from error
             raise InputError(
-                f"{self.path}: no readable Parquet file ({reason}); write it again or give --format"
+                f"{self.path}: not readable as Parquet ({reason}); write it again or give --format"
             ) from error
 
 
@@ -335,8 +335,8 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
             done += table.num_rows
     if done != split.rows:
         raise InputError(
-            f"{split.file.path}: {done:,} rows were read where its footer says {split.rows:,}; the file is "
-            "damaged, write it again"
+            f"{split.file.path}: {done:,} rows were read, but its footer says {split.rows:,}; the "
+            "file is damaged, write it again"
         )
 
 

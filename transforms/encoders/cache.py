@@ -161,9 +161,10 @@ class _Store:
             known = self._dimensions
             if known is not None and vectors.shape[1] != known:
                 raise EngineError(
-                    f"{where} vectors of {vectors.shape[1]} numbers, where {self.source.name} gave "
-                    f"{known} before: the model is another one by now\n"
-                    f"delete the files {self.source.prefix}-*.arrow in {self.source.folder}, and run again"
+                    f"{where} vectors of {vectors.shape[1]} numbers, where {self.source.name} "
+                    f"gave {known} before: the model has changed\n"
+                    f"delete the files {self.source.prefix}-*.arrow in {self.source.folder}, and "
+                    "run again"
                 )
             order = np.argsort(keys)
             order = order[~self._places(keys[order])[1]]
@@ -260,7 +261,7 @@ def _read(path: StoragePath) -> tuple[NDArray[np.bytes_], NDArray[np.float32]] |
         if isinstance(error.__cause__, OSError):
             raise
         raise EngineError(
-            f"{path} is damaged: it is not what was written; delete it, and what it had is embedded "
+            f"{path} is damaged: its content has changed; delete it, and its texts are embedded "
             "again"
         ) from error
     keys = np.frombuffer(batch.column("key").buffers()[1], _KEY, batch.num_rows)

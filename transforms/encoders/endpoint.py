@@ -138,14 +138,16 @@ def _parts(spec: str, address: str) -> SplitResult:
         # Reading it is what finds a wrong one.
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise OptionError(f"--encoder openai: no address ({error}); write {_EXAMPLE}") from error
+        raise OptionError(
+            f"--encoder openai: not an address ({error}); write {_EXAMPLE}"
+        ) from error
     if parts.username is not None or parts.password is not None:
         raise OptionError(
-            f"--encoder openai: the address holds a user's name or password; write {_EXAMPLE}, and set "
-            f"{KEY_VARIABLE} in the environment"
+            f"--encoder openai: the address contains a user name or password; write {_EXAMPLE}, "
+            f"and set {KEY_VARIABLE} in the environment"
         )
     if parts.scheme not in {"http", "https"} or not host:
-        raise OptionError(f"--encoder {spec}: {address!r} is no address; write {_EXAMPLE}")
+        raise OptionError(f"--encoder {spec}: {address!r} is not an address; write {_EXAMPLE}")
     return parts
 
 
@@ -153,6 +155,6 @@ def _key() -> str:
     key = os.environ.get(KEY_VARIABLE, "").strip()
     if not (key.isascii() and key.isprintable()):
         raise InputError(
-            f"{KEY_VARIABLE} in the environment has signs that no key has; set it again"
+            f"{KEY_VARIABLE} in the environment contains characters that are not allowed in a key; set it again"
         )
     return key

@@ -96,7 +96,7 @@ class LsaEncoder:
         most = min(dimensions, rows, features)
         if features < 2 or not _differs(weights):
             raise OptionError(
-                f"--encoder lsa: the {len(texts):,} texts differ in no word, so that nothing "
+                f"--encoder lsa: the {len(texts):,} texts have the same words, so nothing "
                 "distinguishes them; is --text the right column?"
             )
         svd = _sklearn().decomposition.TruncatedSVD(
@@ -182,8 +182,8 @@ def _no_words(texts: Sequence[str], vectorizer: Any) -> InputError:
     words = vectorizer.build_analyzer()
     if any(words(text) for text in texts):
         return InputError(
-            f"--encoder lsa: no word is in two of the {len(texts):,} texts, so that nothing ties them "
-            "together; use --encoder minilm, or another column as --text"
+            f"--encoder lsa: no word is in two of the {len(texts):,} texts, so nothing connects "
+            "them; use --encoder minilm, or another column as --text"
         )
     return InputError(
         f"--encoder lsa: none of the {len(texts):,} texts has a word of two letters or more; is --text "

@@ -333,8 +333,8 @@ def _parse(values: pa.Array, kind: _Kind, column: str) -> pa.Array:
         bad = _first_refused(tokens.values, parse)
         what = f"column {column!r}" if column else "a column"
         raise InputError(
-            f"{what}: {bad[:_SHOWN]!r} is not {_TYPES[kind]}, as the column's "
-            "other values are; mend the value, or leave the column out"
+            f"{what}: {bad[:_SHOWN]!r} is not {_TYPES[kind]}, as the column's other values are; "
+            "correct the value, or leave the column out"
         )
     if mask is None:
         return parsed

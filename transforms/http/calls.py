@@ -89,7 +89,7 @@ async def response_of(
     except asyncio.TimeoutError:
         raise UnknownOutcomeError(f"no answer within {timeout:g} s") from None
     except (aiohttp.InvalidURL, ValueError) as error:
-        raise InputError(f"{where}: no request can be made of it ({describe(error)})") from None
+        raise InputError(f"{where}: cannot make a request from it ({describe(error)})") from None
     except (aiohttp.ClientError, OSError) as error:
         raise UnknownOutcomeError(f"a dropped connection ({describe(error)})") from None
     except Exception as error:  # noqa: BLE001  (what else it raises may hold a secret)
@@ -133,7 +133,7 @@ class Pace:
         if seconds is None:
             return None
         if seconds > _MOST_PATIENCE:
-            raise EngineError(f"{who} asks to wait for {seconds / 3600:.1f} hours; {kept}")
+            raise EngineError(f"{who} asks for a wait of {seconds / 3600:.1f} hours; {kept}")
         self.pause(seconds)
         return seconds
 

@@ -191,6 +191,6 @@ def check_place(variable: str, where: str) -> None:
     """
     if is_secret(variable):
         raise InputError(
-            f"{where}: ${{{variable}}} is named like a secret, and paths are written into the result; "
-            "give another variable, or a path without it"
+            f"{where}: ${{{variable}}} has the name of a secret, and paths are written into the "
+            "result; use another variable, or a path without it"
         )

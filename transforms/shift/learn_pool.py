@@ -163,14 +163,14 @@ class PoolValues:
         what = f"label {name!r}" if role == "label" else f"prediction {name!r}"
         if len(known) > MOST_CLASSES:
             raise InputError(
-                f"{what} has more than {MOST_CLASSES:,} distinct values: it is no class; a shift "
-                "needs classes"
+                f"{what} has more than {MOST_CLASSES:,} distinct values: it is not a class; a "
+                "shift needs classes"
             )
         if pa.types.is_floating(known.type):
             fractions = [value for value in known.to_pylist() if not value.is_integer()]
             if fractions:
                 raise InputError(
-                    f"{what} holds fractions ({fractions[0]!r}): it is no class; a shift needs classes"
+                    f"{what} holds fractions ({fractions[0]!r}): it is not a class; a shift needs classes"
                 )
         self.classes[role] = known
 

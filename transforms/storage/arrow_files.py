@@ -126,5 +126,5 @@ def _footer(file: pa.NativeFile) -> bytes:
 def damaged(path: StoragePath) -> EngineError:
     """Return what to say of a file that is not what was written."""
     return EngineError(
-        f"{path} is damaged: it is not what was written; delete it, and run again without --resume"
+        f"{path} is damaged: its content has changed; delete it, and run again without --resume"
     )

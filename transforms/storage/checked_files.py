@@ -25,8 +25,7 @@ class DamagedFileError(EngineError):
 
     def __init__(self, path: StoragePath | str) -> None:
         super().__init__(
-            f"{path} is damaged: it is not what was written; delete it, and run again without "
-            "--resume"
+            f"{path} is damaged: its content has changed; delete it, and run again without --resume"
         )
 
 

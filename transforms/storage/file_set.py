@@ -126,7 +126,7 @@ class FileSet(ABC):
                 *(self._unpublished(named) if is_alone else ()),
             ]
         except (OSError, EngineError) as error:
-            return [f"{self.folder} could not be tidied up: {error}"]
+            return [f"{self.folder} could not be cleaned up: {error}"]
         return removed(outdated)
 
     def _outdated_names(self) -> list[StoragePath]:

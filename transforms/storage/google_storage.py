@@ -82,7 +82,7 @@ class GoogleStore:
         except exceptions.PreconditionFailed as error:
             raise VersionConflictError(uri) from error
         except DataCorruption as error:
-            raise failure(uri, what, "it was damaged on its way", DOWN) from error
+            raise failure(uri, what, "it was damaged in transfer", DOWN) from error
         except exceptions.RequestRangeNotSatisfiable as error:
             raise failure(uri, what, "it became shorter while it was read") from error
         except TransportError as error:

@@ -105,7 +105,7 @@ def storage_timeout() -> float:
     except ValueError:
         seconds = 0.0
     if not 1 <= seconds <= 86_400:
-        raise InputError(f"{_TIMEOUT}={text!r} is no number of seconds from 1 to 86400")
+        raise InputError(f"{_TIMEOUT}={text!r} is not a number of seconds from 1 to 86400")
     return seconds
 
 
@@ -117,11 +117,11 @@ def failure(uri: str, what: str, reason: str, remedy: str = "") -> EngineError:
 
 def no_bucket(uri: str, what: str, bucket: str) -> EngineError:
     """Return the error of an operation on an object in a bucket that is not there."""
-    return failure(uri, what, f"no bucket {bucket!r}", "; make it, or correct the name")
+    return failure(uri, what, f"no bucket {bucket!r}", "; create it, or correct the name")
 
 
 # Remedies.
-ACCESS = "; check the credentials in the environment and what they may do"
+ACCESS = "; check the credentials in the environment and their permissions"
 DOWN = f"; try again later (a longer time limit: {_TIMEOUT}=SECONDS)"
 
 

@@ -117,7 +117,7 @@ def local_conflict(path: Path) -> ConflictError:
 
 def _conflict(path: StoragePath, modified: datetime | None, who: str) -> ConflictError:
     if modified is None:
-        return ConflictError(f"{path} was deleted by somebody else during this run")
+        return ConflictError(f"{path} was deleted by another process during this run")
     when = modified.strftime("%Y-%m-%d %H:%M:%S UTC")
     return ConflictError(
         f"{path} was published by {who or 'somebody else'} at {when}, during this run; nothing was replaced"

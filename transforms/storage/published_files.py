@@ -46,7 +46,7 @@ def well_known(name: str) -> str:
     """
     found = _NAME.fullmatch(name)
     if found is None:
-        raise ValueError(f"{name!r} is no name of a published file")
+        raise ValueError(f"{name!r} is not the name of a published file")
     return found[1] + found[2]
 
 

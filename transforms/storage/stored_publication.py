@@ -119,6 +119,6 @@ class StoredFileSet(FileSet):
 
     def _digest(self, path: StoragePath) -> str | None:
         if not isinstance(path, ObjectPath):
-            raise TypeError(f"{path} is no object")
+            raise TypeError(f"{path} is not an object")
         found = path.store.facts(path.bucket, path.key)
         return None if found is None else found.metadata.get(SHA256, "")

@@ -257,7 +257,7 @@ def test_a_foreign_folder_is_not_cleared(tmp_path: Path, adult_path: Path) -> No
     work = tmp_path / "mine"
     work.mkdir()
     (work / "thesis.tex").write_text("precious")
-    with pytest.raises(InputError, match="holds files that no run put there"):
+    with pytest.raises(InputError, match="contains files that no run wrote"):
         search(tmp_path / "out", data=(str(adult_path),), work_dir=str(work), **OPTIONS)
     assert (work / "thesis.tex").read_text() == "precious"
 

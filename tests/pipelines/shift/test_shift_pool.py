@@ -447,12 +447,16 @@ def test_a_missing_class_is_told(tmp_path: Path, engine: Engine, column: str) ->
 @pytest.mark.parametrize(
     ("column", "values", "message"),
     [
-        ("y", np.arange(1200), r"label 'y' has more than 1,000 distinct values: it is no class"),
+        ("y", np.arange(1200), r"label 'y' has more than 1,000 distinct values: it is not a class"),
         ("o", np.arange(1200), r"prediction 'o' has more than 1,000 distinct values"),
-        ("o", np.arange(1200) % 3 / 2, r"prediction 'o' holds fractions \(0\.5\): it is no class"),
+        (
+            "o",
+            np.arange(1200) % 3 / 2,
+            r"prediction 'o' holds fractions \(0\.5\): it is not a class",
+        ),
         ("o", np.full(1200, 77), r"prediction 'o' never equals label 'y': labels are 0\.0, 1\.0"),
         ("r", np.full(1200, 77), r"prediction 'r' never equals label 'y'"),
-        ("o", np.arange(1200) % 600 + 1, r"have 1,101 classes together, and at most 1,000"),
+        ("o", np.arange(1200) % 600 + 1, r"have 1,101 classes in all, and at most 1,000"),
         ("c", np.full(1200, np.inf), r"column 'c' holds inf in row 1 of"),
         ("id", np.full(1200, None), r"--example-id has no value in row 1 of"),
     ],

@@ -166,7 +166,7 @@ def test_a_dry_run_says_the_cost(
     options = ["--data", str(tmp_path / "data.parquet"), "--label", "label", "--score", "score"]
     out = ["--output", str(tmp_path / "out"), "--features", "sex,race", "--metric"]
     assert run(["search", *options, *out, f"accuracy,{OWN}", "--dry-run"]) == 0
-    assert f"not in it: {OWN}: about 1.5" in capsys.readouterr().out
+    assert f"not included: {OWN}: about 1.5" in capsys.readouterr().out
     assert run(["search", *options, *out, "accuracy,tfma:Precision"]) == 0
     shown = capsys.readouterr()
     assert "tfma:Precision on " in shown.err
