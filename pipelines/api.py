@@ -1,7 +1,7 @@
 """The commands as functions of Python.
 
-Their keywords are the options of the commands, with ``_`` for ``-``; ``api.pyi`` holds the signatures,
-which `signatures` makes of the options' fields.
+Their keywords are the options of the commands, with ``_`` for ``-``; ``api.pyi`` has the
+signatures, which `signatures` generates from the fields of the options.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line. Imports of weight are inside the commands, so that ``--help`` is quick."""
+"""The command line. Expensive imports are inside the commands, so ``--help`` is quick."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def main() -> None:
     """Run the command line and exit with its code."""
     hold_streams()
     install_handlers()
-    # What the network library has to say of a failure is no line for a user, who can ask for it.
+    # What the network library has to say of a failure is not a line for a user, who can ask for it.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     code = run(sys.argv[1:])
     # All files are written and closed. Taking down what Beam imported and started would take a third
-    # of a second, and for ever where threads of an interrupted engine wait for what was ended.
+    # of a second, and forever where threads of an interrupted engine wait for what was ended.
     with suppress(OSError):
         sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Where the programs of engines are: named by the user, by a variable, or in the cache folder."""
+"""Finds the programs of engines: named by the user, by a variable, or in the cache folder."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ def find_program(given: Path | str | None, variable: str, cached: str, option: s
 
     Parameters
     ----------
-    given : by the option
-    variable : of the environment
     cached : glob of its name in the cache folder, of which the last is taken
-    option : name of the option
 
     Raises
     ------
@@ -110,7 +107,7 @@ def jar_version(jar: Path, engine: str) -> str | None:
     Raises
     ------
     EngineError
-        It is no jar.
+        It is not a jar.
     """
     try:
         with zipfile.ZipFile(jar) as opened:

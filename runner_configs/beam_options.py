@@ -1,4 +1,4 @@
-"""Options for Beam itself, which drops without an error what it does not know."""
+"""Options for Beam itself, which silently ignores unknown options."""
 
 from __future__ import annotations
 

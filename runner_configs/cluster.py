@@ -1,4 +1,4 @@
-"""What Flink and Spark have in common: a job server in Java, and nodes that may be elsewhere."""
+"""The common part of Flink and Spark: a job server in Java, and nodes that may be elsewhere."""
 
 from __future__ import annotations
 
@@ -22,12 +22,7 @@ _ANSWER = 5.0
 
 
 class ClusterEngine(PortableEngine):
-    """An engine whose jobs go through a job server of Beam's.
-
-    Parameters
-    ----------
-    options : of the engine
-    """
+    """An engine whose jobs go through a job server of Beam's."""
 
     artifact_port = ARTIFACTS
     engine: str
@@ -96,7 +91,7 @@ class ClusterEngine(PortableEngine):
         return 1 if self.environment == "loopback" else self.workers
 
     def outside(self) -> str | None:
-        """Return what the job server must reach outside a private network."""
+        """Return the addresses that the job server must reach outside a private network."""
         return super().outside() if self.is_embedded else self.cluster.host
 
     def exposure(self, why: str) -> str:
@@ -120,7 +115,7 @@ class ClusterEngine(PortableEngine):
         super()._start()
 
     def java_command(self, folder: Path, port: int, *properties: str) -> list[str]:
-        """Return the command of the job server, but for the address of its master."""
+        """Return the command of the job server, except for the address of its master."""
         options = self.cluster
         artifacts = options.artifacts_dir or folder / "artifacts"
         temporary = folder / "tmp"

@@ -1,6 +1,6 @@
-"""Gets what a local cluster needs, on request: packages from PyPI, and programs that are built.
+"""Installs what a local cluster needs, on request: packages from PyPI, and programs that are built.
 
-Everything is kept in the cache folder ($SLICEBEAM_CACHE or ~/.cache/slicebeam) and loaded once.
+The cache folder ($SLICEBEAM_CACHE or ~/.cache/slicebeam) stores everything.
 """
 
 from __future__ import annotations

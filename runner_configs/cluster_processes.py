@@ -1,4 +1,4 @@
-"""Programs of a local cluster: started in a folder that remembers them, and ended exactly."""
+"""Programs of a local cluster: started in a folder that records them, and stopped exactly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ class Program:
 
     Attributes
     ----------
-    name : of its part in the cluster
     pid : its process, which leads a group of its own
     started : when, as the system tells it: a number that is used again has another time
     """
@@ -50,7 +49,6 @@ class Running:
 
     Attributes
     ----------
-    version : of the engine
     address : of its master, as ``--runner-option master=`` takes it
     pages : host:port of its web pages
     programs : in the order in which they were started
@@ -63,18 +61,13 @@ class Running:
 
 
 class ClusterFolder:
-    """The folder of a cluster: its configuration, logs, and what runs.
-
-    Parameters
-    ----------
-    path : the folder
-    """
+    """The folder of a cluster: its configuration, logs, and what runs."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def running(self) -> Running | None:
-        """Return what was started and not ended, None where nothing was."""
+        """Return the running cluster, None if there is none."""
         try:
             shape = json.loads((self.path / _STATE).read_text("utf-8"))
         except (FileNotFoundError, ValueError):
@@ -139,7 +132,7 @@ class ClusterFolder:
             time.sleep(0.1)
 
     def stop(self, running: Running) -> None:
-        """End the programs of a cluster, the last one first, and what they started."""
+        """Stop the programs of a cluster, the last one first, and their children."""
         programs = running.programs[::-1]
         for program in programs:
             _signal(program, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Reads which engine a run uses: a file of ``runner_configs/`` and what the command line changes."""
+"""Reads which engine a run uses: a file of ``runner_configs/`` and command-line options."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ class RunnerConfig:
 
     Attributes
     ----------
-    runner : name of the engine
     options : of that engine, with the values of environment variables
     written : the options as they may be written down: variables by name, and no secret spelt out
     """
@@ -103,7 +102,7 @@ def _validated(
     overrides: Sequence[str],
     lines: dict[tuple[str, ...], int],
 ) -> RunnerConfig:
-    """Return the options with what the command line gives instead."""
+    """Return the options, overridden by the command line."""
     model = MODELS[runner]
     given: dict[str, str] = {}
     for override in overrides:

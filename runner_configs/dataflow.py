@@ -1,7 +1,7 @@
 """Google Cloud Dataflow: jobs are sent by Beam, and waited for here.
 
-A job has a name that the same run gives it again. So a run that is resumed finds the job that was
-running when its driver died, and waits for it instead of starting it twice.
+The names of jobs are reproducible, so a resumed run finds the job that was running when its driver
+died, and waits for it instead of starting it twice.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class FinishedJob:
         self._counted = counted
 
     def metrics(self) -> FinishedJob:
-        """Return what can be asked for counts."""
+        """Return an object that can be queried for counts."""
         return self
 
     def query(self) -> dict[str, list[Any]]:
@@ -85,12 +85,7 @@ class FinishedJob:
 
 
 class Dataflow(Backend):
-    """Runs jobs on Dataflow.
-
-    Parameters
-    ----------
-    options : of the engine
-    """
+    """Runs jobs on Dataflow."""
 
     storage_hint = "use gs:// paths"
 
@@ -207,8 +202,7 @@ class Dataflow(Backend):
 
         Parameters
         ----------
-        name : of the stage's jobs, but for what tells plans and attempts apart
-        but : name of the job that may go on
+        name : of the stage's jobs, except for what tells plans and attempts apart
         """
         ended = [
             job
@@ -285,7 +279,7 @@ class Dataflow(Backend):
         return ours or EngineError(f"job {name} could not be sent to dataflow: {reason}")
 
     def _finish(self, job: Job) -> FinishedJob:
-        """Wait for a job, and return what it counted."""
+        """Wait for a job, and return its counts."""
         try:
             over = self._until_over(job.id, self.options.job_timeout)
         except KeyboardInterrupt:
@@ -320,7 +314,7 @@ class Dataflow(Backend):
             time.sleep(min(self.options.poll_seconds, max(0.0, end - time.monotonic()) + 0.01))
 
     def _cancel(self, job_ids: Any) -> None:
-        """Cancel jobs; where that fails the user is told, since they go on to cost money."""
+        """Cancel jobs; if that fails tell the user, since they continue to cost money."""
         for job_id in job_ids:
             try:
                 self.service.cancel(job_id)
@@ -331,7 +325,7 @@ class Dataflow(Backend):
                 )
 
     def _failure(self, job: Job) -> SlicebeamError:
-        """Return what a user is told of a job that did not end well."""
+        """Return the error for a job that failed."""
         where = f"dataflow job {job.id} ({job.name})"
         console = self.service.console(job.id)
         if job.state == "JOB_STATE_CANCELLED":

@@ -1,4 +1,4 @@
-"""The service of Dataflow: its jobs, asked for and ended, and what it says when it refuses."""
+"""The service of Dataflow: its jobs, their cancellation, and its errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the service tells of it.
+    """A job as the service reports it.
 
     Attributes
     ----------
@@ -72,14 +72,9 @@ class JobCounts:
 
 
 class DataflowService:
-    """Asks the service of a project and region.
+    """Calls the service of a project and region.
 
-    A request that the service can't answer now, being overloaded or out of reach, is repeated for
-    ``service_timeout`` seconds.
-
-    Parameters
-    ----------
-    options : of the engine
+    A request that the service can't answer now, because it is overloaded or unreachable, is repeated for ``service_timeout`` seconds.
     """
 
     def __init__(self, options: DataflowOptions) -> None:
@@ -121,7 +116,7 @@ class DataflowService:
         )
 
     def job(self, job_id: str) -> Job:
-        """Return what is known of a job."""
+        """Return the state of a job."""
         from google.cloud import dataflow_v1beta3 as api
 
         jobs, _, _ = self._service()
@@ -138,7 +133,7 @@ class DataflowService:
         self._ask(jobs.update_job, request, f"cancel job {job_id}")
 
     def errors(self, job_id: str) -> list[str]:
-        """Return the messages of a job that tell of errors."""
+        """Return the error messages of a job."""
         from google.cloud import dataflow_v1beta3 as api
 
         _, messages, _ = self._service()
@@ -155,7 +150,7 @@ class DataflowService:
         return self._told(texts, f"report the messages of job {job_id}")
 
     def counts(self, job_id: str) -> JobCounts:
-        """Return what a job counted."""
+        """Return the counts of a job."""
         from google.cloud import dataflow_v1beta3 as api
 
         _, _, metrics = self._service()
@@ -212,7 +207,7 @@ class DataflowService:
         return self._told(lambda: call(request=request, timeout=_TIMEOUT), what)
 
     def _told(self, call: Callable[[], Answer], what: str) -> Answer:
-        """Return what a call returns, which is repeated while the service is overloaded or away."""
+        """Return the result of a call, repeated while the service is overloaded or away."""
         from google.api_core.retry import Retry
 
         retry = Retry(
@@ -255,12 +250,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def refusal(error: BaseException, what: str) -> EngineError | None:
-    """Return what a user is told of an error of the service, None where it is not one.
-
-    Parameters
-    ----------
-    what : the service was to do
-    """
+    """Return the error to report for an error of the service, None if it is not one."""
     import requests
     from google.api_core import exceptions
     from google.auth.exceptions import GoogleAuthError
@@ -289,7 +279,7 @@ def refusal(error: BaseException, what: str) -> EngineError | None:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first line of what the service said."""
+    """Return the first line of the service's message."""
     text = str(getattr(error, "message", "") or error)
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     # The REST client puts the address first: 403 GET http://…: the reason

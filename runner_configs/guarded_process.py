@@ -1,7 +1,7 @@
 """Programs that a run starts, and that end with it, however it ends.
 
-A small process of its own guards each: it starts the program, ends it when this process says so or
-is gone, and removes the program's temporary folder.
+A small process guards each: it starts the program, ends it when this process says so or is gone,
+and removes the program's temporary folder.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ class GuardedProcess:
 
     Parameters
     ----------
-    command : of the program, and its arguments
     log : file that its output is added to
-    folder : its temporary folder, which is removed after it
     environment : variables besides those of this process
     sockets : folder for the sockets of a network of its own; it is removed too. None for no such
         network.
@@ -87,7 +85,7 @@ class GuardedProcess:
             )
 
     def cpu_seconds(self) -> float:
-        """Return the CPU seconds of the program so far, where the system tells them by /proc."""
+        """Return the CPU seconds of the program so far, if the system has /proc."""
         return process_stat.cpu_seconds(self.pid)
 
     def stop(self) -> None:
@@ -123,7 +121,7 @@ def wait_for(
     Raises
     ------
     EngineError
-        The program ended meanwhile, or the time is over.
+        The program ended in the meantime, or the time is over.
     """
     end = time.monotonic() + seconds
     while not is_ready():

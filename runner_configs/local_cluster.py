@@ -6,8 +6,8 @@
     python -m slicebeam.runner_configs.local_cluster flink status
     python -m slicebeam.runner_configs.local_cluster flink down
 
-``up`` loads the engine from PyPI and builds Beam's job server with Maven, once; ``jar`` only builds
-the job server. ``prism build`` builds Prism with Go.
+``up`` downloads the engine from PyPI and builds Beam's job server with Maven, once; ``jar`` only
+builds the job server. ``prism build`` builds Prism with Go.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ class NetworkAccess:
     ----------
     sockets : their folder, which only this user can enter
     pool : where the run's worker pool listens
-    pool_inside : its address in the network
     """
 
     def __init__(self) -> None:
@@ -55,13 +54,7 @@ class NetworkAccess:
 
 
 def reason_against(outside: str | None, *, wanted: bool) -> str:
-    """Return why a program gets no private network, '' where it does.
-
-    Parameters
-    ----------
-    outside : what it must reach outside
-    wanted : the engine's option
-    """
+    """Return why a program gets no private network, '' where it does."""
     if not wanted:
         return "private_network is false"
     return f"it must reach {outside}" if outside else private_network.refusal()

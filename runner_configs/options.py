@@ -1,4 +1,4 @@
-"""The options of each engine, as they stand in a file of ``runner_configs/``."""
+"""The options of each engine, as in a file of ``runner_configs/``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOOPBACK = re.compile(r"localhost|127\.\d+\.\d+\.\d+|\[?::1\]?")
 
 
 def _from_yaml(value: Any) -> Any:
-    """Read what a command line gives as text: ``{a: 1}``, ``[a, b]``."""
+    """Parse text from a command line: ``{a: 1}``, ``[a, b]``."""
     return yaml.safe_load(value) if isinstance(value, str) else value
 
 
@@ -81,7 +81,7 @@ Listed = Annotated[tuple[str, ...], BeforeValidator(_from_yaml)]
 
 
 class _Options(BaseModel):
-    """Options by name, in which true is no 1."""
+    """Options by name, in which true is not 1."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -95,7 +95,7 @@ class _Options(BaseModel):
 
 
 class EngineOptions(_Options):
-    """What every engine has.
+    """Options of every engine.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class DirectOptions(_Options):
 
 
 class _Portable(EngineOptions):
-    """What engines have that start workers by an environment.
+    """Options of engines that start workers in an environment.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ class PrismOptions(_Portable):
 
 
 class ClusterOptions(_Portable):
-    """What Flink and Spark have in common.
+    """Common options of Flink and Spark.
 
     Attributes
     ----------
@@ -184,7 +184,6 @@ class ClusterOptions(_Portable):
     job_server_jar : Beam's job server: a path, or ``download`` for the published one; else an
         environment variable or the cache folder tells
     job_endpoint : host:port of a job server that runs already
-    java : the program
     java_options : for the job server
     artifacts_dir : folder that job server and nodes share, for what is staged to workers
     shared_folder : local paths are mounted at the same place on every node
@@ -305,14 +304,10 @@ class DataflowOptions(EngineOptions):
     project, region : where the job runs
     temp_location, staging_location : gs:// folders
     num_workers, max_num_workers : machines at first, and at most
-    machine_type, disk_size_gb : of a worker
     service_account : that workers act as
-    network, subnetwork : of the workers
     use_public_ips : whether workers have addresses of their own on the internet
     setup_file : setup.py that installs slicebeam on the workers
     sdk_container_image : image with slicebeam in it
-    labels : of the job
-    experiments : of the service
     endpoint : of another service than the public one
     no_auth : send no credentials, for a stand-in of the service
     poll_seconds : between two looks how a job goes

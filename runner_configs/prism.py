@@ -21,12 +21,7 @@ _PROGRAM = "github.com/apache/beam/sdks/v2/go/cmd/prism"
 
 
 class Prism(PortableEngine):
-    """Runs jobs on a Prism of this run's own.
-
-    Parameters
-    ----------
-    options : of the engine
-    """
+    """Runs jobs on a Prism of this run's own."""
 
     def __init__(self, options: PrismOptions) -> None:
         # Prism asks for one worker, which works on several bundles at once in threads.

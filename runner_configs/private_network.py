@@ -1,10 +1,10 @@
-"""A network of its own for a program that listens where anybody could reach it.
+"""A private network for a program that listens where anybody could reach it.
 
 Run by its path with ``SOCKETS PROGRAM [ARGUMENT ...]``: enters a new network namespace, in which
-there is nothing but a loopback interface, and runs the Python program PROGRAM there. What leads into
-the network are Unix sockets in the folder SOCKETS, one for each port that was asked for at its
-``door``; what leads out are ports behind which are Unix sockets of that folder. Without arguments it
-says why it cannot. Nothing but the standard library is imported; Linux only.
+there is only a loopback interface, and runs the Python program PROGRAM there. Unix sockets
+in the folder SOCKETS lead into the network, one for each port requested at its ``door``; ports
+connected to Unix sockets of that folder lead out. Without arguments it says why it cannot. Nothing
+but the standard library is imported; Linux only.
 """
 
 import contextlib
@@ -172,7 +172,7 @@ def piped(connect: Callable[[], socket.socket]) -> Callable[[socket.socket], Non
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
-    """Send what comes until nothing more does; each socket is closed by its last user's end."""
+    """Forward data until it ends; the last user of each socket closes it."""
     with contextlib.suppress(OSError):
         while data := source.recv(_AT_ONCE):
             target.sendall(data)

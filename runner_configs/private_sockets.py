@@ -1,8 +1,8 @@
-"""Sockets of a run that no other user of the machine can open: Unix sockets in a folder of its own.
+"""Sockets of a run that no other user of the machine can open: Unix sockets in a private folder.
 
-Beam's in-process runner listens on every address of the machine for its worker processes, and hands
-any file of the run's owner to who asks. Here it listens on Unix sockets instead, in a folder that
-only the owner can enter, and offers no files.
+Beam's in-process runner listens on every address of the machine for its worker processes, and gives
+any file of the run's owner to anyone who asks. Here it listens on Unix sockets instead, in a folder
+that only the owner can enter, and offers no files.
 """
 
 from __future__ import annotations
@@ -71,11 +71,6 @@ def socket_folder() -> Path:
 
 def in_process_runner(pool: str, sockets: Path) -> Any:
     """Return Beam's in-process runner, whose workers reach it at Unix sockets only.
-
-    Parameters
-    ----------
-    pool : address of the worker pool
-    sockets : folder for its sockets
 
     Raises
     ------

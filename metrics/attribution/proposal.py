@@ -1,4 +1,4 @@
-"""Which examples are labelled: of the slice at random, outside it those that the words are like.
+"""Which examples are labelled: at random in the slice, by similarity to the words outside it.
 
 Source: Eyuboglu et al. (2024), "Model ChangeLists", appendix B.2.
 """
@@ -168,7 +168,6 @@ def simple_random_sample(ids: UInt64Array, count: int, *, seed: int, start: int 
     ids : uint64 [n_S]
         Different for each example.
     count, start : int, at least 0
-    seed : int
 
     Returns
     -------

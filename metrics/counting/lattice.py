@@ -43,7 +43,7 @@ class Lattice:
     Raises
     ------
     InputError
-        The slices are more than 64-bit numbers can tell apart.
+        The slices are more than 64-bit numbers can distinguish.
 
     Examples
     --------
@@ -151,7 +151,7 @@ class Lattice:
     def cross_sizes(self, keys: Keys) -> IntArray:
         """Return the number of predicates [slices] of each slice."""
         sizes: IntArray = (keys != 0).astype(np.int64)
-        # Some digit after the first l is set where the key is no multiple of the l-th weight.
+        # Some digit after the first l is set where the key is not a multiple of the l-th weight.
         for weight in self._weights[:-1].tolist():
             sizes += keys % weight != 0
         return sizes

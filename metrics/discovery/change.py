@@ -91,7 +91,6 @@ class ChangeSums:
         Parameters
         ----------
         components : int64 [n], 0..K−1
-        K : int
         change, first_row : as for `of`
 
         Raises

@@ -150,10 +150,8 @@ def fit(
     ----------
     z : float32 or float64 [n, d]
     losses : of each head, [n]
-    start : Mixture
     tolerance : float
         EM stops when the mean of ln changed by less than this.
-    most_iterations : int
 
     Notes
     -----

@@ -189,7 +189,6 @@ def log_responsibilities(
 
     Parameters
     ----------
-    mixture : Mixture
     z : float32 or float64 [n, d]
     losses : of each head, [n]; optional
         Without them the embeddings alone decide, as is needed for points whose losses are then
@@ -204,7 +203,7 @@ def log_responsibilities(
         The same to the byte however rows are cut into chunks, on the same machine.
     log_likelihood : float64 [n]
         ln_i, the logarithm of the sum over j of what r_ij is proportional to, in nats. With γ other
-        than 0 and 1 it is no likelihood, but it is what EM raises.
+        than 0 and 1 it is not a likelihood, but it is what EM raises.
 
     Raises
     ------
@@ -267,7 +266,6 @@ def sums(
 
     Parameters
     ----------
-    mixture : Mixture
     z : float32 or float64 [n, d]
     losses : of each head, [n]
         Whole numbers 0..C−1 for a categorical head, finite ones for a normal head.

@@ -28,7 +28,6 @@ class PcaSums:
 
     Attributes
     ----------
-    n : int
     mean : float64 [D]
         Σz/n; 0 of no points.
     scatter : float64 [D, D]
@@ -177,7 +176,6 @@ def projected(z: Embeddings, pca: Pca, first_row: int = 0) -> NDArray[np.float32
     Parameters
     ----------
     z : float32 or float64 [n, D]
-    pca : Pca
     first_row : int
         Number of the chunk's first row, for errors.
 

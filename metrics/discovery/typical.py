@@ -1,4 +1,4 @@
-"""Examples that show what a slice is like: the best few of each slice, over chunks."""
+"""Typical examples: the best few of each slice, over chunks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROLES: tuple[Role, ...] = ("representative", "improved", "degraded", "boundary")
 
 
 class TypicalExample(NamedTuple):
-    """An example that is shown of a slice.
+    """A shown example of a slice.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class TopExamples:
         )
 
     def _keys(self) -> tuple[FloatArray, ...]:
-        """Return what is sorted by, rising, the last first."""
+        """Return the sort keys, ascending, the last first."""
         if self.role == "representative":
             return (-self.log_odds,)
         if self.role == "boundary":

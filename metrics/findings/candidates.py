@@ -1,4 +1,4 @@
-"""What findings are chosen from, and what is known of those that were chosen."""
+"""The candidates of findings, and the chosen ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Candidates(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What two models' candidates changed, for the test that they changed at all.
+    """The changes of candidates between two models, to test whether they changed at all.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ CountGroups: TypeAlias = "Callable[[IntArray, IntArray], GroupSums]"
 
 
 class Finding(NamedTuple):
-    """A candidate that is worse than the findings before it let one expect.
+    """A candidate that is worse than expected from the findings before it.
 
     Attributes
     ----------

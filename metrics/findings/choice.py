@@ -1,4 +1,4 @@
-"""The state of a choice of findings: the candidates that are looked at, weighed step by step."""
+"""The state of a choice of findings: the candidates, evaluated step by step."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class _Next(NamedTuple):
 
 
 class Choice:
-    """The state of the choice: which candidates are looked at, and the sums by pattern."""
+    """The state of the choice: the remaining candidates, and the sums by pattern."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class Choice:
         return found.groups.covariance(found.of_groups, taken, expected[1], expected[0])
 
     def _outside(self) -> tuple[float, float, float, float]:
-        """Return what the findings hold: size, targets, their share of all; and the mean outside."""
+        """Return the findings' size, targets and share of all, and the mean outside."""
         sums = self.overlap.sums
         weight, total = self.layout.moment(sums, 1, 0), self.layout.moment(sums, 1, 1)
         held = self.overlap.masks > 0
@@ -225,7 +225,7 @@ class Choice:
             )
 
     def _step(self, model: ExpectationModel) -> _Step:
-        """Weigh the candidates' parts by what the model expects of the patterns."""
+        """Weight the candidates' parts by the model's expectation of the patterns."""
         layout = self.layout
         expected = self.overlap.weigh(model.expected)
         variances = self._variances(model)

@@ -145,7 +145,7 @@ class DeviationLaw:
 def _merged(
     number: FloatArray, influence: FloatArray, often: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return at most so many classes of like patterns, with the same number and variance."""
+    """Return at most this many classes of similar patterns, with the same number and variance."""
     if number.size <= _CLASSES:
         return number, influence, often
     order = np.argsort(often, kind="stable")

@@ -1,9 +1,9 @@
-"""The choice of findings: again and again the candidate that says the most beyond those before it.
+"""The choice of findings: repeatedly the candidate that adds most to those before it.
 
 Many slices that are significant against all examples repeat a few causes. A candidate becomes a
-finding if its sum is harmful *given* what the findings so far let one expect of it, at a level that
-counts all slices that could have been chosen. Then the model learns its sum, and the others are
-looked at again.
+finding if its sum is harmful *given* its expectation from the findings so far, at a level that
+counts all slices that could have been chosen. Then the model is fitted to its sum, and the others
+are evaluated again.
 
 Sources: De Bie (2011), Data Min. Knowl. Discov. 23:407 (patterns are shown one after another, each
 updates what is expected); Proença, Grünwald, Bäck and van Leeuwen (2022), Data Min. Knowl. Discov.
@@ -51,7 +51,6 @@ def find(
 
     Parameters
     ----------
-    candidates : Candidates
     everything : array [columns, or raw columns]
         Sums of all examples, as `layout` says, or what `moments` makes that of. Sums may be in any
         unit, the same for candidates, counts and the law; the findings' values are in it too.

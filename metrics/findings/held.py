@@ -75,7 +75,7 @@ class HeldExamples:
         self._findings = 0
 
     def count(self, candidate: int) -> InsideCounts:
-        """Return what a candidate that becomes a finding adds, and note that it is one."""
+        """Return the counts of a new finding, and record it."""
         held = np.flatnonzero(self._of_rows.indices == candidate)
         rows = np.searchsorted(self._of_rows.indptr, held, side="right") - 1
         masks, pattern = np.unique(self.masks[rows], return_inverse=True)
@@ -118,7 +118,7 @@ class HeldCodes:
         self._findings = 0
 
     def count(self, candidate: int) -> InsideCounts:
-        """Return what a candidate that becomes a finding adds, and note that it is one."""
+        """Return the counts of a new finding, and record it."""
         finding = int(self.counter.keys[candidate])
         rows = rows_in(self.block, self.counter.lattice, finding)
         parts = self.counter.parts(rows_of(self.block, rows), self.masks[rows], finding)

@@ -1,10 +1,10 @@
-"""What the findings so far let one expect: main effects that keep each finding's observed sum.
+"""The expectation from the findings so far: main effects that keep each finding's observed sum.
 
-Of all ways to give every example an expected target, the model takes the one that says the least
+Of all ways to give every example an expected target, the model takes the one that assumes least
 beyond the observed sums: of all examples together and of each finding. For rates this is the law of
-maximum entropy, a logistic regression on membership; for means it is least squares. Examples that are
-in the same findings, a *pattern*, have the same expectation, so that a fit costs as many rows as
-there are patterns.
+maximum entropy, a logistic regression on membership; for means it is least squares. Examples that
+are in the same findings, a *pattern*, have the same expectation, so that a fit costs as many rows
+as there are patterns.
 
 Sources: De Bie (2011), Data Min. Knowl. Discov. 23:407, "Maximum entropy models and subjective
 interestingness" (section 3: expected sums as constraints, the dual is a maximum of likelihood);

@@ -1,4 +1,4 @@
-"""How much of each candidate lies in each pattern, kept up to date as findings are added.
+"""The part of each candidate in each pattern, updated as findings are added.
 
 A pattern is the set of findings that an example is in. A new finding splits each pattern in two: the
 examples inside it get one bit more. So only the finding's own examples are counted again.
@@ -54,7 +54,6 @@ class Overlap:
         Sums of all examples.
     sizes : [candidates, size columns]
         Of the candidates, in the units of the counts.
-    layout : TargetSums
     moments : callable
         Makes float64 [patterns, columns], as `TargetSums` lays them out, of raw sums.
 

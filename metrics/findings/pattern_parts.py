@@ -1,4 +1,4 @@
-"""What some of a finding's examples add to their patterns, and to the candidates there."""
+"""The contribution of some of a finding's examples to patterns and candidates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_CELLS = 1 << 24
 
 
 class PatternParts(NamedTuple):
-    """What some of a finding's examples add to their patterns, and to the candidates there.
+    """The contribution of some of a finding's examples to patterns and candidates.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ def added_pairs(
 
 
 def inside_counts(parts: PatternParts, candidates: int) -> InsideCounts:
-    """Return the parts, in any order, as what a finding adds."""
+    """Return the parts, in any order, as the counts of a finding."""
     pattern, candidate, sizes = added_pairs(
         parts.pattern, parts.candidate, parts.sizes, parts.masks.size, candidates
     )

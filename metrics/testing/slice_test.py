@@ -86,7 +86,7 @@ class Outcomes(NamedTuple):
 
 @dataclass(frozen=True)
 class SliceTest:
-    """What is tested and how.
+    """The settings of a test.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Asks a person in the terminal, and keeps each answer at once."""
+"""Asks a person in the terminal, and stores each answer at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LABELER = "terminal"
 
 
 def terminal_labeler() -> TerminalLabeler:
-    """Return what asks in the terminal.
+    """Return the labeler that asks in the terminal.
 
     Raises
     ------
@@ -56,7 +56,6 @@ class TerminalLabeler:
     Parameters
     ----------
     read : returns a line; EOFError at the end of the input
-    say : shows a text
     """
 
     def __init__(self, read: Callable[[str], str], say: Callable[[str], None]) -> None:
@@ -76,7 +75,7 @@ class TerminalLabeler:
             at += step
 
     def _answer(self, item: Id, store: LabelStore, *, is_first: bool) -> int | None:
-        """Keep an answer, and return by how many items to go on; None to end."""
+        """Keep an answer, and return by how many items to continue; None to end."""
         before = store.known.get(item)
         was = "" if before is None else f" (was {WORDS[before.label]})"
         while True:

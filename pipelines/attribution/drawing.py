@@ -1,4 +1,4 @@
-"""Draws the items of a round: of the slice at random, outside it those that the words are like."""
+"""Draws the items of a round: at random in the slice, by similarity to the words outside it."""
 
 from __future__ import annotations
 
@@ -39,12 +39,6 @@ def draw_round(
 
     Items whose label is known are not labelled again, so that a round may cost less than its
     budget. Their draws are not replaced: how many draws there are must not depend on what they are.
-
-    Parameters
-    ----------
-    known : items with a label
-    budget : labels that may be requested
-    queries, exponent, uniform_share : of the proposal
     """
     inside, outside = np.flatnonzero(population.member), np.flatnonzero(~population.member)
     in_slice, others = split_labels(

@@ -49,13 +49,11 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Plan:
-    """The user's options for a slice; None is what an earlier round had, or the default.
+    """The user's options for a slice; None means the value of an earlier round, or the default.
 
     Attributes
     ----------
-    text : the words
     queries : that are like examples of which the words are true; none for the text itself
-    looks, seed, least_precision, least_recall : fixed by the first round
     exponent, uniform_share : of the proposal of the rounds to come
     """
 
@@ -69,7 +67,7 @@ class Plan:
     uniform_share: float = UNIFORM_SHARE
 
     def __post_init__(self) -> None:
-        """Check what is given.
+        """Validate the given options.
 
         Raises
         ------
@@ -129,15 +127,6 @@ def session(
 ) -> Iterator[Session]:
     """Open the labels of a slice and a text for this process alone.
 
-    Parameters
-    ----------
-    population : the examples
-    document, one : the ChangeList and its slice
-    plan : the user's options
-    place : of the document and the labels
-    begins : whether there may be no round yet
-    default_looks : that are planned where the plan does not say
-
     Raises
     ------
     InputError
@@ -163,7 +152,7 @@ def session(
     with storage_errors(folder, "make"):
         make_folder(folder)
     with _locked(folder):
-        # Another process may have gone on meanwhile.
+        # Another process may have gone on in the meantime.
         state = read_state(folder)
         if state is None:
             state = _begun(population, one, plan, default_looks)
@@ -224,13 +213,10 @@ def _check_plan(plan: Plan, state: State) -> None:
 
 @dataclass(frozen=True)
 class Sampled:
-    """A round that is to be labelled.
+    """A round to label.
 
     Attributes
     ----------
-    drawn : the round
-    is_new : whether it was drawn just now
-    left : items of it without a label
     sheet, lines : the CSV and the JSON Lines
     """
 
@@ -243,7 +229,7 @@ class Sampled:
 
 @dataclass
 class Session:
-    """The labels of a slice and a text, which are this process's; made by `session`."""
+    """The labels of a slice and a text, held by this process; made by `session`."""
 
     population: SlicePopulation
     document: SearchChangeList
@@ -267,7 +253,7 @@ class Session:
         return tuple(item for item in dict.fromkeys(to_label) if item not in self.store.known)
 
     def read_back(self) -> None:
-        """Keep what the sheets say.
+        """Store the labels of the sheets.
 
         Raises
         ------
@@ -329,7 +315,7 @@ class Session:
         return Sampled(drawn, is_new, left, sheet, lines)
 
     def look(self) -> Assessed:
-        """Return what the labels say, and count that it was looked.
+        """Return the estimates from the labels, and count the look.
 
         Raises
         ------
@@ -402,7 +388,7 @@ class Session:
 def _changed(
     document: SearchChangeList, one: Slice, attribution: Attribution, proposed: Slice | None
 ) -> tuple[SearchChangeList, tuple[Edit, ...]]:
-    """Return the document with an attribution, and perhaps a slice more, and what was edited."""
+    """Return the document with an attribution and perhaps one more slice, and the edits."""
     at = datetime.now(timezone.utc)
     with_attribution = one.model_copy(update={"attribution": attribution})
     slices = [with_attribution if each is one else each for each in document.slices]

@@ -1,4 +1,4 @@
-"""The sheets to be labelled, as CSV and as JSON Lines, and what comes back of them."""
+"""The sheets to label, as CSV and JSON Lines, and reading them back."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _facts(drawn: Drawn) -> dict[Id, dict[str, Any]]:
 
 
 def _cell(value: Any) -> Any:
-    """Return what a spreadsheet shows of a value, and does not execute."""
+    """Return a value as text that a spreadsheet shows but does not execute."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, (dict, list)):
@@ -203,7 +203,7 @@ def _id_text(value: Any) -> str:
 
 
 def _check_facts(row: _SheetRow, item: Id, facts: Mapping[str, Any]) -> None:
-    """Refuse what was changed beside the label, where that column is still there."""
+    """Refuse changes of other columns than the label."""
     for name, drawn_value in facts.items():
         value = row.cells.get(name)
         text = "" if value is None else str(value).strip()

@@ -1,4 +1,4 @@
-"""What was drawn to be labelled, and how often it was looked: the record beside the sheets."""
+"""The drawn items and the number of looks: the record next to the sheets."""
 
 from __future__ import annotations
 
@@ -29,11 +29,8 @@ class Drawn(_Record):
     Attributes
     ----------
     number : of the round, from 1
-    budget : labels that it might ask for
-    queries, exponent, uniform_share : of the proposal
     precision : of the slice, a simple random sample, in the order in which they were drawn
     recall : of the others, each draw, the same item possibly several times
-    weights : w of each of these draws
     least_weight : the smallest w of any item that could be drawn; None without a draw
     train : of both, to train a classifier by
     asked : items of which no label was known, in the order of the sheet
@@ -58,13 +55,12 @@ class Drawn(_Record):
 
 
 class State(_Record):
-    """All that the labels of a slice and a text are estimated by.
+    """All that estimates from the labels of a slice and a text need.
 
     Attributes
     ----------
     slice_fingerprint : of the ids inside the slice and outside it
     looks : how often it may be looked whether the labels suffice, as planned before the first one
-    looked : what was known at each look
     """
 
     version: Literal[1] = 1
@@ -118,7 +114,7 @@ def text_hash(text: str) -> str:
 
 
 def slice_fingerprint(population: SlicePopulation) -> str:
-    """Return a hash of the examples and of which are in the slice, whatever their order."""
+    """Return a hash of the examples and of those in the slice, independent of their order."""
     digest = hashlib.sha256()
     for part in (population.member, ~population.member):
         hashes = np.sort(population.hashes[part])

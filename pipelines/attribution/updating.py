@@ -1,4 +1,4 @@
-"""The slice that a logistic regression makes of labels and of what was in the slice before."""
+"""The slice that a logistic regression makes from labels and the previous members of the slice."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ class Updated:
 
     Attributes
     ----------
-    definition : what it is
     member : bool [n], the examples that are in it
-    labels : by which it was trained
     """
 
     definition: ClassifierDefinition

@@ -1,4 +1,4 @@
-"""What was compared by which metrics, and the change that a metric shows."""
+"""The comparison, its metrics, and the change in a metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section of the examples: their columns, and how these are cut into predicates."""
+"""The section of the examples: their columns, and how they are divided into predicates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slicebeam.pipelines.changelist.parts import Condition, Part, Sha256
 
 
 class Seen(Part):
-    """What the data held of a column besides its predicates: later data is compared with it."""
+    """The content of a column outside its predicates; later data is compared with it."""
 
     missing: Annotated[int, Field(ge=0)] = Field(description="examples without a value")
     other: Annotated[int, Field(ge=0)] = Field(
@@ -35,7 +35,7 @@ class Seen(Part):
 
 
 class NewValue(Part):
-    """A value that the run whose domains were taken had no predicate for."""
+    """A value without a predicate in the run whose domains are used."""
 
     value: Any
     n: int = Field(description="examples that hold it")
@@ -58,14 +58,14 @@ class Domain(Part):
 
 
 class LeftOut(Part):
-    """A column that is no feature, and why."""
+    """A column that is not a feature, and why."""
 
     name: str
     reason: str
 
 
 class FeatureHint(Part):
-    """A feature that looks like no property of an example, and why."""
+    """A feature that does not look like a property of an example, and why."""
 
     name: str
     looks_like: Literal["output", "label", "id"] = Field(

@@ -27,7 +27,7 @@ class MembershipDefinition(Part):
 
 
 class TextQueryDefinition(Part):
-    """The examples whose embedding is at least so similar to that of a text."""
+    """The examples whose embedding has at least this similarity to that of a text."""
 
     kind: Literal["text_query"] = "text_query"
     query: str
@@ -36,7 +36,7 @@ class TextQueryDefinition(Part):
 
 
 class LlmFilterDefinition(Part):
-    """The examples of which a language model says yes to a question."""
+    """The examples for which a language model answers yes to a question."""
 
     kind: Literal["llm_filter"] = "llm_filter"
     prompt: str
@@ -126,7 +126,7 @@ class Overlap(Part):
 
 
 class Found(Part):
-    """What discovery knows of a slice."""
+    """What discovery knows about a slice."""
 
     z: float | None = Field(
         None, description="|mean D|/sqrt((variance of D + .05)/n), by which slices are ranked"
@@ -146,7 +146,7 @@ class Found(Part):
 
 
 class Resolution(Part):
-    """One mixture: how embeddings were cut into components."""
+    """One mixture, which divides embeddings into components."""
 
     field: str = Field(description="the column that it gives every example, such as cluster@25")
     components: int
@@ -198,7 +198,7 @@ class Round(Part):
 
 
 class Attribution(Part):
-    """How far words are true of a slice."""
+    """To what extent words are true of a slice."""
 
     text: str
     queries: tuple[str, ...] = ()
@@ -214,7 +214,7 @@ class Attribution(Part):
 
 
 class Edit(Part):
-    """A recorded change of the document, with what undoes it."""
+    """A recorded change of the document, and how to undo it."""
 
     at: datetime
     op: Literal[

@@ -1,4 +1,4 @@
-"""The ChangeList: the JSON document of a run. Its models, and those of its parts, own its schema."""
+"""The ChangeList: the JSON document of a run, whose models define its schema."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCHEMA_VERSION = "1.0"
 
 
 class ChangeList(Part):
-    """The document of a run; keys that begin with ``x_`` are passed over."""
+    """The document of a run; keys that begin with ``x_`` are ignored."""
 
     model_config = ConfigDict(validate_by_name=True)
 

@@ -1,6 +1,6 @@
-"""Edits of a ChangeList: each returns the changed document and what the journal says of it.
+"""Edits of a ChangeList: each returns the changed document and its entry in the journal.
 
-Whatever is done is undone by what the journal says was there before.
+The entry holds the previous state, which undoes the edit.
 """
 
 from __future__ import annotations
@@ -31,13 +31,7 @@ _FIELDS = {
 
 
 class Edited(NamedTuple):
-    """What an edit gives.
-
-    Attributes
-    ----------
-    document : the changed one, not yet a revision
-    edit : its entry in the journal
-    """
+    """What an edit gives."""
 
     document: SearchChangeList
     edit: Edit
@@ -193,7 +187,7 @@ def _slice(document: SearchChangeList, slice_id: str) -> Slice:
 
 
 def _with_field(document: SearchChangeList, op: str, slice_id: str, value: Any) -> Edited:
-    """Set what an edit of one slice changes, to a JSON value."""
+    """Set a field of one slice to a JSON value."""
     field, old = _FIELDS[op], _slice(document, slice_id)
     before = old.model_dump(mode="json", exclude_none=True).get(field)
     if value == before:

@@ -1,4 +1,4 @@
-"""Whether the findings of a document fit each other, and the slices that they are about."""
+"""Checks that the findings of a document are consistent with each other and with their slices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_findings(where: str, document: ChangeList, *, with_slices: bool) -> No
 
 
 def _troubles(document: ChangeList, *, with_slices: bool) -> Iterator[str]:
-    """Yield what is wrong."""
+    """Yield the errors."""
     sizes = {one.slice_id: one.size.n for one in document.slices}
     models = [(one.metric, one.direction) for one in document.finding_models]
     metrics = {one.key for one in document.metrics}

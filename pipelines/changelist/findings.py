@@ -1,4 +1,4 @@
-"""The findings: the few slices that are worse than those before them let one expect."""
+"""The findings: the few slices that are worse than expected from those before them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slicebeam.pipelines.changelist.parts import Part
 
 
 class Finding(Part):
-    """A slice that is worse (or better) than the findings of a lower rank let one expect."""
+    """A slice that is worse (or better) than expected from the findings of lower rank."""
 
     metric: str
     direction: Literal["worse", "better"]

@@ -11,7 +11,7 @@ from slicebeam.transforms.storage.published_files import NAME_PATTERN
 
 
 class PublishedFile(Part):
-    """A file beside the document, published with it."""
+    """A file next to the document, published with it."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)] = Field(
         description="of the file in the document's folder; no other content ever has this name"
@@ -21,7 +21,7 @@ class PublishedFile(Part):
 
 
 class Run(Part):
-    """The run that published the document: by this the same command sees that it has nothing to do."""
+    """The run that published the document, by which the same command sees that it is done."""
 
     config: Sha256 = Field(
         description="of all options that decide what is found, as they were given"

@@ -1,4 +1,4 @@
-"""Reads ChangeLists of earlier runs, and the tables of slices beside them."""
+"""Reads ChangeLists of earlier runs, and the tables of slices next to them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _entry(file: published_files.DocumentFile) -> PublishedFile:
 def file_of(uri: str, document: ChangeList, well_known: str) -> StoragePath:
     """Return the path of a file that belongs to a document.
 
-    That is the one which the document names; where it is not there, as beside a copy of the document
+    That is the one which the document names; where it is not there, as next to a copy of the document
     or one of an earlier version, the one with the well-known name, which may be another run's.
     """
     folder = storage_path(uri).parent
@@ -64,7 +64,6 @@ def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> Chang
 
     Parameters
     ----------
-    uri : path of the document
     option : that named it, for the errors
     with_slices : whether the slices are read, and those of ``since``, which are most of a document
 
@@ -180,12 +179,7 @@ def _text(path: StoragePath) -> str:
 
 @contextmanager
 def opened_table(uri: str, document: SearchChangeList) -> Iterator[pa.NativeFile | None]:
-    """Open the table that a document names; None where it is not beside it.
-
-    Parameters
-    ----------
-    uri : of the document
-    """
+    """Open the table that a document names; None where it is not next to it."""
     path = file_of(uri, document, TABLE)
     with storage_errors(path, "read"), ExitStack() as stack:
         try:
@@ -203,11 +197,10 @@ def opened_table(uri: str, document: SearchChangeList) -> Iterator[pa.NativeFile
 def read_table(
     uri: str, document: SearchChangeList, metrics: Sequence[str], columns: Sequence[str]
 ) -> dict[str, pa.Table] | None:
-    """Return the rows of each metric in the table that a document names; None where it is not beside it.
+    """Return the rows of each metric in the table that a document names; None where it is not next to it.
 
     Parameters
     ----------
-    uri : of the document
     metrics : names
     columns : those that the table has not, being of an earlier version, are left out
     """

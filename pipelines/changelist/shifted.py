@@ -22,7 +22,7 @@ class ChangedCell(Part):
 
 
 class ShiftStratum(Part):
-    """Items of one label and one bin of the difficulty, of which so many were queried."""
+    """Items of one label and one bin of the difficulty, and how many were queried."""
 
     label: Any
     low: float | None = Field(None, description="least difficulty; null: no bound")
@@ -33,7 +33,7 @@ class ShiftStratum(Part):
 
 
 class ShiftCost(Part):
-    """What was queried, and what it cost."""
+    """The queried items and their cost."""
 
     calls: int = Field(description="answers that the estimate is made of")
     replayed: int = Field(description="of these, answers that the ledger had from earlier runs")

@@ -11,7 +11,7 @@ from slicebeam.pipelines.changelist.parts import Estimate, Part, Predicate
 
 
 class Difference(Part):
-    """How a number differs between two runs, tested as that of independent samples."""
+    """The difference of a number between two runs, tested as for independent samples."""
 
     difference: Estimate = Field(description="now minus then, with an interval")
     p_value: float = Field(description="two-sided, that nothing changed")

@@ -1,4 +1,4 @@
-"""A slice: where it comes from, how large it is, and what changes on it."""
+"""A slice: its origin, its size and the changes on it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Size(Part):
 
 
 class Refinement(Part):
-    """Whether a slice says more than the slices above it."""
+    """Whether a slice adds to the slices above it."""
 
     label: Literal["new", "refines", "inherited"]
     parent: str | None = Field(None, description="slice_id of the parent that explains it best")

@@ -19,7 +19,7 @@ class Bootstrap(Part):
 
 
 class MetricTests(Part):
-    """How far the slices could be tested by one metric, and what came out."""
+    """How many slices could be tested by one metric, and the results."""
 
     metric: str
     test: str = Field(description="the tests that were used, the most frequent one first")
@@ -72,7 +72,7 @@ class Testing(Part):
 
 
 class Iteration(Part):
-    """What one iteration of the search did and cost."""
+    """The work and cost of one iteration of the search."""
 
     iteration: int
     candidates: int = Field(description="conjunctions that were generated")

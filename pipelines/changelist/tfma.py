@@ -1,4 +1,4 @@
-"""Metrics of TensorFlow Model Analysis, computed for what a search found."""
+"""Metrics of TensorFlow Model Analysis, computed for the slices that a search found."""
 
 from __future__ import annotations
 

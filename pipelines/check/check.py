@@ -134,7 +134,6 @@ def prepare_given(
 
     Parameters
     ----------
-    wanted : slices
     known : the document that they are from; None for a file
     split : the examples that shaped the components that slices are about, which are left out
     """
@@ -177,7 +176,6 @@ def wishes_of(wanted: WantedSlices, own: Iterable[str]) -> DerivedColumnRequest:
 
     Parameters
     ----------
-    wanted : slices
     own : columns of the data that are no components, whatever they are called
     """
     definitions = {
@@ -227,7 +225,7 @@ def with_own_columns(
 
 
 class GivenIterations(Iterations):
-    """Counts and tests all given slices in one iteration, also those too small to be tested."""
+    """Counts and tests all given slices in one iteration, including those too small to test."""
 
     def search(self) -> SearchResult:
         """Count and test the slices."""
@@ -256,7 +254,6 @@ class GivenNames(SliceNames):
     Parameters
     ----------
     lattice : in which each slice is a singleton
-    given : the slices
     """
 
     def __init__(self, lattice: Lattice, given: GivenSlices) -> None:

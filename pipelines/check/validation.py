@@ -1,4 +1,4 @@
-"""Holds what a check measured against the thresholds of an EvalConfig."""
+"""Compares the measurements of a check with the thresholds of an EvalConfig."""
 
 from __future__ import annotations
 
@@ -39,12 +39,7 @@ def validation(
     names: SliceNames,
     found: Sequence[TfmaMetric],
 ) -> Validation | None:
-    """Return which thresholds are met; None where the EvalConfig has none.
-
-    Parameters
-    ----------
-    found : metrics that TFMA computed
-    """
+    """Return which thresholds are met; None where the EvalConfig has none."""
     if config.eval_config is None or prepared.given is None:
         return None
     plan = eval_plan(config.eval_config, has_baseline=config.comparison == "baseline")
@@ -88,7 +83,7 @@ def measured(
     names: SliceNames,
     found: Mapping[str | None, Mapping[str, tuple[float, float]]],
 ) -> dict[SliceKey, Measured]:
-    """Return what the EvalConfig's metrics are on its slices, all examples first.
+    """Return the EvalConfig's metrics on its slices, all examples first.
 
     A slice of fewer examples than ``min_slice_size`` has no values.
 

@@ -76,7 +76,7 @@ def show_estimate(came: Finished | Stopped, config: AttributionConfig) -> None:
 
 
 def _plan(config: AttributionConfig) -> Plan:
-    """Return what is wanted of the slice.
+    """Return the user's options for the slice.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def _labeler(
     labels_dir: StoragePath,
     note: Note,
 ) -> Labeler:
-    """Return who labels.
+    """Return the labeler.
 
     Raises
     ------

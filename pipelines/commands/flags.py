@@ -1,4 +1,4 @@
-"""The command line of the commands: flags are made of the fields of their options."""
+"""The command line of the commands: flags are generated from the fields of their options."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def run_command(name: str, given: Mapping[str, Any], invocation: Invocation) -> 
 
 
 def document_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
-    """Run a command that reads a ChangeList, and print what came of it."""
+    """Run a command that reads a ChangeList, and print the result."""
     from slicebeam.pipelines.config.common import validated
     from slicebeam.pipelines.show.terminal_text import harmless
 
@@ -103,14 +103,11 @@ def document_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
 def launch(
     command: Command, options: Mapping[str, Any], run_options: RunOptions, invocation: Invocation
 ) -> int:
-    """Run a command and show what it found.
+    """Run a command and show its result.
 
     Parameters
     ----------
-    command : which one
     options : of its configuration that are no defaults
-    run_options : what else the user wants
-    invocation : of the process
 
     Returns
     -------

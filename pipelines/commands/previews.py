@@ -1,4 +1,4 @@
-"""What is printed or written of a run instead of running it: a dry run, a template."""
+"""Previews instead of a run: a dry run, a template."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_preview(config: RunConfig, run_options: RunOptions) -> None:
 
 
 def preview(config: RunConfig, engine: Engine, run_options: RunOptions) -> None:
-    """Print what a run would do, or write its template.
+    """Print the plan of a run, or write its template.
 
     Raises
     ------

@@ -32,7 +32,7 @@ _DATE = re.compile(r"date(?P<days>[+-]\d{1,5})?(?::(?P<format>.+))?")
 
 
 class FileConfig(Options):
-    """Options of ``slicebeam run``, besides those that stand in for the file's."""
+    """Options of ``slicebeam run``, besides those that replace the file's."""
 
     file: Annotated[
         str,
@@ -55,7 +55,7 @@ class FileConfig(Options):
 
 
 def replaceable() -> list[OptionField]:
-    """Return the options that may be given beside a file, in place of what it says."""
+    """Return the options that may replace those of a file."""
     found: dict[str, OptionField] = {}
     for config in CONFIGS.values():
         for name, field in declared(config).items():
@@ -68,7 +68,7 @@ def replaceable() -> list[OptionField]:
 
 
 def run_file(name: str, given: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG001
-    """Run what a file describes, and return the exit code."""
+    """Run the command in a file, and return the exit code."""
     wanted = {one: given[one] for one in declared(FileRunOptions) if one in given}
     if "log_format" in wanted:
         invocation.log(validated(RunOptions, wanted))
@@ -80,13 +80,11 @@ def run_file(name: str, given: Mapping[str, Any], invocation: Invocation) -> int
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What a file says.
+    """The content of a run file.
 
     Attributes
     ----------
-    command : to run
-    options : of its configuration
-    run_options : what is no part of the configuration, by the names of `RunOptions`
+    run_options : what is not a part of the configuration, by the names of `RunOptions`
     """
 
     command: Command
@@ -100,14 +98,12 @@ def read_run(
     environment: Mapping[str, str],
     instead: Mapping[str, Any] = MappingProxyType({}),
 ) -> RunSpec:
-    """Return what a configuration file, or the document of an earlier run, describes.
+    """Return the run that a configuration file, or the document of an earlier run, describes.
 
     Parameters
     ----------
-    file : YAML or JSON
     date : what ``{date}`` stands for, as an ISO date; None for today in UTC
     environment : the variables that ``${NAME}`` stands for
-    instead : options in place of the file's
 
     Raises
     ------

@@ -26,7 +26,6 @@ def launch_shift(
     Parameters
     ----------
     options : of its configuration that are no defaults
-    run_options : what else the user wants
     events : where a scheduler reads what happens
     """
     for name in ("explain", "single_job", "template", "dry_run"):

@@ -1,7 +1,7 @@
-"""The commands, an entry each: what their help says, their options, and what runs them.
+"""The commands, one entry each: their help, their options, and the functions that run them.
 
-What an entry refers to is imported when the command runs or its help is shown, so that
-``slicebeam --help`` is quick.
+The references of an entry are imported when the command runs or its help is shown, so ``slicebeam
+--help`` is quick.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ class CommandSpec:
     ----------
     group : heading under which the list of commands has it
     help : what it does: a sentence, and what more is to be said
-    example : a command line that works
     main : function of the name, the flags that were given and the `launch.Invocation`; returns the
         exit code
-    models : its options: the configuration first, then what does not change what is found
+    models : its options: the configuration first, then what does not change the result
     more_fields : function that returns further options; empty for none
     configure : function that validates the options of a command that tests slices; empty for others
     runs : function that runs it; empty for what only the command line has
@@ -79,11 +78,11 @@ class CommandSpec:
         return _named(self.configure)(options)
 
     def run(self, *arguments: Any, **options: Any) -> Any:
-        """Run it, and return what came of it."""
+        """Run it, and return the result."""
         return self.function(*arguments, **options)
 
     def show(self, came: Any, config: Any) -> None:
-        """Print what came of it."""
+        """Print the result."""
         _named(self.shows)(came, config)
 
 

@@ -11,7 +11,7 @@ EXPONENT, UNIFORM_SHARE = 4.0, 0.2
 
 
 class AttributionConfig(ExamplesConfig):
-    """Options of every command about a slice and the words that are said to describe it."""
+    """Options of every command about a slice and the words that describe it."""
 
     slice: Annotated[
         str,

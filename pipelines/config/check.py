@@ -1,4 +1,4 @@
-"""The configuration of a check, most of which an earlier run's document can give."""
+"""The configuration of a check, most of which may come from the document of an earlier run."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class CheckConfig(RunConfig):
 
     @property
     def files_read(self) -> tuple[str, ...]:
-        """The files that decide what is found, besides the data."""
+        """The files that decide the result, besides the data."""
         return (
             *super().files_read,
             *filter(None, [self.changelist, self.slices, self.eval_config]),
@@ -163,7 +163,7 @@ class CheckConfig(RunConfig):
 def check_config(options: dict[str, Any]) -> CheckConfig:
     """Return the validated configuration of a check.
 
-    With a ChangeList what the user leaves out is as in the run that the document describes: its
+    With a ChangeList, missing options are those of the run that the document describes: its
     columns, metrics and tests. A model is code, which only the user may name.
 
     Raises
@@ -193,13 +193,7 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
 
 
 def taken_over(earlier: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of an earlier run that a check has too, unless others were given.
-
-    Parameters
-    ----------
-    earlier : the configuration in the document
-    given : what the user gave
-    """
+    """Return the options of an earlier run that a check has too, unless others were given."""
     taken: dict[str, Any] = {}
     groups = list(_TOGETHER)
     if earlier.get("model") or earlier.get("baseline_model"):

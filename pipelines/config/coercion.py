@@ -1,4 +1,4 @@
-"""Values of options that come from elsewhere than the command line, as it would have them."""
+"""Converts values of options from files and Python to those of the command line."""
 
 from __future__ import annotations
 
@@ -61,11 +61,6 @@ def split_lists(model: type[Options], given: Mapping[str, Any]) -> dict[str, Any
 
 def as_flag(where: str, field: OptionField, value: Any) -> Any:
     """Return a value as the flag of an option would have it.
-
-    Parameters
-    ----------
-    where : how an error names it
-    field : the option
 
     Raises
     ------

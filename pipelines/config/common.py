@@ -1,4 +1,4 @@
-"""What every command's configuration has in common: its data, where it writes, and its engine."""
+"""The common part of every command's configuration: data, output and engine."""
 
 from __future__ import annotations
 
@@ -109,7 +109,6 @@ class DataConfig(Options):
 
     Attributes
     ----------
-    command : the command
     choices, without_flag : as in `Options`
     """
 
@@ -191,7 +190,7 @@ class DataConfig(Options):
     @field_validator("*")
     @classmethod
     def _not_empty(cls, value: Any, info: Any) -> Any:
-        # A delimiter is no name: its own check follows.
+        # A delimiter is not a name: its own check follows.
         if info.field_name == "delimiter":
             return value
         if value == "" or (isinstance(value, tuple) and "" in value):
@@ -231,7 +230,7 @@ class DataConfig(Options):
 
     @property
     def files_read(self) -> tuple[str, ...]:
-        """The files that decide what is found, besides the data."""
+        """The files that decide the result, besides the data."""
         return ()
 
     @property
@@ -242,7 +241,7 @@ class DataConfig(Options):
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
-# Options that do not change what is found, so a run may resume with others.
+# Options that do not change the result, so a run may resume with others.
 NON_IDENTITY_OPTIONS = frozenset(
     {"work_dir", "output", "runner_config", "runner_option", "save_slices"}
 )

@@ -1,8 +1,8 @@
-"""What a document names but only the user may start: code, programs and endpoints.
+"""Code, programs and endpoints that a document names but only the user may start.
 
-A ChangeList may come from a stranger. Its paths, columns and predicates are data; but loading a model
-runs the code in it, and an endpoint gets the user's texts and keys. Whatever of that kind stands in a
-document is used only where the user names it again.
+A ChangeList may come from a stranger. Its paths, columns and predicates are data; but loading a
+model runs the code in it, and an endpoint gets the user's texts and keys. Such entries of a
+document are used only if the user names them again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ class Confirmed:
 
     Attributes
     ----------
-    model, baseline_model : files of models
     encoder : ``module:function`` or ``openai:URL``
     """
 
@@ -56,7 +55,6 @@ def refuse_unconfirmed(
 
     Parameters
     ----------
-    source : the document
     options : what is about to be used of its configuration
     confirmed : what the user gave, by the names of the options
 

@@ -1,4 +1,4 @@
-"""The configuration of discovery: where embeddings come from, and how they are cut into slices."""
+"""The configuration of discovery: the source of embeddings, and how they become slices."""
 
 from __future__ import annotations
 
@@ -189,11 +189,11 @@ class DiscoverConfig(SearchConfig):
 
     @property
     def files_read(self) -> tuple[str, ...]:
-        """The files that decide what is found, besides the data."""
+        """The files that decide the result, besides the data."""
         return (*super().files_read, *filter(None, [self.phrases]))
 
     def options_used(self) -> dict[str, Any]:
-        """Return every option that has an effect whatever is searched, defaults too."""
+        """Return every option that has an effect with any strategy, including defaults."""
         options = super().options_used()
         if self.used_encoder is not None:
             options["encoder"] = self.used_encoder

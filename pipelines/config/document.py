@@ -57,7 +57,7 @@ class ExamplesConfig(DocumentConfig):
 
     @property
     def confirmed(self) -> Confirmed:
-        """What the user names again of what the document names."""
+        """The entries of the document that the user confirms."""
         return Confirmed(self.model, self.baseline_model, self.encoder)
 
 

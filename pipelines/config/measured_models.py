@@ -14,7 +14,7 @@ from slicebeam.transforms.tfma.metric_specs import is_tfma, parse_metric
 
 
 class MetricsConfig(ModelsConfig):
-    """Options of what is measured of one model, or of two."""
+    """Options of the metrics of one model, or of two."""
 
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         **ModelsConfig.choices,

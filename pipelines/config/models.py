@@ -1,4 +1,4 @@
-"""The options that say what a model predicted, and what is true."""
+"""The options that name predictions and labels."""
 
 from __future__ import annotations
 

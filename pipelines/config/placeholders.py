@@ -1,7 +1,7 @@
 """Placeholders in the texts of a file that describes a run or an API.
 
-``${NAME}`` and ``${NAME:-default}`` stand for an environment variable, ``{{`` for a brace, and ``{name}``
-for what the kind of file says.
+``${NAME}`` and ``${NAME:-default}`` stand for an environment variable, ``{{`` for a brace, and
+``{name}`` for a value that depends on the kind of file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ class Placeholder:
 
     Attributes
     ----------
-    written : with its braces
     name : what is between them, empty for nothing and for a single brace
     """
 

@@ -1,4 +1,4 @@
-"""What a user wants of a run besides its configuration: it does not change what is found."""
+"""Options of a run besides its configuration: they do not change the result."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Display(Options):
 
 
 class RunOptions(Display):
-    """What a user wants of a run besides its configuration.
+    """Options of a run besides its configuration.
 
     Attributes
     ----------
-    resume : go on where a stopped run was; begin where there is none, do nothing where it published
+    resume : continue a stopped run; start one if there is none, do nothing if it has published
     explain : id or text of the slice whose test is explained
     fail_on : ``worse`` or None
     report : ``findings`` or ``all``

@@ -111,7 +111,7 @@ class SearchConfig(RunConfig):
         ]
 
     def resolved_strategy(self, space: int) -> Literal["batch", "iterative", "priority"]:
-        """Return how a lattice of so many conjunctions is searched.
+        """Return the strategy for a lattice with this number of conjunctions.
 
         Raises
         ------
@@ -132,7 +132,7 @@ class SearchConfig(RunConfig):
     def with_domains_of_since(self) -> SearchConfig:
         """Return the search with the bins and values of the run that it is compared with.
 
-        Unless the user chose others: what is cut otherwise can't be compared.
+        Unless the user chose others: slices with other bins can't be compared.
         """
         if self.exact_edges or {"domains", "bins", "top_values"} & self.model_fields_set:
             return self
@@ -145,7 +145,7 @@ class SearchConfig(RunConfig):
 
     @property
     def files_read(self) -> tuple[str, ...]:
-        """The files that decide what is found, besides the data."""
+        """The files that decide the result, besides the data."""
         return (*super().files_read, *filter(None, [self.domains, self.eval_config]))
 
     def resolved(self, strategy: str) -> dict[str, Any]:

@@ -24,11 +24,10 @@ _SOURCES = ("api", "model", "replay_prediction")
 
 @dataclass(frozen=True)
 class CallBudget:
-    """What may be spent.
+    """The budget: calls or money.
 
     Attributes
     ----------
-    amount : calls, or money
     currency : three letters; None for calls
     """
 
@@ -405,7 +404,7 @@ class ShiftConfig(DataConfig):
 
     @property
     def files_read(self) -> tuple[str, ...]:
-        """The files that decide what is found, besides the data."""
+        """The files that decide the result, besides the data."""
         model = None if self.model is None or ":" in self.model else self.model
         return tuple(filter(None, (self.old_matrix, self.api, model, self.changelist)))
 

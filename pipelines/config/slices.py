@@ -1,4 +1,4 @@
-"""What commands that test slices have in common: their models, their metrics and their tests."""
+"""The common options of commands that test slices: their models, their metrics and their tests."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ class RunConfig(MetricsConfig):
 
     @property
     def names_examples(self) -> bool:
-        """Whether ids tell the user which examples are meant, and not only how to resample them."""
+        """Whether ids identify examples to the user, and not only for resampling."""
         return False
 
     @property
@@ -288,7 +288,7 @@ class RunConfig(MetricsConfig):
 
     @property
     def files_read(self) -> tuple[str, ...]:
-        """The files that decide what is found, besides the data."""
+        """The files that decide the result, besides the data."""
         from slicebeam.transforms.encode.exported_models import model_files
 
         models = [*model_files(self.model), *model_files(self.baseline_model)]
@@ -313,7 +313,7 @@ class RunConfig(MetricsConfig):
         return self.options_used()
 
     def options_used(self) -> dict[str, Any]:
-        """Return every option that has an effect whatever is searched, defaults too."""
+        """Return every option that has an effect with any strategy, including defaults."""
         options = self.model_dump(mode="json", exclude_none=True)
         options |= {
             "alpha": self.used_alpha,

@@ -1,4 +1,4 @@
-"""All examples of a document's data, as slices are defined and words held against them."""
+"""All examples of a document's data, for defining slices and testing words."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ class Examples:
 
     Attributes
     ----------
-    known : the document
     data : files or globs; None for those of the document
     definition : of the slice whose members are wanted; None for none
     """
@@ -225,7 +224,7 @@ class Examples:
         ]
         if some:
             return some
-        # What models say of an example is no part of it.
+        # What models say of an example is not a part of it.
         models = {
             name
             for model in document.models
@@ -310,7 +309,6 @@ def open_population(
 
     Parameters
     ----------
-    slice_name : slice_id, the beginning of one, or a name
     confirmed : what of the document the user named again
 
     Raises

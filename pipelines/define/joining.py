@@ -1,4 +1,4 @@
-"""Slices that are made of others: merged, or split by a predicate."""
+"""Slices made from others: merged, or split by a predicate."""
 
 from __future__ import annotations
 
@@ -27,10 +27,6 @@ def merged_slices(
 ) -> Edited:
     """Put a slice of all their examples in the place of some slices.
 
-    Parameters
-    ----------
-    slices : as a user names them, at least two
-
     Raises
     ------
     InputError
@@ -56,7 +52,6 @@ def split_slice(
 
     Parameters
     ----------
-    where : text of the predicate
     names : of the two parts; none for names of the slice and the predicate
 
     Raises

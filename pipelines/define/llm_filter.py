@@ -1,4 +1,4 @@
-"""Slices of which a language model says yes: ``define --llm-filter``."""
+"""Slices for which a language model answers yes: ``define --llm-filter``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def llm_filter(
     """Return the definition of the examples of which a language model says yes, and notes.
 
     Examples with the same text cost one question. Every answer is in a ledger before it is used,
-    so that nothing is paid twice: the same question goes on with what was answered, also of other
+    so that nothing is paid twice: the same question continues with what was answered, also of other
     data.
 
     Parameters
@@ -46,7 +46,7 @@ def llm_filter(
     llm : YAML file of an HTTP API, as of ``slicebeam shift --api``, in which ``{prompt}`` stands for
         the question
     ids : int64 or string [n]
-    texts : string [n]; an example without one costs no question, and is no member
+    texts : string [n]; an example without one costs no question, and is not a member
     folder : gets the ledger's folder, ``llm-filter-<hash>``
     budget : most calls of all runs with this ledger
     on_start : receives a line about the questions, before the first one

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DefinedSlice:
-    """A slice that is to be counted.
+    """A slice to count.
 
     Attributes
     ----------
@@ -46,7 +46,6 @@ class Counting:
     Attributes
     ----------
     data : files or globs; none for those that the document is about
-    runner_config, runner_option : the engine
     confirmed : what of the document the user named again
     """
 
@@ -68,8 +67,6 @@ class EditSession:
     Attributes
     ----------
     uri : its path
-    document : what is in it
-    notes : what the user is to know
     """
 
     uri: str
@@ -136,7 +133,7 @@ class EditSession:
         return slices
 
     def publish(self, edited: Edited, summary: str) -> Revision:
-        """Write the edited document as the next revision; the summary says what was done."""
+        """Write the edited document as the next revision, with a summary of the edit."""
         document, path = publish_revision(self.uri, self.document, edited.document, (edited.edit,))
         kept = {(one.metric, one.direction, one.rank) for one in document.findings}
         gone = [
@@ -160,10 +157,7 @@ class Revision:
 
     Attributes
     ----------
-    document, path : as it was written, and where
     changed : its slices that are new, or are not what they were
-    notes : what the user is to know
-    summary : what was done, in a sentence
     """
 
     document: SearchChangeList

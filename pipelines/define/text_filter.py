@@ -55,7 +55,7 @@ def text_filter(
     Raises
     ------
     InputError
-        The text is empty, the threshold is no cosine, or no example reaches it.
+        The text is empty, the threshold is not a cosine, or no example reaches it.
     """
     if not query.strip():
         raise OptionError(

@@ -217,7 +217,7 @@ def given_phrases(uri: str) -> list[str]:
     Raises
     ------
     InputError
-        There is no such file, or no phrase in it, or it is no text.
+        There is no such file, or no phrase in it, or it is not a text.
     """
     path = storage_path(uri, "--phrases")
     try:
@@ -289,7 +289,7 @@ def _value(column: pa.ChunkedArray, at: int) -> Any:
 
 
 def _shift(config: DiscoverConfig, description: Description) -> float:
-    """Return what is added to D: the mean loss, where there is one model."""
+    """Return the offset of D: the mean loss for one model."""
     if config.comparison == "baseline" or description.assessment is None:
         return 0.0
     return -float(description.assessment.overall.mean[0])
@@ -310,7 +310,6 @@ def _found(
     Parameters
     ----------
     jaccard : float64 [assessed, assessed] indices of the assessed slices
-    overall : direction of all examples
     """
     facts: dict[str, Any] = {}
     assessment = description.assessment

@@ -1,4 +1,4 @@
-"""Reads data whose examples have embeddings: where they come from, and writes them once."""
+"""Reads data whose examples have embeddings, and writes the embeddings once."""
 
 from __future__ import annotations
 
@@ -51,15 +51,7 @@ _SECONDS_PER_TEXT = 5e-5
 
 @dataclass(frozen=True)
 class EmbeddingFields:
-    """How a user names what describes an example.
-
-    Attributes
-    ----------
-    embedding : column of vectors
-    text : column of texts
-    encoder : what embeds texts
-    cache : folder that keeps what was embedded
-    """
+    """The user's options for the embeddings of examples."""
 
     embedding: str | None
     text: str | None
@@ -123,9 +115,7 @@ def embedding_of(
 
     Parameters
     ----------
-    fields : as the user names them
     sample : texts that an encoder is fitted to, if it has to be
-    seed : of the fit
     folder : for an encoder that is fitted, which is sent to workers by its path
     fitted : arrays of an encoder that was fitted before
     """
@@ -187,7 +177,7 @@ def embed(
 
 
 def embedded_files(paths: Sequence[StoragePath], embedding: Embedding) -> EmbeddedFiles:
-    """Return what the files of embeddings hold.
+    """Return the contents of the files of embeddings.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Fits mixtures to embeddings: the driver loop of EM, of which each iteration is one combine."""
+"""Fits mixtures to embeddings: the driver loop of EM, with one combine per iteration."""
 
 from __future__ import annotations
 
@@ -66,10 +66,7 @@ class EmbeddedFiles:
 
     Attributes
     ----------
-    paths : one for each chunk
-    rows : examples of each
     shaping : those of each that shape the mixtures
-    dimensions : D
     is_zero_one : whether losses are of a right or a wrong class
     """
 
@@ -117,7 +114,7 @@ class EmbeddedFiles:
 
 @dataclass
 class _FittingState:
-    """How far EM is, by the name of the mixtures' columns."""
+    """The progress of EM, by the names of the mixtures' columns."""
 
     mixtures: dict[str, Mixture]
     likelihoods: dict[str, list[float]] = field(default_factory=dict)
@@ -168,7 +165,6 @@ class Fitted:
 
     Attributes
     ----------
-    clusters : the mixtures, and the axes
     likelihoods : by column: the mean log likelihood before each iteration, in nats
     """
 
@@ -241,7 +237,7 @@ def _over(
     engine: Engine,
     has_written: Callable[[], bool] = lambda: True,
 ) -> list[Found]:
-    """Return what a function finds in each group, which workers read where it is much.
+    """Return the result of a function for each group, on workers if there is much to read.
 
     Parameters
     ----------

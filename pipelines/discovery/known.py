@@ -46,12 +46,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PublishedDiscovery:
-    """The document of an earlier run, and what lies beside it.
+    """The document of an earlier run, and the files next to it.
 
     Attributes
     ----------
-    uri : of the document
-    document : the ChangeList
     confirmed : what of the document the user named again
     """
 
@@ -127,12 +125,11 @@ class PublishedDiscovery:
 
 @dataclass(frozen=True)
 class DerivedColumnRequest:
-    """What slices ask of examples besides the columns of the data.
+    """What slices need of examples besides the columns of the data.
 
     Attributes
     ----------
     definitions : of slices that no predicate describes, by the column that says who is a member
-    fields : that predicates are about
     own : columns of the data that are no components, whatever they are called
     """
 
@@ -172,7 +169,7 @@ class DerivedColumnRequest:
 
     @property
     def any(self) -> bool:
-        """Whether anything is needed that is no column of the data."""
+        """Whether anything is needed that is not a column of the data."""
         return bool(self.definitions) or self.clusters
 
     def queries(self, embedding: Embedding) -> dict[str, NDArray[np.float32]]:
@@ -209,7 +206,6 @@ def with_derived(
 
     Parameters
     ----------
-    columns : that are kept of the data
     chunked : returns the source as it is read where embeddings are read too
     split : the examples that are left out; None for all
     """
@@ -244,7 +240,7 @@ def with_derived(
 
 
 def _check_column(known: PublishedDiscovery, fields: EmbeddingFields, source: Source) -> None:
-    """Refuse data without the column of the embeddings; texts beside them show examples only."""
+    """Refuse data without the column of the embeddings; texts next to them show examples only."""
     name = fields.embedding or fields.text
     if name not in source.schema.names:
         unknown = unknown_name("column", str(name), source.schema.names)

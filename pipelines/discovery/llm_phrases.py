@@ -1,4 +1,4 @@
-"""Phrases for slices that a language model thinks of, after it was shown some of their examples."""
+"""Phrases for slices from a language model that sees some of their examples."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def _phrases(answer: str) -> Iterator[str]:
-    """Yield the phrases of an answer, whatever list they are written as."""
+    """Yield the phrases of an answer, in any list format."""
     for line in answer.splitlines():
         phrase = _BULLET.sub("", line).strip(_QUOTES)
         if phrase and len(phrase) <= _LONGEST and len(phrase.split()) <= _MOST_WORDS:

@@ -1,4 +1,4 @@
-"""``membership.parquet``: which component every example belongs to, by the slice that it is."""
+"""``membership.parquet``: the component of every example, as the id of its slice."""
 
 from __future__ import annotations
 

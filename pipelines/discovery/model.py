@@ -1,4 +1,4 @@
-"""What a discovery learned, as it is kept: the mixtures, the principal axes, the fitted encoder."""
+"""The stored model of a discovery: the mixtures, the principal axes, the fitted encoder."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class DiscoveryModel:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all parameters, whatever packed them."""
+        """A hash of all parameters, independent of the file format."""
         digest = hashlib.sha256()
         for name, values in sorted(self.to_arrays().items()):
             header = f"{name} {values.dtype.str} {values.shape}".encode()
@@ -114,7 +114,7 @@ class DiscoveryModel:
                 )
             content = path.read_bytes()
         try:
-            # What is no array would need a pickle, which is not loaded.
+            # What is not an array would need a pickle, which is not loaded.
             with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
                 model = cls.from_arrays({name: loaded[name] for name in loaded.files})
         except _DAMAGE as error:

@@ -1,4 +1,4 @@
-"""What a body answers: where the answer stands in it, and which class it is."""
+"""The answer in a response body: its place, and its class."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ _LONGEST_CLASS = 1000
 
 
 class AnswerPath:
-    """Where the answer stands in a body.
+    """The place of the answer in a response body.
 
     Parameters
     ----------
-    expression : JMESPath
     wrong : returns the error of a key of the file
 
     Raises
     ------
     InputError
-        It is no expression, or the library is missing.
+        It is not an expression, or the library is missing.
     """
 
     def __init__(self, expression: str, wrong: Callable[[str, str], InputError]) -> None:
@@ -73,8 +72,7 @@ def classes_by_answer(
 
     Parameters
     ----------
-    labels : the class of each answer
-    written : the answers as they stand in the file, where NO is no boolean
+    written : the answers as they stand in the file, where NO is not a boolean
     wrong : returns the error of a key of the file
     """
     if labels is None:
@@ -106,7 +104,7 @@ def _no_number(written: str) -> NoReturn:
 
 
 def _unusable(value: Any) -> str | None:
-    """Return what a value is that can't be a class, None for one that can."""
+    """Return why a value can't be a class, None if it can."""
     if value is None:
         return "nothing"
     if isinstance(value, (list, dict)):

@@ -26,19 +26,15 @@ Scalar = str | bool | int | float
 
 
 class ApiFile(BaseModel):
-    """What a file says of a paid API; made by `read`.
+    """The description of a paid API; made by `read`.
 
     Attributes
     ----------
     url, params, headers, json_body : templates, in which ``{column}`` stands for a column of the
         item and ``${NAME}`` for an environment variable
-    method : of HTTP
     answer : a JMESPath expression that finds the answer
     labels : the class of each answer; None where answers are classes themselves
     price : of a call, in ``currency``; None where the file gives none
-    timeout : seconds that a call may take
-    concurrency : calls in flight
-    rate_limit : calls a second
     retries : further calls after one that failed
     lost_calls : what becomes of a call of which nobody knows whether it was served: ``repeat`` it,
         or ``count`` it as paid. Only a file that names its ``idempotency_header`` says that the API
@@ -83,7 +79,7 @@ class ApiFile(BaseModel):
 
     @classmethod
     def read(cls, path: str, environment: Mapping[str, str]) -> ApiFile:
-        """Return what a YAML file says.
+        """Return the description in a YAML file.
 
         Parameters
         ----------
@@ -108,7 +104,7 @@ class ApiFile(BaseModel):
             raise _wrong(path, error) from None
 
     def model_post_init(self, context: Any) -> None:
-        """Make requests' templates of what the file says, by what reads it."""
+        """Make the templates of requests from the file."""
         if not isinstance(context, _Context):
             raise TypeError("an ApiFile is made by ApiFile.read")
         reader = context.reader
@@ -117,7 +113,7 @@ class ApiFile(BaseModel):
         self._answer_path = AnswerPath(self.answer, reader.wrong)
         self._classes = classes_by_answer(self.labels, context.written_labels, reader.wrong)
         self._secrets = tuple(dict.fromkeys(filter(None, reader.values)))
-        # What the file itself spells out as an answer is no secret.
+        # What the file itself spells out as an answer is not a secret.
         self._hidden = hiding({one for one in self._secrets if ("text", one) not in self._classes})
 
     @property
@@ -137,7 +133,7 @@ class ApiFile(BaseModel):
 
     @property
     def identity(self) -> str:
-        """SHA-256 of the request, whatever is made of the answer; no secret is in it."""
+        """SHA-256 of the request, independent of the use of the answer; it contains no secret."""
         content = {
             "url": self.url,
             "method": self.method,
@@ -211,7 +207,7 @@ def _wrong(path: str, error: ValidationError) -> InputError:
 
 
 def _written_labels(node: yaml.Node | None) -> list[str]:
-    """Return the keys of the labels as they stand in the file, where NO is no boolean."""
+    """Return the keys of the labels as they stand in the file, where NO is not a boolean."""
     if not isinstance(node, yaml.MappingNode):
         return []
     for key, value in node.value:

@@ -1,8 +1,8 @@
-"""Buys answers from an HTTP API: many calls at once, each noted before it leaves and after it came.
+"""Buys answers from an HTTP API: many calls at once, each recorded before and after.
 
-What a failure means for the money decides what follows: a call that cost nothing is made again; of
-one whose outcome is unknown the file says whether it is repeated or counted as paid; an answer
-without a class is paid like any other.
+The cost of a failure decides what follows: a free call is made again; for a call with an unknown
+outcome the file decides whether it is repeated or counted as paid; an answer without a class is
+paid like any other.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ class HttpApi:
 
     Parameters
     ----------
-    api : what its file says
     is_class : whether what `ApiFile.class_of` returns is a class that is known
     """
 
@@ -127,7 +126,6 @@ class HttpApi:
         Parameters
         ----------
         items : those of a key that occurred before are left out
-        ledger : what was bought before, and what is bought now
         most_calls : the budget of the ledger as a whole, earlier runs too; None for any number
         on_answer : called after each new answer, once it is durable
 
@@ -164,7 +162,7 @@ def _signals(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> Iterat
         end()
 
     if threading.current_thread() is threading.main_thread():
-        # Those that end the process at once, or are ignored, go on doing so.
+        # Those that end the process at once, or are ignored, continue doing so.
         before = {one: now for one in _SIGNALS if callable(now := signal.getsignal(one))}
     for number in before:
         loop.add_signal_handler(number, note, number)
@@ -183,7 +181,6 @@ class _Purchase:
 
     Parameters
     ----------
-    http : the API
     others : as for `HttpApi.buy`
     """
 
@@ -370,7 +367,7 @@ class _Purchase:
     def _check_first(self) -> None:
         """Raise where the first answers all give no class."""
         number = self.api.stop_after
-        # Answers are in the ledger a moment before those who wait for them go on.
+        # Answers are in the ledger a moment before those who wait for them continue.
         first = list(islice(self.ledger.answers.values(), number))
         if any(self._has_class(answer) for answer in first):
             self._unproven = False

@@ -1,8 +1,8 @@
 """The ledger of paid calls: what was sent and what was answered, so that nothing is paid twice.
 
-A folder of segments, one for each run that made calls, of lines of JSON. A record is durable
-before the call that it is of goes on: a request leaves only when it is noted that it was sent, and
-an answer counts only when it is noted. Nothing is ever rewritten.
+A folder of segments, one for each run that made calls, of lines of JSON. A record is durable before
+its call continues: a request leaves only after it is recorded as sent, and an answer counts only
+after it is recorded. Nothing is ever rewritten.
 """
 
 from __future__ import annotations
@@ -86,7 +86,6 @@ class Ledger:
 
     Attributes
     ----------
-    folder : where it is
     count_lost : whether calls without an outcome count as paid
     """
 
@@ -117,7 +116,6 @@ class Ledger:
 
         Parameters
         ----------
-        folder : local or in object storage
         identity : what its answers are answers to: the API, the data
         count_lost : whether a call of which nobody knows the outcome counts as paid
         redact : removes secrets from a text
@@ -161,7 +159,7 @@ class Ledger:
                 raise
 
     def close(self) -> None:
-        """Wait for what is being written, and let others have the folder."""
+        """Wait for pending writes, and release the folder."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -195,7 +193,7 @@ class Ledger:
         return MappingProxyType(self._state.bodies)
 
     def idempotency_key(self, key: str) -> str:
-        """Return by what the API knows the call of an item again, whichever run makes it."""
+        """Return the idempotency key of an item's call, the same in every run."""
         text = json.dumps([self._identity, key], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -314,7 +312,7 @@ class Ledger:
         )
 
     def _read_segment(self, path: StoragePath, text: bytes, after: str | None) -> None:
-        """Read a file of a segment; of its first one, ``after`` is what was written before it."""
+        """Read a file of a segment; for its first one, ``after`` names the records before it."""
         lines = text.split(b"\n")
         # A line that was not written to its end was not yet durable, and nothing followed from it.
         for number, line in enumerate(lines[:-1], 1):

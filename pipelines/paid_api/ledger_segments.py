@@ -32,7 +32,7 @@ def line_of(record: Mapping[str, Any]) -> bytes:
 
 
 def record_of(line: bytes) -> dict[str, Any] | None:
-    """Return the record of a line, None where it is not what was written."""
+    """Return the record of a line, None if the line is damaged."""
     text, found, crc = line.rpartition(_CRC)
     if not found or crc != b"%d}" % zlib.crc32(text):
         return None
@@ -97,7 +97,7 @@ class _FileSegment:
 
 
 class _ObjectSegment:
-    """An object for each group of records, since objects do not grow."""
+    """One object for each group of records, because objects do not grow."""
 
     def __init__(self, folder: ObjectPath, number: int) -> None:
         self._folder, self._number, self._written = folder, number, 0

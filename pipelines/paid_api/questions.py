@@ -56,7 +56,7 @@ def buying(
 
 
 def announcement(api: ApiFile, missing: int, of: str) -> str:
-    """Return what will be asked, and for how much."""
+    """Return the number of questions and their price."""
     message = f"asking about {missing:,} of {of}"
     if api.price is not None:
         message += f", for about {missing * api.price:,.2f} {api.currency}"

@@ -188,7 +188,7 @@ class Request:
 
 @dataclass(frozen=True, repr=False)
 class Templates:
-    """What requests are made of."""
+    """The templates of requests."""
 
     url: _Text
     params: dict[str, _Text]
@@ -230,11 +230,10 @@ class Templates:
 
 @dataclass
 class TemplateReader:
-    """Makes templates of what a file says, and notes which values the environment gave.
+    """Makes templates from a file, and records which values came from the environment.
 
     Attributes
     ----------
-    path : the file, for the messages
     environment : the variables that ``${NAME}`` stands for
     values : of the requested ones, in their order
     keys : where in the file what may be a key stands
@@ -354,7 +353,7 @@ class TemplateReader:
     def _variable(self, key: str, variable: re.Match[str]) -> str:
         given = self.environment.get(variable["name"])
         if given:
-            # A default is spelt out in the file, and is no secret.
+            # A default is spelt out in the file, and is not a secret.
             self.values.append(given)
         elif given is None or variable["default"] is not None:
             given = value_of(variable, f"{self.path}, {key}", self.environment)

@@ -1,6 +1,6 @@
-"""``--dry-run``: which jobs a search would send, with which options, and what they would cost.
+"""``--dry-run``: the jobs that a search would submit, their options and their cost.
 
-Nothing is sent or written, and of the data no more is read than `read_shape` says.
+Nothing is submitted or written, and only `read_shape` reads data.
 """
 
 from __future__ import annotations
@@ -84,7 +84,6 @@ class PlannedJob:
     name : with ``RUN`` for what distinguishes runs
     is_sent : whether it goes to the engine; a small one is done in the process of the run
     steps : of its graph, a line each
-    costs : estimated
     """
 
     name: str
@@ -99,12 +98,7 @@ class RunPlan:
 
     Attributes
     ----------
-    engine : its name
     options : of Beam, that each job is sent with
-    facts : what is known of data and search, by name
-    jobs : in their order
-    rest : what is done between and after them
-    total : of all
     """
 
     engine: str
@@ -215,7 +209,7 @@ def _bytes(size: float) -> str:
 
 
 def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = False) -> RunPlan:
-    """Return what a search would do.
+    """Return the plan of a search.
 
     Raises
     ------
@@ -267,7 +261,7 @@ def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = Fals
 
 
 def plan_check(config: CheckConfig, engine: Engine) -> RunPlan:
-    """Return what a check would do.
+    """Return the plan of a check.
 
     Raises
     ------
@@ -301,7 +295,7 @@ def plan_check(config: CheckConfig, engine: Engine) -> RunPlan:
 
 @dataclass(frozen=True)
 class _Looked:
-    """What a run of any command would find before its first job."""
+    """The state of a run of any command before its first job."""
 
     files: Sequence[str]
     work: StoragePath
@@ -312,7 +306,7 @@ class _Looked:
     tfma_costs: tuple[str, ...]
 
     def encoding(self, config: RunConfig, features: Sequence[str]) -> Encoding:
-        """Return how examples would be encoded, but for the domains, which no graph shows."""
+        """Return how examples would be encoded, except for the domains, which no graph shows."""
         models: tuple[tuple[Side, str | None], ...] = (
             ("prediction", config.model),
             ("baseline", config.baseline_model),

@@ -1,4 +1,4 @@
-"""What new data holds that the data of the run whose domains are used did not."""
+"""Values in new data that the data of the run whose domains are used did not have."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _ColumnOfBothRuns:
     option: str
 
     def parts(self) -> Iterator[str]:
-        """Yield what is new, the most telling first."""
+        """Yield the new values, the most important first."""
         for occurred, where in (
             (False, f"{self.uri} does not have"),
             (True, f"{self.uri} counted among its other values"),
@@ -104,7 +104,7 @@ class _ColumnOfBothRuns:
             yield f"{self._share(now)} {what}, {before} in {self.uri}"
 
     def _is_most(self, count: int) -> bool:
-        """Return whether more than half of the examples with a value are so many."""
+        """Return whether this is more than half of the examples with a value."""
         missing = self.now.seen.missing if self.now.seen is not None else 0
         return 2 * count > self.examples - missing
 
@@ -132,7 +132,7 @@ def _percent(share: float) -> str:
 def drift_lines(
     given: GivenDomains, domains: Sequence[FeatureDomain], examples: int, smallest: int
 ) -> tuple[str, ...]:
-    """Return a line for each column that is lost, or holds what the earlier run had no predicate for.
+    """Return a line for each column that is lost or has values without a predicate.
 
     The latter only where it is material: a value, missing values or a column that are new and make up a slice
     large enough to be tested; a share of *other* or *missing* that grew by half, and more than chance
@@ -141,9 +141,6 @@ def drift_lines(
 
     Parameters
     ----------
-    given : domains of the earlier run
-    domains : those of this one
-    examples : of this one
     smallest : examples of a slice that is tested
     """
     lines = [
@@ -179,7 +176,6 @@ def why_absent(condition: Condition, then: Domain, now: Domain) -> str:
 
     Parameters
     ----------
-    condition : the predicate
     then, now : the domain of its field in the earlier run and in this one
     """
     when = "now" if condition in then.singletons else "then"

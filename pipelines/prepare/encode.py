@@ -88,7 +88,7 @@ def encode(
     work: WorkFolder,
     engine: Engine,
 ) -> EncodedDataset:
-    """Write the shards, unless they are written, and check what they say of the examples."""
+    """Write the shards, unless they exist, and check their records of the examples."""
     run_stage(
         work,
         engine,

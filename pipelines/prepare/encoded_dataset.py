@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RepeatedIds:
-    """Ids that several examples have.
-
-    Attributes
-    ----------
-    number : how many
-    one : of them
-    """
+    """Ids that several examples have."""
 
     number: int
     one: Any
@@ -38,15 +32,7 @@ class EncodedDataset:
 
     Attributes
     ----------
-    source : where they were read from
-    outcome : what is measured of each example
-    domains : of the features
-    left_out : the columns that are no features, and why
-    lattice : the slices
-    scaling : how the shards become statistics
     totals : int64 [raw columns and total terms] the statistics of all examples
-    shards : the encoded files
-    labels : the classes
     content : a hash of all examples' codes and what is measured of them, whatever their order
     of_all : int64 [columns and total terms] what the metrics know of all examples
     repeated_ids : ids that several examples have, where they are named and not to be groups

@@ -1,4 +1,4 @@
-"""Feature domains that another run's ChangeList brings: checked, then held against this data."""
+"""Feature domains from the ChangeList of another run: validated, then matched with this data."""
 
 from __future__ import annotations
 
@@ -49,15 +49,12 @@ _ROLES += ("baseline_loss", "weight", "group", "example_id")
 
 @dataclass(frozen=True)
 class GivenDomains:
-    """What an earlier run's ChangeList says of the features of this data.
+    """The domains in an earlier run's ChangeList for the features of this data.
 
     Attributes
     ----------
-    uri : of the document
-    examples : of the earlier run
     domains : by feature, in the order of the features; checked against this data
     learned : features that had no domain, whose domains this data gives
-    left_out : columns that are no features, and why
     lost : features of the earlier run that are not in this data
     reasons : why the earlier run left a column out, by its name
     top_values : how many values of a column the earlier run named at most; None if unknown
@@ -87,13 +84,6 @@ def given_domains(
 
     A feature without a domain there is learned from this data if the earlier run would have searched
     it: it was not in that data, or nothing was in it to slice by. Otherwise it is left out.
-
-    Parameters
-    ----------
-    path : of the ChangeList
-    source : this data
-    features : its columns to slice by
-    option : that names the file, for errors
 
     Raises
     ------

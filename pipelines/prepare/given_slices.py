@@ -43,11 +43,9 @@ class SliceRequest:
 
     Attributes
     ----------
-    place : where, for the errors
     predicate : its text, or its conditions; of a slice that no predicate describes, a condition on the
         column that is derived for it
     name : what the user calls it; None for its predicate
-    definition, slice_id : of such a slice
     """
 
     place: str
@@ -58,19 +56,17 @@ class SliceRequest:
 
     @property
     def column(self) -> str:
-        """The column that says who is a member of a slice that no predicate describes."""
+        """The column of the members of a slice that no predicate describes."""
         return f"member of {self.slice_id}"
 
 
 @dataclass(frozen=True)
 class WantedSlices:
-    """What a check was given, before the columns are known.
+    """The slices given to a check, before the columns are known.
 
     Attributes
     ----------
-    source, uri : where the slices were read
     changelist_id : of the document; None for a file
-    slices : in the order in which they were written
     data : of the document, in which its slices were found; empty for a file
     """
 
@@ -87,7 +83,6 @@ class GivenSlices:
 
     Attributes
     ----------
-    wanted : as they were written
     membership : their conditions; a slice's position is its code
     """
 
@@ -147,7 +142,7 @@ def read_slices(uri: str) -> WantedSlices:
     Raises
     ------
     InputError
-        It is missing, no YAML, or something in it is no predicate.
+        It is missing, no YAML, or something in it is not a predicate.
     """
     path = storage_path(uri, "--slices")
     try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
-    """Return what is measured of each example, after checking that the columns fit each other."""
+    """Return the measurements of each example, after checking that the columns match."""
     label_type = source.column_type(config.label, "--label") if config.label else pa.null()
     needs = needs_of(config.metric)
     new, old = (_predictor(config, prefix, needs, source) for prefix in ("", "baseline_"))

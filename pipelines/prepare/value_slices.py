@@ -1,4 +1,4 @@
-"""Slices by values, as an EvalConfig's slicing_specs name them, and what was measured on them."""
+"""Slices by values, as named by the slicing_specs of an EvalConfig, and their measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands from Python: on tables in memory or on files, with what they found at hand."""
+"""Commands from Python: on tables in memory or on files, with the result in memory."""
 
 from __future__ import annotations
 
@@ -70,7 +70,6 @@ class Report:
 
     Attributes
     ----------
-    changelist : the document
     slices : a row for each slice; of a search or a check those of ``slices.parquet``, of a shift how
         the accuracy of each changed (`shifted_slices`)
     path : where the document is; None where no output was named
@@ -143,8 +142,6 @@ def run(name: str, data: Any, options: Mapping[str, Any]) -> Report:
 
     Parameters
     ----------
-    name : of the command
-    data : a table, or the paths or globs of files
     options : by the names of the flags with ``_`` for ``-``; None for those that are left out;
         ``progress`` prints on stderr how far it is
 
@@ -192,7 +189,7 @@ def run_document(name: str, changelist: Any, options: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def _redacting() -> Iterator[None]:
-    """Take secrets out of errors: what an engine or an endpoint says may have one in it."""
+    """Remove secrets from errors, since messages of engines and endpoints may contain them."""
     try:
         yield
     except SlicebeamError as error:
@@ -255,7 +252,7 @@ def _plain(value: Any) -> Any:
 
 
 def _check_nothing_is_lost(typed: Mapping[str, Any], *, resume: bool) -> None:
-    """Raise where what has to last would go with a temporary folder."""
+    """Raise if lasting results would be in a temporary folder."""
     if resume:
         raise OptionError("a run continues in the output where it began; give it as output=")
     if "api" in typed and "ledger" not in typed:

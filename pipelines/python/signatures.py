@@ -1,4 +1,4 @@
-"""Signatures of the functions of Python, made of the fields of the options.
+"""Signatures of the Python functions, generated from the fields of the options.
 
 ``python -m slicebeam.pipelines.python.signatures`` writes them into ``api.pyi``, from which editors and mypy
 know the keywords, their types and what they mean. Run it after an option was changed.
@@ -83,7 +83,7 @@ def signature(name: str) -> inspect.Signature:
 
 
 def docstring(name: str) -> str:
-    """Return what a command's function does, with its keywords."""
+    """Return the docstring of a command's function, with its keywords."""
     spec = command_spec(name)
     first = first_argument(name)
     about = _DATA if first == "data" else "a ChangeList, or its folder for the last revision"

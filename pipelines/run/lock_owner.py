@@ -20,7 +20,6 @@ class Owner:
 
     Attributes
     ----------
-    host, pid, user : of the process
     started : when it took the lock, as an ISO time in UTC, for people to read
     machine : identifies the running system (this boot of it), whatever its host is called; empty
         where the system does not say

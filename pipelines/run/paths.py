@@ -31,8 +31,6 @@ class RunPaths:
 
     Attributes
     ----------
-    files : of the data
-    output, work : folders
     further : names of what is published besides the table and the document
     """
 
@@ -65,7 +63,7 @@ def removing_new_folders(config: DataConfig) -> Iterator[None]:
         yield
     except InputError:
         for folder in sorted(missing, key=lambda one: -len(one.parts)):
-            # Somebody else may have put something there meanwhile.
+            # Somebody else may have put something there in the meantime.
             with suppress(OSError):
                 folder.rmdir()
         raise

@@ -1,4 +1,4 @@
-"""What a document says of the run that published it, by which the same command sees that it is done."""
+"""The record of the run that published a document, which lets the same command end at once."""
 
 from __future__ import annotations
 
@@ -25,13 +25,7 @@ _ANEW = "leave --resume out to replace it"
 
 
 def with_run(document: Document, run: RunMarker) -> Document:
-    """Return a document that says by which run it and the files that it names were published.
-
-    Parameters
-    ----------
-    document : complete but for this
-    run : that publishes it
-    """
+    """Return a document that says by which run it and the files that it names were published."""
     unsealed = Run(config=run.config_hash, data=run.data_hash)
     document = _with(document, unsealed)
     content = content_hash(json.loads(document.to_json()))
@@ -65,15 +59,12 @@ def published_before(
 
     Parameters
     ----------
-    kind : of the document
-    path : where it is published
-    run : that would go on
     begun : what the work folder says of a run that was begun; None where there is none
 
     Raises
     ------
     InputError
-        Nothing is begun, and the document is of another run, or it or a file beside it has changed.
+        Nothing is begun, and the document is of another run, or it or a file next to it has changed.
     """
     text = _text(path)
     if text is None:
@@ -86,7 +77,7 @@ def published_before(
     except InputError:
         if begun is None:
             raise
-        # Whoever published it meanwhile, the run goes on.
+        # Whoever published it in the meantime, the run continues.
         return None
     return document
 

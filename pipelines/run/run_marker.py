@@ -23,7 +23,7 @@ class RunMarker:
 
     Attributes
     ----------
-    config : the options that decide what is found, by their names
+    config : the options that decide the result, by their names
     files : size and time or version of each file that is read; None for one that was missing
     run_id : the same for all processes of a run; empty before it began
     replaces : hash of the document that was there when the run began; None where there was none

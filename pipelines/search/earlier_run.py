@@ -31,10 +31,8 @@ class MetricValues:
     Attributes
     ----------
     ids : slice ids, each once
-    n : examples
     value, value_low, value_high : of the metric, with its interval; NaN where undefined or not known
     delta, low, high, q : of the metric; NaN where undefined
-    significant : whether the slice was called
     """
 
     ids: NDArray[np.str_]
@@ -73,10 +71,7 @@ class BaselineRun:
 
     Attributes
     ----------
-    uri : of its document
-    document : the ChangeList
     measured : by each metric that both runs measure, all its tested slices, or those that it reports
-    has_all : which of the two
     """
 
     uri: str

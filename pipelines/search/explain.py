@@ -71,7 +71,6 @@ def explain(
 
     Parameters
     ----------
-    text : what the user called it
     key : of the slice; None for an id that was not looked up
     """
     at = _position(text, key, results, names)

@@ -1,4 +1,4 @@
-"""A finding in the terms of its metric: what was chosen are means of targets."""
+"""Findings expressed in their metric: the choice itself works on means of targets."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FindingTerms:
-    """Says the findings of one metric in its own terms.
+    """Expresses the findings of one metric in that metric.
 
     Attributes
     ----------
     measured : the results of the metric, which has a target
     direction : ``worse`` or ``better``
-    space : the statistics
     everything : int64 [raw columns] sums of all examples
     """
 
@@ -58,10 +57,6 @@ class FindingTerms:
 
         Parameters
         ----------
-        rank : 1-based
-        one : as it was chosen
-        position : of its slice in the results
-        slice_id : of its slice
         n : examples in the denominator
         """
         value, expected, outside = self._own.of_target(

@@ -1,4 +1,4 @@
-"""Chooses the findings of each metric among the significant slices, and says them in the metric's terms."""
+"""Chooses the findings of each metric from the significant slices."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _TABLES_SHARE = 8
 # Examples that are held take at most this share of it.
 _HELD_SHARE = 2
 _PLACE_BITS = 62
-# Bytes up to which examples are held rather than read anew for each finding.
+# Bytes up to which examples are held rather than read again for each finding.
 MOST_HELD = 1 << 29
 _NO_SHARE = "it does not average over its examples"
 _CONSTANT = "its value, or its change, is the same in all examples"

@@ -50,7 +50,6 @@ class ExtraOutputs(Generic[Config]):
 
     Attributes
     ----------
-    names : of the files
     write : writes them, and returns the document with what it has to say of them
     """
 
@@ -63,14 +62,10 @@ class ExtraOutputs(Generic[Config]):
 
 @dataclass(frozen=True)
 class Steps(Generic[Config]):
-    """What a command does its own way between reading the data and publishing what was found.
+    """The steps that differ between commands, between reading the data and publishing the result.
 
     Attributes
     ----------
-    prepare : reads the data and writes the encoded shards
-    iterations : counts and tests the slices
-    collect : returns what was found
-    names : gives the slices their names
     order : returns the slices to report, of each metric the significant ones first
     further : what is published besides; None for nothing
     validate : returns whether thresholds are met, of None where there are none; None for no thresholds
@@ -124,7 +119,7 @@ def run_search(
 
 
 def search_steps() -> Steps[SearchConfig]:
-    """Return what a search does."""
+    """Return the steps of a search."""
     return Steps(prepare, Iterations, collect, searched_names, report_order)
 
 
@@ -157,7 +152,7 @@ def run_steps(
     resume: bool = False,
     explained_slice: str | None = None,
 ) -> Published:
-    """Do what all commands do, each with its own steps, and publish what was found."""
+    """Run a command's steps within the common ones, and publish the result."""
     if explained_slice is not None:
         check_slice_text(explained_slice, config)
     with removing_new_folders(config):
@@ -191,7 +186,7 @@ def run_steps(
 
 @dataclass(frozen=True)
 class SearchOutcome:
-    """What was found, as it was published, and how a slice of it was tested."""
+    """The published result, and the explanation of a slice's test."""
 
     changelist: SearchChangeList
     explanation: tuple[str, ...] = ()

@@ -292,7 +292,7 @@ class _Listing:
         return "stays" if now and then else "neither"
 
     def slices(self, results: Results, names: SliceNames, most: int) -> tuple[SinceSlice, ...]:
-        """Return what changed, the worst first, then what is new, gone, better and the same."""
+        """Return the changed slices, the worst first, then new, gone, better and unchanged ones."""
         places = np.full(self.now.ids.size, -1, np.int64)
         places[self.compared.now] = np.arange(self.compared.now.size)
 
@@ -403,7 +403,7 @@ def _all_warnings(
     overall: Sequence[OverallSince],
     counts: Sequence[MetricSince],
 ) -> Iterator[str]:
-    """Yield what is not compared, and what to be careful about."""
+    """Yield the comparisons that are missing, and warnings."""
     then = [one.key for one in earlier.document.metrics]
     for when, missing in (
         ("then", [name for name in config.metric if name not in then]),

@@ -22,7 +22,7 @@ _MOST_LOOKED_AT = 20_000_000
 
 
 def check_slice_text(text: str, config: RunConfig) -> None:
-    """Refuse what is neither an id nor a predicate, before any work is done.
+    """Refuse text that is neither an id nor a predicate, before any work is done.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The part of the ChangeList that says what was tested and how."""
+"""The section of the ChangeList about the tests."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def testing(
     results: Results,
     reported: Reported,
 ) -> Testing:
-    """Return what was tested and how."""
+    """Return the section about the tests."""
     metrics = tuple(
         _metric_tests(config, searched, results, number, reported.by_metric[number])
         for number in range(len(config.metric))
@@ -93,7 +93,7 @@ def testing(
 
 
 def _corrected_for(config: RunConfig, prepared: EncodedDataset, searched: SearchResult) -> str:
-    """Return what the correction promises in a plain sentence, and for how many metrics."""
+    """Return the promise of the correction as a sentence, and the number of metrics."""
     alpha, family = config.used_alpha, sum(searched.tests_per_level)
     levels = len(searched.tests_per_level)
     sentences = {
@@ -124,7 +124,7 @@ def _corrected_for(config: RunConfig, prepared: EncodedDataset, searched: Search
 
 
 def _unvisited(searched: SearchResult) -> str:
-    """Return what the correction counts besides the slices that were tested, as a sentence."""
+    """Return the untested slices that the correction counts, as a sentence."""
     family, tested = sum(searched.tests_per_level), sum(searched.tested_per_level)
     if family == tested:
         return ""
@@ -245,7 +245,7 @@ def _slices(count: int) -> str:
 
 
 def _sentences_of_check(alpha: float, family: int) -> dict[str, str]:
-    """Return what the corrections promise where all slices are one family."""
+    """Return the promises of the corrections if all slices are one family."""
     false_ones = f"Among the significant slices at most {alpha:.0%} are expected to be false"
     none_false = f"With probability {1 - alpha:.0%} no significant slice is false"
     return {
@@ -346,7 +346,7 @@ def _worse(measured: MetricResult) -> NDArray[np.bool_]:
 
 
 def _upward(bound: float) -> str:
-    """Return a bound with two digits, not below what it is."""
+    """Return a bound rounded up to two digits."""
     text = f"{bound:.1e}"
     if float(text) < bound:
         digit = 10.0 ** (int(text.partition("e")[2]) - 1)

@@ -1,4 +1,4 @@
-"""A warning where a metric counts right predictions and one class is nearly all there is."""
+"""A warning if a metric counts right predictions and nearly all examples have one class."""
 
 from __future__ import annotations
 

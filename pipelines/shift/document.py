@@ -41,14 +41,12 @@ _PRESENTATION = {"data", "output", "work_dir", "runner_config", "runner_option",
 
 @dataclass(frozen=True)
 class Bill:
-    """What was queried and what it cost.
+    """The queried items and their cost.
 
     Attributes
     ----------
     limit : calls that the budget buys; None without one
-    price, currency : of a call
     replayed : answers that an earlier run had paid
-    unaccounted : calls whose answers were lost
     source : what answered: the file of the API, of the model, or a column
     without_class : why answers are no class, and how many for each reason
     strange_classes : of answers by the file of the API, which were never seen before

@@ -1,4 +1,4 @@
-"""Answers of a model by Beam's RunInference: a file, or a handler of the user's own."""
+"""Answers of a model through Beam's RunInference: a file, or the user's own handler."""
 
 from __future__ import annotations
 
@@ -43,11 +43,10 @@ _ASKED = ".asked"
 
 @dataclass(frozen=True)
 class AnsweringModel:
-    """What answers, and what it reads.
+    """The model, and the columns that it reads.
 
     Attributes
     ----------
-    name : as the user gave it
     columns : that it reads; empty for all
     handler : makes the handler of Beam's, whose examples are dictionaries
     content : hash of a file's content; None for a function
@@ -91,7 +90,6 @@ def open_model(name: str, features: Sequence[str], columns: Sequence[str]) -> An
     name : file of a scikit-learn model, or ``module:factory`` of a function that returns a model
         handler of Beam's, remote ones too
     features : what it reads, where it does not say itself
-    columns : of the data
 
     Raises
     ------
@@ -168,11 +166,7 @@ class ModelCalls:
 
     Attributes
     ----------
-    model : gives the answers
-    ledger : gets the answers
     work : keeps the answers of a job until they are in the ledger
-    engine : runs the jobs
-    on_answer : called after each new answer
     identity : what the answers of the ledger are answers to
     """
 
@@ -248,7 +242,7 @@ def _job_in(note: StoragePath) -> str | None:
 
 
 class _Keep(beam.DoFn):
-    """Writes the predictions of a batch to a file that is named by what it holds."""
+    """Writes the predictions of a batch to a file named by its content."""
 
     def __init__(self, folder: StoragePath, prefix: str) -> None:
         self.folder, self.prefix = folder, prefix
@@ -261,7 +255,7 @@ class _Keep(beam.DoFn):
 
 
 def _scalar(result: Any) -> Any:
-    """Return a prediction as JSON has it; None where it is no single value, or no finite one."""
+    """Return a prediction as JSON has it; None where it is not a single value, or no finite one."""
     value = result.inference if isinstance(result, PredictionResult) else result
     value = getattr(value, "item", lambda: value)() if getattr(value, "size", 1) == 1 else None
     if isinstance(value, float) and not math.isfinite(value):

@@ -24,7 +24,7 @@ def read_old(uri: str) -> ShiftChangeList:
     Raises
     ------
     InputError
-        It is no document of a shift, or its matrix can't be right.
+        It is not a document of a shift, or its matrix can't be right.
     """
     document = read_shift(uri, "--old-matrix")
     if wrong := _wrong(document):
@@ -33,7 +33,7 @@ def read_old(uri: str) -> ShiftChangeList:
 
 
 def _wrong(document: ShiftChangeList) -> str | None:
-    """Return what of the matrix and the accuracy can't be so."""
+    """Return what is inconsistent in the matrix and the accuracy."""
     shift, after = document.shift, document.global_[0].after
     for name, classes in (("labels", shift.labels), ("predictions", shift.predictions)):
         if wrong := _wrong_classes(classes, may_be_none=name == "predictions"):

@@ -1,4 +1,4 @@
-"""The pool of `slicebeam shift`: a labelled source as strata, counts and candidates."""
+"""The pool of `slicebeam shift`: labelled data as strata, counts and candidates."""
 
 from __future__ import annotations
 
@@ -91,11 +91,10 @@ class PoolSlices:
 
 @dataclass(frozen=True)
 class LabelledPool:
-    """A labelled pool, cut into strata.
+    """A labelled pool, divided into strata.
 
     Attributes
     ----------
-    rows : examples
     classes : all classes [P] as JSON values, sorted; the position of one is its code
     labels : int64 [L] codes of the classes that occur as labels, ascending: rows of the matrices
     stratum_row : int64 [S] position in ``labels`` of each stratum's label; strata are ordered by
@@ -104,10 +103,8 @@ class LabelledPool:
     edges : float64 [at most bins − 1] a difficulty of at least ``edges[k]`` is in bin k + 1 or above
     sizes : int64 [S] examples
     old : int64 [S, P] of these those of each old prediction, None where that is not known
-    items : the candidates
     starts : int64 [S + 1] where the candidates of each stratum begin
     fingerprint : 64 bits of all examples' identities, labels and old predictions, in any order
-    slices : counts of the slices that were given
     """
 
     rows: int
@@ -141,10 +138,7 @@ def read_pool(
     Parameters
     ----------
     columns : what is read; they must exist
-    source : the pool
-    bins : quantile bins of the difficulty
     signed : whether a difficulty counts as negative where the old prediction is wrong
-    seed : of the choice of candidates
     most : candidates of a stratum; None for all examples
     work : gets the folders ``pool-values`` and ``pool-items``
     engine : runs the passes
@@ -203,7 +197,7 @@ class _PoolPasses:
         most: int | None,
         extra_classes: Sequence[Any],
     ) -> Stratification:
-        """Return what the first pass says of how the pool is cut."""
+        """Return how the pool is divided, from the first pass."""
         is_signed = signed and columns.difficulty is not None
         folder = self.work.folder(VALUES)
 
@@ -326,12 +320,10 @@ def _as_class(value: Any, columns: PoolColumns) -> Any:
 def pool_of(
     plan: Stratification, counts: PoolCounts, table: pa.Table, schema: pa.Schema
 ) -> LabelledPool:
-    """Return the pool from what the second pass found.
+    """Return the pool from the results of the second pass.
 
     Parameters
     ----------
-    plan : how the pool was cut
-    counts : of all rows
     table : the candidates as `slicebeam.transforms.shift.stratify_pool.stratify_chunk` has them, ordered
     schema : of the source, in whose types the fields are returned
 
@@ -439,7 +431,6 @@ def by_values(source: Source, column: str, most: int = MOST_CLASSES) -> SliceMem
     ----------
     source : the examples, of which this column is read
     column : of text, booleans, numbers, dates or times; of a list each element is a value
-    most : how many there may be
 
     Raises
     ------

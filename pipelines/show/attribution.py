@@ -1,4 +1,4 @@
-"""What a user sees of an attribution: the intervals, the decision, and what to do next."""
+"""Terminal output of an attribution: the intervals, the decision, and what to do next."""
 
 from __future__ import annotations
 
@@ -24,13 +24,7 @@ _PHASES = {"precision": "in the slice", "recall": "outside it", "train": "for tr
 
 @dataclass(frozen=True)
 class CommandHint:
-    """What the user named, for the commands that are printed.
-
-    Attributes
-    ----------
-    changelist, slice, text : the options of these names
-    more : further ones, as they are written
-    """
+    """The user's options, for printed commands."""
 
     changelist: str
     slice: str

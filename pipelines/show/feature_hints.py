@@ -1,4 +1,4 @@
-"""The line about features that look like no property of an example."""
+"""The line about features that do not look like a property of an example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The findings of a run, in a table whose slices are never cut."""
+"""The findings of a run, in a table that never shortens slices."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ class Column(NamedTuple):
 
     Attributes
     ----------
-    header : its name
     cells : its texts, by rank
     is_optional : whether it is left out where the slices need its room
     """
@@ -50,7 +49,7 @@ class Column(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Return how many characters it takes, with what is between it and the next one."""
+        """Return its width in characters, with the space after it."""
         return max(map(len, [self.header, *self.cells])) + _BETWEEN_COLUMNS
 
 
@@ -70,7 +69,7 @@ def all_findings(document: SearchChangeList) -> list[Findings]:
 
 
 def heading(document: SearchChangeList, shown: Findings) -> str:
-    """Return what the findings of a metric are, in a line.
+    """Return the heading of the findings of a metric.
 
     With the value over all examples: the first finding is expected to have it.
     """
@@ -101,7 +100,7 @@ def reason_line(shown: Findings) -> str | None:
 
 
 def left_out_line(shown: Findings) -> str | None:
-    """Return what was not looked at; None where all was."""
+    """Return a line about candidates that were not considered; None if all were."""
     model = shown.model
     if not model.left_out:
         return None
@@ -146,11 +145,6 @@ def hidden_columns(
     """Return which columns are left out of all lists, so that the slices have enough room.
 
     Of several that can be left out the last one goes first.
-
-    Parameters
-    ----------
-    width : columns of the terminal
-    most : rows of each list
     """
     hidden: list[str] = []
     for shown in lists:
@@ -177,7 +171,6 @@ def table(
     Parameters
     ----------
     width : columns of the terminal; None to write each slice on one line
-    most : rows
     hidden : headers of columns that are left out
     """
     from rich import box
@@ -221,11 +214,10 @@ def wrapped(name: str, width: int) -> list[str]:
 
 
 def legend(document: SearchChangeList, shown: Sequence[Findings], hidden: Sequence[str]) -> str:
-    """Return what the columns hold that do not say it themselves.
+    """Return the legend of the columns.
 
     Parameters
     ----------
-    shown : lists with findings
     hidden : columns that were left out for want of room
     """
     words = []

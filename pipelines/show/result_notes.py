@@ -66,7 +66,7 @@ def _since_line(one: SinceSlice, what: list[str], metric: str) -> str:
 
 
 def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
-    """Return the lines about what stands behind the table, and what was left out.
+    """Return the lines about the basis of the table, and what was left out.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def _tested(document: SearchChangeList) -> str:
 
 
 def _untested(document: SearchChangeList) -> Iterator[str]:
-    """Yield what was not tested of the slices that a check was given."""
+    """Yield the slices of a check that were not tested."""
     check = document.check
     if check is not None and check.too_small:
         yield f"Too small to be tested: {check.too_small:,} of the given slices."

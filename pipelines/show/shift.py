@@ -1,4 +1,4 @@
-"""What a user sees of a shift: the heat map of what changed, plans, and measurements."""
+"""Terminal output of a shift: the heat map of changes, plans, and measurements."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _heat_map(shift: Shift) -> Any:
 
 
 def _color(strength: float) -> str:
-    """Return red for what was predicted less and blue for what was predicted more."""
+    """Return red for less frequent predictions and blue for more frequent ones."""
     level = round(200 * min(1.0, abs(strength)))
     if level < 20:
         return "dim"

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.published import Published
     from slicebeam.pipelines.show.finding_tables import Findings
 
-# Intervals are shown from this width; what is no terminal gets a width of its own.
+# Intervals are shown from this width; what is not a terminal gets a width of its own.
 WIDE = 100
 _PIPED_WIDTH = 120
 _LONGEST_LINE = 10_000
@@ -55,7 +55,7 @@ _ATTRIBUTES = {
 
 
 def console_of_stdout() -> Console:
-    """Return what a result is printed by, which is wide where stdout is no terminal."""
+    """Return the console for a result, which is wide if stdout is not a terminal."""
     from rich.console import Console
 
     console = guarded(Console(highlight=False))

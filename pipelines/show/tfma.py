@@ -1,4 +1,4 @@
-"""What a user sees of metrics of TensorFlow Model Analysis."""
+"""Terminal output of metrics of TensorFlow Model Analysis."""
 
 from __future__ import annotations
 

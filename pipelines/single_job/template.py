@@ -1,7 +1,6 @@
 """A classic Dataflow template of a batch search: one job graph, launched without this package.
 
-What is searched in, and where results go, may be given anew at each launch; all else is fixed when
-the template is written.
+Each launch may give its own data and output; everything else is fixed when the template is written.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _PARAMETERS = {
 
 
 class LaunchOptions(PipelineOptions):
-    """What is given at each launch."""
+    """The options of a launch."""
 
     @classmethod
     def _add_argparse_args(cls, parser: Any) -> None:
@@ -71,7 +70,7 @@ class Template:
 
     Attributes
     ----------
-    path : of the template; its metadata is beside it
+    path : of the template; its metadata is next to it
     launch : a command that makes a job of it; empty where it is for inspection only
     """
 

@@ -28,7 +28,7 @@ _PREFIX = "cluster@"
 
 
 def cluster_field(components: int) -> str:
-    """Return the name of the column that holds the component among so many.
+    """Return the name of the column of components of a mixture of this size.
 
     >>> cluster_field(25)
     'cluster@25'

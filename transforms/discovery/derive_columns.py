@@ -1,4 +1,4 @@
-"""DeriveColumns: examples with what their embeddings tell, as Parquet files to be searched."""
+"""DeriveColumns: examples with columns derived from embeddings, as Parquet files to search."""
 
 from __future__ import annotations
 
@@ -51,17 +51,14 @@ def share_column(field: str) -> str:
 
 @dataclass(frozen=True)
 class Derivation:
-    """What is derived of each chunk, and where it goes.
+    """The columns derived from each chunk, and their folder.
 
     Attributes
     ----------
-    columns : that are kept of the examples
     embeddings : folder of the embeddings; None where nothing asks for them
-    folder : for the Parquet files
     clusters : the mixtures that tell components; None where no slice is about them
     rules : definitions of slices that no predicate describes, by the column that says who is a member
     queries : embeddings of the words in the rules: float32 [D]
-    id_field : column that identifies examples
     beside : folder for what is reported of an example besides; None for none
     outcome, metric : tell how the loss of an example changed; None where it has none
     split : the examples that shaped the mixtures are left out; None for all examples
@@ -129,7 +126,7 @@ def derive_chunk(chunk: Chunk, wanted: Derivation) -> None:
 def _write_beside(
     chunk: Chunk, wanted: Derivation, assigned: dict[str, Assigned], tested: BoolArray
 ) -> None:
-    """Write what is reported of each example besides its columns, also of those that are not tested."""
+    """Write the further values reported for each example, tested or not."""
     if wanted.beside is None:
         raise TypeError("no folder for what is reported of examples")
     columns: dict[str, Any] = {ROW: positions(chunk).astype(np.int64), TESTED: tested}

@@ -1,4 +1,4 @@
-"""Embeddings of examples: where they come from, and the files that hold those of a chunk."""
+"""Embeddings of examples: their source, and the files with those of a chunk."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _VECTORS = "z"
 
 @dataclass(frozen=True)
 class Embedding:
-    """Where the embedding of an example comes from.
+    """The source of embeddings.
 
     Attributes
     ----------
@@ -172,7 +172,7 @@ def write_embeddings(
     others: Mapping[str, NDArray[Any]],
     facts: Mapping[str, Any],
 ) -> None:
-    """Write the embeddings of a chunk, other columns [rows], and what the driver wants to know."""
+    """Write the embeddings of a chunk, other columns [rows], and facts for the driver."""
     rows, D = z.shape
     flat = pa.array(z.reshape(-1), pa.float32())
     columns = {_VECTORS: pa.FixedSizeListArray.from_arrays(flat, max(D, 1))} if D else {}

@@ -65,7 +65,6 @@ class Project:
 
     Attributes
     ----------
-    axes : the principal axes
     folder : where the coordinates go, under the names of the files
     """
 
@@ -87,12 +86,7 @@ class Project:
 
 @dataclass(frozen=True)
 class SumForMixtures:
-    """The sums of an iteration of EM, for several mixtures in one pass.
-
-    Attributes
-    ----------
-    mixtures : before the iteration
-    """
+    """The sums of an iteration of EM, for several mixtures in one pass."""
 
     mixtures: tuple[Mixture, ...]
 

@@ -1,4 +1,4 @@
-"""Values of Arrow columns as numpy can work with them: which are missing, and how they are ordered."""
+"""Values of Arrow columns for numpy: which are missing, and how they are ordered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which examples satisfy given predicates: what a check needs instead of feature domains."""
+"""Which examples satisfy given predicates; a check uses this instead of feature domains."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROWS_AT_A_TIME = 1 << 13
 
 @dataclass(frozen=True)
 class SliceMembership:
-    """The slices that a check is about: a feature of which an example may have many values.
+    """The slices of a check: a feature that may have many values per example.
 
     Attributes
     ----------

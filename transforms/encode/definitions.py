@@ -1,4 +1,4 @@
-"""Which examples of a chunk a defined slice has, whatever it is defined by."""
+"""Which examples of a chunk are in a defined slice, for every kind of definition."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def _leaves(rule: Rule) -> Iterator[ByPredicate | ByIds | ByQuery | ByClassifier
 
 
 def columns_of(rule: Rule, id_field: str | None = None) -> set[str]:
-    """Return the columns of the data that a rule looks at, with that of ids where it needs them."""
+    """Return the columns of the data that a rule reads, including ids if it needs them."""
     fields = {
         condition.field
         for leaf in _leaves(rule)
@@ -243,12 +243,12 @@ def columns_of(rule: Rule, id_field: str | None = None) -> set[str]:
 
 
 def needs_ids(rule: Rule) -> bool:
-    """Return whether a rule looks at the examples' ids."""
+    """Return whether a rule needs the examples' ids."""
     return any(isinstance(leaf, ByIds) for leaf in _leaves(rule))
 
 
 def needs_embeddings(rule: Rule) -> bool:
-    """Return whether a rule looks at the examples' embeddings."""
+    """Return whether a rule needs the examples' embeddings."""
     return any(isinstance(leaf, (ByQuery, ByClassifier)) for leaf in _leaves(rule))
 
 

@@ -31,7 +31,6 @@ class ExportedModel:
     ----------
     path : of the model, for errors
     widths : of each input, in their order: 1 for a column, k for a matrix [rows, k]
-    classes : number of outputs
     """
 
     def __init__(self, path: str, widths: Mapping[str, int], classes: int) -> None:
@@ -50,7 +49,7 @@ class ExportedModel:
             self.feature_names_in_ = np.array(list(widths), object)
 
     def outputs(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-        """Return what the model gives [rows] or [rows, classes] for its inputs, arrays by name."""
+        """Return the model's output [rows] or [rows, classes] for its inputs, arrays by name."""
         raise NotImplementedError
 
     def predict_proba(self, given: pd.DataFrame | NDArray[Any]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""ExtractPredictions: what metrics ask of an example, from columns, scores or the model itself."""
+"""ExtractPredictions: the inputs of metrics for each example, from columns, scores or a model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, FloatArray
     from slicebeam.transforms.encode.sources import Chunk
 
-# Classes beyond this number are not listed: such a label is no class.
+# Classes beyond this number are not listed: such a label is not a class.
 MOST_CLASSES = 1000
 # The third power of a larger value may be no float64.
 _LARGEST = 1e75
@@ -35,15 +35,13 @@ Side = Literal["prediction", "baseline"]
 
 @dataclass(frozen=True)
 class Predictor:
-    """Where the predictions of one model come from.
+    """The source of the predictions of one model.
 
     Attributes
     ----------
     column : column of predicted classes, or of predicted numbers
     score : column of scores, the probability of the positive class; without the others it also
         predicts the class
-    model : file of a scikit-learn model
-    loss : column of each example's loss
     """
 
     column: str | None = None
@@ -54,7 +52,7 @@ class Predictor:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is measured of each example, and where it comes from.
+    """The measurements of each example, and their columns.
 
     Attributes
     ----------
@@ -63,8 +61,6 @@ class Outcome:
     new, old : the model, and the baseline if there is one
     positive_class : the class that scores and binary metrics speak of, None without them
     threshold : a score of at least this predicts the positive class
-    needs : what the metrics want to know
-    weight : column of the examples' weights
     """
 
     label: str | None
@@ -210,7 +206,7 @@ def model_column(side: Side, *, score: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What ExtractPredictions knows of a chunk.
+    """The output of ExtractPredictions for a chunk.
 
     Attributes
     ----------
@@ -233,12 +229,11 @@ class Predicted:
 
 
 def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
-    """Return what the metrics want to know of the examples of a chunk.
+    """Return the measurements that the metrics need for the examples of a chunk.
 
     Parameters
     ----------
     chunk : with the label and the columns of predictions or scores
-    outcome : which they are
     """
     needs = outcome.needs
     weights = _weights(chunk, outcome)
@@ -419,7 +414,7 @@ def check_classes(
     Raises
     ------
     InputError
-        No predicted class is ever a label, the label is no class, or the positive class is none.
+        No predicted class is ever a label, the label is not a class, or the positive class is none.
     """
     if not outcome.uses_classes:
         return []

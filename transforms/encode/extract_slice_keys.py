@@ -1,4 +1,4 @@
-"""ExtractSliceKeys: every value becomes a small code, every example a cell; written once."""
+"""ExtractSliceKeys: every value becomes a small code, and every example a cell; written once."""
 
 from __future__ import annotations
 
@@ -52,14 +52,10 @@ class Encoding:
 
     Attributes
     ----------
-    source : the examples
     domains : of the features, in order
-    outcome : where predictions come from
     space : the statistics that metrics need, before their scales are known
-    folder : where the shards go
     example_id : column that identifies an example, or its group, when examples are resampled; None
         for what the example holds
-    id_option : the option that named it
     model_columns : what each model file reads, by side
     given : the slices of a check, which has no domains
     is_resampled : whether examples are resampled
@@ -185,7 +181,7 @@ def _measured(predicted: Predicted) -> dict[str, FloatArray]:
 def _bits(
     measured: dict[str, NDArray[Any]], pairs: dict[str, list[Any]]
 ) -> list[NDArray[np.uint64]]:
-    """Return 64 bits [rows] of each measured column, whatever the chunk's own numbers of classes."""
+    """Return 64 bits [rows] of each measured column, independent of the chunk's class numbers."""
     bits = []
     for name, values in measured.items():
         if name in pairs:
@@ -206,7 +202,7 @@ def _codes(column: pa.Array | pa.ChunkedArray, domain: FeatureDomain) -> IntArra
 def row_contents(
     codes: Sequence[IntArray | Ragged], cells: IntArray, measured: Sequence[NDArray[np.uint64]]
 ) -> NDArray[np.uint64]:
-    """Return a hash [rows] of each example's codes and what is measured of it."""
+    """Return a hash [rows] of each example's codes and measurements."""
     state = cells.astype(np.uint64)
     for bits in measured:
         state = splitmix64(state ^ bits)

@@ -34,7 +34,7 @@ def load_model(path: str) -> Any:
     Raises
     ------
     InputError
-        The file is missing, is no model, or needs a package that is not installed.
+        The file is missing, is not a model, or needs a package that is not installed.
     """
     import pickle
 

@@ -78,7 +78,7 @@ def condition_fields(text: str) -> list[tuple[str, tuple[str, ...]]]:
     Raises
     ------
     InputError
-        A part of it is no condition.
+        A part of it is not a condition.
     """
     found = []
     for part in _split(text, "&"):
@@ -90,7 +90,7 @@ def condition_fields(text: str) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """Return what is between separators outside of quotes, without blanks around it."""
+    """Return the parts between separators outside quotes, stripped."""
     parts, begin = [], 0
     for match in re.finditer(rf"{_QUOTED}|{re.escape(separator)}", text):
         if match[0] == separator:
@@ -169,6 +169,6 @@ def _value(word: str, kind: pa.DataType) -> Any:
                 found = number(text)
             except ValueError:
                 continue
-            # Infinities and what is no number stay text, as in JSON.
+            # Infinities and what is not a number stay text, as in JSON.
             return found if found - found == 0 else text
     return text

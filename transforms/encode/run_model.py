@@ -23,7 +23,6 @@ class ChunkModelHandler(ModelHandler):
     ----------
     path : pickle, joblib or ONNX file, or folder of a SavedModel
     columns : what the model reads, in its order
-    side : which of the two models it is
     positive : the class whose probability is wanted besides, None without
     """
 

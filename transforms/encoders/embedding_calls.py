@@ -42,8 +42,6 @@ class Calls:
     Parameters
     ----------
     name : of the encoder, for messages
-    address : of the requests
-    model : name of the model
     key : sent as a bearer token, empty for none; it is never shown
     """
 

@@ -47,8 +47,8 @@ def _vectorizer(**more: Any) -> Any:
 class LsaEncoder:
     """Latent semantic analysis: TF-IDF of words and pairs of words, projected, of unit length.
 
-    A text that has no word of the vocabulary is the zero vector, as is one none of whose words has
-    a part in the directions that were kept.
+    A text without a word of the vocabulary is the zero vector, as is a text whose words have no
+    part in the kept directions.
 
     Attributes
     ----------
@@ -73,7 +73,6 @@ class LsaEncoder:
 
         Parameters
         ----------
-        texts : a sample
         dimensions : at most; fewer where the texts have fewer directions
         seed : of the randomized SVD; the same texts in the same order and seed give the same
 
@@ -92,7 +91,7 @@ class LsaEncoder:
         except ValueError as error:
             raise _no_words(texts, vectorizer) from error
         rows, features = weights.shape
-        # One more than this is no direction, and scikit-learn takes no single column.
+        # One more than this is not a direction, and scikit-learn takes no single column.
         most = min(dimensions, rows, features)
         if features < 2 or not _differs(weights):
             raise OptionError(
@@ -173,7 +172,7 @@ class LsaEncoder:
 
 
 def _differs(weights: Any) -> bool:
-    """Whether some row is no multiple of the first one, all rows being of length one or zero."""
+    """Whether some row is not a multiple of the first one, all rows being of length one or zero."""
     cosines = np.asarray((weights @ weights[0].T).todense())
     return bool(cosines.min() < 1 - 1e-9)
 

@@ -31,13 +31,12 @@ _MOST_LOADED = 2
 class HandlerEncoder:
     """A function that returns a ``ModelHandler``: it gets texts, and its inferences are vectors.
 
-    Only the import path identifies it: where the model behind it changes, give the function
-    another name, or delete the folder of what was embedded.
+    Only the import path identifies it: if the model behind it changes, give the function another
+    name, or delete the folder of embeddings.
 
     Attributes
     ----------
     name : ``module:function``
-    cache : folder that keeps the vectors
     """
 
     name: str

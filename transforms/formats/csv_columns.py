@@ -151,7 +151,7 @@ def _refuse_header(
         try:
             first = next(csv.reader([line], delimiter=delimiter), [])
         except csv.Error:
-            # What can't be read is no header; Arrow says what is wrong with it.
+            # What can't be read is not a header; Arrow says what is wrong with it.
             return
         if first == list(column_names):
             raise InputError(
@@ -336,7 +336,7 @@ def _length_error(
 
 
 def _line_of(reading: _CsvReading, expected: int) -> int | None:
-    """Return the number of the first line whose row has another length, if csv can tell."""
+    """Return the number of the first line whose row has another length, if csv finds it."""
     skip_rows = reading.skip_rows
     with open_bytes(reading.path, reading.open_file) as stream:
         text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")

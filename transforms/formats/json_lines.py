@@ -190,7 +190,7 @@ def _depth(line: bytes) -> int:
 
 
 def _count_objects(data: bytes) -> int | None:
-    """Return how many lines there are that are not blank, None if one is no object.
+    """Return how many lines there are that are not blank, None if one is not an object.
 
     Arrow takes an object over many lines for a row, and null too, or dies of it.
     """
@@ -292,7 +292,7 @@ def _flat(value: Any) -> Iterator[Any]:
 
 
 def _loads(line: bytes, **hooks: Any) -> Any:
-    """Return what a line says: as UTF-8, since from bytes Python's reader guesses the encoding."""
+    """Return the content of a line, read as UTF-8: from bytes, Python guesses the encoding."""
     return json.loads(line.decode("utf-8-sig", "replace"), parse_int=_integer, **hooks)
 
 

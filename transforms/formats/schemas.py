@@ -1,4 +1,4 @@
-"""One schema for many files and blocks, and tables brought to it without loss."""
+"""One schema for many files and blocks, and tables converted to it without loss."""
 
 from __future__ import annotations
 

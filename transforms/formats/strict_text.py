@@ -1,4 +1,4 @@
-"""Reads JSON and YAML that users name: what one reader would take for this and another for that is refused.
+"""Reads JSON and YAML files of users, and refuses text that two readers may understand differently.
 
 Both keep the last of two keys of one name, take numbers that no column holds, and values within
 values without end; a few lines of YAML can stand for more values than fit any memory.
@@ -23,11 +23,11 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class MalformedTextError(ValueError):
-    """A text is no JSON or no YAML, or says what two readers understand in two ways."""
+    """A text is not JSON or YAML, or two readers may understand it differently."""
 
 
 def parse_json(text: str) -> Any:
-    """Return what a JSON text says.
+    """Return the content of a JSON text.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def _too_deep() -> str:
 
 
 def _check_values(value: Any, depth: int, *, finite: bool = True) -> None:
-    """Refuse what no option, predicate or document holds, and nobody should go on with."""
+    """Refuse values that no option, predicate or document has."""
     if depth > _DEEPEST:
         raise MalformedTextError(_too_deep())
     if isinstance(value, dict):
@@ -89,7 +89,7 @@ def _check_values(value: Any, depth: int, *, finite: bool = True) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Makes plain values only, and refuses a key that occurs twice, of which one would be lost."""
+    """Makes plain values only, and refuses repeated keys, of which one would be lost."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return a mapping."""
@@ -106,7 +106,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str) -> tuple[Any, yaml.Node | None]:
-    """Return what a YAML text says, and its nodes, which know their lines.
+    """Return the content of a YAML text, and its nodes, which know their lines.
 
     Tags that would make objects are refused, as the safe loader does.
 

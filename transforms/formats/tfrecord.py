@@ -54,7 +54,7 @@ def _frame_length(header: bytes) -> int | None:
 
 
 def _read(stream: BinaryIO, size: int) -> bytes:
-    """Return so many bytes, or those that are left: a wrong length takes no memory."""
+    """Return this many bytes, or the remaining ones: a wrong length takes no memory."""
     parts = []
     while size and (part := stream.read(min(size, _MOST_BYTES))):
         parts.append(part)

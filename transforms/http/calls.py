@@ -1,4 +1,4 @@
-"""Calls over HTTP: when one may leave, what comes of it, and which is made again after what wait."""
+"""Calls over HTTP: when a call may be sent, its result, and when it is repeated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PASSING = frozenset({408, 429})
 
 
 class Response(NamedTuple):
-    """What came back of a call, whatever it says."""
+    """The response to a call, whatever its status."""
 
     status: int
     headers: Mapping[str, str]
@@ -42,7 +42,7 @@ class NoConnectionError(Exception):
 
 
 class UnknownOutcomeError(Exception):
-    """A call was sent, and nobody knows whether it was served."""
+    """A call was sent, but it is unknown whether it was served."""
 
 
 async def response_of(
@@ -57,7 +57,6 @@ async def response_of(
 
     Parameters
     ----------
-    call : begins the request
     where : option or file that gives the address, for errors
     timeout : seconds of the session, for errors
     most_bytes : of the body, after which the connection is closed
@@ -100,7 +99,7 @@ async def response_of(
 
 
 class Pace:
-    """Lets calls of several tasks leave in order.
+    """Lets the calls of several tasks leave in order.
 
     Parameters
     ----------
@@ -117,7 +116,7 @@ class Pace:
         self._paused_until = max(self._paused_until, time.monotonic() + seconds)
 
     def pause_as_requested(self, response: Response, who: str, kept: str) -> float | None:
-        """Let no call leave for as long as a response asks, and return how long, None if it does not.
+        """Hold all calls for as long as a response asks; return the seconds, if any.
 
         Parameters
         ----------
@@ -162,7 +161,7 @@ async def rest(ended: asyncio.Event, seconds: float) -> None:
 
 
 def backoff(failures: int) -> float:
-    """Return the seconds to wait after so many failures, so that not all come back at once."""
+    """Return the seconds to wait after this many failures, with jitter."""
     longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (failures - 1))
     return longest * random.uniform(0.5, 1.0)  # noqa: S311  (no secret)
 

@@ -1,4 +1,4 @@
-"""Keeps secrets out of what is written and said, in whatever form they come back."""
+"""Removes secrets from output, in whatever form they come back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files a user means, and what they hold."""
+"""Which files a user means, and their formats."""
 
 from __future__ import annotations
 

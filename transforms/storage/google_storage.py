@@ -1,4 +1,4 @@
-"""Google Cloud Storage, spoken to by google-cloud-storage."""
+"""Google Cloud Storage, accessed through google-cloud-storage."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class GoogleStore:
         self._buckets.add(bucket)
 
     def facts(self, bucket: str, key: str) -> ObjectFacts | None:
-        """Return what is known of an object, None where there is none."""
+        """Return the metadata of an object, None if it does not exist."""
         with self._errors("look up", bucket, key):
             blob = self._client.bucket(bucket).get_blob(key, **self._options)
             if blob is None:

@@ -113,7 +113,7 @@ class ObjectPath:
         return self.is_file() or self.is_dir()
 
     def iterdir(self) -> Iterator[ObjectPath]:
-        """Yield what is directly below this name."""
+        """Yield the entries directly below this name."""
         for found in self.store.listed(self.bucket, self._prefix, deep=False):
             name = found.key.removeprefix(self._prefix).rstrip("/")
             # Some tools mark a folder by an empty object of its own name.
@@ -314,7 +314,7 @@ def open_input(path: StoragePath) -> pa.NativeFile:
 class _Copies:
     """Local copies of objects that do not change while a run uses them.
 
-    They have no names, so that nothing is left behind however the process ends.
+    They have no names, so nothing is left behind however the process ends.
     """
 
     def __init__(self) -> None:
@@ -466,14 +466,14 @@ def remove_abandoned(path: Path) -> None:
     pattern = re.compile(re.escape(f".{path.name}.") + "[a-z0-9_]{8}")
     for left in path.parent.iterdir():
         if pattern.fullmatch(left.name):
-            # One that is gone meanwhile, or somebody else's, is not for us.
+            # One that is gone in the meantime, or someone else's, is not for us.
             with suppress(OSError), left.open("rb") as stream:
                 if locked(stream.fileno()):
                     left.unlink()
 
 
 def settle(stream: IO[bytes], temporary: Path) -> None:
-    """Bring what was written to the disk, with the permissions that new files have."""
+    """Flush a file to disk, with the permissions of new files."""
     stream.flush()
     os.fsync(stream.fileno())
     mask = os.umask(0)

@@ -1,4 +1,4 @@
-"""Publication in object storage, where nothing is locked: a step that came too late is found out."""
+"""Publication in object storage, without locks: a step that comes too late is detected."""
 
 from __future__ import annotations
 
