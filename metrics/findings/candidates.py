@@ -54,8 +54,9 @@ class Changes(NamedTuple):
     counts: bool
 
 
-# Sums of a few candidates by group and pattern, given their positions and the patterns' masks.
-CountGroups: TypeAlias = "Callable[[IntArray, IntArray], GroupSums]"
+# Sums of a few candidates by group and pattern, given the positions of the findings so far and of the
+# candidates, and the patterns' masks.
+CountGroups: TypeAlias = "Callable[[IntArray, IntArray, IntArray], GroupSums]"
 
 
 class Finding(NamedTuple):

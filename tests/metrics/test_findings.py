@@ -12,7 +12,8 @@ from sklearn.linear_model import LogisticRegression
 from slicebeam.metrics.findings import choice, forward
 from slicebeam.metrics.findings.conditional import rate_p_value
 from slicebeam.metrics.findings.model import fit
-from slicebeam.metrics.findings.overlap import Overlap
+from slicebeam.metrics.findings.part_tables import PartTables
+from slicebeam.metrics.findings.patterns import Patterns
 from tests.encoded_table import EncodedTable
 
 DEMO = Path(__file__).parents[2] / "pipelines" / "demo_data" / "adult_scored.parquet"
@@ -397,10 +398,13 @@ def test_counts_that_contradict_the_candidates_are_refused(errors):
             tests_per_level=errors.tests,
         )
 
+    def of_all(found, **changed):
+        return found._replace(of_all=found.of_all._replace(**changed))
+
     with pytest.raises(ValueError, match="but counting inside it found"):
-        run(lambda found: found._replace(sums=found.sums + 1.0))
+        run(lambda found: of_all(found, sums=found.of_all.sums + 1.0))
     with pytest.raises(ValueError, match="of pattern 9, which has none"):
-        run(lambda found: found._replace(masks=found.masks + 9))
+        run(lambda found: of_all(found, masks=found.of_all.masks + 9))
     with pytest.raises(ValueError, match="fewer examples of pattern 0 than the finding takes"):
         run(lambda found: found._replace(sizes=found.sizes * 1e6))
     with pytest.raises(ValueError, match="alpha = 0"):
@@ -414,22 +418,23 @@ def test_parts_of_patterns_equal_counts_of_rows(errors):
     weight = rng.integers(1, 5, errors.rows)
     for table in (errors, EncodedTable(errors.codes, errors.target, "rate", weight=weight)):
         positions = np.arange(table.keys.size)
-        overlap = Overlap(table.everything, table.sizes, table.layout, np.asarray)
+        patterns = Patterns(table.everything, table.layout, np.asarray)
         count = table.counting()
+        tables = PartTables(table.sizes, table.layout, lambda at: count(at, positions))  # noqa: B023
         for at in chosen:
-            overlap.add(count(at, positions))
+            tables.split(patterns.add(tables.count(at, patterns)))
         masks = count.masks
-        assert sorted(overlap.masks.tolist()) == sorted(set(masks.tolist()))
+        assert sorted(patterns.masks.tolist()) == sorted(set(masks.tolist()))
         some = np.array([0, 5, 200, 399])
-        parts = overlap.parts(some)
-        by = rng.random(overlap.masks.size)
-        weighed, within = overlap.weigh(by, 2), overlap.within(by)
+        parts = tables.parts(some, patterns.masks.size)
+        by = rng.random(patterns.masks.size)
+        weighed, within = tables.weigh(by, 2), tables.within(positions, by, patterns)
         for row, at in enumerate(some):
             own = table.members(at)
             w = table.row_sizes[:, -1]
-            slow = [[(table.row_sizes[own & (masks == m)]).sum(axis=0)] for m in overlap.masks]
+            slow = [[(table.row_sizes[own & (masks == m)]).sum(axis=0)] for m in patterns.masks]
             np.testing.assert_array_equal(parts[row], np.concatenate(slow))
-            inside = np.array([w[own & (masks == m)].sum() for m in overlap.masks])
-            whole = np.array([w[masks == m].sum() for m in overlap.masks])
+            inside = np.array([w[own & (masks == m)].sum() for m in patterns.masks])
+            whole = np.array([w[masks == m].sum() for m in patterns.masks])
             assert weighed[at] == pytest.approx(inside @ by)
             assert within[at] == pytest.approx((inside * (1 - inside / whole)) @ by)
