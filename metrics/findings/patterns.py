@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Whole numbers up to which doubles hold each.
 _DOUBLE_BITS = 53
+# Of the least double above 0.
+_LEAST_EXPONENT = -1074
 
 
 class InsideSums(NamedTuple):
@@ -118,8 +120,10 @@ class Patterns:
         if self.layout.weighted:
             return values
         examples = float(self.layout.moment(self.sums, 1, 0).sum())
-        largest = float(np.abs(values).max(initial=0.0)) * examples
+        largest = float(np.abs(values).max(initial=0.0))
         if not largest > 0:
             return values
-        unit = np.ldexp(1.0, int(np.frexp(largest)[1]) - _DOUBLE_BITS)
+        # All sums are below 2^bits; the product itself may not be a double.
+        bits = int(np.frexp(largest)[1]) + int(np.frexp(examples)[1])
+        unit = np.ldexp(1.0, max(bits - _DOUBLE_BITS, _LEAST_EXPONENT))
         return np.asarray(np.rint(values / unit) * unit)

@@ -14,6 +14,7 @@ from slicebeam.metrics.findings.conditional import rate_p_value
 from slicebeam.metrics.findings.model import fit
 from slicebeam.metrics.findings.part_tables import PartTables
 from slicebeam.metrics.findings.patterns import Patterns
+from slicebeam.metrics.findings.target_sums import TargetSums
 from tests.encoded_table import EncodedTable
 
 DEMO = Path(__file__).parents[2] / "pipelines" / "demo_data" / "adult_scored.parquet"
@@ -411,6 +412,22 @@ def test_counts_that_contradict_the_candidates_are_refused(errors):
         errors.find(alpha=0)
     with pytest.raises(ValueError, match="most = 51"):
         errors.find(most=51)
+
+
+@pytest.mark.parametrize("scale", [1.0, -3e7, 5e-324, 1e-300, 1e308])
+def test_rounded_expectations_sum_to_the_same_in_any_order(scale):
+    rng, examples = np.random.default_rng(4), 100_003
+    patterns = Patterns(np.array([examples, 5]), TargetSums("rate"), lambda sums: sums * 1.0)
+    values = scale * rng.random(400)
+    rounded = patterns.summable(values)
+    of_rows = rounded[rng.integers(0, 400, examples)]
+    # The sums themselves must be doubles.
+    if scale < 1e300:
+        forwards, backwards = np.add.accumulate(of_rows)[-1], np.add.accumulate(of_rows[::-1])[-1]
+        assert forwards == backwards == np.add.accumulate(rng.permutation(of_rows))[-1]
+    np.testing.assert_allclose(rounded, values, rtol=0, atol=examples * 2.0**-52 * abs(scale))
+    weighted = Patterns(np.ones(4), TargetSums("rate", weighted=True), lambda sums: sums * 1.0)
+    assert weighted.summable(values) is values
 
 
 def test_parts_of_patterns_equal_counts_of_rows(errors):
