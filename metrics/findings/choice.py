@@ -182,7 +182,8 @@ class Choice:
                 )
             )
         masks = self.patterns.masks
-        return Findings(found, masks, model, stop, self.positions.size, self.left_out)
+        sums = self.patterns.sums
+        return Findings(found, masks, sums, model, stop, self.positions.size, self.left_out)
 
     def _model(self) -> ExpectationModel:
         sums = self.patterns.sums

@@ -380,6 +380,7 @@ class _Choice:
                 kind="logistic" if layout.kind == "rate" else "linear",
                 coefficients=tuple(model.coefficients.tolist()),
                 unbounded=tuple(model.unbounded.tolist()) if model.unbounded.any() else (),
+                intersections=terms.intersections(found.masks, found.sums) if findings else (),
                 candidates=found.candidates,
                 left_out=found.left_out,
                 stop=found.stop,
