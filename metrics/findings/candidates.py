@@ -54,8 +54,9 @@ class Changes(NamedTuple):
     counts: bool
 
 
-# Sums of a few candidates by group and pattern, given their positions and the patterns' masks.
-CountGroups: TypeAlias = "Callable[[IntArray, IntArray], GroupSums]"
+# Sums of a few candidates by group and pattern, given the positions of the findings so far and of the
+# candidates, and the patterns' masks.
+CountGroups: TypeAlias = "Callable[[IntArray, IntArray, IntArray], GroupSums]"
 
 
 class Finding(NamedTuple):
@@ -96,6 +97,7 @@ class Findings(NamedTuple):
     ----------
     findings : in the order of their choice
     masks : int64 [patterns] which findings the examples of a pattern are in
+    sums : float64 [patterns, columns] of all examples of each pattern, as `TargetSums` lays them out
     model : of all findings
     stop : ``nothing left``: no other candidate passes; ``small differences``: some do, but each says
         less than it takes to name it; ``most findings``: the limit was reached; ``no candidates``:
@@ -106,6 +108,7 @@ class Findings(NamedTuple):
 
     findings: list[Finding]
     masks: IntArray
+    sums: FloatArray
     model: ExpectationModel
     stop: StopReason
     candidates: int

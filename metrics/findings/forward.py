@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.findings.candidates import Candidates, Changes, CountGroups, Findings
     from slicebeam.metrics.findings.deviation_law import DeviationLaw
-    from slicebeam.metrics.findings.overlap import InsideCounts
+    from slicebeam.metrics.findings.part_tables import CandidateParts, InsideCounts
 
 
 def find(
@@ -37,6 +37,7 @@ def find(
     layout: TargetSums,
     count_inside: Callable[[int, IntArray], InsideCounts],
     *,
+    hold: Callable[[IntArray], CandidateParts | None] | None = None,
     upward: bool,
     tests_per_level: Sequence[int],
     law: DeviationLaw | None = None,
@@ -61,6 +62,9 @@ def find(
         candidates to count, int64 [counted], it returns the sums of the finding's examples by the
         pattern they had before, `InsideCounts`, in which candidates are numbered as in the second
         argument. A pattern's bit k is the k-th finding chosen.
+    hold : callable, optional
+        Given the positions of the candidates, it returns what knows all their examples, such as
+        `HeldExamples`: then nothing is counted inside. None where they are too many to be held.
     upward : bool
         Whether large targets are for the worse, as errors and losses are.
     tests_per_level : sequence of int
@@ -75,8 +79,8 @@ def find(
         The most findings, at most 50.
     count_groups : callable, optional
         Where examples come in groups that depend on each other: `GroupSums` of the few candidates
-        that pass the test of independent examples, given their positions and the masks of the
-        patterns. A finding must pass both.
+        that pass the test of independent examples, given the positions of the findings so far, theirs,
+        and the masks of the patterns. A finding must pass both.
     moments : callable, optional
         Makes float64 [patterns, columns], as `layout` says, of sums [patterns, raw columns] that
         ``everything`` and the counts inside are in; without, they are the columns themselves.
@@ -115,13 +119,14 @@ def find(
         np.asarray(everything),
         layout,
         moments=_as_floats if moments is None else moments,
+        count_inside=count_inside,
         upward=upward,
         tests=np.asarray(tests_per_level, np.float64),
         alpha=alpha,
         law=law,
         changes=changes,
         no_change=no_change,
-    ).run(count_inside, count_groups, most)
+    ).run(hold, count_groups, most)
 
 
 def _as_floats(sums: NDArray[Any]) -> FloatArray:

@@ -209,7 +209,8 @@ class InsideCounter:
         self, block: RowBlock, pattern: IntArray, patterns: int
     ) -> tuple[IntArray, IntArray, IntArray]:
         """Return pattern, candidate and sizes of the candidates' parts, row by row."""
-        rows, candidate = self._lookup.pairs(block)
+        rows, own = self._lookup.pairs(block)
+        candidate = own.astype(np.int64)
         sizes = weights_of(block, self.space)
         pairs = pattern[rows], candidate, sizes[rows]
         if rows.size <= _MOST_PAIRS:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
-from slicebeam.metrics.findings.overlap import InsideCounts
+from slicebeam.metrics.findings.part_tables import InsideCounts
+from slicebeam.metrics.findings.patterns import InsideSums
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import IntArray
@@ -99,4 +100,5 @@ def inside_counts(parts: PatternParts, candidates: int) -> InsideCounts:
         parts.pattern, parts.candidate, parts.sizes, parts.masks.size, candidates
     )
     starts = np.searchsorted(pattern, np.arange(parts.masks.size + 1))
-    return InsideCounts(parts.masks, parts.sums, starts, candidate.astype(np.int32), sizes)
+    of_all = InsideSums(parts.masks, parts.sums)
+    return InsideCounts(of_all, starts, candidate.astype(np.int32), sizes)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from slicebeam.pipelines.changelist.document import ChangeList
-    from slicebeam.pipelines.changelist.findings import Finding
+    from slicebeam.pipelines.changelist.findings import Finding, FindingModel
 
 # A difference may be off by rounding, as a part of the numbers that it is of.
 _ROUNDING = 1e-9
@@ -48,6 +48,7 @@ def _troubles(document: ChangeList, *, with_slices: bool) -> Iterator[str]:
             yield f"finding_models[{at}] is the second of {model.metric}, {model.direction}"
         if not all(map(math.isfinite, (*model.coefficients, *model.unbounded))):
             yield f"finding_models[{at}] has a coefficient that is not a finite number"
+        yield from _wrong_intersections(f"finding_models[{at}]", model)
         if min(model.candidates, model.left_out) < 0:
             yield f"finding_models[{at}] counts fewer than 0 slices"
     for at, one in enumerate(document.findings):
@@ -95,6 +96,24 @@ def _wrong_numbers(place: str, one: Finding) -> Iterator[str]:
         yield f"{place}.p_value is {one.p_value:g}, which is not a probability"
     if one.held_share is not None and not 0.0 <= one.held_share <= 1.0 + _ROUNDING:
         yield f"{place}.held_share is {one.held_share:g}, which is not between 0 and 1"
+
+
+def _wrong_intersections(place: str, model: FindingModel) -> Iterator[str]:
+    whole = 0.0
+    for at, one in enumerate(model.intersections):
+        own = f"{place}.intersections[{at}]"
+        ranks = one.findings
+        if list(ranks) != sorted(set(ranks)) or any(
+            not 1 <= rank < len(model.coefficients) for rank in ranks
+        ):
+            yield f"{own} is of the findings {list(ranks)}, which are no ascending ranks"
+        if not 0.0 < one.share <= 1.0:
+            yield f"{own}.share is {one.share:g}, which is not between 0 and 1"
+        if one.value is not None and not math.isfinite(one.value):
+            yield f"{own}.value is {one.value}, which is not a finite number"
+        whole += one.share
+    if whole > 1.0 + _ROUNDING:
+        yield f"the shares of {place}.intersections add up to {whole:g}, above 1"
 
 
 def _wrong_size(place: str, one: Finding, size: int) -> Iterator[str]:

@@ -46,6 +46,18 @@ class Finding(Part):
     )
 
 
+class Intersection(Part):
+    """Examples that are in the same of the first ten findings, and in no other of these."""
+
+    findings: tuple[int, ...] = Field(
+        description="their ranks; empty of examples in none of the ten"
+    )
+    share: float = Field(
+        description="of all examples in the metric's denominator, by weight where there are weights"
+    )
+    value: float | None = Field(description="the metric, or its change, over these examples")
+
+
 class FindingModel(Part):
     """How the findings of a metric and a direction were chosen."""
 
@@ -69,6 +81,10 @@ class FindingModel(Part):
         (),
         description="ranks of findings whose slice an edit took out of the document, and which went with "
         "it; what was expected of those of a higher rank still rests on them",
+    )
+    intersections: tuple[Intersection, ...] = Field(
+        (),
+        description="which findings hold the same examples: the largest sets of examples, the largest first",
     )
     candidates: int = Field(0, description="slices that findings were chosen from")
     left_out: int = Field(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from slicebeam.metrics.findings.intersections import MOST_FINDINGS, largest_intersections
 from slicebeam.metrics.intervals.intervals import normal_quantile
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.changelist import findings as document
@@ -76,6 +77,33 @@ class FindingTerms:
             p_value=one.p_value,
             held_share=self._held_share(one.held_size, one.held_total),
             rate_outside=_finite(outside),
+        )
+
+    def intersections(
+        self, masks: NDArray[np.int64], sums: NDArray[np.float64]
+    ) -> tuple[document.Intersection, ...]:
+        """Return the largest sets of examples that are in the same findings.
+
+        Parameters
+        ----------
+        masks : int64 [patterns] which findings the examples of a pattern are in
+        sums : float64 [patterns, columns] of their targets
+        """
+        layout = self._target.layout
+        size = layout.moment(sums, 1, 0)
+        sets = largest_intersections(masks, size, layout.moment(sums, 1, 1))
+        values = self._own.of_target(sets.total / sets.size, self.space)
+        return tuple(
+            document.Intersection(
+                findings=tuple(
+                    rank for rank in range(1, MOST_FINDINGS + 1) if mask >> rank - 1 & 1
+                ),
+                share=share,
+                value=_finite(value),
+            )
+            for mask, share, value in zip(
+                sets.masks.tolist(), (sets.size / size.sum()).tolist(), values.tolist(), strict=True
+            )
         )
 
     def _interval(

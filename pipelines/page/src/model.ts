@@ -63,6 +63,14 @@ export interface FindingModel {
   candidates: number;
   stop: string;
   reason?: string;
+  // Examples by which of the first ten findings they are in, the largest sets first.
+  intersections?: Intersection[];
+}
+
+export interface Intersection {
+  findings: number[];
+  share: number;
+  value: number | null;
 }
 
 export interface MetricTests {
