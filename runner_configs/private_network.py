@@ -67,7 +67,7 @@ def private_address(sockets: Path, url: str) -> str:
         asked.connect(str(sockets / _DOOR))
         asked.sendall(f"{found[1]}\n".encode("ascii"))
         if not asked.recv(1):
-            raise OSError(f"no way to port {found[1]} of the engine's private network")
+            raise OSError(f"cannot reach port {found[1]} of the engine's private network")
     return f"unix:{sockets / found[1]}"
 
 

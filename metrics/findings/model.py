@@ -315,7 +315,7 @@ def _logistic(X: FloatArray, weight: FloatArray, total: FloatArray) -> FloatArra
         beta, likelihood = beta + step, value
     if least > _SUFFICIENT * everything:
         raise ArithmeticError(
-            f"the model's sums stay {least:.3g} off the observed ones, of a weight of {everything:.6g}"
+            f"the model's sums stay {least:.3g} off the observed ones, with a total weight of {everything:.6g}"
         )
     return best
 

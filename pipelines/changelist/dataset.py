@@ -15,8 +15,8 @@ class Seen(Part):
     missing: Annotated[int, Field(ge=0)] = Field(description="examples without a value")
     other: Annotated[int, Field(ge=0)] = Field(
         0,
-        description="examples whose value has no predicate of its own; of a list column, elements; of "
-        "numbers, those in none of the earlier run's bins",
+        description="examples whose value has no predicate of its own; for a list column, "
+        "elements; for numbers, those outside the earlier run's bins",
     )
     largest_other: Annotated[int, Field(ge=0)] = Field(
         0, description="examples with the most frequent of these values"
@@ -30,7 +30,7 @@ class Seen(Part):
         None, description="examples with a value larger than any of the earlier run"
     )
     distinct: int | None = Field(
-        None, description="different values; absent of lists and where bins were given"
+        None, description="number of distinct values; absent for lists and given bins"
     )
 
 
@@ -38,8 +38,10 @@ class NewValue(Part):
     """A value without a predicate in the run whose domains are used."""
 
     value: Any
-    n: int = Field(description="examples that hold it")
-    occurred: bool = Field(description="whether it may have been among the other values then")
+    n: int = Field(description="examples with it")
+    occurred: bool = Field(
+        description="whether it may have been among the other values in the earlier run"
+    )
 
 
 class Domain(Part):
@@ -53,7 +55,7 @@ class Domain(Part):
     closed: bool = Field(description="whether every value of this data satisfies one of them")
     seen: Seen | None = Field(None, description="absent in documents of older versions")
     new_values: tuple[NewValue, ...] = Field(
-        (), description="values with a predicate now that the run of config.domains had none for"
+        (), description="values with a predicate now, but not in the run of config.domains"
     )
 
 
@@ -81,8 +83,8 @@ class Dataset(Part):
     name: str
     uri: tuple[str, ...]
     fingerprint: Sha256 = Field(
-        description="of all examples' values as far as slices tell them apart, labels and "
-        "predictions, whatever their order"
+        description="hash of all examples' values as far as slices distinguish them, labels and "
+        "predictions, in any order"
     )
     n: Annotated[int, Field(ge=0)]
     id_field: str | None = None
@@ -97,6 +99,6 @@ class Dataset(Part):
     )
     drift: tuple[str, ...] = Field(
         (),
-        description="what this data holds and that of config.domains did not: a sentence for each "
-        "column where it is material",
+        description="values that this data has and that of config.domains did not, if material: "
+        "one sentence per column",
     )

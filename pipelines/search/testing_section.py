@@ -326,7 +326,7 @@ def _warnings(
         rough = int(np.count_nonzero(error))
         if rough:
             slices = "slice" if rough == 1 else "slices"
-            which = "that can't be significant whatever its value"
+            which = "that can't be significant whatever the AUC"
             if config.resamples_examples:
                 which = "that a first, quick test finds far from significant"
             if config.is_paper:

@@ -122,7 +122,7 @@ def test_the_folder_of_sockets_has_a_short_path(
     folder.rmdir()
     monkeypatch.setattr(private_sockets, "_LAST", str(long))
     with pytest.raises(
-        EngineError, match=r"too long for sockets, or not .*; set TMPDIR to another"
+        EngineError, match=r"too long for sockets, or contains .*; set TMPDIR to another"
     ):
         socket_folder()
     long.rmdir()
@@ -182,7 +182,7 @@ def test_without_private_networks_programs_are_refused_and_clusters_warned_of(
     prism, open_to_all = [f"binary={binary}"], "private_network=false"
     for name, options in {"prism": prism, "flink": []}.items():
         message, notes = sent(name, options, log)
-        assert "cannot have a network of its own: Operation not permitted; --runner-opt" in message
+        assert "cannot have a private network: Operation not permitted; --runner-opt" in message
         assert "private_network=false runs it anyway" in message
         assert not notes
         message, notes = sent(name, [*options, open_to_all], log)

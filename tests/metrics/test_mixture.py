@@ -640,7 +640,7 @@ def test_shapes_that_do_not_agree_are_errors():
         sums(mixture, z, [losses[0][1:]])
     with pytest.raises(ValueError, match="1 losses, but 2 heads"):
         initial(z, losses, components=3, seed=0, classes=(2, None))
-    with pytest.raises(ValueError, match="no points"):
+    with pytest.raises(ValueError, match="at least one point"):
         updated(sums(mixture, z[:0], [losses[0][:0]]))
     with pytest.raises(ValueError, match="different mixtures"):
         sums(mixture, z, losses) + sums(updated(sums(mixture, z, losses)), z, losses)

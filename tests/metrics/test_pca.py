@@ -161,7 +161,7 @@ def test_shapes_that_do_not_agree_are_errors():
         sums(z[0])
     with pytest.raises(ValueError, match="cannot be projected from 12"):
         projected(z[:, :5], fitted)
-    with pytest.raises(ValueError, match="no points"):
+    with pytest.raises(ValueError, match="at least one point"):
         components(sums(z[:0]), 3)
     with pytest.raises(ValueError, match="d = 0"):
         components(sums(z), 0)

@@ -417,7 +417,7 @@ def test_split(out: Path) -> None:
         edit("split", out, "--slice=teens", "--where=age < 40")
     with pytest.raises(InputError, match="occurs 1 times"):
         edit("split", out, "--slice=teens", "--where=age < 18", "--name=a")
-    with pytest.raises(InputError, match="'a' is given twice"):
+    with pytest.raises(InputError, match="'a' occurs twice"):
         edit("split", out, "--slice=teens", "--where=age < 18", "--name=a", "--name=a")
 
 

@@ -249,7 +249,7 @@ def test_resume_refuses_another_run(tmp_path: Path, adult_path: Path) -> None:
     with pytest.raises(InputError, match="--bins is 5 but was 10"):
         work.begin(other, [str(data)], resume=True)
     os.utime(data, (1, 1))
-    with pytest.raises(InputError, match=r"the data changed .*data\.parquet"):
+    with pytest.raises(InputError, match=r"the data has changed .*data\.parquet"):
         work.begin(config, [str(data)], resume=True)
 
 

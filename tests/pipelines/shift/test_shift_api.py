@@ -383,7 +383,7 @@ def test_the_ledger_of_another_api_or_other_data_is_refused(
     arguments = found.arguments(f"--api={other}", *flags[1:], ids=False)
     said = refused(arguments, capsys, folder=found.folder)
     assert (
-        "the answers in DIR/out/ledger belong to other requests: they were requested with another url"
+        "the answers in DIR/out/ledger belong to other requests: url, method, params, json or headers were different"
         in said
     )
     assert "choose another --ledger folder" in said
@@ -415,7 +415,7 @@ def test_a_class_that_was_never_seen_is_told(bench: Any) -> None:
     found = bench()
     labels = {"a": "a", "b": "b", "c": "d", "UNKNOWN": None}
     document = found.bought("--budget=100", labels=labels)
-    assert "of class 'd', which occurs neither" in " ".join(document["shift"]["warnings"])
+    assert "to class 'd', which occurs neither" in " ".join(document["shift"]["warnings"])
     document = found.bought("--budget=100", labels={**labels, "c": "c"})
     assert "which occurs neither" not in " ".join(document["shift"]["warnings"])
 

@@ -372,7 +372,9 @@ def test_classes_that_only_an_answer_may_have(tmp_path: Path, engine: Engine) ->
     assert more.old[:, 0].tolist() == [0] * len(plain.sizes)
     assert more.old[:, 1:].tolist() == plain.old.tolist()
     assert more.fingerprint == plain.fingerprint
-    with pytest.raises(InputError, match=r"class 7 is none of label 'y', whose classes are text"):
+    with pytest.raises(
+        InputError, match=r"class 7 is not a class of label 'y', whose classes are text"
+    ):
         pool_in(tmp_path / "u", columns, source, engine, extra_classes=[7])
 
 
@@ -381,7 +383,7 @@ def test_an_extra_class_of_another_kind_is_refused() -> None:
     values.add_classes("label", pa.array([0, 1]))
     assert all_classes(values, [True, 2.0]) == [0, 1, 2]
     for value in ("x", 1.5, float("nan"), float("inf"), None):
-        with pytest.raises(InputError, match="whose classes are whole numbers; write it as"):
+        with pytest.raises(InputError, match="whose classes are whole numbers; write it like"):
             all_classes(values, [value])
 
 

@@ -94,7 +94,7 @@ DATA: dict[str, tuple[Callable[[pd.DataFrame], dict[str, Any]], str]] = {
     ),
     "labels of text": (
         lambda frame: {"label": frame["label"].astype(str)},
-        "label 'label' is text (string) and prediction 'old' is a number (int64): they would never",
+        "label 'label' is text (string) and prediction 'old' is a number (int64): they can never be",
     ),
     "old of text": (
         lambda frame: {"old": frame["old"].astype(str)},
@@ -109,7 +109,10 @@ DATA: dict[str, tuple[Callable[[pd.DataFrame], dict[str, Any]], str]] = {
         lambda frame: {"label": [[1]] * len(frame)},
         "does not contain classes; use text, integers or booleans",
     ),
-    "labels of nothing": (lambda frame: {"label": None}, "column 'label' of null holds no classes"),
+    "labels of nothing": (
+        lambda frame: {"label": None},
+        "column 'label' of null does not contain classes",
+    ),
     "fractions": (lambda frame: {"label": frame["label"] + 0.5}, "label 'label' holds fractions ("),
     "infinite answer": (
         lambda frame: {"new": frame["new"].astype(float).mask(frame.index == 9, np.inf)},
@@ -162,7 +165,7 @@ def test_too_many_values(refuse: Refuse) -> None:
         assert f"{role!r} has more than 1,000 distinct values: it is not a class" in said
     for column in ("distinct", "x1"):
         said = refuse(data=many, by=column)
-        assert said.startswith(f"--by {column}: it has more than 1,000 different values, and each")
+        assert said.startswith(f"--by {column}: it has more than 1,000 different values, each of")
         assert said.endswith("name a column with few values")
 
 
@@ -315,7 +318,7 @@ def test_models_that_are_none(refuse: Refuse, frame: pd.DataFrame, tmp_path: Pat
     gone = said(path, features="x1,zz")
     assert gone == "--model DIR/model.pkl reads column 'zz', which the data does not have"
     for name, message in {
-        "nomodule:f": "No module named 'nomodule'; write module:function, of a module that can be",
+        "nomodule:f": "No module named 'nomodule'; write module:function, with a module that can be",
         "json:nothing": "module 'json' has no attribute 'nothing'; write module:function",
         "json:loads": "loads() failed: TypeError",
         "json:__name__": "__name__ is not a function that returns a model handler",
