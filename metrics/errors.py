@@ -78,7 +78,7 @@ def nearest_hint(name: str, known: Iterable[str]) -> str:
 
 
 def delimiter_hint(names: Sequence[str]) -> str:
-    """Return the remedy where the only column's name looks like several, empty where it does not.
+    """Return the remedy where the only column's name looks like several, empty if it does not.
 
     >>> delimiter_hint(["age;sex"])
     "are values separated by ';'? give --delimiter ';'"

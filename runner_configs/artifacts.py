@@ -102,7 +102,7 @@ def java_program(name: str) -> str:
 def jar_version(jar: Path, engine: str) -> str | None:
     """Return the version of Flink (major.minor) or Spark that a job server is built for.
 
-    None where it does not tell.
+    None if it does not tell.
 
     Raises
     ------

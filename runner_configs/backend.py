@@ -54,7 +54,7 @@ class Backend:
         return None
 
     def sees(self, path: str) -> bool:
-        """Say whether workers on other machines see a path."""
+        """Return whether workers on other machines see a path."""
         return bool(_SCHEME.match(path))
 
     def run(self, build: Build, name: str) -> Any:

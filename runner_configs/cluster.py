@@ -141,7 +141,7 @@ class ClusterEngine(PortableEngine):
 
 
 def ask(url: str, *, method: str = "GET") -> Any:
-    """Return the JSON that an address of an engine answers, None where it is empty.
+    """Return the JSON that an address of an engine answers, None if it is empty.
 
     Raises
     ------

@@ -39,7 +39,7 @@ class Program:
 
     @property
     def is_running(self) -> bool:
-        """Say whether it still runs."""
+        """Return whether it still runs."""
         return self.started == _started(self.pid)
 
 

@@ -104,7 +104,7 @@ class Dataflow(Backend):
         return f"dataflow in {self.options.region}"
 
     def sees(self, path: str) -> bool:
-        """Say whether workers see a path: they have no credentials but Google's."""
+        """Return whether workers see a path: they have no credentials but Google's."""
         return path.startswith("gs://")
 
     def check(self) -> None:
@@ -299,7 +299,7 @@ class Dataflow(Backend):
         return FinishedJob(counts.user)
 
     def _until_over(self, job_id: str, seconds: float = _CANCELLED) -> Job | None:
-        """Return a job when it is over, None where that takes too long."""
+        """Return a job when it is over, None if that takes too long."""
         end = time.monotonic() + seconds
         state = ""
         while True:
@@ -356,7 +356,7 @@ class Dataflow(Backend):
 
 
 def is_of(name: str, stage: str) -> bool:
-    """Say whether a job is one of a stage: by a plan, perhaps, and a further attempt, perhaps.
+    """Return whether a job is one of a stage: by a plan, perhaps, and a further attempt, perhaps.
 
     >>> is_of("run-iteration-1-0a1b2c3d-2", "run-iteration-1")
     True

@@ -232,7 +232,7 @@ def _job(told: Any) -> Job:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Say whether a request may succeed when it is sent again."""
+    """Return whether a request may succeed when it is sent again."""
     import requests
     from google.api_core import exceptions
     from google.auth.exceptions import TransportError

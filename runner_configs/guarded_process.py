@@ -73,7 +73,7 @@ class GuardedProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Say whether the program has ended."""
+        """Return whether the program has ended."""
         return self._guardian.poll() is not None
 
     def check(self) -> None:

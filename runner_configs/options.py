@@ -48,7 +48,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_this_machine(host: str) -> bool:
-    """Say whether a host name is a loopback address."""
+    """Return whether a host name is a loopback address."""
     return bool(_LOOPBACK.fullmatch(host))
 
 
@@ -202,7 +202,7 @@ class ClusterOptions(_Portable):
 
     @property
     def is_embedded(self) -> bool:
-        """Say whether the engine lives in the job server."""
+        """Return whether the engine lives in the job server."""
         raise NotImplementedError
 
     @property
@@ -212,7 +212,7 @@ class ClusterOptions(_Portable):
 
     @property
     def is_here(self) -> bool:
-        """Say whether all of the engine runs on this machine."""
+        """Return whether all of the engine runs on this machine."""
         return self.is_embedded or is_this_machine(self.host)
 
     @model_validator(mode="after")
@@ -249,7 +249,7 @@ class FlinkOptions(ClusterOptions):
 
     @property
     def is_embedded(self) -> bool:
-        """Say whether the engine lives in the job server."""
+        """Return whether the engine lives in the job server."""
         return self.master == "[local]"
 
     @property
@@ -264,7 +264,7 @@ class SparkOptions(ClusterOptions):
     Attributes
     ----------
     master : ``local[N]`` for one inside the job server, or ``spark://host:port``
-    version : of the cluster, to the patch; None where the job server's is not to be compared
+    version : of the cluster, to the patch; None if the job server's is not to be compared
     web_ui : host:port of the master's pages; None for port 8080 of its host
     spark_conf : ``spark.…`` properties, such as ``spark.executor.memory``
     """
@@ -280,7 +280,7 @@ class SparkOptions(ClusterOptions):
 
     @property
     def is_embedded(self) -> bool:
-        """Say whether the engine lives in the job server."""
+        """Return whether the engine lives in the job server."""
         return self.master.startswith("local")
 
     @property

@@ -397,5 +397,5 @@ class PortableEngine(Backend):
 
 
 def executable(path: Path) -> bool:
-    """Say whether a file can be run."""
+    """Return whether a file can be run."""
     return path.is_file() and os.access(path, os.X_OK)

@@ -139,7 +139,7 @@ class Draws:
         all earlier rounds, so is Q̂ as long as the m_t are fixed beforehand, even if a proposal
         was chosen for what was labelled before. Weights by the mixture of all proposals (the balance
         heuristic) have a smaller variance, but are biased in that case, and every earlier example
-        would have to be weighed again. All rounds have to be of the same slice: once its members
+        would must be weighed again. All rounds must be of the same slice: once its members
         change, only the labels are kept, and what is outside is drawn again.
 
         Raises

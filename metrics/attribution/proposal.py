@@ -32,7 +32,7 @@ class Proposal:
     Attributes
     ----------
     probability : float64 [N_C]
-        q(x) > 0, in the order of the examples, which has to be the same in every run of a seed.
+        q(x) > 0, in the order of the examples, which must be the same in every run of a seed.
     """
 
     probability: FloatArray
@@ -160,7 +160,7 @@ def proposal(similarity: ArrayLike, *, exponent: float, uniform_share: float = 0
 def simple_random_sample(ids: UInt64Array, count: int, *, seed: int, start: int = 0) -> IntArray:
     """Return places start..start + count − 1 of a random order of the slice's examples.
 
-    The order is that of a hash of (seed, id), whatever the order of `ids`, so that a sample can be
+    The order is that of a hash of (seed, id), in any order of `ids`, so that a sample can be
     added to, and the first of a sample are themselves a simple random sample.
 
     Parameters

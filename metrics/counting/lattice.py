@@ -252,7 +252,7 @@ class Lattice:
         return cells
 
     def matched(self, features: Sequence[int], cells: IntArray) -> BoolArray | None:
-        """Return which cells of a tuple's table are slices; None where all of them are."""
+        """Return which cells of a tuple's table are slices; None if all of them are."""
         if not any(self.radices[f] > self.sizes[f] for f in features):
             return None
         mask = np.ones(cells.shape, bool)

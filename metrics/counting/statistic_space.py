@@ -269,7 +269,7 @@ class StatisticSpace:
         return np.ldexp(weights, -self.weight_exponent)
 
     def deviations_of(self, value: str) -> Deviations | None:
-        """Return all examples' deviations of a value, None where nothing is held against them."""
+        """Return all examples' deviations of a value, None if nothing is held against them."""
         return dict(self.deviations).get(value)
 
     def _ranking(self, sums: IntArray, *, old: bool) -> FloatArray:

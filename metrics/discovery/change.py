@@ -68,7 +68,7 @@ class ChangeSums:
         Returns
         -------
         ChangeSums
-            The same to about 1e-13 of their size however rows are cut into chunks.
+            The same to about 1e-13 of their size however rows are divided into chunks.
 
         Raises
         ------

@@ -83,7 +83,7 @@ def initial(
         K.
     seed : int
         The same seed, sample and library give the same start.
-    classes : of each head, its number of classes, or None where the loss is real-valued
+    classes : of each head, its number of classes, or None if the loss is real-valued
     loss_weight : float
         γ.
 

@@ -214,7 +214,7 @@ def no_sums(
     ----------
     losses : of each head, [n]
         Of which the mean becomes the centre of a real-valued head.
-    classes : of each head, its number of classes, or None where the loss is real-valued
+    classes : of each head, its number of classes, or None if the loss is real-valued
 
     Raises
     ------

@@ -200,7 +200,7 @@ def log_responsibilities(
     -------
     log_r : float64 [n, K]
         log r_ij ∝ log π_j + Σ_d log N(z_id; μ_jd, v_jd) + γ Σ_heads log f(ℓ_i|j).
-        The same to the byte however rows are cut into chunks, on the same machine.
+        The same to the byte however rows are divided into chunks, on the same machine.
     log_likelihood : float64 [n]
         ln_i, the logarithm of the sum over j of what r_ij is proportional to, in nats. With γ other
         than 0 and 1 it is not a likelihood, but it is what EM raises.
@@ -275,7 +275,7 @@ def sums(
     Returns
     -------
     MixtureSums
-        In float64, the same to about 1e-13 of their size however rows are cut into chunks, the same
+        In float64, the same to about 1e-13 of their size however rows are divided into chunks, the same
         to the byte for the same chunk on the same machine and number of BLAS threads. The working
         memory is a few blocks of 1,024 rows.
 

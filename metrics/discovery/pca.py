@@ -103,7 +103,7 @@ def sums(z: Embeddings, first_row: int = 0) -> PcaSums:
     Returns
     -------
     PcaSums
-        In float64, the same to about 1e-13 of the largest however rows are cut into chunks.
+        In float64, the same to about 1e-13 of the largest however rows are divided into chunks.
 
     Raises
     ------
@@ -170,7 +170,7 @@ def components(found: PcaSums, d: int) -> Pca:
 def projected(z: Embeddings, pca: Pca, first_row: int = 0) -> NDArray[np.float32]:
     """Return the coordinates of points along principal axes: float32 [n, d].
 
-    They are computed in float64 and rounded once, the same to the byte however rows are cut into
+    They are computed in float64 and rounded once, the same to the byte however rows are divided into
     chunks, on the same machine.
 
     Parameters

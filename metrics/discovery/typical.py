@@ -45,7 +45,7 @@ class TopExamples:
     most : int, at least 1
     slices, rows : int64 [m]
         By slice, the best first. Rows decide between equals: the lower is better. As no row comes
-        twice, the order is total and the result the same however rows are cut into chunks.
+        twice, the order is total and the result the same however rows are divided into chunks.
     log_odds, change : float64 [m]
     """
 

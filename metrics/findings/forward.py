@@ -64,7 +64,7 @@ def find(
         argument. A pattern's bit k is the k-th finding chosen.
     hold : callable, optional
         Given the positions of the candidates, it returns what knows all their examples, such as
-        `HeldExamples`: then nothing is counted inside. None where they are too many to be held.
+        `HeldExamples`: then nothing is counted inside. None if they are too many to be held.
     upward : bool
         Whether large targets are for the worse, as errors and losses are.
     tests_per_level : sequence of int

@@ -150,7 +150,7 @@ def calls_for_target(found: Sequence[Quality], target: float, q: float = 0.95) -
     -------
     float or None
         Interpolated between two checks on logarithmic scales, on which the error is about straight;
-        None where it is larger at every one of them.
+        None if it is larger at every one of them.
     """
     calls = np.array([each.calls for each in found], np.float64)
     errors = np.array([each.quantile(q) for each in found])

@@ -35,7 +35,7 @@ class ScoredRows(NamedTuple):
     ----------
     rank : int64 [rows] number of the score among the different scores of the group
     positive : bool [rows] the label
-    weights : int64 [rows] in fixed point; None where all rows count the same
+    weights : int64 [rows] in fixed point; None if all rows count the same
     """
 
     rank: IntArray

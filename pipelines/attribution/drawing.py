@@ -35,7 +35,7 @@ def draw_round(
     exponent: float,
     uniform_share: float,
 ) -> Drawn | None:
-    """Return the items of a further round, None where every example was drawn before.
+    """Return the items of a further round, None if every example was drawn before.
 
     Items whose label is known are not labelled again, so that a round may cost less than its
     budget. Their draws are not replaced: how many draws there are must not depend on what they are.

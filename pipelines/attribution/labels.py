@@ -37,7 +37,7 @@ CHOICES = "yes, no or unsure (y, n, u, true, false, 1, 0)"
 
 
 def label_of(value: Any) -> int | None:
-    """Return the label that a word, a boolean or 0 or 1 stands for, None where it stands for none.
+    """Return the label that a word, a boolean or 0 or 1 stands for, None if it stands for none.
 
     >>> label_of(" Yes "), label_of(False), label_of("perhaps not")
     (1, 0, None)

@@ -267,7 +267,7 @@ class Session:
             self.notes.append(f"{replaced:,} labels have changed since they were last read.")
 
     def draw(self, budget: int, *, is_train: bool = False) -> Drawn | None:
-        """Draw a further round, and record it; None where every example was drawn."""
+        """Draw a further round, and record it; None if every example was drawn."""
         if budget < 1:
             raise OptionError(f"--budget {budget}: give a whole number that is at least 1")
         make = draw_training if is_train else draw_round
@@ -364,7 +364,7 @@ class Session:
 
         Returns
         -------
-        path : None where the document says it all already
+        path : None if the document says it all already
         proposed : None without an update, or where the document has that slice
         """
         proposed = None

@@ -82,7 +82,7 @@ class State(_Record):
         """The seed of all draws.
 
         That of another slice is another one, even if the user's is the same: a slice that was made
-        by labels of a sample has to be judged by one that is independent of them.
+        by labels of a sample must be judged by one that is independent of them.
         """
         identity = f"{self.seed}\n{self.slice_fingerprint}\n{self.text}"
         return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big")
@@ -124,7 +124,7 @@ def slice_fingerprint(population: SlicePopulation) -> str:
 
 
 def read_state(folder: StoragePath) -> State | None:
-    """Return the record in a folder, None where there is none."""
+    """Return the record in a folder, None if there is none."""
     path = folder / NAME
     try:
         text = path.read_text("utf-8")

@@ -179,7 +179,7 @@ def _text(path: StoragePath) -> str:
 
 @contextmanager
 def opened_table(uri: str, document: SearchChangeList) -> Iterator[pa.NativeFile | None]:
-    """Open the table that a document names; None where it is not next to it."""
+    """Open the table that a document names; None if it is not next to it."""
     path = file_of(uri, document, TABLE)
     with storage_errors(path, "read"), ExitStack() as stack:
         try:
@@ -197,7 +197,7 @@ def opened_table(uri: str, document: SearchChangeList) -> Iterator[pa.NativeFile
 def read_table(
     uri: str, document: SearchChangeList, metrics: Sequence[str], columns: Sequence[str]
 ) -> dict[str, pa.Table] | None:
-    """Return the rows of each metric in the table that a document names; None where it is not next to it.
+    """Return the rows of each metric in the table that a document names; None if it is not next to it.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ def validation(
     names: SliceNames,
     found: Sequence[TfmaMetric],
 ) -> Validation | None:
-    """Return which thresholds are met; None where the EvalConfig has none."""
+    """Return which thresholds are met; None if the EvalConfig has none."""
     if config.eval_config is None or prepared.given is None:
         return None
     plan = eval_plan(config.eval_config, has_baseline=config.comparison == "baseline")

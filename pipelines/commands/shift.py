@@ -75,7 +75,7 @@ def _assess(
 
 
 def _is_worse(document: ShiftChangeList) -> bool:
-    """Say whether the accuracy fell significantly, over all or on a slice."""
+    """Return whether the accuracy fell significantly, over all or on a slice."""
     changes = [document.global_[0], *(one.changes[0] for one in document.slices)]
     return any(change.significant and change.direction == "degraded" for change in changes)
 

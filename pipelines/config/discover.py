@@ -179,7 +179,7 @@ class DiscoverConfig(SearchConfig):
 
     @property
     def used_encoder(self) -> str | None:
-        """What embeds texts; None where embeddings are given and nobody says what made them."""
+        """What embeds texts; None if embeddings are given and nobody says what made them."""
         return self.encoder or (None if self.embedding else LSA)
 
     @property

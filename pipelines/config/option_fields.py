@@ -99,7 +99,7 @@ class OptionField:
     Attributes
     ----------
     kind : its type, without bounds and without None
-    default : its value where it is left out; None where there is none
+    default : its value where it is left out; None if there is none
     is_required, is_nullable : whether it must be given, and whether None is a value
     choices : the words that it takes; empty for any
     bounds : such as ``at least 2``; empty for none

@@ -121,7 +121,7 @@ def _prepared(
 
 
 def _split(known: PublishedDiscovery) -> ExampleSplit | None:
-    """Return which examples shaped the components of a discovery; None where all are tested."""
+    """Return which examples shaped the components of a discovery; None if all are tested."""
     discovery, config = known.document.discovery, known.document.provenance.config
     if discovery is None or discovery.discovery_share is None:
         return None

@@ -24,7 +24,7 @@ class Discovered:
     ----------
     source : all examples, also those that are not tested
     beside : folder of what is reported of each example besides its columns
-    sample : of the texts; None where there are none
+    sample : of the texts; None if there are none
     """
 
     source: Source

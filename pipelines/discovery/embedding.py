@@ -80,7 +80,7 @@ class EmbeddingFields:
         return source.in_chunks(rows)
 
     def sample(self, source: Source, seed: int, work: WorkFolder) -> TextSample | None:
-        """Return which texts are sampled; None where there are none."""
+        """Return which texts are sampled; None if there are none."""
         if self.text is None:
             return None
         share = min(1.0, TEXTS / source.rows)
@@ -115,7 +115,7 @@ def embedding_of(
 
     Parameters
     ----------
-    sample : texts that an encoder is fitted to, if it has to be
+    sample : texts that an encoder is fitted to, if it must be
     folder : for an encoder that is fitted, which is sent to workers by its path
     fitted : arrays of an encoder that was fitted before
     """

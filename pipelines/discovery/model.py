@@ -98,7 +98,7 @@ class DiscoveryModel:
 
     @classmethod
     def read(cls, path: StoragePath, fingerprint: str) -> DiscoveryModel:
-        """Read ``mixture.npz``, which has to be the one that the document speaks of.
+        """Read ``mixture.npz``, which must be the one that the document speaks of.
 
         Raises
         ------

@@ -72,7 +72,7 @@ def classes_by_answer(
 
     Parameters
     ----------
-    written : the answers as they stand in the file, where NO is not a boolean
+    written : the answers as in the file, where NO is not a boolean
     wrong : returns the error of a key of the file
     """
     if labels is None:

@@ -33,8 +33,8 @@ class ApiFile(BaseModel):
     url, params, headers, json_body : templates, in which ``{column}`` stands for a column of the
         item and ``${NAME}`` for an environment variable
     answer : a JMESPath expression that finds the answer
-    labels : the class of each answer; None where answers are classes themselves
-    price : of a call, in ``currency``; None where the file gives none
+    labels : the class of each answer; None if answers are classes themselves
+    price : of a call, in ``currency``; None if the file gives none
     retries : further calls after one that failed
     lost_calls : what becomes of a call of which nobody knows whether it was served: ``repeat`` it,
         or ``count`` it as paid. Only a file that names its ``idempotency_header`` says that the API
@@ -158,7 +158,7 @@ class ApiFile(BaseModel):
         return self._answer_path.answer_in(body, self.redact)
 
     def class_of(self, value: Any) -> Any:
-        """Return the class of an answer by ``labels``, None where it has none ("no result").
+        """Return the class of an answer by ``labels``, None if it has none ("no result").
 
         Without ``labels`` an answer is its own class.
         """
@@ -207,7 +207,7 @@ def _wrong(path: str, error: ValidationError) -> InputError:
 
 
 def _written_labels(node: yaml.Node | None) -> list[str]:
-    """Return the keys of the labels as they stand in the file, where NO is not a boolean."""
+    """Return the keys of the labels as in the file, where NO is not a boolean."""
     if not isinstance(node, yaml.MappingNode):
         return []
     for key, value in node.value:

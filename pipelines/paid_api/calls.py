@@ -23,8 +23,8 @@ class Answer:
 
     Attributes
     ----------
-    value : the JSON scalar at the place of the answer, None where there is none
-    problem : why there is none, such as ``no JSON`` or ``HTTP 422``; None where there is one
+    value : the JSON scalar at the place of the answer, None if there is none
+    problem : why there is none, such as ``no JSON`` or ``HTTP 422``; None if there is one
     """
 
     key: str

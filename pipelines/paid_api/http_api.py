@@ -265,7 +265,7 @@ class _Purchase:
                 self._ended.set()
 
     async def _taken(self) -> Item | None:
-        """Return the next item, with its call taken out of the budget; None where there is none."""
+        """Return the next item, with its call taken out of the budget; None if there is none."""
         while not self._ended.is_set() and self._next < len(self._wanted) and self._left > 0:
             if not self._unproven or self._in_vain < self.api.stop_after:
                 self._in_vain += 1
@@ -365,7 +365,7 @@ class _Purchase:
         self._may_go_on.set()
 
     def _check_first(self) -> None:
-        """Raise where the first answers all give no class."""
+        """Raise if the first answers all give no class."""
         number = self.api.stop_after
         # Answers are in the ledger a moment before those who wait for them continue.
         first = list(islice(self.ledger.answers.values(), number))

@@ -26,7 +26,7 @@ _ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def line_of(record: Mapping[str, Any]) -> bytes:
-    """Return a record as it stands in a segment, with the CRC-32 of all before it."""
+    """Return a record as in a segment, with the CRC-32 of all before it."""
     text = _ENCODE(record).encode()[:-1]
     return b"%s%s%d}\n" % (text, _CRC, zlib.crc32(text))
 

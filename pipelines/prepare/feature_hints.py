@@ -54,7 +54,7 @@ def feature_hints(
 
     Parameters
     ----------
-    labels : the classes by their values; None where labels are no classes
+    labels : the classes by their values; None if labels are no classes
     chosen : features of which nothing is said, since the user named them
     """
     tables = labels.tables if labels is not None else (None,) * len(domains)

@@ -72,7 +72,7 @@ class Report:
     ----------
     slices : a row for each slice; of a search or a check those of ``slices.parquet``, of a shift how
         the accuracy of each changed (`shifted_slices`)
-    path : where the document is; None where no output was named
+    path : where the document is; None if no output was named
     explanation : how the slice that the user named got its p-value, line by line
     """
 

@@ -183,7 +183,7 @@ def _worded(text: str) -> str:
 
 
 def formatted(text: str) -> str:
-    """Return the text as it stands in the file."""
+    """Return the text as in the file."""
     style = ("--isolated", "--line-length", "100", "--target-version", "py310")
     done = subprocess.run(  # noqa: S603  (no input of a user)
         [sys.executable, "-m", "ruff", "format", *style, "--stdin-filename", STUB.name, "-"],

@@ -34,8 +34,8 @@ class Held:
 
     Attributes
     ----------
-    owner : None where the lock does not say
-    lives : whether the owner lives, None where that can't be known from here
+    owner : None if the lock does not say
+    lives : whether the owner lives, None if that can't be known from here
     age : seconds since its last sign of life by the clock of the storage; below 0 where clocks
         disagree
     sign : differs after each sign of life

@@ -47,7 +47,7 @@ def content_hash(content: Any) -> str:
 
 
 def hash_of_document(path: StoragePath) -> str | None:
-    """Return the hash of the bytes of a document; None where there is none."""
+    """Return the hash of the bytes of a document; None if there is none."""
     text = _text(path)
     return None if text is None else f"sha256:{hashlib.sha256(text).hexdigest()}"
 
@@ -55,11 +55,11 @@ def hash_of_document(path: StoragePath) -> str | None:
 def published_before(
     kind: type[Document], path: StoragePath, run: RunMarker, begun: RunMarker | None
 ) -> Document | None:
-    """Return the document that a run has published already; None where the run has something to do.
+    """Return the document that a run has published already; None if the run has something to do.
 
     Parameters
     ----------
-    begun : what the work folder says of a run that was begun; None where there is none
+    begun : what the work folder says of a run that was begun; None if there is none
 
     Raises
     ------

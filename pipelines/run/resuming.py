@@ -76,7 +76,7 @@ def open_work(
 
     Parameters
     ----------
-    replaces : hash of the document that the run is to replace; None where there is none
+    replaces : hash of the document that the run is to replace; None if there is none
     """
     work.begin(config, places.files, resume=resume, replaces=replaces)
     if resume and not work.is_resumed:

@@ -26,7 +26,7 @@ class RunMarker:
     config : the options that decide the result, by their names
     files : size and time or version of each file that is read; None for one that was missing
     run_id : the same for all processes of a run; empty before it began
-    replaces : hash of the document that was there when the run began; None where there was none
+    replaces : hash of the document that was there when the run began; None if there was none
     is_cleared : whether the stages of the run before are gone
     layout : of the work folder, which changes with the program
     """
@@ -40,7 +40,7 @@ class RunMarker:
 
     @classmethod
     def read(cls, path: StoragePath) -> RunMarker | None:
-        """Return what `write` wrote; None where there is no such file.
+        """Return what `write` wrote; None if there is no such file.
 
         Raises
         ------

@@ -15,8 +15,8 @@ class Stage:
 
     Attributes
     ----------
-    done : says how many of its units are finished; None where there is nothing to count
-    total : how many there are; None where that is not known
+    done : says how many of its units are finished; None if there is nothing to count
+    total : how many there are; None if that is not known
     besides : says what else changes in the meantime, such as the money spent
     """
 

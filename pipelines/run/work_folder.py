@@ -95,7 +95,7 @@ class WorkFolder:
 
         Parameters
         ----------
-        replaces : hash of the document that the run is to replace; None where there is none
+        replaces : hash of the document that the run is to replace; None if there is none
 
         Raises
         ------

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.search.slices_table import SliceNames
     from slicebeam.transforms.encode.extract_predictions import Predictor
 
-# The document lists this many slices at the most; all of them are in slices.parquet.
+# The document lists this many slices at most; all of them are in slices.parquet.
 MOST_REPORTED = 1000
 
 

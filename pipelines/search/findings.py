@@ -145,7 +145,7 @@ class _Choice:
         self.counter: HeldCodes | InsideCounter | None = None
 
     def findings(self, tests_per_level: Sequence[int]) -> Findings | None:
-        """Choose the findings; None where the target is the same in all examples."""
+        """Choose the findings; None if the target is the same in all examples."""
         upward = self.target.upward == (self.direction == "worse")
         of_all = self.own.target_sums(self.everything[None], self.space)
         layout = self.target.layout
@@ -274,7 +274,7 @@ class _Choice:
         return is_change and not self.space.weighted
 
     def _law(self, mean: float, of_all: NDArray[np.float64]) -> DeviationLaw | None:
-        """Return the law of weight · (target − mean) of all examples; None where all are the same."""
+        """Return the law of weight · (target − mean) of all examples; None if all are the same."""
         layout = self.target.layout
         known = self.space.deviations_of(self.measured.name)
         if known is not None:

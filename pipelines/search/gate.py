@@ -30,7 +30,7 @@ class Verdict:
     Attributes
     ----------
     code : exit code: 0 passed, 1 something is worse, 2 nothing could be tested
-    reasons : why it does not pass; empty where it does
+    reasons : why it does not pass; empty if it does
     """
 
     code: int

@@ -148,7 +148,7 @@ class Results:
 
 @dataclass(frozen=True)
 class _Kept:
-    """Slices as they stand in the parts."""
+    """Slices as in the parts."""
 
     keys: Keys
     sums: NDArray[np.int64]

@@ -68,7 +68,7 @@ class Steps(Generic[Config]):
     ----------
     order : returns the slices to report, of each metric the significant ones first
     further : what is published besides; None for nothing
-    validate : returns whether thresholds are met, of None where there are none; None for no thresholds
+    validate : returns whether thresholds are met, of None if there are none; None for no thresholds
     """
 
     prepare: Callable[

@@ -172,7 +172,7 @@ def _blind(
     reasons: NDArray[np.int64],
     untested: dict[str, int],
 ) -> str | None:
-    """Return why no slice at all could be tested; None where some could, or none was given."""
+    """Return why no slice at all could be tested; None if some could, or none was given."""
     most = searched.most_groups
     if most is not None and most < LEAST_GROUPS:
         groups = f"{most:,} group{'' if most == 1 else 's'}"

@@ -292,7 +292,7 @@ class _AssessmentState:
         self._codes.append(columns)
 
     def is_close_enough(self) -> bool:
-        """Say whether the target error is reached."""
+        """Return whether the target error is reached."""
         target = self.stopping.target_error
         if target is None or self.calls < first_check(self.strata.count):
             return False

@@ -78,7 +78,7 @@ class Findings:
     shift, low, high : new minus old
     p, q : of each cell, and corrected for the number of cells
     bound : what the Frobenius error of the new matrix is below
-    reliance : weight of the old predictions; None where they are not used
+    reliance : weight of the old predictions; None if they are not used
     """
 
     old: FloatArray

@@ -233,7 +233,7 @@ class ModelCalls:
 
 
 def _job_in(note: StoragePath) -> str | None:
-    """Return the job that was sent last; None where none was, or no readable file names it."""
+    """Return the job that was sent last; None if none was, or no readable file names it."""
     try:
         job: str = read_facts(note)["job"]
     except (FileNotFoundError, DamagedFileError):
@@ -255,7 +255,7 @@ class _Keep(beam.DoFn):
 
 
 def _scalar(result: Any) -> Any:
-    """Return a prediction as JSON has it; None where it is not a single value, or no finite one."""
+    """Return a prediction as JSON has it; None if it is not a single value, or no finite one."""
     value = result.inference if isinstance(result, PredictionResult) else result
     value = getattr(value, "item", lambda: value)() if getattr(value, "size", 1) == 1 else None
     if isinstance(value, float) and not math.isfinite(value):

@@ -58,10 +58,10 @@ class PoolItems:
     stratum : int32 [n]
     identity : uint64 [n] what identifies the example: a hash of its id, or its position
     keys : string [n] the id, or ``#17`` for the example at position 17, counted from 0
-    old : int32 [n] code of what the old API predicted, None where that is not known
+    old : int32 [n] code of what the old API predicted, None if that is not known
     recorded : int32 [n] code of the recorded answer, −1 for "no result", None without such a column
     fields : the columns that requests are made of, in the types of the source
-    slices : codes of the slices that each is in, None where no slices were given
+    slices : codes of the slices that each is in, None if no slices were given
     """
 
     stratum: NDArray[np.int32]
@@ -81,7 +81,7 @@ class PoolSlices:
     ----------
     sizes : int64 [G] examples of each slice
     labels : int64 [G, L] of them those of each label, as in `LabelledPool.labels`
-    old : int64 [G, L, P] of these those of each old prediction, None where that is not known
+    old : int64 [G, L, P] of these those of each old prediction, None if that is not known
     """
 
     sizes: IntArray
@@ -102,7 +102,7 @@ class LabelledPool:
     stratum_bin : int64 [S] bin of the difficulty, −1 where it is missing
     edges : float64 [at most bins − 1] a difficulty of at least ``edges[k]`` is in bin k + 1 or above
     sizes : int64 [S] examples
-    old : int64 [S, P] of these those of each old prediction, None where that is not known
+    old : int64 [S, P] of these those of each old prediction, None if that is not known
     starts : int64 [S + 1] where the candidates of each stratum begin
     fingerprint : 64 bits of all examples' identities, labels and old predictions, in any order
     """

@@ -86,7 +86,7 @@ def heading(document: SearchChangeList, shown: Findings) -> str:
 
 
 def reason_line(shown: Findings) -> str | None:
-    """Return why a metric has no findings, where it could have some; None where that is plain."""
+    """Return why a metric has no findings, where it could have some; None if that is plain."""
     model = shown.model
     if model.stop == "not possible":
         return f"No findings of {model.metric}: {metric(model.metric).indivisible or model.reason}."

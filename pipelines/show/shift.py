@@ -120,7 +120,7 @@ def _name(value: Any) -> str:
 
 
 def _fitting_heat_map(shift: Shift, console: Console) -> Any:
-    """Return the heat map, None where it is too large to be read."""
+    """Return the heat map, None if it is too large to be read."""
     if max(len(shift.labels), len(shift.predictions)) > _MOST_CLASSES:
         return None
     heat_map = _heat_map(shift)

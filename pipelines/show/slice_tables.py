@@ -160,7 +160,7 @@ def _print_findings(
 
 
 def _width_of(console: Console) -> int | None:
-    """Return the width of a terminal; None where a line may be as long as it is."""
+    """Return the width of a terminal; None if a line may be as long as it is."""
     return console.width if console.is_terminal or "COLUMNS" in os.environ else None
 
 

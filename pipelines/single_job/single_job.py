@@ -228,7 +228,7 @@ class SearchPart:
         return search_config(options)
 
     def work(self, stage: str) -> JobWork | None:
-        """Return the work of a stage, None where it has none."""
+        """Return the work of a stage, None if it has none."""
         try:
             self._go(stage)
         except HandedOutError as reached:
@@ -266,7 +266,7 @@ class SearchPart:
 
 
 def _ignore(_: object) -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 def _aside(function: Callable[..., Any], *arguments: Any) -> Any:

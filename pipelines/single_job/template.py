@@ -71,7 +71,7 @@ class Template:
     Attributes
     ----------
     path : of the template; its metadata is next to it
-    launch : a command that makes a job of it; empty where it is for inspection only
+    launch : a command that makes a job of it; empty if it is for inspection only
     """
 
     path: StoragePath

@@ -71,7 +71,7 @@ class Clusters:
 
     Attributes
     ----------
-    axes : principal axes of the embeddings; None where the mixtures are of the embeddings themselves
+    axes : principal axes of the embeddings; None if the mixtures are of the embeddings themselves
     mixtures : by the name of their column
     """
 

@@ -55,12 +55,12 @@ class Derivation:
 
     Attributes
     ----------
-    embeddings : folder of the embeddings; None where nothing asks for them
-    clusters : the mixtures that tell components; None where no slice is about them
+    embeddings : folder of the embeddings; None if nothing asks for them
+    clusters : the mixtures that tell components; None if no slice is about them
     rules : definitions of slices that no predicate describes, by the column that says who is a member
     queries : embeddings of the words in the rules: float32 [D]
     beside : folder for what is reported of an example besides; None for none
-    outcome, metric : tell how the loss of an example changed; None where it has none
+    outcome, metric : tell how the loss of an example changed; None if it has none
     split : the examples that shaped the mixtures are left out; None for all examples
     """
 

@@ -39,9 +39,9 @@ class Description:
 
     Attributes
     ----------
-    assessment : change of the slices; None where examples have no loss
-    components : change of the components of each mixture, by its column; empty where there is none
-    overall : of the embeddings of all tested examples; None where no words are scored
+    assessment : change of the slices; None if examples have no loss
+    components : change of the components of each mixture, by its column; empty if there is none
+    overall : of the embeddings of all tested examples; None if no words are scored
     sampled : int64 [m] positions of tested examples whose text is in the sample
     inside : bool [S, m] whether they are in the slices
     """
@@ -81,7 +81,7 @@ class DescribeSlices:
     embeddings, beside : folders of what belongs to the derived files
     has_change : whether examples have losses
     has_words : whether words are scored
-    sample : of texts; None where there are none
+    sample : of texts; None if there are none
     """
 
     slices: tuple[tuple[Singleton, ...], ...]

@@ -37,9 +37,9 @@ class Embedding:
 
     Attributes
     ----------
-    column : of vectors; None where texts are embedded
-    text : column of texts, which shows an example; None where there is none
-    encoder : what embeds texts; None where nobody says what made the column of vectors
+    column : of vectors; None if texts are embedded
+    text : column of texts, which shows an example; None if there is none
+    encoder : what embeds texts; None if nobody says what made the column of vectors
     """
 
     column: str | None

@@ -138,7 +138,7 @@ def shaping_blocks(
     """Yield what `shaping` returns of each block of rows, counted from the group's first.
 
     Blocks go over the ends of files: what is summed block by block is then the same to the byte
-    however the data was cut into files. Blocks of which nothing shapes mixtures are left out.
+    however the data was divided into files. Blocks of which nothing shapes mixtures are left out.
     """
     pieces: list[tuple[NDArray[np.float32], list[NDArray[Any]]]] = []
     room = _BLOCK

@@ -46,7 +46,7 @@ def boolean_mask(values: pa.Array) -> BoolArray:
 
 
 def missing_mask(values: pa.Array) -> BoolArray | None:
-    """Return where a column is null or NaN, None where nothing is."""
+    """Return where a column is null or NaN, None if nothing is."""
     missing = None
     if values.null_count:
         missing = boolean_mask(pc.is_null(values))

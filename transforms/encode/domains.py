@@ -42,8 +42,8 @@ class ColumnSummary:
     largest_other : examples with the most frequent of these values
     low, high : smallest and largest value of a numeric column, as JSON; None for other columns
     below, above : examples with a value smaller or larger than any of the earlier run that the
-        domain is from; None where its range is unknown
-    distinct : different values of a column that is not a list; None where they were not counted
+        domain is from; None if its range is unknown
+    distinct : different values of a column that is not a list; None if they were not counted
     """
 
     missing: int

@@ -211,12 +211,12 @@ class Predicted:
     Attributes
     ----------
     indicators : bool [rows] by name and whether it is the old model's
-    classes : the distinct classes seen, by ``label`` and side; None where there are too many
+    classes : the distinct classes seen, by ``label`` and side; None if there are too many
     pairs : classes of each row, by ``label`` and side, where they are counted in pairs
     scores : float64 [rows] for each model
     values : float64 [rows] by name and whether it is the old model's
-    weights : float64 [rows], None where there are none
-    labels : the true class of each row, None where labels are no classes
+    weights : float64 [rows], None if there are none
+    labels : the true class of each row, None if labels are no classes
     """
 
     indicators: dict[tuple[str, bool], BoolArray]

@@ -148,7 +148,7 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> None:
 
 
 def _differs(predicted: Predicted) -> bool | None:
-    """Return whether the two models differ in anything measured; None where there is one model."""
+    """Return whether the two models differ in anything measured; None if there is one model."""
     pairs: list[tuple[Any, Any]] = []
     for of_rows in (predicted.indicators, predicted.values):
         pairs += [(of_rows[name, False], of_rows[name, True]) for name, old in of_rows if old]

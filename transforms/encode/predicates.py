@@ -153,7 +153,7 @@ def _quoted(text: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as it stands in the text of a predicate."""
+    """Return a value as in the text of a predicate."""
     if isinstance(value, str):
         return _quoted(shortened(value))
     if isinstance(value, bool):

@@ -137,7 +137,7 @@ class Pace:
         return seconds
 
     async def turn(self, ended: asyncio.Event) -> bool:
-        """Wait until a call may leave; False where none may any more."""
+        """Wait until a call may leave; False if none may any more."""
         while not ended.is_set():
             now = time.monotonic()
             if self._paused_until > now:
@@ -167,7 +167,7 @@ def backoff(failures: int) -> float:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of a Retry-After header, None where there is none that can be read."""
+    """Return the seconds of a Retry-After header, None if there is none that can be read."""
     text = headers.get("Retry-After", "").strip()
     if text.isdecimal():
         return float(text[:9])

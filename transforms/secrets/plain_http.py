@@ -19,7 +19,7 @@ def allow(allowed: bool) -> None:
 
 
 def is_allowed() -> bool:
-    """Say whether the user insists on http."""
+    """Return whether the user insists on http."""
     return _allowed
 
 

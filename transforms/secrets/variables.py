@@ -156,7 +156,7 @@ def without_literals(option: str) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Say whether an option or a variable of this name holds a secret.
+    """Return whether an option or a variable of this name holds a secret.
 
     >>> is_secret("s3_secret_access_key"), is_secret("region")
     (True, False)

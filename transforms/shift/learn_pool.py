@@ -39,7 +39,7 @@ class PoolColumns:
 
     Attributes
     ----------
-    old_prediction : column of what the old API predicted, None where that is not known
+    old_prediction : column of what the old API predicted, None if that is not known
     difficulty : column of numbers, such as a confidence; a value may be missing
     recorded : column of recorded answers of the new API; a missing one is "no result"
     example_id : column that identifies an example; None for its position in the data
@@ -202,7 +202,7 @@ def signed_difficulties(chunk: Chunk, name: str, wrong: BoolArray | None) -> Flo
 
     Parameters
     ----------
-    wrong : bool [rows], None where difficulties have no sign
+    wrong : bool [rows], None if difficulties have no sign
     """
     values = difficulties(chunk.table.column(name), name, chunk)
     return values if wrong is None else np.where(wrong, -values, values)

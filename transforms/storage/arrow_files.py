@@ -110,7 +110,7 @@ def read_metadata(path: StoragePath) -> dict[bytes, bytes]:
 
 
 def _footer(file: pa.NativeFile) -> bytes:
-    """Return the footer of a file, with what follows it; nothing where there is none."""
+    """Return the footer of a file, with what follows it; nothing if there is none."""
     end = file.size() - _CHECKSUM.size - _TRAILER.size
     if end <= 0:
         return b""

@@ -35,7 +35,7 @@ class FileSet(ABC):
     ----------
     document : path; where the files are, too
     streams : by well-known name, to write to and read back
-    before : the version of the document that is replaced; None where there is none
+    before : the version of the document that is replaced; None if there is none
     writer : who publishes, for the error of another run
     """
 
@@ -100,7 +100,7 @@ class FileSet(ABC):
 
     @abstractmethod
     def _digest(self, path: StoragePath) -> str | None:
-        """Return the hash of a file's content, None where there is no such file."""
+        """Return the hash of a file's content, None if there is no such file."""
 
     def _documents(self) -> Iterator[StoragePath]:
         """Yield the document and its revisions, as they are now."""
@@ -154,7 +154,7 @@ class FileSet(ABC):
 
 
 def _content(document: StoragePath) -> bytes:
-    """Return a document, empty where it is gone."""
+    """Return a document, empty if it is gone."""
     try:
         return document.read_bytes()
     except FileNotFoundError:

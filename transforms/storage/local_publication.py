@@ -124,7 +124,7 @@ class LocalFileSet(FileSet):
 
 @contextmanager
 def _own_turn(document: Path) -> Iterator[bool]:
-    """Keep others from publishing the document in the meantime; False where the file system knows no locks.
+    """Keep others from publishing the document in the meantime; False if the file system knows no locks.
 
     The system ends the lock with the process, and the next one takes over the file that was left.
     """

@@ -36,7 +36,7 @@ class Version:
 
 
 def version_of(path: StoragePath) -> Version | None:
-    """Return the version of a file; None where there is none."""
+    """Return the version of a file; None if there is none."""
     if isinstance(path, ObjectPath):
         facts = path.store.facts(path.bucket, path.key)
         return Version(facts.version) if facts else None

@@ -451,7 +451,7 @@ def _new_file(path: Path) -> tuple[int, Path]:
 
 
 def locked(file: int) -> bool | None:
-    """Take the system's lock on an open file, if it is free; None where it knows no locks."""
+    """Take the system's lock on an open file, if it is free; None if it knows no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -468,7 +468,7 @@ def test_columns_that_are_no_classes_are_refused(
 ) -> None:
     rows = np.arange(1200)
     frame = pd.DataFrame({"y": rows % 2, "o": rows % 2, "r": rows % 2, "c": rows / 9, "id": rows})
-    if "together" in message:
+    if "in all" in message:
         frame["r"] = rows % 500 + 601
         frame.loc[0, "r"] = 1
     frame[column] = values
