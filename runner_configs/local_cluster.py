@@ -58,14 +58,20 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     engines = parser.add_subparsers(dest="engine", required=True)
     flink = engines.add_parser("flink", help="a job manager and task managers")
     flink.add_argument("--task-managers", dest="nodes", type=_count, default=2)
-    flink.add_argument("--slots", dest="each", type=_count, default=1, help="of a task manager")
-    flink.add_argument("--port", type=_count, default=_FLINK_PORT, help="of REST and pages")
+    flink.add_argument(
+        "--slots", dest="each", type=_count, default=1, help="slots of a task manager"
+    )
+    flink.add_argument(
+        "--port", type=_count, default=_FLINK_PORT, help="port of the REST API and the web pages"
+    )
     flink.add_argument("--version", default=cluster_packages.FLINK)
     spark = engines.add_parser("spark", help="a master and workers")
     spark.add_argument("--workers", dest="nodes", type=_count, default=2)
-    spark.add_argument("--cores", dest="each", type=_count, default=1, help="of a worker")
-    spark.add_argument("--port", type=_count, default=_SPARK_PORT, help="of the master")
-    spark.add_argument("--web-port", type=_count, default=_SPARK_PAGES, help="of its pages")
+    spark.add_argument("--cores", dest="each", type=_count, default=1, help="cores of a worker")
+    spark.add_argument("--port", type=_count, default=_SPARK_PORT, help="port of the master")
+    spark.add_argument(
+        "--web-port", type=_count, default=_SPARK_PAGES, help="port of its web pages"
+    )
     spark.add_argument("--version", default=cluster_packages.SPARK)
     for engine in (flink, spark):
         engine.add_argument("action", choices=[*_ACTIONS, "jar"])

@@ -106,7 +106,7 @@ def _wrong_intersections(place: str, model: FindingModel) -> Iterator[str]:
         if list(ranks) != sorted(set(ranks)) or any(
             not 1 <= rank < len(model.coefficients) for rank in ranks
         ):
-            yield f"{own} is of the findings {list(ranks)}, which are no ascending ranks"
+            yield f"{own} is of the findings {list(ranks)}, which are not ascending ranks"
         if not 0.0 < one.share <= 1.0:
             yield f"{own}.share is {one.share:g}, which is not between 0 and 1"
         if one.value is not None and not math.isfinite(one.value):

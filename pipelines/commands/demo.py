@@ -71,7 +71,7 @@ def demo_runs(output: Path) -> list[tuple[str, SearchConfig]]:
             },
         ),
         (
-            "2. Where did its update change it, and how?",
+            "2. Where did the update change the model, and how?",
             {
                 "baseline_prediction": "prediction_old",
                 "alternative": "both",

@@ -220,7 +220,7 @@ def find_and_publish(
         config, prepared, work, engine, observer.progress, observer.recorded
     )
     searched = iterations.search()
-    observer.stage(Stage("describing what was found"))
+    observer.stage(Stage("describing the results"))
     results = steps.collect(config, prepared, searched, iterations, work, engine)
     order = steps.order(results, config)
     observer.stage(Stage("choosing findings"))

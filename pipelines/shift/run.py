@@ -103,7 +103,7 @@ def _run_shift(
         stopping = Stopping(limit, config.target_error, config.confidence)
         observer.stage(_asking_stage(asking, stopping, pool.rows, price, currency))
         assessed = assess(pool, config.used_method, answers, stopping, config.seed, asking.count)
-        observer.stage(Stage("describing what was found"))
+        observer.stage(Stage("describing the results"))
         found = find(assessed, config.used_method, old, config.confidence)
         bought = answers if isinstance(answers, LedgerAnswers) else None
         bill = Bill(

@@ -232,7 +232,7 @@ def legend(document: SearchChangeList, shown: Sequence[Findings], hidden: Sequen
     else:
         words.append("difference: from the value expected from the findings above")
     most = "worst" if all(some.model.direction == "worse" for some in shown) else "most extreme"
-    words.append(f"its interval does not account for choosing the slices as the {most}")
+    words.append(f"its interval does not account for selecting the {most} slices")
     parts = {
         "all errors" if some.model.kind == "logistic" else "the sum of all values"
         for some in shown

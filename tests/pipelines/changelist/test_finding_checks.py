@@ -59,8 +59,8 @@ def shared(**changed: Any) -> Change:
         ),
         (model(candidates=-1), "finding_models[0] counts fewer than 0 slices"),
         (model(removed=[1]), "have the ranks 1, 2"),
-        (shared(findings=[2, 1]), "is of the findings [2, 1], which are no ascending ranks"),
-        (shared(findings=[40]), "is of the findings [40], which are no ascending ranks"),
+        (shared(findings=[2, 1]), "is of the findings [2, 1], which are not ascending ranks"),
+        (shared(findings=[40]), "is of the findings [40], which are not ascending ranks"),
         (shared(share=0), "intersections[0].share is 0, which is not between 0 and 1"),
         (shared(share=1), "intersections add up to 1."),
         (

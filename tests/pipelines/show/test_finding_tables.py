@@ -104,7 +104,7 @@ def test_nothing_of_a_finding_is_cut(
     said = " ".join(printed.split())
     assert ("No room for" in said) == bool(hidden)
     assert "see findings in changelist.json" in said or not hidden
-    assert "does not account for choosing the slices as the worst" in said
+    assert "does not account for selecting the worst slices" in said
     assert "Accuracy, worse than expected (over all examples .872):" in printed
 
 
@@ -138,7 +138,7 @@ def test_two_sides(adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "Accuracy, worse than expected" in worse
     assert re.search(r"^ *n +value .* held +outside +slice", worse, re.MULTILINE)
     assert re.search(r"^ *n +value .*\] +outside +slice", better, re.MULTILINE)
-    assert "choosing the slices as the most extreme" in better
+    assert "selecting the most extreme" in better
     findings = read(tmp_path / "out").document["findings"]
     of = {side: sum(one["direction"] == side for one in findings) for side in ("worse", "better")}
     assert f"{len(findings)} findings ({of['worse']} worse, {of['better']} better)." in better
