@@ -645,7 +645,7 @@ def test_shapes_that_do_not_agree_are_errors():
     with pytest.raises(ValueError, match="different mixtures"):
         sums(mixture, z, losses) + sums(updated(sums(mixture, z, losses)), z, losses)
     weights, means, variances = mixture.weights, mixture.means, mixture.variances
-    with pytest.raises(ValueError, match="not those of 3 components"):
+    with pytest.raises(ValueError, match="do not fit 3 components"):
         Mixture(weights[:3], means, variances)
     with pytest.raises(ValueError, match="variances have shape"):
         Mixture(weights, means, variances[:, 1:])
