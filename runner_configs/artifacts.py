@@ -28,7 +28,7 @@ def find_program(given: Path | str | None, variable: str, cached: str, option: s
 
     Parameters
     ----------
-    cached : glob of its name in the cache folder, of which the last is taken
+    cached : glob of its name in the cache folder; the last match is used
 
     Raises
     ------

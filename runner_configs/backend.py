@@ -30,7 +30,7 @@ class Backend:
     ----------
     workers : how many can work at once
     smallest_job_seconds : of estimated work; less is done in the process of the run
-    counters : which of Beam's two kinds of counts this engine tells rightly
+    counters : which of Beam's two kinds of counts this engine reports correctly
     log : file for what its processes say
     storage_hint : what to do about a path that its workers do not see
     """

@@ -30,7 +30,7 @@ class Program:
     Attributes
     ----------
     pid : its process, which leads a group of its own
-    started : when, as the system tells it: a number that is used again has another time
+    started : start time of the process, since process ids are reused
     """
 
     name: str

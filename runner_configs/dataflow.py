@@ -202,7 +202,7 @@ class Dataflow(Backend):
 
         Parameters
         ----------
-        name : of the stage's jobs, except for what tells plans and attempts apart
+        name : of the stage's jobs, without the parts for plans and attempts
         """
         ended = [
             job

@@ -160,7 +160,7 @@ class PrismOptions(_Portable):
 
     Attributes
     ----------
-    binary : the program; else $SLICEBEAM_PRISM, the cache folder or the PATH tells
+    binary : the program; otherwise from $SLICEBEAM_PRISM, the cache folder or the PATH
     workers : bundles that are worked on at once, in threads of one process
     start_timeout : seconds that it may take to start
     """
@@ -185,7 +185,7 @@ class ClusterOptions(_Portable):
         environment variable or the cache folder tells
     job_endpoint : host:port of a job server that runs already
     java_options : for the job server
-    artifacts_dir : folder that job server and nodes share, for what is staged to workers
+    artifacts_dir : folder shared by job server and nodes, for staged files
     shared_folder : local paths are mounted at the same place on every node
     start_timeout : seconds that master and job server may take to answer
     """

@@ -67,7 +67,7 @@ class Finding(NamedTuple):
     candidate : position among the candidates
     size : examples (in the denominator), or summed weights
     value : observed mean target
-    expected : mean target that the findings before it let one expect
+    expected : mean target expected from the findings before it
     gain : log-likelihood ratio less the log of the level's number of tests
     p_value : conditional
     covariance : of value and expected

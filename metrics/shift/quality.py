@@ -29,7 +29,7 @@ class Quality:
     errors : float64 [R]
         Frobenius error of Ĉ.
     accuracy_bias : mean of the estimated accuracy minus the true one
-    accuracy_coverage : share of runs whose interval of the accuracy holds the true one
+    accuracy_coverage : share of runs whose interval of the accuracy contains the true one
     cell_coverage : mean over the cells of the share of runs whose interval holds the true one; of
         the cells that the old or the new API ever predicted, since the others are always covered
     accuracy_width, cell_width : mean widths of the intervals

@@ -40,7 +40,7 @@ class Evidence:
     Attributes
     ----------
     inside : int8 [m_P], of the sample of the slice
-    rounds : what was labelled in each, by phase
+    rounds : the labels of each, by phase
     waiting : labels that count only when those of items drawn before them are there
     """
 
@@ -157,7 +157,7 @@ def assess(state: State, evidence: Evidence, labels_uri: str) -> Assessed:
 
     Parameters
     ----------
-    state : with this look among those that were taken
+    state : including this look
     labels_uri : where the labels are, as the document states it
     """
     level = 1 - (1 - state.confidence) / state.looks

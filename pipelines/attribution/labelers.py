@@ -110,7 +110,7 @@ class LanguageModel:
 
     Parameters
     ----------
-    ledger : folder of what was paid; None for one next to the labels
+    ledger : folder of the paid answers; None for one next to the labels
     labels_dir : that would be beside
     note : receives a line about what will be bought
     """

@@ -22,7 +22,7 @@ class Finished:
     Attributes
     ----------
     assessed : what the labels say
-    document : the revision that was published; None if nothing changed
+    document : the published revision; None if nothing changed
     proposed : the slice that labels made of this one, if they did
     """
 

@@ -53,7 +53,7 @@ class Plan:
 
     Attributes
     ----------
-    queries : that are like examples of which the words are true; none for the text itself
+    queries : texts similar to examples for which the words are true; none for the text itself
     exponent, uniform_share : of the proposal of the rounds to come
     """
 

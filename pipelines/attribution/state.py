@@ -33,7 +33,7 @@ class Drawn(_Record):
     recall : of the others, each draw, the same item possibly several times
     least_weight : the smallest w of any item that could be drawn; None without a draw
     train : of both, to train a classifier by
-    asked : items of which no label was known, in the order of the sheet
+    asked : items without a known label, in the order of the sheet
     """
 
     number: int

@@ -103,7 +103,7 @@ def publish_revision(
 
     Parameters
     ----------
-    base_uri : path of the document that was changed; any revision
+    base_uri : path of the changed document; any revision
 
     Raises
     ------

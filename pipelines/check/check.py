@@ -176,7 +176,7 @@ def wishes_of(wanted: WantedSlices, own: Iterable[str]) -> DerivedColumnRequest:
 
     Parameters
     ----------
-    own : columns of the data that are no components, whatever they are called
+    own : columns of the data that are not components, whatever their names
     """
     definitions = {
         one.column: one.definition for one in wanted.slices if one.definition is not None

@@ -28,7 +28,7 @@ class Invocation:
     Attributes
     ----------
     events : where errors are written as JSON lines; None for plain text
-    command : what runs; None for what has no work folder
+    command : the running command; None for those without a work folder
     """
 
     events: EventLog | None = None
@@ -107,7 +107,7 @@ def launch(
 
     Parameters
     ----------
-    options : of its configuration that are no defaults
+    options : of its configuration, other than defaults
 
     Returns
     -------

@@ -84,7 +84,7 @@ class RunSpec:
 
     Attributes
     ----------
-    run_options : what is not a part of the configuration, by the names of `RunOptions`
+    run_options : options outside the configuration, by the names of `RunOptions`
     """
 
     command: Command

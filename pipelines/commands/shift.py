@@ -25,7 +25,7 @@ def launch_shift(
 
     Parameters
     ----------
-    options : of its configuration that are no defaults
+    options : of its configuration, other than defaults
     events : where a scheduler reads what happens
     """
     for name in ("explain", "single_job", "template", "dry_run"):

@@ -27,14 +27,14 @@ class CommandSpec:
     Attributes
     ----------
     group : heading under which the list of commands has it
-    help : what it does: a sentence, and what more is to be said
+    help : a sentence, and further paragraphs
     main : function of the name, the flags that were given and the `launch.Invocation`; returns the
         exit code
     models : its options: the configuration first, then what does not change the result
     more_fields : function that returns further options; empty for none
     configure : function that validates the options of a command that tests slices; empty for others
     runs : function that runs it; empty for what only the command line has
-    shows : prints what that returns; empty for what shows itself
+    shows : prints what `runs` returns; empty for commands that print themselves
     """
 
     group: str

@@ -55,8 +55,8 @@ def refuse_unconfirmed(
 
     Parameters
     ----------
-    options : what is about to be used of its configuration
-    confirmed : what the user gave, by the names of the options
+    options : the entries of its configuration that will be used
+    confirmed : the user's options, by name
 
     Raises
     ------

@@ -83,7 +83,7 @@ class Options(BaseModel):
     Attributes
     ----------
     choices : the options that take one of some words, with these
-    without_flag : fields that are no flags of the command
+    without_flag : fields without a flag on the command
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

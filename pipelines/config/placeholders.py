@@ -28,7 +28,7 @@ class Placeholder:
 
     Attributes
     ----------
-    name : what is between them, empty for nothing and for a single brace
+    name : the text between the braces, empty for nothing and for a single brace
     """
 
     written: str

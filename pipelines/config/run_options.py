@@ -36,7 +36,7 @@ class RunOptions(Display):
     Attributes
     ----------
     resume : continue a stopped run; start one if there is none, do nothing if it has published
-    explain : id or text of the slice whose test is explained
+    explain : id or text of the slice whose test to explain
     fail_on : ``worse`` or None
     report : ``findings`` or ``all``
     log_format : ``text`` or ``json``

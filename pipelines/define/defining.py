@@ -30,7 +30,7 @@ def define_slice(config: DefineConfig, on_start: Callable[[str], None]) -> Revis
     Parameters
     ----------
     config : the document, what defines the slice, and where it is counted
-    on_start : is called with what is about to be paid
+    on_start : called with the upcoming payment
 
     Raises
     ------

@@ -54,7 +54,7 @@ class Examples:
     Attributes
     ----------
     data : files or globs; None for those of the document
-    definition : of the slice whose members are wanted; None for none
+    definition : of the slice whose members are requested, if any
     """
 
     known: PublishedDiscovery
@@ -288,7 +288,7 @@ def open_examples(
     Parameters
     ----------
     data : other files or globs than the document's
-    confirmed : what of the document the user named again
+    confirmed : the entries of the document that the user confirms
 
     Raises
     ------
@@ -309,7 +309,7 @@ def open_population(
 
     Parameters
     ----------
-    confirmed : what of the document the user named again
+    confirmed : the entries of the document that the user confirms
 
     Raises
     ------

@@ -60,7 +60,7 @@ def measured(
     data : the examples; None for those of the document, of which those that shaped its components are
         left out where slices are about components
     changelist_uri : of the document, beside which the model of a discovery is
-    confirmed : what of the document the user named again
+    confirmed : the entries of the document that the user confirms
 
     Raises
     ------

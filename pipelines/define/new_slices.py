@@ -46,7 +46,7 @@ class Counting:
     Attributes
     ----------
     data : files or globs; none for those that the document is about
-    confirmed : what of the document the user named again
+    confirmed : the entries of the document that the user confirms
     """
 
     data: tuple[str, ...] = ()
@@ -157,7 +157,7 @@ class Revision:
 
     Attributes
     ----------
-    changed : its slices that are new, or are not what they were
+    changed : its new and changed slices
     """
 
     document: SearchChangeList

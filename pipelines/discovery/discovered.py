@@ -22,8 +22,8 @@ class Discovered:
 
     Attributes
     ----------
-    source : all examples, also those that are not tested
-    beside : folder of what is reported of each example besides its columns
+    source : all examples, including untested ones
+    beside : folder of the further values reported for each example
     sample : of the texts; None if there are none
     """
 

@@ -117,7 +117,7 @@ def embedding_of(
     ----------
     sample : texts that an encoder is fitted to, if it must be
     folder : for an encoder that is fitted, which is sent to workers by its path
-    fitted : arrays of an encoder that was fitted before
+    fitted : arrays of an encoder fitted before
     """
     own: Encoder | None = None
     if fields.encoder is not None and needs_fit(fields.encoder):

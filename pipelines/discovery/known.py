@@ -50,7 +50,7 @@ class PublishedDiscovery:
 
     Attributes
     ----------
-    confirmed : what of the document the user named again
+    confirmed : the entries of the document that the user confirms
     """
 
     uri: str
@@ -129,8 +129,8 @@ class DerivedColumnRequest:
 
     Attributes
     ----------
-    definitions : of slices that no predicate describes, by the column that says who is a member
-    own : columns of the data that are no components, whatever they are called
+    definitions : of slices without a predicate, by the column of their members
+    own : columns of the data that are not components, whatever their names
     """
 
     definitions: Mapping[str, AnyDefinition]

@@ -32,7 +32,7 @@ def write_membership(
 
     Parameters
     ----------
-    beside : folder of what is reported of each example
+    beside : folder of the further values reported for each example
     is_split : whether some examples shaped the mixtures and were not tested
     """
     ids = {

@@ -44,7 +44,7 @@ class DiscoveryModel:
     Attributes
     ----------
     clusters : the mixtures, and the axes that they are fitted along
-    encoder : arrays of the encoder that was fitted to texts; empty where none was
+    encoder : arrays of the encoder fitted to texts; empty if there is none
     """
 
     clusters: Clusters

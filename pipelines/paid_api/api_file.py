@@ -41,7 +41,7 @@ class ApiFile(BaseModel):
         knows a repeated call, so ``repeat`` is the default there and ``count`` elsewhere
     idempotency_header : the name of the header by which the API knows a call that is repeated; it is
         sent by default, since an API that ignores it takes no harm
-    stop_after : the first so many answers without a class end the run; 0 for never
+    stop_after : this many first answers without a class end the run; 0 for never
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)

@@ -44,8 +44,8 @@ class _LedgerState:
     ----------
     answers : the first answer of each key, in the order of the records
     bodies : of answers without a class, which another ``answer`` path may read
-    flying : calls that were sent and of which the outcome may still come, by key
-    lost : calls of which it never came, by key
+    flying : calls whose outcome may still come, by key
+    lost : calls whose outcome never came, by key
     """
 
     answers: dict[str, Answer] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Ledger:
         Parameters
         ----------
         identity : what its answers are answers to: the API, the data
-        count_lost : whether a call of which nobody knows the outcome counts as paid
+        count_lost : whether a call with an unknown outcome counts as paid
         redact : removes secrets from a text
 
         Raises

@@ -39,7 +39,7 @@ class LedgerWriter:
 
     Parameters
     ----------
-    lock : by which the folder is this run's
+    lock : of the folder
     """
 
     def __init__(self, segment: Segment, head: bytes, lock: RunLock) -> None:

@@ -40,7 +40,7 @@ def buying(
 
     Parameters
     ----------
-    identity : what the ledger's answers are answers to
+    identity : of the requests that the ledger answers
     is_answer : whether a value that the API returns is one
     """
     from slicebeam.pipelines.paid_api.http_api import HttpApi

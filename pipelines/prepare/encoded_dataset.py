@@ -33,12 +33,12 @@ class EncodedDataset:
     Attributes
     ----------
     totals : int64 [raw columns and total terms] the statistics of all examples
-    content : a hash of all examples' codes and what is measured of them, in any order
+    content : a hash of all examples' codes and measurements, in any order
     of_all : int64 [columns and total terms] what the metrics know of all examples
     repeated_ids : ids that several examples have, where they are named and not to be groups
     models_agree : whether two models are compared that differ on no example
     given : the slices of a check, which has no domains
-    drift : what the data holds and that of the given domains did not
+    drift : values in the data that the data of the given domains did not have
     top_values : how many values of a column were named at most; None if there are no domains
     lost : features of the given domains that the data has not
     label_counts : examples by class, alone and with each feature; None if labels are no classes

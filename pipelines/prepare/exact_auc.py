@@ -104,7 +104,7 @@ class ExactAuc:
         ----------
         keys : int64 [slices]
         sums : int64 [slices, columns and perhaps more]
-        resampling : replicates of the AUC that are counted too
+        resampling : replicates of the AUC to count as well
 
         Returns
         -------

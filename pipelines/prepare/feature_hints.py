@@ -55,7 +55,7 @@ def feature_hints(
     Parameters
     ----------
     labels : the classes by their values; None if labels are no classes
-    chosen : features of which nothing is said, since the user named them
+    chosen : features without hints, because the user named them
     """
     tables = labels.tables if labels is not None else (None,) * len(domains)
     return tuple(

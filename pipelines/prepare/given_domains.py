@@ -54,8 +54,8 @@ class GivenDomains:
     Attributes
     ----------
     domains : by feature, in the order of the features; checked against this data
-    learned : features that had no domain, whose domains this data gives
-    lost : features of the earlier run that are not in this data
+    learned : features without a domain, which are learned from this data
+    lost : features of the earlier run that this data lacks
     reasons : why the earlier run left a column out, by its name
     top_values : how many values of a column the earlier run named at most; None if unknown
     option : that named the document: ``--domains`` or ``--since``

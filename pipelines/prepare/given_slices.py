@@ -45,7 +45,7 @@ class SliceRequest:
     ----------
     predicate : its text, or its conditions; of a slice that no predicate describes, a condition on the
         column that is derived for it
-    name : what the user calls it; None for its predicate
+    name : the user's name for it; None for its predicate
     """
 
     place: str

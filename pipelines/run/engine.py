@@ -38,7 +38,7 @@ class Cost:
     Attributes
     ----------
     cpu_seconds : of this process and of those that it started
-    shuffled_bytes : of tables that were sent between workers
+    shuffled_bytes : of tables sent between workers
     """
 
     cpu_seconds: float = 0.0
@@ -152,7 +152,7 @@ class Engine:
 
         Parameters
         ----------
-        stage : whose jobs are ended, by whatever plan
+        stage : whose jobs are ended, with any plan
         but : stage and plan whose job may continue
         """
         if self._resumes:

@@ -31,7 +31,7 @@ class RunPaths:
 
     Attributes
     ----------
-    further : names of what is published besides the table and the document
+    further : names of further published files
     """
 
     files: Sequence[str]

@@ -59,7 +59,7 @@ def published_before(
 
     Parameters
     ----------
-    begun : what the work folder says of a run that was begun; None if there is none
+    begun : the marker of a started run in the work folder; None if there is none
 
     Raises
     ------

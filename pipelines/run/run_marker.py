@@ -24,9 +24,9 @@ class RunMarker:
     Attributes
     ----------
     config : the options that decide the result, by their names
-    files : size and time or version of each file that is read; None for one that was missing
+    files : size and time or version of each input file; None for a missing one
     run_id : the same for all processes of a run; empty before it began
-    replaces : hash of the document that was there when the run began; None if there was none
+    replaces : hash of the document when the run began; None if there was none
     is_cleared : whether the stages of the run before are gone
     layout : of the work folder, which changes with the program
     """

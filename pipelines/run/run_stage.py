@@ -44,7 +44,7 @@ def run_stage(
     keeps_parts : whether each file says to which plan it belongs: the folder is not emptied, and
         complete files count without a note
     reads_data : whether the user's files are read, which must not have changed in the meantime
-    facts : returns from the cost what is noted, as JSON has it, when the files are complete
+    facts : returns the record of the complete files from the cost, as JSON
 
     Raises
     ------

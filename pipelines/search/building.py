@@ -396,7 +396,7 @@ def _changes(
 
     Parameters
     ----------
-    reported : positions of those that are reported for this metric, the worst first
+    reported : positions of the slices reported for this metric, the worst first
     """
     own, space = metric(measured.name), prepared.space
     place_of = np.zeros(results.keys.size, np.int64)

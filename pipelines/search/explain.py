@@ -71,7 +71,7 @@ def explain(
 
     Parameters
     ----------
-    key : of the slice; None for an id that was not looked up
+    key : of the slice; None for an id that was not found
     """
     at = _position(text, key, results, names)
     if at is None:

@@ -19,7 +19,7 @@ class IterationRecord:
     Attributes
     ----------
     iteration : from 1
-    nonempty : those whose slice is not empty: the paper's candidates
+    nonempty : those with a nonempty slice: the paper's candidates
     nonempty_estimated : how many of them were expected; None for batch
     tested : slices that are large enough and were tested
     significant : significant slices after this iteration, of all visited so far

@@ -40,7 +40,7 @@ class ParentSums:
     ----------
     keys : int64 [slices] whose sums are known
     sums : int64 [slices, columns]
-    needed : bool [slices] whose parents are wanted
+    needed : bool [slices] whose parents are needed
     """
 
     def __init__(

@@ -54,8 +54,8 @@ class MetricResult:
     stretch : how much wider intervals of values are than independent examples would make them; NaN
         where examples go together and the slice was not resampled
     label : position in ``LABELS``
-    parent : key of the best parent, 0 where there is no label
-    p_refine : of the refinement test, NaN where there is none
+    parent : key of the best parent, 0 without a label
+    p_refine : of the refinement test, NaN if there is none
     """
 
     name: str

@@ -50,7 +50,7 @@ class ExtraOutputs(Generic[Config]):
 
     Attributes
     ----------
-    write : writes them, and returns the document with what it has to say of them
+    write : writes them, and returns the document with their sections
     """
 
     names: tuple[str, ...]
@@ -208,7 +208,7 @@ def find_and_publish(
     Parameters
     ----------
     before : version of the document that is replaced
-    explained_slice : id or text of the slice whose test is explained
+    explained_slice : id or text of the slice whose test to explain
     """
     prepared = steps.prepare(config, places.files, work, engine, observer.stage)
     observer.prepared(prepared)

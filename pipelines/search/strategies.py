@@ -88,7 +88,7 @@ class NextVisit:
     candidates : int64 [slices], sorted
     bases : int64 [slices] a known slice that the candidate adds one predicate to; 0 for none
     base_sizes : int64 [slices] examples of the base
-    expected : estimated number of candidates that are not empty
+    expected : estimated number of nonempty candidates
     """
 
     candidates: Keys

@@ -63,7 +63,7 @@ class Assessment:
     Attributes
     ----------
     strata : of the pool; the last class of the matrix is "no result"
-    items : int64 [calls] positions of the candidates that were queried
+    items : int64 [calls] positions of the queried candidates
     codes : int64 [calls] columns of their answers
     lost : calls that count as paid and were never answered
     """

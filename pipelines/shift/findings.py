@@ -77,7 +77,7 @@ class Findings:
     old, new, errors : old matrix, new matrix, and standard errors of the new one
     shift, low, high : new minus old
     p, q : of each cell, and corrected for the number of cells
-    bound : what the Frobenius error of the new matrix is below
+    bound : upper bound of the Frobenius error of the new matrix
     reliance : weight of the old predictions; None if they are not used
     """
 

@@ -48,7 +48,7 @@ class AnsweringModel:
     Attributes
     ----------
     columns : that it reads; empty for all
-    handler : makes the handler of Beam's, whose examples are dictionaries
+    handler : makes the Beam model handler, whose examples are dictionaries
     content : hash of a file's content; None for a function
     """
 
@@ -89,7 +89,7 @@ def open_model(name: str, features: Sequence[str], columns: Sequence[str]) -> An
     ----------
     name : file of a scikit-learn model, or ``module:factory`` of a function that returns a model
         handler of Beam's, remote ones too
-    features : what it reads, where it does not say itself
+    features : its columns, if the model does not name them
 
     Raises
     ------
@@ -167,7 +167,7 @@ class ModelCalls:
     Attributes
     ----------
     work : keeps the answers of a job until they are in the ledger
-    identity : what the answers of the ledger are answers to
+    identity : of the requests that the ledger answers
     """
 
     model: AnsweringModel

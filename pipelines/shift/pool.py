@@ -58,7 +58,7 @@ class PoolItems:
     stratum : int32 [n]
     identity : uint64 [n] what identifies the example: a hash of its id, or its position
     keys : string [n] the id, or ``#17`` for the example at position 17, counted from 0
-    old : int32 [n] code of what the old API predicted, None if that is not known
+    old : int32 [n] code of the old API's prediction, None if unknown
     recorded : int32 [n] code of the recorded answer, −1 for "no result", None without such a column
     fields : the columns that requests are made of, in the types of the source
     slices : codes of the slices that each is in, None if no slices were given
@@ -429,7 +429,7 @@ def by_values(source: Source, column: str, most: int = MOST_CLASSES) -> SliceMem
 
     Parameters
     ----------
-    source : the examples, of which this column is read
+    source : the examples with this column
     column : of text, booleans, numbers, dates or times; of a list each element is a value
 
     Raises

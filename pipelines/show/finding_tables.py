@@ -218,7 +218,7 @@ def legend(document: SearchChangeList, shown: Sequence[Findings], hidden: Sequen
 
     Parameters
     ----------
-    hidden : columns that were left out for want of room
+    hidden : columns left out for lack of space
     """
     words = []
     for some in shown:

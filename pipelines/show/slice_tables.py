@@ -86,7 +86,7 @@ def show_slices(
 
     Parameters
     ----------
-    in_python : name the attributes of a `Report` in place of files, of which there are none
+    in_python : name the attributes of a `Report` instead of files
     """
     console = console_of_stdout()
     lists = all_findings(document) if report == "findings" else []

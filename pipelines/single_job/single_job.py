@@ -204,7 +204,7 @@ class SearchPart:
     Attributes
     ----------
     engine, workers : name of the engine that runs the job, and how many can work at once
-    later : options that are given when the job begins, by name
+    later : options given when the job begins, by name
     removes_work : whether the last step removes the work folder
     """
 

@@ -50,7 +50,7 @@ class BlockTest:
     plan_digest : stands in every part, so that parts of another plan are not taken for its own
     tests : one for each metric, the first one steers the search; none to count only
     min_slice_size : smaller slices are counted, not tested
-    needs_least_p : whether the correction asks for the smallest p of each slice
+    needs_least_p : whether the correction needs the smallest p of each slice
     is_first : whether replicates decide of some slices afterwards
     of_all : int64 [columns and total terms] of all examples, where they are known better than by the
         sums that the slices are counted with

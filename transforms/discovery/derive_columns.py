@@ -55,12 +55,12 @@ class Derivation:
 
     Attributes
     ----------
-    embeddings : folder of the embeddings; None if nothing asks for them
-    clusters : the mixtures that tell components; None if no slice is about them
-    rules : definitions of slices that no predicate describes, by the column that says who is a member
+    embeddings : folder of the embeddings; None if they are not needed
+    clusters : the mixtures of the components; None if no slice needs them
+    rules : definitions of slices without a predicate, by the column of their members
     queries : embeddings of the words in the rules: float32 [D]
-    beside : folder for what is reported of an example besides; None for none
-    outcome, metric : tell how the loss of an example changed; None if it has none
+    beside : folder for the further values reported for each example, if any
+    outcome, metric : for the change of an example's loss; None if it has none
     split : the examples that shaped the mixtures are left out; None for all examples
     """
 

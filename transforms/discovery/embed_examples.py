@@ -40,7 +40,7 @@ class ExampleSplit:
     Attributes
     ----------
     seed : of the hash
-    id_column : by whose value it is decided; None for the position of an example
+    id_column : column that decides; None for the position of an example
     """
 
     share: float

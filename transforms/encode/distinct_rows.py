@@ -61,7 +61,7 @@ class DistinctRows(beam.PTransform):
 
     Attributes
     ----------
-    columns : of which the combinations are taken; those with a missing value are left out
+    columns : whose combinations are taken, without those with a missing value
     """
 
     source: Source

@@ -85,7 +85,7 @@ class FeatureDomain:
     error : bound of the relative rank or count error of a sketch; 0.0 means exact
     closed : whether every value of the data has a code; false where other data brought the domain
         and it was not completed for this one
-    seen : what the data held besides; None in a document of an older version
+    seen : the values outside the predicates; None in a document of an older version
     new_values : those that the run which the domain is from had no predicate for
     """
 

@@ -160,7 +160,7 @@ def numbers(column: pa.ChunkedArray, name: str, chunk: Chunk, what: str) -> Floa
 
     Parameters
     ----------
-    what : who wants a number, such as ``a score`` or ``--metric mse``
+    what : what needs a number, such as ``a score`` or ``--metric mse``
 
     Raises
     ------

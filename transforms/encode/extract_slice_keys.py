@@ -269,7 +269,7 @@ class WriteOfChunks(beam.DoFn):
 
     Parameters
     ----------
-    write : function of a chunk and of what is wanted; both are sent to the workers
+    write : function of a chunk and of the settings; both are sent to the workers
     """
 
     def __init__(self, write: Callable[[Chunk, Any], None], wanted: Any) -> None:

@@ -81,8 +81,8 @@ def with_new_values(
 
     Parameters
     ----------
-    top_values : a new value is named where it is among so many most frequent of the new data
-    smallest : and at least so many examples hold it
+    top_values : a new value is named if it is among this many most frequent values
+    smallest : and at least this many examples have it
     error : of the sketch that counted, 0.0 for exact counts
     """
     domain, counts = frozen.domain, counted.counts

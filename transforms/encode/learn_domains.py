@@ -41,7 +41,7 @@ class DomainOptions:
     Attributes
     ----------
     top_values : values of a categorical column with a predicate of their own
-    frozen : domains of an earlier run by column, which are kept, and completed by what is new
+    frozen : domains of an earlier run by column, which are kept and completed
     smallest : examples that a new value needs to be named
     exact_edges : whether the edges of bins are values of the data, not rounded ones
     """

@@ -36,7 +36,7 @@ def number_equal_rows(
 
     Parameters
     ----------
-    column : of a hash of what is compared
+    column : of a hash of the compared values
     part, parts : which examples, by that hash, of which equal ones are in the same part
     heaviest : largest weight of all examples; 0 without weights, and for an id
     """
@@ -118,7 +118,7 @@ class NumberEqualRows(beam.PTransform):
 
     Attributes
     ----------
-    column : of a hash of what is compared
+    column : of a hash of the compared values
     parts : how many workers share the examples, by that hash
     heaviest : largest weight of all examples; 0 without weights, and for an id
     """

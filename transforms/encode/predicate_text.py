@@ -46,7 +46,7 @@ def parse_predicate(text: str, columns: Mapping[str, pa.DataType]) -> tuple[Sing
     ----------
     text : conditions joined by ``&``, as `Singleton` prints them; a name or a value that holds one
         of ``,&{}[]()"=<>`` is in double quotes, as in JSON
-    columns : types of the columns, which tell what a value is
+    columns : types of the columns, which decide how values are read
 
     Raises
     ------

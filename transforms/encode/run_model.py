@@ -23,7 +23,7 @@ class ChunkModelHandler(ModelHandler):
     ----------
     path : pickle, joblib or ONNX file, or folder of a SavedModel
     columns : what the model reads, in its order
-    positive : the class whose probability is wanted besides, None without
+    positive : the class whose probability is also needed, if any
     """
 
     def __init__(self, path: str, columns: Sequence[str], side: Side, positive: Any = None) -> None:

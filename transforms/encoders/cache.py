@@ -45,7 +45,7 @@ class VectorSource:
 
     Attributes
     ----------
-    name : of the encoder, for messages and for who looks into a file; no secret is in it
+    name : of the encoder, for messages and readers of the file; contains no secret
     folder : with the files, also those of other encoders; None keeps nothing
     """
 

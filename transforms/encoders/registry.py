@@ -54,7 +54,7 @@ def encoder(spec: str, *, cache: StoragePath | None) -> Encoder:
     Parameters
     ----------
     spec : ``minilm``, ``openai:URL`` or ``module:function``
-    cache : folder that keeps what was embedded, for later calls, processes and runs; None for none
+    cache : folder that stores embeddings for later calls, processes and runs, if any
 
     Raises
     ------

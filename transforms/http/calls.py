@@ -120,7 +120,7 @@ class Pace:
 
         Parameters
         ----------
-        who : begins an error, such as ``api.yaml: HTTP 429: the API``
+        who : the beginning of an error, such as ``api.yaml: HTTP 429: the API``
         kept : ends an error, by what becomes of the answers so far
 
         Raises

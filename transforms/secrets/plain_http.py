@@ -46,7 +46,7 @@ def refuse_plain_http(where: str, url: str, key: str, *, allowed: bool | None = 
     ----------
     where : the option or file that names the URL
     key : what would be sent, for the message
-    allowed : whether the user insists; None for what was said in this process
+    allowed : whether the user allows it; None for the setting of this process
 
     Raises
     ------

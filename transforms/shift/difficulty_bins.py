@@ -96,7 +96,7 @@ class DifficultyCounts:
 
     Attributes
     ----------
-    resolution : mantissa bits of the values that are counted, 52 where they are exact
+    resolution : mantissa bits of the counted values, 52 if exact
     """
 
     def __init__(self, most: int | None = None) -> None:

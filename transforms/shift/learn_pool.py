@@ -39,7 +39,7 @@ class PoolColumns:
 
     Attributes
     ----------
-    old_prediction : column of what the old API predicted, None if that is not known
+    old_prediction : column of the old API's predictions, None if unknown
     difficulty : column of numbers, such as a confidence; a value may be missing
     recorded : column of recorded answers of the new API; a missing one is "no result"
     example_id : column that identifies an example; None for its position in the data

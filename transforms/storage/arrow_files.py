@@ -69,7 +69,7 @@ def open_arrow(path: StoragePath, *, is_unchanging: bool = False) -> pa.ipc.Reco
 
     Parameters
     ----------
-    is_unchanging : whether the file stays what it is for the whole run and is read many times
+    is_unchanging : whether the file does not change during the run and is read many times
 
     Raises
     ------

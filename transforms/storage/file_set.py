@@ -36,7 +36,7 @@ class FileSet(ABC):
     document : path; where the files are, too
     streams : by well-known name, to write to and read back
     before : the version of the document that is replaced; None if there is none
-    writer : who publishes, for the error of another run
+    writer : the publishing run, for the error of another run
     """
 
     def __init__(

@@ -69,7 +69,7 @@ class GoogleStore:
 
         Parameters
         ----------
-        tells_bucket : whether what is not found is the bucket, not an object in it
+        tells_bucket : whether not found means the bucket, not an object in it
         """
         import requests
         from google.api_core import exceptions

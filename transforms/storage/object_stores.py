@@ -81,7 +81,7 @@ class ObjectStore(Protocol):
 
         Parameters
         ----------
-        expected : the version that it replaces; None for whatever is there
+        expected : the version that it replaces; None for any
         is_new : only if nothing is there
 
         Raises

@@ -73,7 +73,7 @@ def publish(path: ObjectPath, stream: IO[bytes], expected: Version | None, write
     ----------
     stream : bytes, that can be read back
     expected : what `version_of` said; None: nothing was there
-    writer : who writes, for the error of another run
+    writer : the writing run, for the error of another run
 
     Raises
     ------
