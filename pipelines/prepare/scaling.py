@@ -78,7 +78,7 @@ def scale(
             raise InputError(
                 f"label {encoding.outcome.label!r} and the predictions have {len(classes)} "
                 "classes; macro averages count a cell for every combination of classes, here "
-                f"with at most {most} classes: use accuracy, or a metric of one class with "
+                f"for at most {most} classes: use accuracy, or a metric of one class with "
                 "--positive-class"
             )
     ranges: dict[tuple[str, bool], Range] = {}

@@ -113,10 +113,10 @@ def test_dry_run_reads_such_data(
         ("", "--delimiter is empty; give one character, such as ';' or tab"),
         (";;", "--delimiter ';;' has 2 characters; give a single one, such as ';', or tab"),
         ("semicolon", "--delimiter 'semicolon' has 9 characters"),
-        ('"', "--delimiter '\"' can't stand between values"),
-        ("\n", "--delimiter '\\n' can't stand between values"),
-        ("x", "--delimiter 'x' can't stand between values"),
-        ("§", "--delimiter '§' can't stand between values"),
+        ('"', "--delimiter '\"' can't separate values"),
+        ("\n", "--delimiter '\\n' can't separate values"),
+        ("x", "--delimiter 'x' can't separate values"),
+        ("§", "--delimiter '§' can't separate values"),
     ],
 )
 def test_what_is_no_delimiter(text: str, said: str) -> None:

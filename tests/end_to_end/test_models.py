@@ -143,7 +143,7 @@ def test_files_that_are_no_model(tmp_path: Path, data: dict[str, Any]) -> None:
     assert "a dict has no predict method" in refused(tmp_path, data, tmp_path / "dict.pkl")
     (tmp_path / "package.pkl").write_bytes(b"cno_such_package\nModel\n.")
     message = refused(tmp_path, data, tmp_path / "package.pkl")
-    assert "needs a package that is missing" in message
+    assert "a package that it needs is missing" in message
     assert "no_such_package" in message
 
 
