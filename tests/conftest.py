@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import runpy
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,6 +83,19 @@ def signals() -> None:
 def columns() -> None:
     """Let what is printed be as wide as in a pipe: pytest-xdist has its workers think of 80 columns."""
     os.environ.pop("COLUMNS", None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_beam() -> Iterator[None]:
+    """Let small jobs be quick, where the tests import Beam at all."""
+    if "apache_beam" not in sys.modules:
+        yield
+        return
+    from tests.quick_beam import remember_answers
+
+    with pytest.MonkeyPatch.context() as patch:
+        remember_answers(patch)
+        yield
 
 
 @pytest.fixture(scope="session")
