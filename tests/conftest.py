@@ -20,6 +20,7 @@ from tests.storage_faults import Proxy, faulty
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from tests.faults.faults import Commands
     from tests.object_stores import Bucket, TestStore
 
 ADULT = Path(__file__).parent.parent / "pipelines" / "demo_data" / "adult_scored.parquet"
@@ -94,8 +95,17 @@ def quick_beam() -> Iterator[None]:
     from tests.quick_beam import remember_answers
 
     with pytest.MonkeyPatch.context() as patch:
-        remember_answers(patch)
+        remember_answers(patch.setattr)
         yield
+
+
+@pytest.fixture(scope="session")
+def commands() -> Iterator[Commands]:
+    """Starts commands as forks of one process, which takes seconds to import what they need."""
+    from tests.faults.faults import Commands
+
+    with Commands() as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

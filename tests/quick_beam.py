@@ -9,19 +9,21 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms import userstate
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Callable
 
 _specs_of, _view_of = userstate.get_dofn_specs, PipelineOptions.view_as
 
 
-def remember_answers(patch: pytest.MonkeyPatch) -> None:
-    """Keep the states and timers of each class of DoFn, and the views of each job's options.
+def remember_answers(put: Callable[[object, str, Any], None]) -> None:
+    """Let Beam keep the states and timers of each class of DoFn, and the views of each job's options.
 
     Beam reads the signature of every method of a DoFn thirty times a job, and makes a parser of command
     lines for each of sixty looks at its options: a third of what a small job takes.
+
+    ``put`` is `setattr`, or one that undoes it.
     """
-    patch.setattr(userstate, "get_dofn_specs", _Specs().of)
-    patch.setattr(PipelineOptions, "view_as", _view)
+    put(userstate, "get_dofn_specs", _Specs().of)
+    put(PipelineOptions, "view_as", _view)
 
 
 class _Specs:

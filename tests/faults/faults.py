@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -274,12 +274,11 @@ class Bench:
 
 
 @contextmanager
-def bench(environment: Mapping[str, str] | None = None) -> Iterator[Bench]:
+def bench(commands: Commands) -> Iterator[Bench]:
     """Yield a bench with nothing on it."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slicebeam-faults-")))
-        folder.chmod(0o777)
-        yield Bench(stack.enter_context(Commands(environment)), folder)
+    with tempfile.TemporaryDirectory(prefix="slicebeam-faults-") as folder:
+        Path(folder).chmod(0o777)
+        yield Bench(commands, Path(folder))
 
 
 def verdict(

@@ -23,6 +23,7 @@ from tests.faults.faults import (
     EQUAL,
     NOBODY,
     WAYS,
+    Commands,
     Ended,
     Fault,
     bench,
@@ -236,7 +237,7 @@ def clock_jumps(library: Path, outer: Bench, number: int) -> Iterator[str]:
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "NO_FAKE_STAT": "1",
     }
-    with bench(environment) as inner:
+    with Commands(environment) as commands, bench(commands) as inner:
         # Documents of a check name the earlier run, which each bench has its own of.
         undisturbed = inner.undisturbed(*flags)
         output = inner.place() / "out"

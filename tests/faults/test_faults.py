@@ -23,7 +23,7 @@ from tests.running import own_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.faults.faults import Fault
+    from tests.faults.faults import Commands, Fault
 
 FAULTS = [
     *faults_of_processes.FAULTS,
@@ -35,8 +35,8 @@ OF_RUNS = ["killed, then resumed", "two runs in one"]
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Bench]:
-    with bench() as made:
+def place(commands: Commands) -> Iterator[Bench]:
+    with bench(commands) as made:
         yield made
 
 
