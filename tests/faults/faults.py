@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -224,12 +224,16 @@ class Bench:
     ----------
     commands : that are struck
     folder : for everything
+    stack : of what ends with it
     random : decides about moments and places
+    known : what one try of a fault found out for the others
     """
 
     commands: Commands
     folder: Path
+    stack: ExitStack = field(default_factory=ExitStack)
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(11))
+    known: dict[Any, Any] = field(default_factory=dict)
     _undisturbed: dict[tuple[str, ...], tuple[Found, float]] = field(default_factory=dict)
     _count: int = 0
 
@@ -278,7 +282,8 @@ def bench(commands: Commands) -> Iterator[Bench]:
     """Yield a bench with nothing on it."""
     with tempfile.TemporaryDirectory(prefix="slicebeam-faults-") as folder:
         Path(folder).chmod(0o777)
-        yield Bench(commands, Path(folder))
+        with ExitStack() as stack:
+            yield Bench(commands, Path(folder), stack)
 
 
 def verdict(
