@@ -38,11 +38,12 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.encode.extract_predictions import Side
+    from slicebeam.transforms.tfma.measure_slices import SliceValues
     from slicebeam.transforms.tfma.metric_specs import MetricSpec
 
 CONFIDENCE = 0.95
-# Numbers by name, of the data and each replicate, by the slice's number.
-Values: TypeAlias = "dict[int, list[dict[str, float]]]"
+Values: TypeAlias = "dict[int, SliceValues]"
 # CPU seconds of an example, slice and replicate: of metrics that are counts of scores, and others.
 SECONDS_OF_HISTOGRAM, SECONDS_OF_LOOP = 1.5e-7, 6e-5
 # Of a slice and replicate besides: TFMA derives the metric from thousands of thresholds.
@@ -153,8 +154,8 @@ def with_tfma_metrics(
         )
         values = []
         for side, prediction in sides.items():
-            measured = _measured(config, prepared, slices, computations, prediction)
-            stage = f"tfma-{number}{side}"
+            measured = _measured(config, prepared, slices, computations, side, prediction)
+            stage = f"tfma-{number}-{side}"
             path = work.folder(stage) / "values.json"
             transform = MeasureSlices(computations, measured, path)
             run_stage(
@@ -174,11 +175,13 @@ def with_tfma_metrics(
     return document.model_copy(update={"tfma_metrics": tuple(found)})
 
 
-def _sides(config: RunConfig, spec: MetricSpec) -> dict[str, str]:
-    """Return the columns of predictions: of the model, and of the baseline if there is one."""
-    sides = {"": spec.prediction_key or config.score or config.prediction or ""}
+def _sides(config: RunConfig, spec: MetricSpec) -> dict[Side, str]:
+    """Return the columns of predictions, by side; an empty name where a model predicts."""
+    sides: dict[Side, str] = {
+        "prediction": spec.prediction_key or config.score or config.prediction or ""
+    }
     if config.comparison == "baseline":
-        sides["-baseline"] = config.baseline_score or config.baseline_prediction or ""
+        sides["baseline"] = config.baseline_score or config.baseline_prediction or ""
     return sides
 
 
@@ -191,6 +194,7 @@ def _measured(
     prepared: EncodedDataset,
     slices: Sequence[Slice],
     computations: Computations,
+    side: Side,
     prediction: str,
 ) -> Measured:
     predicates = [
@@ -200,7 +204,11 @@ def _measured(
     ]
     source = prepared.source
     source.column_type(config.label, "--label")
-    source.column_type(prediction, "--score")
+    model = None
+    if prediction:
+        source.column_type(prediction, "--score")
+    else:
+        model = config.baseline_model if side == "baseline" else config.model
     return Measured(
         source,
         SliceMembership(tuple(predicates)),
@@ -212,6 +220,9 @@ def _measured(
         prepared.outcome.positive_class,
         config.tfma_replicates,
         config.seed,
+        model,
+        prepared.model_columns[side] if model else (),
+        side,
     )
 
 
@@ -230,9 +241,10 @@ def _entries(
     old : of the baseline; None for one model
     """
     entries = []
-    for name in values[EVERYTHING][0]:
+    for name in values[EVERYTHING].numbers[0]:
         whole = _row(values[EVERYTHING], name)
         of_old = None if old is None else _row(old[EVERYTHING], name)
+        of_all = values[EVERYTHING].units
         listed = []
         for code, one in enumerate(slices):
             if code not in values:
@@ -240,12 +252,13 @@ def _entries(
             own = _row(values[code], name)
             before = None if old is None else _row(old[code], name)
             # Both models have the same replicates, so that what they share cancels out.
-            delta, p = tested(own - (whole if before is None else before))
+            units = values[code].units
+            delta, p = tested(own - (whole if before is None else before), units)
             listed.append(
                 TfmaValue(
                     slice_id=one.slice_id,
-                    after=tested(own)[0],
-                    before=None if before is None else tested(before)[0],
+                    after=tested(own, units)[0],
+                    before=None if before is None else tested(before, units)[0],
                     delta=delta,
                     p_value=p,
                 )
@@ -256,36 +269,47 @@ def _entries(
                 name=name,
                 replicates=replicates,
                 unit=unit,
-                overall=tested(whole)[0],
-                overall_before=None if of_old is None else tested(of_old)[0],
-                overall_delta=None if of_old is None else tested(whole - of_old)[0],
+                overall=tested(whole, of_all)[0],
+                overall_before=None if of_old is None else tested(of_old, of_all)[0],
+                overall_delta=None if of_old is None else tested(whole - of_old, of_all)[0],
                 slices=tuple(listed),
             )
         )
     return entries
 
 
-def _row(values: list[dict[str, float]], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.array([one.get(name, math.nan) for one in values])
+def _row(values: SliceValues, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.array([one.get(name, math.nan) for one in values.numbers])
 
 
-def tested(values: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[Estimate, float | None]:
+def tested(
+    values: np.ndarray[Any, np.dtype[np.float64]], units: int
+) -> tuple[Estimate, float | None]:
     """Return a value with its interval, and the two-sided p of 0, by t over the replicates.
+
+    The variance of a bootstrap of few units is too small, by (n - 1) / n, and as uncertain as that of n
+    units is; so it is enlarged, and its degrees of freedom are those of n units and of the replicates
+    together (Satterthwaite). Source: Hesterberg, "What Teachers Should Know About the Bootstrap", The
+    American Statistician 69 (2015), which expands percentile intervals by the same two factors.
 
     Parameters
     ----------
     values : float64 [1 + replicates] the value, then that of each replicate; NaN where there is none
+    units : how many examples, groups or queries are resampled
     """
     value, drawn = float(values[0]), values[1:][np.isfinite(values[1:])]
     if not math.isfinite(value):
         return Estimate(), None
     # Where some replicates have no value, the others say too little of how it varies.
-    if drawn.size < max(2, 0.9 * (values.size - 1)):
+    if units < 2 or drawn.size < max(2, 0.9 * (values.size - 1)):
         return Estimate(value=value), None
     # Around the value of the data, as Hall has it: around their mean the spread is smaller.
-    error = float(np.sqrt(np.sum((drawn - drawn.mean()) ** 2) / (drawn.size - 1)))
-    reach = float(stdtrit(drawn.size - 1, 0.5 + CONFIDENCE / 2)) * error
+    variance = float(np.sum((drawn - drawn.mean()) ** 2) / (drawn.size - 1))
+    if variance == 0.0:
+        # Nothing varies, which does not say that nothing could.
+        return Estimate(value=value), 1.0 if value == 0.0 else None
+    error = math.sqrt(variance * units / (units - 1))
+    freedom = 1 / (1 / (drawn.size - 1) + 1 / (units - 1))
+    reach = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * error
     estimate = Estimate(value=value, lo=value - reach, hi=value + reach, confidence=CONFIDENCE)
-    if error == 0.0:
-        return estimate, 1.0 if value == 0.0 else None
-    return estimate, float(2 * stdtr(drawn.size - 1, -abs(value) / error))
+    return estimate, float(2 * stdtr(freedom, -abs(value) / error))

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import ColumnError
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
-from slicebeam.transforms.encode.extract_slice_keys import id_hashes
-from slicebeam.transforms.encode.sources import read_split
+from slicebeam.transforms.encode.extract_predictions import model_column
+from slicebeam.transforms.encode.extract_slice_keys import ReadExamples, id_hashes
 from slicebeam.transforms.storage.storage import StoragePath, written_whole
 from slicebeam.transforms.tfma.computations import LABEL, PREDICTION, WEIGHT, Computations, merged
 
@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.counting.counting import Ragged
     from slicebeam.transforms.encode.conditions import SliceMembership
-    from slicebeam.transforms.encode.sources import Chunk, Source, Split
+    from slicebeam.transforms.encode.extract_predictions import Side
+    from slicebeam.transforms.encode.sources import Chunk, Source
 
 # The key of all examples; slices are numbered from 0.
 EVERYTHING = -1
+# How many of what is resampled are counted; intervals do not depend on larger numbers.
+MOST_UNITS = 1000
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,16 @@ class Measured:
     ----------
     source : the examples
     slices : their predicates
-    label, prediction : columns; the prediction is a score where there is one
+    label, prediction : columns; the prediction is a score where there is one, and empty where a model
+        predicts
     weight : column of weights
     id_field : column of what is resampled together; None for examples one by one
     features : further columns that the metric reads
     positive_class : the class that is 1, where labels are classes
     replicates, seed : of the bootstrap
+    model : file or ``module:function`` of the model that predicts
+    model_columns : what it reads
+    side : which of two models it is
     """
 
     source: Source
@@ -57,33 +65,44 @@ class Measured:
     positive_class: Any
     replicates: int
     seed: int
+    model: str | None = None
+    model_columns: tuple[str, ...] = ()
+    side: Side = "prediction"
 
     @property
     def columns(self) -> list[str]:
         """The columns that are read."""
         wanted = [self.label, self.prediction, self.weight, self.id_field]
-        wanted += [*self.features, *self.slices.columns]
+        wanted += [*self.features, *self.slices.columns, *self.model_columns]
         return list(dict.fromkeys(name for name in wanted if name))
 
 
-class _ReadFn(beam.DoFn):
-    """Split -> examples as ``(columns, slices of each, ids)``."""
+@dataclass
+class _ReadPredicted(beam.PTransform):
+    """Read chunks with what their model gives, if one predicts: pipeline -> `Chunk`."""
 
-    def __init__(self, measured: Measured) -> None:
-        self.measured = measured
+    measured: Measured
 
-    def process(self, split: Split) -> Iterator[Any]:
-        for chunk in read_split(self.measured.source, split, self.measured.columns):
-            yield _examples(chunk, self.measured)
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Chunk]:
+        measured = self.measured
+        chunks = pipeline | ReadExamples(measured.source, measured.columns)
+        if measured.model is None:
+            return chunks
+        from slicebeam.transforms.encode.run_model import WantedPredictions, run_model
+
+        wanted = WantedPredictions(outputs=True, positive=measured.positive_class)
+        return chunks | run_model(measured.model, measured.model_columns, measured.side, wanted)
 
 
 def _examples(chunk: Chunk, measured: Measured) -> tuple[dict[str, Any], Any, NDArray[np.uint64]]:
+    """Return examples as ``(columns, slices of each, ids)``."""
     table = chunk.table
+    name = measured.prediction
+    predicted = table.column(name or model_column(measured.side, "output"))
+    shown = name or f"the predictions of {measured.model}"
     columns = {
         LABEL: _number(table.column(measured.label), measured.positive_class, measured.label),
-        PREDICTION: _number(
-            table.column(measured.prediction), measured.positive_class, measured.prediction
-        ),
+        PREDICTION: _number(predicted, measured.positive_class, shown),
     }
     if measured.weight:
         columns[WEIGHT] = _number(table.column(measured.weight), None, measured.weight)
@@ -139,7 +158,7 @@ def _by_query(item: Any, key: str) -> Iterator[tuple[Any, Any]]:
 def _gathered(item: tuple[str, Iterable[Any]]) -> tuple[dict[str, Any], list[int], int]:
     """Return a query with all its examples, and the slices that any of them is in, as TFMA does."""
     query, rows = item
-    listed = sorted(rows, key=lambda row: (-float(row[0][PREDICTION][0]), repr(row[0])))
+    listed = sorted(rows, key=lambda row: ((-np.ravel(row[0][PREDICTION])).tolist(), repr(row[0])))
     columns = {name: np.concatenate([own[name] for own, _ in listed]) for name in listed[0][0]}
     slices = sorted({code for _, codes in listed for code in codes})
     hashed = splitmix64(np.frombuffer(query.encode().ljust(8, b"\0")[:8], np.uint64).copy())
@@ -147,6 +166,18 @@ def _gathered(item: tuple[str, Iterable[Any]]) -> tuple[dict[str, Any], list[int
         word = np.frombuffer(query.encode()[at : at + 8].ljust(8, b"\0"), np.uint64)
         hashed = splitmix64(hashed ^ word)
     return columns, slices, int(hashed[0])
+
+
+def _members(codes: Ragged, rows: int) -> dict[int, NDArray[np.int64]]:
+    """Return the rows of a chunk that are in each slice."""
+    of_rows = np.repeat(np.arange(rows), np.diff(codes.offsets))
+    members = {EVERYTHING: np.arange(rows)}
+    order = np.argsort(codes.codes, kind="stable")
+    found, sizes = np.unique(codes.codes, return_counts=True)
+    ends = np.cumsum(sizes).tolist()
+    for code, size, end in zip(found.tolist(), sizes.tolist(), ends, strict=True):
+        members[code] = of_rows[order[end - size : end]]
+    return members
 
 
 class _AccumulateFn(beam.DoFn):
@@ -157,13 +188,7 @@ class _AccumulateFn(beam.DoFn):
 
     def process(self, item: Any) -> Iterator[Any]:
         columns, codes, ids = item
-        of_rows = np.repeat(np.arange(len(codes.offsets) - 1), np.diff(codes.offsets))
-        members = {EVERYTHING: np.arange(len(ids))}
-        order = np.argsort(codes.codes, kind="stable")
-        found, sizes = np.unique(codes.codes, return_counts=True)
-        ends = np.cumsum(sizes).tolist()
-        for code, size, end in zip(found.tolist(), sizes.tolist(), ends, strict=True):
-            members[code] = of_rows[order[end - size : end]]
+        members = _members(codes, len(ids))
         weights = _weights(self.seed, self.replicates, ids)
         if self.computations.histograms is not None:
             yield from self._histograms(columns, members, weights)
@@ -223,6 +248,41 @@ def _looped(
             yield (code, replicate), accumulator
 
 
+def _units_of_rows(item: Any) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+    """Yield the smallest ids of the examples of each slice."""
+    _, codes, ids = item
+    for code, rows in _members(codes, len(ids)).items():
+        yield code, _smallest(ids[rows])
+
+
+def _units_of_query(item: Any) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+    _, slices, hashed = item
+    for code in (EVERYTHING, *slices):
+        yield code, np.array([hashed], np.uint64)
+
+
+def _smallest(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return np.unique(ids)[:MOST_UNITS]
+
+
+class _CountUnitsFn(beam.CombineFn):
+    """Counts distinct ids, up to `MOST_UNITS`; of so many the smallest are kept."""
+
+    def create_accumulator(self) -> NDArray[np.uint64]:
+        return np.zeros(0, np.uint64)
+
+    def add_input(
+        self, accumulator: NDArray[np.uint64], ids: NDArray[np.uint64]
+    ) -> NDArray[np.uint64]:
+        return _smallest(np.concatenate([accumulator, ids]))
+
+    def merge_accumulators(self, accumulators: Iterable[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+        return _smallest(np.concatenate(list(accumulators)))
+
+    def extract_output(self, accumulator: NDArray[np.uint64]) -> int:
+        return int(accumulator.size)
+
+
 class _MergeHistogramsFn(beam.CombineFn):
     """Adds histograms, and says what the metric is."""
 
@@ -266,10 +326,14 @@ class _MergeFn(beam.CombineFn):
 
 def _write(item: tuple[None, Iterable[Any]], path: StoragePath) -> str:
     values: dict[str, dict[str, dict[str, float]]] = defaultdict(dict)
-    for (code, replicate), named in item[1]:
-        values[str(code)][str(replicate)] = named
+    units: dict[str, int] = {}
+    for key, found in item[1]:
+        if isinstance(key, tuple):
+            values[str(key[0])][str(key[1])] = found
+        else:
+            units[str(key)] = found
     with written_whole(path) as stream:
-        stream.write(json.dumps(values).encode())
+        stream.write(json.dumps({"values": values, "units": units}).encode())
     return str(path)
 
 
@@ -281,7 +345,8 @@ class MeasureSlices(beam.PTransform):
     ----------
     computations : of the metric
     measured : the examples and slices
-    path : of a JSON file: slice -> replicate -> name -> number; replicate 0 is the data itself
+    path : of a JSON file: ``values``, slice -> replicate -> name -> number, where replicate 0 is the
+        data itself; ``units``, slice -> how many are resampled, up to `MOST_UNITS`
     """
 
     computations: Computations
@@ -293,37 +358,58 @@ class MeasureSlices(beam.PTransform):
         own = (self.computations, self.measured.replicates, self.measured.seed)
         examples = (
             pipeline
-            | "Splits" >> beam.Create(list(self.measured.source.splits))
-            | "Read" >> beam.ParDo(_ReadFn(self.measured))
+            | "Read" >> _ReadPredicted(self.measured)
+            | "Take columns" >> beam.Map(_examples, self.measured)
         )
         if key := self.computations.spec.query_key:
-            accumulators = (
+            queries = (
                 examples
                 | "Key by query" >> beam.FlatMap(_by_query, key)
                 | "Group queries" >> beam.GroupByKey()
                 | "Gather" >> beam.Map(_gathered)
-                | "Accumulate" >> beam.ParDo(_AccumulateQueriesFn(*own))
             )
+            accumulators = queries | "Accumulate" >> beam.ParDo(_AccumulateQueriesFn(*own))
+            units = queries | "Ids" >> beam.FlatMap(_units_of_query)
         else:
             accumulators = examples | "Accumulate" >> beam.ParDo(_AccumulateFn(*own))
+            units = examples | "Ids" >> beam.FlatMap(_units_of_rows)
         is_counted = not key and self.computations.histograms is not None
         merge = _MergeHistogramsFn if is_counted else _MergeFn
+        values = accumulators | "Merge" >> beam.CombinePerKey(merge(self.computations))
+        counts = units | "Count" >> beam.CombinePerKey(_CountUnitsFn())
         return (
-            accumulators
-            | "Merge" >> beam.CombinePerKey(merge(self.computations))
+            (values, counts)
+            | beam.Flatten()
             | "One key" >> beam.Map(lambda found: (None, found))
             | "Gather values" >> beam.GroupByKey()
             | "Write" >> beam.Map(_write, self.path)
         )
 
 
-def read_measured(path: StoragePath) -> dict[int, list[dict[str, float]]]:
-    """Return what was written: slice -> numbers by name, of each replicate that had any."""
+@dataclass(frozen=True)
+class SliceValues:
+    """What a metric is on a slice.
+
+    Attributes
+    ----------
+    numbers : by name, of the data and of each replicate that had any
+    units : how many are resampled, up to `MOST_UNITS`
+    """
+
+    numbers: list[dict[str, float]]
+    units: int
+
+
+def read_measured(path: StoragePath) -> dict[int, SliceValues]:
+    """Return what was written, by slice."""
     with path.open("rb") as stream:
         content = json.loads(stream.read())
     return {
-        int(code): [named for _, named in sorted(by.items(), key=lambda pair: int(pair[0]))]
-        for code, by in content.items()
+        int(code): SliceValues(
+            [named for _, named in sorted(by.items(), key=lambda pair: int(pair[0]))],
+            content["units"][code],
+        )
+        for code, by in content["values"].items()
     }
 
 
