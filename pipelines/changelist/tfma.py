@@ -30,6 +30,7 @@ class TfmaMetric(Part):
 
     metric: str = Field(description="as --metric names it, such as tfma:AUC")
     name: str = Field(description="of the number, as a metric may have many")
+    output: str | None = Field(None, description="of a model of several outputs, which one it is")
     replicates: int
     unit: Literal["rows", "groups", "queries"] = Field(description="what is resampled")
     overall: Estimate

@@ -172,11 +172,13 @@ class MetricsConfig(ModelsConfig):
             raise OptionError(
                 f"{first} reads the same of both models; give --score and --baseline-score, or neither"
             )
-        own = next((one for one in self.tfma_metric if parse_metric(one).prediction_key), None)
-        if compares and own is not None:
-            raise OptionError(
-                f"--metric {own} has a prediction_key, which is of one model; add --compare overall"
-            )
+        for one in self.tfma_metric:
+            columns = parse_metric(one).columns
+            if compares and columns.prediction and not columns.baseline_prediction:
+                raise OptionError(
+                    f"--metric {one} has a prediction_key, which is of one model; add a "
+                    "baseline_prediction_key, or --compare overall"
+                )
         if self.command == "discover":
             raise OptionError(f"{first} is for search and check, not for discover")
         new = self.score or self.prediction or self.model

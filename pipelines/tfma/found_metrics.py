@@ -17,16 +17,12 @@ from slicebeam.pipelines.changelist.tfma import TfmaMetric, TfmaValue
 from slicebeam.pipelines.eval_config.plan import eval_plan
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.pipelines.run.stage import Stage
+from slicebeam.pipelines.tfma.plots import Plotted
 from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.tfma.computations import Computations
-from slicebeam.transforms.tfma.measure_slices import (
-    EVERYTHING,
-    Measured,
-    MeasureSlices,
-    needed_features,
-    read_measured,
-)
+from slicebeam.transforms.tfma.examples import Measured, needed_features
+from slicebeam.transforms.tfma.measure_slices import EVERYTHING, MeasureSlices, read_measured
 from slicebeam.transforms.tfma.metric_specs import parse_metric
 
 if TYPE_CHECKING:
@@ -72,13 +68,17 @@ def check_metrics(config: RunConfig) -> list[Computations]:
     InputError
         TFMA is not installed, or a metric is not possible.
     """
-    found = [
-        Computations(parse_metric(name), config.weight is not None) for name in config.tfma_metric
-    ]
+    specs = [parse_metric(name) for name in config.tfma_metric]
+    found = [Computations(spec, _weight(config, spec) is not None) for spec in specs]
     for one in found:
         one.check()
     _check_thresholds(config, {one.spec.text: one for one in found})
     return found
+
+
+def _weight(config: RunConfig, spec: MetricSpec) -> str | None:
+    """Return the column of weights that a metric takes."""
+    return None if spec.is_unweighted else spec.columns.weight or config.weight
 
 
 def _check_thresholds(config: RunConfig, computed: Mapping[str, Computations]) -> None:
@@ -88,9 +88,9 @@ def _check_thresholds(config: RunConfig, computed: Mapping[str, Computations]) -
         return
     plan = eval_plan(uri, has_baseline=config.comparison == "baseline")
     held = {one.metric for one in plan.thresholds} - {one.key for one in plan.metrics}
-    for key, text in plan.found:
-        if key in held and key not in computed[text].names():
-            raise no_number(uri, text, key)
+    for one in plan.found:
+        if one.key in held and one.number not in computed[one.text].names():
+            raise no_number(uri, one.text, one.number)
 
 
 def no_number(uri: str, text: str, key: str) -> OptionError:
@@ -112,12 +112,17 @@ def cost_lines(config: RunConfig, rows: int) -> list[str]:
     """Return what metrics of TFMA cost, for what is said before anything runs."""
     lines = []
     for one in check_metrics(config):
-        seconds = seconds_of(one, rows, 1, config.tfma_replicates)
+        replicates = _replicates(config, one)
+        seconds = seconds_of(one, rows, 1, replicates) * len(_sides(config, one.spec))
         lines.append(
             f"{one.spec.text}: about {seconds:.3g} s of CPU over all examples, and as much times its "
-            f"share for each slice found ({config.tfma_replicates} replicates)"
+            f"share for each slice found ({replicates} replicates)"
         )
     return lines
+
+
+def _replicates(config: RunConfig, computations: Computations) -> int:
+    return 0 if computations.is_plot else config.tfma_replicates
 
 
 def with_tfma_metrics(
@@ -127,8 +132,8 @@ def with_tfma_metrics(
     work: WorkFolder,
     engine: Engine,
     say: Callable[[Stage], None],
-) -> SearchChangeList:
-    """Return the document with the metrics of TFMA of its slices.
+) -> tuple[SearchChangeList, list[Plotted]]:
+    """Return the document with the metrics of TFMA of its slices, and their plots.
 
     Raises
     ------
@@ -138,17 +143,19 @@ def with_tfma_metrics(
         The engine or the storage failed.
     """
     if not config.tfma_metric:
-        return document
+        return document, []
     slices = [one for one in document.slices if isinstance(one.definition, PredicateDefinition)]
     found: list[TfmaMetric] = []
+    plots: list[Plotted] = []
     for number, computations in enumerate(check_metrics(config)):
         spec = computations.spec
         rows = prepared.rows + sum(one.size.n for one in slices)
-        seconds = seconds_of(computations, rows, len(slices) + 1, config.tfma_replicates)
+        replicates = _replicates(config, computations)
+        seconds = seconds_of(computations, rows, len(slices) + 1, replicates)
         sides = _sides(config, spec)
         say(
             Stage(
-                f"{spec.text} on {len(slices):,} slices with {config.tfma_replicates} replicates: "
+                f"{spec.text} on {len(slices):,} slices with {replicates} replicates: "
                 f"about {seconds * len(sides):.3g} s of CPU"
             )
         )
@@ -169,19 +176,26 @@ def with_tfma_metrics(
                 reads_data=True,
             )
             values.append(read_measured(path))
+        if computations.is_plot:
+            for side, by_code in zip(sides, values, strict=True):
+                for code, one in sorted(by_code.items()):
+                    slice_id = None if code == EVERYTHING else slices[code].slice_id
+                    plots.append(Plotted(spec.text, slice_id, side, one.plots))
+            continue
         unit = "queries" if spec.query_key else "groups" if config.group else "rows"
         old = values[1] if len(values) > 1 else None
-        found += _entries(spec.text, config.tfma_replicates, unit, slices, values[0], old)
-    return document.model_copy(update={"tfma_metrics": tuple(found)})
+        found += _entries(spec, config.tfma_replicates, unit, slices, values[0], old)
+    return document.model_copy(update={"tfma_metrics": tuple(found)}), plots
 
 
 def _sides(config: RunConfig, spec: MetricSpec) -> dict[Side, str]:
     """Return the columns of predictions, by side; an empty name where a model predicts."""
     sides: dict[Side, str] = {
-        "prediction": spec.prediction_key or config.score or config.prediction or ""
+        "prediction": spec.columns.prediction or config.score or config.prediction or ""
     }
     if config.comparison == "baseline":
-        sides["baseline"] = config.baseline_score or config.baseline_prediction or ""
+        own = spec.columns.baseline_prediction
+        sides["baseline"] = own or config.baseline_score or config.baseline_prediction or ""
     return sides
 
 
@@ -203,7 +217,11 @@ def _measured(
         if isinstance(one.definition, PredicateDefinition)
     ]
     source = prepared.source
-    source.column_type(config.label, "--label")
+    spec = computations.spec
+    label, weight = spec.columns.label or config.label, _weight(config, spec)
+    source.column_type(label, "--label")
+    if weight:
+        source.column_type(weight, "--weight")
     model = None
     if prediction:
         source.column_type(prediction, "--score")
@@ -212,22 +230,23 @@ def _measured(
     return Measured(
         source,
         SliceMembership(tuple(predicates)),
-        config.label,
+        label,
         prediction,
-        config.weight,
+        weight,
         config.group or config.example_id,
         needed_features(computations, source),
         prepared.outcome.positive_class,
-        config.tfma_replicates,
+        _replicates(config, computations),
         config.seed,
         model,
         prepared.model_columns[side] if model else (),
         side,
+        bool(spec.query_key),
     )
 
 
 def _entries(
-    metric: str,
+    spec: MetricSpec,
     replicates: int,
     unit: Any,
     slices: Sequence[Slice],
@@ -265,8 +284,9 @@ def _entries(
             )
         entries.append(
             TfmaMetric(
-                metric=metric,
+                metric=spec.text,
                 name=name,
+                output=spec.output or None,
                 replicates=replicates,
                 unit=unit,
                 overall=tested(whole, of_all)[0],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import defaultdict
 from dataclasses import dataclass
@@ -9,15 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from slicebeam.metrics.errors import ColumnError
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
-from slicebeam.transforms.encode.extract_predictions import model_column
-from slicebeam.transforms.encode.extract_slice_keys import ReadExamples, id_hashes
 from slicebeam.transforms.storage.storage import StoragePath, written_whole
 from slicebeam.transforms.tfma.computations import LABEL, PREDICTION, WEIGHT, Computations, merged
+from slicebeam.transforms.tfma.examples import ROW, Measured, ReadMeasured, examples_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,126 +22,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.counting import Ragged
-    from slicebeam.transforms.encode.conditions import SliceMembership
-    from slicebeam.transforms.encode.extract_predictions import Side
-    from slicebeam.transforms.encode.sources import Chunk, Source
 
 # The key of all examples; slices are numbered from 0.
 EVERYTHING = -1
 # How many of what is resampled are counted; intervals do not depend on larger numbers.
 MOST_UNITS = 1000
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Which columns are measured.
-
-    Attributes
-    ----------
-    source : the examples
-    slices : their predicates
-    label, prediction : columns; the prediction is a score where there is one, and empty where a model
-        predicts
-    weight : column of weights
-    id_field : column of what is resampled together; None for examples one by one
-    features : further columns that the metric reads
-    positive_class : the class that is 1, where labels are classes
-    replicates, seed : of the bootstrap
-    model : file or ``module:function`` of the model that predicts
-    model_columns : what it reads
-    side : which of two models it is
-    """
-
-    source: Source
-    slices: SliceMembership
-    label: str
-    prediction: str
-    weight: str | None
-    id_field: str | None
-    features: tuple[str, ...]
-    positive_class: Any
-    replicates: int
-    seed: int
-    model: str | None = None
-    model_columns: tuple[str, ...] = ()
-    side: Side = "prediction"
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns that are read."""
-        wanted = [self.label, self.prediction, self.weight, self.id_field]
-        wanted += [*self.features, *self.slices.columns, *self.model_columns]
-        return list(dict.fromkeys(name for name in wanted if name))
-
-
-@dataclass
-class _ReadPredicted(beam.PTransform):
-    """Read chunks with what their model gives, if one predicts: pipeline -> `Chunk`."""
-
-    measured: Measured
-
-    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Chunk]:
-        measured = self.measured
-        chunks = pipeline | ReadExamples(measured.source, measured.columns)
-        if measured.model is None:
-            return chunks
-        from slicebeam.transforms.encode.run_model import WantedPredictions, run_model
-
-        wanted = WantedPredictions(outputs=True, positive=measured.positive_class)
-        return chunks | run_model(measured.model, measured.model_columns, measured.side, wanted)
-
-
-def _examples(chunk: Chunk, measured: Measured) -> tuple[dict[str, Any], Any, NDArray[np.uint64]]:
-    """Return examples as ``(columns, slices of each, ids)``."""
-    table = chunk.table
-    name = measured.prediction
-    predicted = table.column(name or model_column(measured.side, "output"))
-    shown = name or f"the predictions of {measured.model}"
-    columns = {
-        LABEL: _number(table.column(measured.label), measured.positive_class, measured.label),
-        PREDICTION: _number(predicted, measured.positive_class, shown),
-    }
-    if measured.weight:
-        columns[WEIGHT] = _number(table.column(measured.weight), None, measured.weight)
-    for name in measured.features:
-        columns[name] = _feature(table.column(name))
-    if measured.id_field:
-        ids = id_hashes(table.column(measured.id_field).combine_chunks(), chunk)
-    else:
-        ids = splitmix64(np.arange(table.num_rows, dtype=np.uint64) + np.uint64(chunk.start_row))
-    return columns, measured.slices.codes(table), ids
-
-
-def _number(column: Any, positive: Any, name: str) -> NDArray[Any]:
-    array = column.combine_chunks()
-    if array.null_count:
-        raise ColumnError(f"column {name!r} has missing values, which no metric of TFMA takes")
-    if pa.types.is_list(array.type) or pa.types.is_fixed_size_list(array.type):
-        return _rows_of(array, name)
-    values = array.to_numpy(zero_copy_only=False)
-    if values.dtype.kind in "OSU":
-        if positive is None:
-            raise ColumnError(
-                f"column {name!r} is text, but metrics of TFMA take numbers; give --positive-class, or "
-                "write classes as numbers"
-            )
-        return (values == positive).astype(np.float64)
-    return values.astype(np.float64) if values.dtype.kind in "bui" else values
-
-
-def _rows_of(array: Any, name: str) -> NDArray[np.float64]:
-    """Return a column of lists, a score for each class [rows, classes]."""
-    lengths = set(pc.list_value_length(array).to_pylist())
-    if len(lengths) != 1:
-        raise ColumnError(f"column {name!r} has lists of different lengths: {sorted(lengths)}")
-    flat = array.flatten().to_numpy(zero_copy_only=False)
-    return np.asarray(flat, np.float64).reshape(len(array), -1)
-
-
-def _feature(column: Any) -> NDArray[Any]:
-    array = column.combine_chunks()
-    values = array.to_numpy(zero_copy_only=False)
-    return np.array([str(one) for one in values]) if values.dtype.kind == "O" else values
 
 
 def _by_query(item: Any, key: str) -> Iterator[tuple[Any, Any]]:
@@ -158,8 +40,10 @@ def _by_query(item: Any, key: str) -> Iterator[tuple[Any, Any]]:
 def _gathered(item: tuple[str, Iterable[Any]]) -> tuple[dict[str, Any], list[int], int]:
     """Return a query with all its examples, and the slices that any of them is in, as TFMA does."""
     query, rows = item
-    listed = sorted(rows, key=lambda row: ((-np.ravel(row[0][PREDICTION])).tolist(), repr(row[0])))
-    columns = {name: np.concatenate([own[name] for own, _ in listed]) for name in listed[0][0]}
+    # As they are in the data, since TFMA ranks equal scores by their order.
+    listed = sorted(rows, key=lambda row: int(row[0][ROW][0]))
+    names = listed[0][0].keys() - {ROW}
+    columns = {name: np.concatenate([own[name] for own, _ in listed]) for name in sorted(names)}
     slices = sorted({code for _, codes in listed for code in codes})
     hashed = splitmix64(np.frombuffer(query.encode().ljust(8, b"\0")[:8], np.uint64).copy())
     for at in range(8, len(query.encode()), 8):
@@ -283,6 +167,13 @@ class _CountUnitsFn(beam.CombineFn):
         return int(accumulator.size)
 
 
+def _output(computations: Computations, accumulator: Any) -> dict[str, float] | str:
+    """Return numbers by name, or plots as text."""
+    if computations.is_plot:
+        return base64.b64encode(computations.plots(accumulator)).decode()
+    return computations.values(accumulator)
+
+
 class _MergeHistogramsFn(beam.CombineFn):
     """Adds histograms, and says what the metric is."""
 
@@ -301,8 +192,8 @@ class _MergeHistogramsFn(beam.CombineFn):
             return listed[0] if listed else []
         return [merged(each) for each in zip(*listed, strict=True)]
 
-    def extract_output(self, accumulator: list[Any]) -> dict[str, float]:
-        return self.computations.values(self.computations.of_histograms(accumulator))
+    def extract_output(self, accumulator: list[Any]) -> dict[str, float] | str:
+        return _output(self.computations, self.computations.of_histograms(accumulator))
 
 
 class _MergeFn(beam.CombineFn):
@@ -320,12 +211,12 @@ class _MergeFn(beam.CombineFn):
     def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
         return self.computations.combiner.merge_accumulators(list(accumulators))
 
-    def extract_output(self, accumulator: Any) -> dict[str, float]:
-        return self.computations.values(accumulator)
+    def extract_output(self, accumulator: Any) -> dict[str, float] | str:
+        return _output(self.computations, accumulator)
 
 
 def _write(item: tuple[None, Iterable[Any]], path: StoragePath) -> str:
-    values: dict[str, dict[str, dict[str, float]]] = defaultdict(dict)
+    values: dict[str, dict[str, dict[str, float] | str]] = defaultdict(dict)
     units: dict[str, int] = {}
     for key, found in item[1]:
         if isinstance(key, tuple):
@@ -346,7 +237,7 @@ class MeasureSlices(beam.PTransform):
     computations : of the metric
     measured : the examples and slices
     path : of a JSON file: ``values``, slice -> replicate -> name -> number, where replicate 0 is the
-        data itself; ``units``, slice -> how many are resampled, up to `MOST_UNITS`
+        data itself, and has the text of plots in place of numbers; ``units``, slice -> how many are resampled, up to `MOST_UNITS`
     """
 
     computations: Computations
@@ -358,8 +249,8 @@ class MeasureSlices(beam.PTransform):
         own = (self.computations, self.measured.replicates, self.measured.seed)
         examples = (
             pipeline
-            | "Read" >> _ReadPredicted(self.measured)
-            | "Take columns" >> beam.Map(_examples, self.measured)
+            | "Read" >> ReadMeasured(self.measured)
+            | "Take columns" >> beam.Map(examples_of, self.measured)
         )
         if key := self.computations.spec.query_key:
             queries = (
@@ -392,11 +283,13 @@ class SliceValues:
 
     Attributes
     ----------
-    numbers : by name, of the data and of each replicate that had any
+    numbers : by name, of the data and of each replicate that had any; of a plot none
+    plots : a serialized PlotsForSlice without a slice key; empty for numbers
     units : how many are resampled, up to `MOST_UNITS`
     """
 
     numbers: list[dict[str, float]]
+    plots: bytes
     units: int
 
 
@@ -404,29 +297,10 @@ def read_measured(path: StoragePath) -> dict[int, SliceValues]:
     """Return what was written, by slice."""
     with path.open("rb") as stream:
         content = json.loads(stream.read())
-    return {
-        int(code): SliceValues(
-            [named for _, named in sorted(by.items(), key=lambda pair: int(pair[0]))],
-            content["units"][code],
-        )
-        for code, by in content["values"].items()
-    }
-
-
-def needed_features(computations: Computations, source: Source) -> tuple[str, ...]:
-    """Return the columns that a metric names in its arguments ending in ``_key``.
-
-    Raises
-    ------
-    InputError
-        There is no such column.
-    """
-    spec = computations.spec
-    named = {
-        name: value
-        for name, value in (*spec.arguments.items(), ("query_key", spec.query_key))
-        if name.endswith("_key") and value
-    }
-    for name, value in named.items():
-        source.column_type(str(value), f"--metric {spec.text}: {name}")
-    return tuple(dict.fromkeys(map(str, named.values())))
+    found = {}
+    for code, by in content["values"].items():
+        drawn = [by[number] for number in sorted(by, key=int)]
+        is_plot = isinstance(drawn[0], str)
+        plots = base64.b64decode(drawn[0]) if is_plot else b""
+        found[int(code)] = SliceValues([] if is_plot else drawn, plots, content["units"][code])
+    return found
