@@ -214,7 +214,9 @@ class _Reader:
 
     def _native(self, where: str, spec: Any, config: Any) -> ConfiguredMetric | None:
         """Return a metric of our own; None for one that TFMA computes."""
-        if self.keys.has_several or not self._scope(spec).keys() <= {"example_weights"}:
+        is_plain = self._scope(spec).keys() <= {"example_weights"}
+        # Whether there is such a plot is known when TFMA is imported to compute it.
+        if self.keys.has_several or not is_plain or config.class_name.endswith("Plot"):
             return None
         try:
             one = configured_metric(where, config.class_name, config.module, config.config)
@@ -252,7 +254,7 @@ class _Reader:
                 baseline_prediction=keys.key(self.old, "prediction_key", output),
             )
         if keys.has_several:
-            if not columns.prediction:
+            if self.new is None or not self.new.prediction_keys:
                 raise OptionError(
                     f"{where} has several output_names; add prediction_keys to model_specs, a column for "
                     "each"

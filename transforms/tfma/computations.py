@@ -73,6 +73,12 @@ class Computations:
                 f"--metric {self.spec.text} compares slices with each other, which is not possible "
                 "here; leave it out"
             )
+        keys = self._keys
+        if not keys or all(key.is_diff for key in keys):
+            raise OptionError(
+                f"--metric {self.spec.text} reads the predictions of both models at once, which is not "
+                "possible here; leave it out"
+            )
 
     @property
     def is_plot(self) -> bool:

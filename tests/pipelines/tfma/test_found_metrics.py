@@ -137,7 +137,6 @@ def test_results_do_not_depend_on_chunks(frame: pd.DataFrame, tmp_path: Path) ->
         ),
         ("accuracy,tfma:AUC(nonsense=3)", "nonsense"),
         ("accuracy,tfma:AUC(3)", "is no name=value"),
-        ("accuracy,tfma:CalibrationPlot", "is a plot"),
         ("accuracy,tfma:tests.own_tfma_metric.MeanGab", "did you mean 'MeanGap'?"),
         ("accuracy,tfma:no_such.Thing", "No module named 'no_such'"),
         ("tfma:AUC", "can't steer a search"),
