@@ -29,10 +29,10 @@ def search(
     label: str = "",
     prediction: str | None = None,
     score: str | None = None,
-    model: StrPath | None = None,
+    model: str | None = None,
     baseline_prediction: str | None = None,
     baseline_score: str | None = None,
-    baseline_model: StrPath | None = None,
+    baseline_model: str | None = None,
     loss: str | None = None,
     baseline_loss: str | None = None,
     positive_class: str | float | None = None,
@@ -88,14 +88,14 @@ def search(
     label : Column of the true class or value. Not needed with `loss` or for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
-    model : Model to predict with: scikit-learn (pickle, joblib), TensorFlow SavedModel (folder) or ONNX. Loading a model runs the code in it: give only files that you trust.
+    model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
-    baseline_model : File of the old model. Loading it runs the code in it, as with `model`.
+    baseline_model : The old model. Loading it runs the code in it, as for `model`.
     loss : Column of each example's loss, instead of label and predictions.
     baseline_loss : Column of the old model's losses.
-    positive_class : Class whose probability is the score. By default 1 or true.
-    threshold : Smallest score that predicts the positive class.
+    positive_class : The class whose probability a score is. By default 1 or true.
+    threshold : Smallest score, or probability by `model`, that predicts the positive class.
     features : Columns to slice by. One or several. By default all others.
     exclude_features : Columns not to slice by. One or several.
     bins : Quantile bins of a numeric column.
@@ -161,10 +161,10 @@ def discover(
     label: str = "",
     prediction: str | None = None,
     score: str | None = None,
-    model: StrPath | None = None,
+    model: str | None = None,
     baseline_prediction: str | None = None,
     baseline_score: str | None = None,
-    baseline_model: StrPath | None = None,
+    baseline_model: str | None = None,
     loss: str | None = None,
     baseline_loss: str | None = None,
     positive_class: str | float | None = None,
@@ -230,14 +230,14 @@ def discover(
     label : Column of the true class or value. Not needed with `loss` or for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
-    model : Model to predict with: scikit-learn (pickle, joblib), TensorFlow SavedModel (folder) or ONNX. Loading a model runs the code in it: give only files that you trust.
+    model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
-    baseline_model : File of the old model. Loading it runs the code in it, as with `model`.
+    baseline_model : The old model. Loading it runs the code in it, as for `model`.
     loss : Column of each example's loss, instead of label and predictions.
     baseline_loss : Column of the old model's losses.
-    positive_class : Class whose probability is the score. By default 1 or true.
-    threshold : Smallest score that predicts the positive class.
+    positive_class : The class whose probability a score is. By default 1 or true.
+    threshold : Smallest score, or probability by `model`, that predicts the positive class.
     features : Columns to slice by, besides components. One or several. By default none.
     bins : Quantile bins of a numeric column.
     exact_edges : Use values of the data as the edges of bins, not round numbers.
@@ -294,10 +294,10 @@ def check(
     label: str = "",
     prediction: str | None = None,
     score: str | None = None,
-    model: StrPath | None = None,
+    model: str | None = None,
     baseline_prediction: str | None = None,
     baseline_score: str | None = None,
-    baseline_model: StrPath | None = None,
+    baseline_model: str | None = None,
     loss: str | None = None,
     baseline_loss: str | None = None,
     positive_class: str | float | None = None,
@@ -351,17 +351,17 @@ def check(
     label : Column of the true class or value. By default as in `changelist`.
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
-    model : Model to predict with: scikit-learn (pickle, joblib), TensorFlow SavedModel (folder) or ONNX. Loading a model runs the code in it: give only files that you trust.
+    model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
-    baseline_model : File of the old model. Loading it runs the code in it, as with `model`.
+    baseline_model : The old model. Loading it runs the code in it, as for `model`.
     loss : Column of each example's loss, instead of label and predictions.
     baseline_loss : Column of the old model's losses.
-    positive_class : Class whose probability is the score. By default 1 or true.
-    threshold : Smallest score that predicts the positive class.
-    features : Columns that `model` reads, if the model does not know their names. One or several. By default all others.
-    exclude_features : Columns that `model` does not read, if the model does not know the names of its columns. One or several.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    positive_class : The class whose probability a score is. By default 1 or true.
+    threshold : Smallest score, or probability by `model`, that predicts the positive class.
+    features : Columns that a `model` reads which does not know the names of its columns. One or several. By default all others.
+    exclude_features : Columns that such a `model` does not read. One or several.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro); after the search, for what it found, tfma:NAME(argument=value) of TensorFlow Model Analysis. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
