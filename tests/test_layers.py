@@ -55,6 +55,7 @@ ORDER = (
     "pipelines/search",
     "pipelines/discovery",
     "pipelines/check",
+    "pipelines/adaptive",
     "pipelines/attribution",
     "pipelines/define",
     "pipelines/shift",
