@@ -32,6 +32,7 @@ ORDER = (
     "metrics/discovery",
     "metrics/shift",
     "metrics/attribution",
+    "metrics/adaptive",
     "metrics",
     "transforms/secrets",
     "transforms/http",
