@@ -17,7 +17,6 @@ TREE = Option(
     "Data",
     metavar=FILE,
     is_argument=True,
-    has_placeholders=True,
 )
 _MODEL = (
     "module:function, which gets a list of texts or makes a model; a pipeline of scikit-learn (pickle, "
