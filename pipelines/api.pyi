@@ -4,11 +4,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+from slicebeam.pipelines.adaptive.checklist_import import ImportedSuite
 from slicebeam.pipelines.attribution.rounds import Finished, Stopped
 from slicebeam.pipelines.attribution.session import Sampled
 from slicebeam.pipelines.changelist.discovered import Edit
 from slicebeam.pipelines.define.new_slices import Revision
 from slicebeam.pipelines.python.python_runs import Report as Report
+from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.tfma.export import Exported
 
 StrPath: TypeAlias = str | os.PathLike[str]
@@ -813,6 +815,88 @@ class export:
         changelist : a ChangeList, or its folder for the last revision
         to : Folder to write.
         progress : print progress and notes on stderr
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+class adapt:
+    """Grow tests of a model, and see which topics an update fixed and broke.
+
+    Tests are in topics, in a CSV file as AdaTest writes it.
+    """
+
+    @staticmethod
+    def run(
+        tree: StrPath,
+        /,
+        *,
+        model: str,
+        output: StrPath | None = None,
+        baseline_model: str | None = None,
+        inverse_model: str | None = None,
+        output_classifier: str | None = None,
+        budget: str | None = None,
+        ledger: StrPath | None = None,
+        alpha: float = 0.05,
+        since: StrPath | None = None,
+        runner_config: str = "direct",
+        runner_option: str | Sequence[str] | Mapping[str, object] = (),
+        allow_http: bool = False,
+        progress: bool = False,
+    ) -> Published:
+        """Score a test tree, and report the topics that fail, and those fixed and broken.
+
+        A topic with those below it is a slice of the ChangeList: with `baseline_model` the two models are compared test by test (McNemar's test, Benjamini-Hochberg over all topics). An answer that an endpoint sold is in the ledger before it is used, and is not paid twice.
+
+        Parameters
+        ----------
+        tree : Test tree: a CSV file of AdaTest.
+        model : Model to test: module:function, which gets a list of texts or makes a model; a pipeline of scikit-learn (pickle, joblib), whose code runs; or the .yaml file of an HTTP endpoint, as for slicebeam shift `api`, with {input} in it.
+        output : Folder for changelist.json, slices.parquet and tests.parquet, which has the score of each test.
+        baseline_model : The old model, in any of these forms, to report which topics are fixed and broken.
+        inverse_model : Model that makes inputs of outputs again, for tests that should be invertible.
+        output_classifier : Classifier of outputs, for tests that should not be classified as something.
+        budget : Budget of paid answers: calls, or money such as 5USD by the price in the .yaml files. Earlier runs with the same ledger count. By default an answer for each input.
+        ledger : Folder that keeps the answers that were paid for. By default OUTPUT/ledger.
+        alpha : False discovery rate of topics that are fixed or broken.
+        since : ChangeList of an earlier run on the tree, to report what is new, gone, worse or better since.
+        runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
+        runner_option : Option of the engine. One or several.
+        allow_http : Send keys over http:// to other machines, where others can read them.
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def import_checklist(
+        suite: StrPath,
+        /,
+        *,
+        to: StrPath,
+        expectations: StrPath | None = None,
+        progress: bool = False,
+    ) -> ImportedSuite:
+        """Write the test tree of a CheckList suite: a topic each test, a test each case.
+
+        Nothing of a pickle runs: its texts and labels are read, and nothing else. What a test expects beyond a label is code in CheckList; say it in `expectations`.
+
+        Parameters
+        ----------
+        suite : Suite of CheckList: a table (.parquet, .csv, .jsonl), a release (.pkl, .tar.gz) or examples (.txt).
+        to : Test tree to write.
+        expectations : YAML file with the names of the labels and, by the name of a test, what it expects.
+        progress : print on stderr how far it is, and what is to be known
 
         Raises
         ------
