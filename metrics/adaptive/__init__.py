@@ -1,0 +1,1 @@
+"""Tests grown against a model: which are shown to what proposes more, and what topics deviate."""

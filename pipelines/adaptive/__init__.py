@@ -1,0 +1,1 @@
+"""Test trees: grown against a model, scored, and what becomes of their topics."""
