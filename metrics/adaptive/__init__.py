@@ -1,1 +1,1 @@
-"""Tests grown against a model: which are shown to what proposes more, and what topics deviate."""
+"""Scores of adaptive tests, and what becomes of topics when a model is updated."""

@@ -1,1 +1,1 @@
-"""Test trees: grown against a model, scored, and what becomes of their topics."""
+"""Adaptive tests: trees of tests, how they are scored, and the topics that an update fixed or broke."""
