@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import FileError, unknown_name
+from slicebeam.pipelines.adaptive.expectations import OUTPUTS, OUTPUTS_NOT
 from slicebeam.pipelines.adaptive.tree import COLUMNS, FAIL, ID, PASS, TOPIC_MARKER, TestTree
 from slicebeam.transforms.formats.csv_columns import read_csv_blocks
 from slicebeam.transforms.formats.raw_text import open_bytes
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-OUTPUTS, OUTPUTS_NOT = "should output", "should not output"
 # What the columns of the older form are here.
 _OLDER = {"type": "expectation", "value1": "input", "value2": "value"}
 _HEADER = ("", "topic", "input", "output", "label", "labeler", "description")
