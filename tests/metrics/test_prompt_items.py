@@ -41,7 +41,7 @@ def by_the_paper(
         max(score + NormalDist(0, spread).inv_cdf(draw(2 * repetition, row)), 1e-3)
         for row, score in enumerate(scores)
     ]
-    # "randomly skip over tests (by penalizing their score) with 25% probability"
+    # A quarter of the tests is skipped: "by penalizing their score".
     skip = [0.01 if draw(2 * repetition + 1, row) < 0.25 else 1.0 for row in range(len(scores))]
     chosen: list[int] = []
     # "selecting the highest scoring test and adding it to the prompt list. This process is iterated"
