@@ -4,11 +4,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+from slicebeam.pipelines.adaptive.checklist_import import ImportedSuite
+from slicebeam.pipelines.adaptive.suggestions.suggest import Suggestions
 from slicebeam.pipelines.attribution.rounds import Finished, Stopped
 from slicebeam.pipelines.attribution.session import Sampled
 from slicebeam.pipelines.changelist.discovered import Edit
 from slicebeam.pipelines.define.new_slices import Revision
 from slicebeam.pipelines.python.python_runs import Report as Report
+from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.tfma.export import Exported
 
 StrPath: TypeAlias = str | os.PathLike[str]
@@ -830,10 +833,9 @@ class adapt:
 
     @staticmethod
     def run(
-        changelist: StrPath,
+        tree: StrPath,
         /,
         *,
-        tree: StrPath,
         model: str,
         output: StrPath | None = None,
         baseline_model: str | None = None,
@@ -854,7 +856,6 @@ class adapt:
 
         Parameters
         ----------
-        changelist : a ChangeList, or its folder for the last revision
         tree : Test tree: a CSV file of AdaTest.
         model : Model to test: module:function, which gets a list of texts or makes a model; a pipeline of scikit-learn (pickle, joblib), whose code runs; or the .yaml file of an HTTP endpoint, as for slicebeam shift `api`, with {input} in it.
         output : Folder for changelist.json, slices.parquet and tests.parquet, which has the score of each test.
@@ -880,10 +881,9 @@ class adapt:
 
     @staticmethod
     def suggest(
-        changelist: StrPath,
+        tree: StrPath,
         /,
         *,
-        tree: StrPath,
         model: str,
         topic: str = "",
         pool: StrPath | None = None,
@@ -907,7 +907,6 @@ class adapt:
 
         Parameters
         ----------
-        changelist : a ChangeList, or its folder for the last revision
         tree : Test tree: a CSV file of AdaTest.
         model : Model to find failing tests of: module:function, a pipeline of scikit-learn, or the .yaml file of an HTTP endpoint, as for slicebeam adapt run.
         topic : Topic that gets the suggestions, such as /Negation. By default the whole tree.
@@ -924,6 +923,34 @@ class adapt:
         topics : Suggest topics below `topic`, instead of tests.
         output : Test tree to write the suggestions to, those that fail first. By default TREE.suggestions.csv.
         allow_http : Send keys over http:// to other machines, where others can read them.
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def import_checklist(
+        suite: StrPath,
+        /,
+        *,
+        to: StrPath,
+        expectations: StrPath | None = None,
+        progress: bool = False,
+    ) -> ImportedSuite:
+        """Write the test tree of a CheckList suite: a topic each test, a test each case.
+
+        Nothing of a pickle runs: its texts and labels are read, and nothing else. What a test expects beyond a label is code in CheckList; say it in `expectations`.
+
+        Parameters
+        ----------
+        suite : Suite of CheckList: a table (.parquet, .csv, .jsonl), a release (.pkl, .tar.gz) or examples (.txt).
+        to : Test tree to write.
+        expectations : YAML file with the names of the labels and, by the name of a test, what it expects.
         progress : print on stderr how far it is, and what is to be known
 
         Raises

@@ -56,6 +56,8 @@ from slicebeam.transforms.storage.storage import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
@@ -164,18 +166,28 @@ def _scored(
     unscored = dict(tests.left_out)
     for one, model in zip(results, models.scored, strict=True):
         missing = known & np.isnan(one.failures)
-        if missing.any():
-            reason = (
-                f"{model.name} has no output or no score that the expectation needs, or is excused"
-            )
-            unscored[reason] = int(missing.sum())
-            known &= ~missing
+        for reason, which in _reasons_without_score(tests.table, one):
+            number = int((missing & which).sum())
+            if number:
+                unscored[f"{model.name}: {reason}"] = number
+        known &= ~missing
     if not known.any():
         raise FileError(f"{config.tree}: no test could be scored{_reasons(unscored)}")
     table = _table(tests.table, results).filter(pa.array(known))
     topics = pc.unique(table["topic"]).to_pylist()
     every = sorted({one for topic in topics for one in with_ancestors(topic) if one})
     return _ScoredTree(table, unscored, tuple(every), _trained(tree), paid)
+
+
+def _reasons_without_score(tests: pa.Table, scored: Scored) -> list[tuple[str, NDArray[np.bool_]]]:
+    """Return why tests have no score, and which of them if they have none; [tests] each."""
+    answered = np.array([text is not None for text in scored.outputs.tolist()], bool)
+    unless = pc.match_substring(tests["expectation"], "unless=").to_numpy(zero_copy_only=False)
+    return [
+        ("no output", ~answered),
+        ("excused by the output for the input (unless=)", answered & unless),
+        ("no probability or number of the class that the expectation compares", answered & ~unless),
+    ]
 
 
 def _bought(
@@ -447,5 +459,7 @@ def summary(adaptive: AdaptiveTests) -> str:
         sum(one.significant == word and one.rule != word for one in topics)
         for word in ("fixed", "broken")
     ]
-    text += f" The update: {', '.join(parts)}; significantly "
-    return f"{text}better or worse on the same side of it: {moved[0]:,} and {moved[1]:,}."
+    text += f" The update: {', '.join(parts)}."
+    if not any(moved):
+        return text
+    return f"{text} On the same side of it, {moved[0]:,} significantly better, {moved[1]:,} worse."

@@ -331,6 +331,18 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             runs="slicebeam.pipelines.adaptive.suggestions.suggest:suggest",
             shows="slicebeam.pipelines.show.suggestions:show_suggestions",
         ),
+        "import-checklist": CommandSpec(
+            group="Files",
+            help="Write the test tree of a CheckList suite: a topic each test, a test each case.\n\n"
+            "Nothing of a pickle runs: its texts and labels are read, and nothing else. What a test "
+            "expects beyond a label is code in CheckList; say it in --expectations.",
+            example="slicebeam adapt import-checklist sentiment_suite.pkl --to sentiment.csv "
+            "--expectations sentiment.yaml",
+            main=_DOCUMENT,
+            models=("slicebeam.pipelines.config.adapt:ImportChecklistConfig",),
+            runs="slicebeam.pipelines.adaptive.checklist_import:import_checklist",
+            shows="slicebeam.pipelines.show.adaptive:show_imported",
+        ),
     },
     "attribute": {
         "sample": CommandSpec(

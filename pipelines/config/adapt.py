@@ -17,7 +17,6 @@ TREE = Option(
     "Data",
     metavar=FILE,
     is_argument=True,
-    has_placeholders=True,
 )
 _MODEL = (
     "module:function, which gets a list of texts or makes a model; a pipeline of scikit-learn (pickle, "
@@ -126,3 +125,27 @@ class AdaptRunConfig(Display):
                 "name the old one"
             )
         return self
+
+
+class ImportChecklistConfig(Display):
+    """Options of ``slicebeam adapt import-checklist``."""
+
+    suite: Annotated[
+        str,
+        Option(
+            "Suite of CheckList: a table (.parquet, .csv, .jsonl), a release (.pkl, .tar.gz) or examples "
+            "(.txt).",
+            "Data",
+            metavar=FILE,
+            is_argument=True,
+        ),
+    ]
+    to: Annotated[str, Option("Test tree to write.", "Output", metavar=FILE)]
+    expectations: Annotated[
+        str | None,
+        Option(
+            "YAML file with the names of the labels and, by the name of a test, what it expects.",
+            "Data",
+            metavar=FILE,
+        ),
+    ] = None

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.adaptive.topics import displayed
 from slicebeam.pipelines.show.slice_tables import WIDE, console_of_stdout
-from slicebeam.pipelines.show.terminal_text import json_line
+from slicebeam.pipelines.show.terminal_text import harmless, json_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from slicebeam.pipelines.adaptive.checklist_import import ImportedSuite
     from slicebeam.pipelines.changelist.adaptive import AdaptiveTests, TopicOutcome
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.config.adapt import ImportChecklistConfig
     from slicebeam.pipelines.run.published import Published
 
 _MOST_TOPICS = 20
@@ -160,3 +163,13 @@ def _notes(adaptive: AdaptiveTests, topics: Sequence[TopicOutcome]) -> list[str]
             + (f"; {one.unaccounted:,} calls without an outcome" if one.unaccounted else "")
         )
     return lines
+
+
+def show_imported(found: ImportedSuite, config: ImportChecklistConfig) -> None:
+    """Print what was imported."""
+    if config.as_json:
+        sys.stdout.write(json_line(asdict(found)) + "\n")
+    elif not config.quiet:
+        sys.stdout.write(
+            f"{found.tests:,} tests in {found.topics:,} topics\n{harmless(found.tree)}\n"
+        )
