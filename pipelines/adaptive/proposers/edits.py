@@ -135,8 +135,10 @@ def _number(text: str, rng: np.random.Generator) -> str | None:
 
 
 def _replacing(pairs: Mapping[str, str]) -> Edit:
-    words = "|".join(map(re.escape, pairs))
-    pattern = re.compile(rf"(?<!\w)(?:{words})(?!\w)", re.IGNORECASE)
+    words = "|".join(
+        rf"\b{re.escape(one)}" if one[0].isalpha() else re.escape(one) for one in pairs
+    )
+    pattern = re.compile(rf"(?:{words})\b", re.IGNORECASE)
 
     def replaced(found: re.Match[str]) -> str:
         new = pairs[found[0].lower()]

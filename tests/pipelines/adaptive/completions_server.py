@@ -68,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Print nothing."""
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         told = self.told
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         key = self.headers.get("Idempotency-Key", "")
@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
-        if status == 429:  # noqa: PLR2004
+        if status == 429:
             self.send_header("Retry-After", "0")
         self.end_headers()
         try:
