@@ -28,7 +28,7 @@ _MOST_OF_FAMILY = 1 / 8
 # Cosine similarity of the pieces of words from which on a text is the same test again.
 _SAME = 0.95
 # Duplicates in a row after which a family has nothing new.
-_MOST_DUPLICATES = 30
+_MOST_DUPLICATES = 200
 # Tests of the topic that proposals are compared with.
 _MOST_COMPARED = 5_000
 _FAILS_ABOVE = 0.5

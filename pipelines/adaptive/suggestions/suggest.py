@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slicebeam.metrics.adaptive.prompt_items import PROMPT_SIZE
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.adaptive.prompts import Completion, new_texts
 from slicebeam.pipelines.adaptive.proposers.endpoint import Endpoint, endpoint_api
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 # Texts that show which outputs a model of sentiment has.
 _PROBES = ("This is great.", "This is terrible.", "This is a chair.")
-# Tests that are scored before the round: those of the topic, and others that may be in prompts.
+# Tests that are scored before the round: those of the topic, and where it has too few for a prompt
+# others.
 _MOST_INSIDE, _MOST_OUTSIDE = 20_000, 2_000
 
 
@@ -141,7 +143,7 @@ def _context(
         outputs.update(dict.fromkeys(one for one in found.texts.tolist() if one is not None))
     return Context(
         tree,
-        _tree_scores(tree, topic, target),
+        _tree_scores(tree, topic, target, has_prompts=config.endpoint is not None),
         topic,
         pool,
         target.answers,
@@ -152,16 +154,13 @@ def _context(
     )
 
 
-def _tree_scores(tree: TestTree, topic: str, target: Target) -> FloatArray:
+def _tree_scores(tree: TestTree, topic: str, target: Target, *, has_prompts: bool) -> FloatArray:
     """Return the failure scores of a tree's rows, NaN for those that are not scored."""
     scores = np.full(len(tree), np.nan)
     inside = tree.within(topic)
-    rows = np.concatenate(
-        [
-            np.flatnonzero(tree.is_test & inside)[:_MOST_INSIDE],
-            np.flatnonzero(tree.is_test & ~inside)[:_MOST_OUTSIDE],
-        ]
-    )
+    rows = np.flatnonzero(tree.is_test & inside)[:_MOST_INSIDE]
+    if has_prompts and len(rows) < PROMPT_SIZE:
+        rows = np.append(rows, np.flatnonzero(tree.is_test & ~inside)[:_MOST_OUTSIDE])
     table = scorable_tests(TestTree(tree.table.take(rows))).table
     if table.num_rows:
         place = {id_: row for row, id_ in enumerate(tree.column(ID).tolist())}
