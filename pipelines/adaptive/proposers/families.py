@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ORIGIN = "origin"
 _PROPOSALS = UUID("5a0f31f2-7f0c-5c7b-9b43-0b7d1f0c2a55")
 _FAILS_ABOVE = 0.5
+_MOST_TESTS = 20_000
 # Names that models give to the classes of sentiment.
 SENTIMENTS: Mapping[str, tuple[str, ...]] = {
     "positive": ("positive", "pos"),
@@ -59,11 +60,14 @@ class Context:
 
     @cached_property
     def tests(self) -> list[Test]:
-        """The tests in the focus topic and below it, those with the highest scores first."""
+        """The tests in the focus topic and below it, those with the highest scores first.
+
+        Of a very large topic those with the highest scores.
+        """
         rows = np.flatnonzero(self.tree.is_test & self.tree.within(self.topic))
         rows = rows[self.tree.column("label")[rows] != "off_topic"]
         order = np.argsort(-np.nan_to_num(self.scores[rows], nan=-1.0), kind="stable")
-        return list(self.tree.rows(rows[order]))
+        return list(self.tree.rows(rows[order][:_MOST_TESTS]))
 
     @cached_property
     def _score_by_id(self) -> dict[str, float]:

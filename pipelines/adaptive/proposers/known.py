@@ -1,4 +1,4 @@
-"""What is known of tests: what the model should say, and which are left to judge."""
+"""What a model should say on a test, as far as the test says it."""
 
 from __future__ import annotations
 

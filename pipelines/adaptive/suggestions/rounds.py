@@ -236,21 +236,24 @@ class _Novelty:
             analyzer="char_wb", ngram_range=(2, 4), alternate_sign=False, n_features=1 << 16
         )
         self._has_pairs = context.has_pairs
-        known = list(context.tree.rows(context.tree.is_test & context.tree.within(context.topic)))
-        self._texts = {_folded(test) for test in known}
+        tree = context.tree
+        known = tree.is_test & tree.within(context.topic)
+        columns = (tree.column(name)[known].tolist() for name in ("input", "second_input"))
+        texts = [_text(*pair) for pair in zip(*columns, strict=True)]
+        self._texts = set(map(_folded, texts))
         self._vectors: list[Any] = []
-        if known:
-            texts = [_text(test) for test in known[-_MOST_COMPARED:]]
-            self._vectors.append(self._vectorizer.transform(texts))
+        if texts:
+            self._vectors.append(self._vectorizer.transform(texts[-_MOST_COMPARED:]))
 
     def takes(self, test: Test) -> bool:
         """Whether a test is new; from then on it is not."""
-        folded = _folded(test)
+        text = _text(test.input, test.second_input)
+        folded = _folded(text)
         if not test.input.strip() or folded in self._texts:
             return False
         if bool(test.second_input) != self._has_pairs:
             return False
-        vector = self._vectorizer.transform([_text(test)])
+        vector = self._vectorizer.transform([text])
         if any((block @ vector.T).max() > _SAME for block in self._vectors):
             return False
         self._texts.add(folded)
@@ -266,9 +269,9 @@ class _Novelty:
             self._vectors[-1] = vstack([self._vectors[-1], vector], format="csr")
 
 
-def _text(test: Test) -> str:
-    return f"{test.input}\n{test.second_input}"
+def _text(first: str, second: str) -> str:
+    return f"{first}\n{second}"
 
 
-def _folded(test: Test) -> str:
-    return " ".join(_text(test).casefold().split())
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split())

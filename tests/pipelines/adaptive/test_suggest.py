@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines import api
+from slicebeam.pipelines import api, cli
 from slicebeam.pipelines.adaptive.proposers.registry import ENDPOINT, OFFLINE
 from slicebeam.pipelines.adaptive.suggestions.pool import read_pool
 from slicebeam.pipelines.adaptive.suggestions.suggest import suggest
@@ -171,6 +171,15 @@ def test_what_is_printed(tree: Path, capsys: pytest.CaptureFixture[str]) -> None
     topics, _ = run(tree, topics=True)
     show_suggestions(topics, given.model_copy(update={"as_json": False}))
     assert "  /Negation  (templates)" in capsys.readouterr().out
+
+
+def test_from_the_command_line(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = f"{__name__}:likes_good"
+    given = ["adapt", "suggest", str(tree), "--model", model, "--topic", "/Rooms", "-k", "3"]
+    assert cli.run([*given, "--proposer", "mined,perturbations", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["suggestions"]) == 3
+    assert cli.run([*given, "--proposer", "minde"]) == 2
+    assert "did you mean 'mined'?" in capsys.readouterr().err
 
 
 def test_from_python(tree: Path) -> None:
