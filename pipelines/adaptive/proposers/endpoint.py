@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
@@ -196,11 +197,12 @@ class Endpoint:
         if not prompts:
             return []
         api, each = self.api, max(1, self.proposals // len(prompts))
-        asked = {
-            text_key(f"{number}\n{prompt.text}"): prompt
-            for prompt in prompts
-            for number in range(each)
-        }
+        # A short list of tests gives the same prompt several times, each with completions of its own.
+        times: Counter[str] = Counter()
+        asked: dict[str, Prompt] = {}
+        for prompt in [one for one in prompts for _ in range(each)]:
+            asked[text_key(f"{times[prompt.text]}\n{prompt.text}")] = prompt
+            times[prompt.text] += 1
         items = [Item(key, {_PROMPT: prompt.text}) for key, prompt in asked.items()]
         place = self.folder / f"prompts-{api.identity[:16]}"
         with buying(api, place, {"api": api.identity}, _is_text) as (ledger, http):

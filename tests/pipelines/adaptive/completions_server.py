@@ -49,7 +49,7 @@ class Completions:
 def completions_server() -> Iterator[Completions]:
     """Run a server in threads of this process."""
     told = Completions()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"told": told}))
+    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"told": told}))
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     told.url = f"http://127.0.0.1:{server.server_port}/v1"
@@ -59,6 +59,11 @@ def completions_server() -> Iterator[Completions]:
         told.ending.set()
         server.shutdown()
         server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Print nothing: clients are killed."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -241,7 +241,6 @@ def test_killed_ten_times_it_loses_nothing_and_pays_nothing_twice(
         time.sleep(rng.uniform(0.0, 0.15))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    time.sleep(0.2)
     paid = len(server.charged)
     assert 10 < paid < 90
     found, notes = run(tree, server.url, proposals=90)
@@ -249,5 +248,6 @@ def test_killed_ten_times_it_loses_nothing_and_pays_nothing_twice(
     (lost,) = [int(note.split()[0]) for note in notes if "never answered" in note]
     # Each kill loses at most the calls in flight; all others are there.
     assert 0 < lost <= 10 * 8
-    assert len(server.charged) == 88
-    assert len(found.tests) + lost == 88
+    # Twelve completions of each of seven prompts.
+    assert 84 - lost <= len(server.charged) <= 84
+    assert len(found.tests) + lost == 84
