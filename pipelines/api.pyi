@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from slicebeam.pipelines.adaptive.checklist_import import ImportedSuite
+from slicebeam.pipelines.adaptive.suggestions.suggest import Suggestions
 from slicebeam.pipelines.attribution.rounds import Finished, Stopped
 from slicebeam.pipelines.attribution.session import Sampled
 from slicebeam.pipelines.changelist.discovered import Edit
@@ -867,6 +868,60 @@ class adapt:
         since : ChangeList of an earlier run on the tree, to report what is new, gone, worse or better since.
         runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
         runner_option : Option of the engine. One or several.
+        allow_http : Send keys over http:// to other machines, where others can read them.
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def suggest(
+        tree: StrPath,
+        /,
+        *,
+        model: str,
+        topic: str = "",
+        pool: StrPath | None = None,
+        text: str | None = None,
+        other_tree: StrPath | None = None,
+        templates: StrPath | None = None,
+        endpoint: str | None = None,
+        budget: str | None = None,
+        ledger: StrPath | None = None,
+        seed: int = 0,
+        proposer: str | Sequence[str] = (),
+        proposals: int = 25,
+        topics: bool = False,
+        output: StrPath | None = None,
+        allow_http: bool = False,
+        progress: bool = False,
+    ) -> Suggestions:
+        """Propose tests of a topic, score them by a model, and write those that fail first.
+
+        Templates, edits, a pool of texts and another tree need no language model; with `endpoint` one goes on with the tests of the topic. Tests that you accept into the tree steer what is proposed next.
+
+        Parameters
+        ----------
+        tree : Test tree: a CSV file of AdaTest.
+        model : Model to find failing tests of: module:function, a pipeline of scikit-learn, or the .yaml file of an HTTP endpoint, as for slicebeam adapt run.
+        topic : Topic that gets the suggestions, such as /Negation. By default the whole tree.
+        pool : Texts without labels: a text a line, or CSV, JSON Lines or Parquet with `text`.
+        text : Column of the texts in `pool`. By default text.
+        other_tree : Another test tree, whose tests are proposed.
+        templates : YAML file of templates, with what is expected of them. By default those of sentiment, where the model has such outputs.
+        endpoint : Language model: the URL of an API like OpenAI's (https://host/v1?model=NAME), whose key is in OPENAI_API_KEY; or a .yaml file, as for slicebeam shift `api`, with {prompt} in it.
+        budget : Budget of paid calls, of `endpoint` and of a paid `model` together: calls, or money such as 5USD by the price in the .yaml files. Earlier runs with the same ledger count. By default what the proposals need.
+        ledger : Folder that keeps the answers that were paid for. By default beside `output`.
+        seed : Random seed.
+        proposer : What proposes: templates, mined, perturbations, neighbours, mixtures, tree, endpoint. One or several. By default all that have what they need.
+        proposals : Number of proposals to score.
+        topics : Suggest topics below `topic`, instead of tests.
+        output : Test tree to write the suggestions to, those that fail first. By default TREE.suggestions.csv.
         allow_http : Send keys over http:// to other machines, where others can read them.
         progress : print on stderr how far it is, and what is to be known
 

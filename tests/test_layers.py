@@ -57,6 +57,8 @@ ORDER = (
     "pipelines/discovery",
     "pipelines/check",
     "pipelines/adaptive",
+    "pipelines/adaptive/proposers",
+    "pipelines/adaptive/suggestions",
     "pipelines/attribution",
     "pipelines/define",
     "pipelines/shift",

@@ -34,6 +34,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from slicebeam.pipelines.adaptive.checklist_import import ImportedSuite
+from slicebeam.pipelines.adaptive.suggestions.suggest import Suggestions
 from slicebeam.pipelines.attribution.rounds import Finished, Stopped
 from slicebeam.pipelines.attribution.session import Sampled
 from slicebeam.pipelines.changelist.discovered import Edit
