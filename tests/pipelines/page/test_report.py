@@ -90,9 +90,10 @@ def test_no_text_ends_its_element(tmp_path: Path) -> None:
 def test_the_bundle_names_no_host_and_the_lock_file_no_registry() -> None:
     folder = ROOT / "pipelines" / "page"
     # The namespaces that SVG and MathML are known by are names, which nothing fetches.
-    named = re.findall(r"https?://[\w.]+", (folder / "bundle" / "page.js").read_text("utf-8"))
-    assert set(named) <= {"http://www.w3.org"}
-    assert "url(" not in (folder / "bundle" / "page.css").read_text("utf-8")
+    for name in ("page", "served"):
+        script = (folder / "bundle" / f"{name}.js").read_text("utf-8")
+        assert set(re.findall(r"https?://[\w.]+", script)) <= {"http://www.w3.org"}
+        assert "url(" not in (folder / "bundle" / f"{name}.css").read_text("utf-8")
     assert "resolved" not in (folder / "package-lock.json").read_text("utf-8")
 
 
@@ -102,5 +103,9 @@ def test_the_wheel_has_the_bundle(tmp_path: Path) -> None:
     subprocess.run([*command, str(tmp_path), "."], cwd=ROOT, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {f"slicebeam/pipelines/page/bundle/page.{one}" for one in ("js", "css")} <= set(names)
+    assert {
+        f"slicebeam/pipelines/page/bundle/{name}.{kind}"
+        for name in ("page", "served")
+        for kind in ("js", "css")
+    } <= set(names)
     assert not [name for name in names if "node_modules" in name]
