@@ -14,8 +14,8 @@ import pytest
 
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.page.single_file import embedded_json
-from tests.conftest import own_stores
-from tests.pipelines.page.results import HOSTILE, hostile_document, search_result
+from tests.conftest import ADULT, own_stores
+from tests.pipelines.page.results import HOSTILE, hostile_document, search_result, shift_result
 
 if TYPE_CHECKING:
     from tests.object_stores import Bucket
@@ -55,6 +55,33 @@ def test_the_last_revision_of_a_folder_is_shown(tmp_path: Path) -> None:
     assert run(["edit", "rename", "--changelist", str(result), *renaming]) == 0
     assert run(["report", str(result), "--quiet"]) == 0
     assert '"name":"the worst"' in (result / "report.html").read_text()
+
+
+def test_a_run_writes_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names, output = "row_id,fnlwgt,score,score_old,prediction_old", tmp_path / "out"
+    command = ["search", "--data", str(ADULT), "--label", "income", "--prediction", "prediction"]
+    command += ["--max-cross-size", "1", "--exclude-features", names, "--output", str(output)]
+    assert run([*command, "--page", "--dry-run"]) == 2
+    assert "--page shows the result of a run, and this one runs nothing" in capsys.readouterr().err
+    assert run([*command, "--page"]) == 0
+    assert f"page: {output / 'report.html'}\n" in capsys.readouterr().err
+    page = (output / "report.html").read_bytes()
+    assert run(["report", str(output), "--quiet"]) == 0
+    assert (output / "report.html").read_bytes() == page
+    # A run that published, and was killed before its page was there, is taken up.
+    (output / "report.html").unlink()
+    assert run([*command, "--resume", "--quiet", "--page"]) == 0
+    assert (output / "report.html").read_bytes() == page
+
+
+@pytest.mark.slow
+def test_a_shift_writes_its_page(tmp_path: Path) -> None:
+    output = shift_result(tmp_path)
+    command = ["shift", "--data", str(tmp_path / "pool.parquet"), "--label", "label"]
+    command += ["--old-prediction", "old", "--replay-prediction", "new", "--budget", "2000"]
+    assert run([*command, "--page", "--quiet", "--output", str(output)]) == 0
+    assert b"Shift" in (output / "report.html").read_bytes()
+    assert run([*command, "--page", "--plan", "--quiet"]) == 2
 
 
 def test_what_is_no_document_is_said_and_no_page_is_left(
