@@ -97,7 +97,8 @@ class SliceIndex:
         self._failure = ""
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._is_ready = threading.Event()
-        self._thread = threading.Thread(target=self._prepare, daemon=True)
+        # An interpreter that ends waits for it: a database does not survive that it goes on meanwhile.
+        self._thread = threading.Thread(target=self._prepare)
 
     def start(self) -> None:
         """Open the index, or begin to build it."""

@@ -386,3 +386,19 @@ def test_a_folder_lists_its_runs_and_a_slice_over_them(result: Path, tmp_path: P
     ).json()
     assert len({one["value"] for one in found}) == 1
     assert client.get("/runs/c/api/page").json()["overview"]["title"]
+
+
+def test_the_page_says_that_a_later_run_replaced_the_output(result: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(result, tmp_path / "copy"))
+    client, path = served_page(copy), copy / "changelist.json"
+    notes = client.get("/api/page").json()["overview"]["notes"]
+    assert not any("replaced" in one for one in notes)
+    document = json.loads(path.read_text())
+    document["changelist_id"] = "00000000-0000-4000-8000-000000000000"
+    path.write_text(json.dumps(document))
+    now = client.get("/api/page").json()["overview"]["notes"]
+    assert now[0].startswith("A later run has replaced this output.")
+    assert now[1:] == notes
+    path.unlink()
+    now = client.get("/api/page").json()["overview"]["notes"]
+    assert now[0].startswith("The output has changed since the server was started: ")
