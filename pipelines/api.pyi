@@ -424,7 +424,7 @@ def define(
     ----------
     changelist : a ChangeList, or its folder for the last revision
     name : Name of the slice.
-    data : Files or globs of the examples. One or several. By default as in `changelist`.
+    data : Files or globs of the examples. One or several. By default as in the ChangeList.
     where : Examples that satisfy a predicate, such as 'age < 25 & sex = Female'.
     text_filter : Examples whose embedding is similar to that of this text.
     threshold : Smallest cosine similarity for `text_filter`. By default mean + 2 standard deviations of the similarities of all examples.
@@ -434,9 +434,9 @@ def define(
     llm : YAML file that describes the language model's API, as for shift `api`. {prompt} stands for the prompt.
     budget : Maximum number of calls for `llm_filter`, including those of earlier runs.
     text : Column of the texts for `llm_filter`. By default as in `changelist`.
-    model : Model in `changelist`, to confirm it. Loading a model runs the code in it.
-    baseline_model : Old model in `changelist`, to confirm it.
-    encoder : Encoder in `changelist`, to confirm it. Needed if it is code (module:function) or an endpoint (openai:URL) that receives your texts.
+    model : Confirms the model in the ChangeList. Loading it runs the code in it.
+    baseline_model : Confirms the old model in the ChangeList.
+    encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
     runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
     runner_option : Option of the engine. One or several.
     allow_http : Send keys over http:// to other machines, where others can read them.
@@ -693,10 +693,10 @@ class edit:
         changelist : a ChangeList, or its folder for the last revision
         slices : Slice to merge, given by its slice_id or name. One or several.
         name : Name of the new slice.
-        data : Files or globs of the examples. One or several. By default as in `changelist`.
-        model : Model in `changelist`, to confirm it. Loading a model runs the code in it.
-        baseline_model : Old model in `changelist`, to confirm it.
-        encoder : Encoder in `changelist`, to confirm it. Needed if it is code (module:function) or an endpoint (openai:URL) that receives your texts.
+        data : Files or globs of the examples. One or several. By default as in the ChangeList.
+        model : Confirms the model in the ChangeList. Loading it runs the code in it.
+        baseline_model : Confirms the old model in the ChangeList.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
         runner_option : Option of the engine. One or several.
         allow_http : Send keys over http:// to other machines, where others can read them.
@@ -732,13 +732,13 @@ class edit:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        slice : Slice, given by its slice_id, the start of its slice_id, or its name.
-        where : Predicate that splits the slice. The examples that satisfy it become one part, the others the second.
-        data : Files or globs of the examples. One or several. By default as in `changelist`.
-        model : Model in `changelist`, to confirm it. Loading a model runs the code in it.
-        baseline_model : Old model in `changelist`, to confirm it.
-        encoder : Encoder in `changelist`, to confirm it. Needed if it is code (module:function) or an endpoint (openai:URL) that receives your texts.
-        name : Name of a part. Give it twice, or not at all. By default made from the slice and the predicate.
+        slice : Slice: its slice_id, the beginning of that, or its name.
+        where : Examples that satisfy this predicate are one part, the others the second.
+        data : Files or globs of the examples. One or several. By default as in the ChangeList.
+        model : Confirms the model in the ChangeList. Loading it runs the code in it.
+        baseline_model : Confirms the old model in the ChangeList.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
+        name : Name of a part. Give it twice, or not at all. By default made of slice and predicate.
         runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
         runner_option : Option of the engine. One or several.
         allow_http : Send keys over http:// to other machines, where others can read them.
@@ -1001,13 +1001,13 @@ class attribute:
         slice : Slice, given by its slice_id, the start of its slice_id, or its name.
         text : Words to test: a description that should be true of the slice's examples.
         budget : Number of labels in this round.
-        data : Files or globs of the examples. One or several. By default as in `changelist`.
+        data : Files or globs of the examples. One or several. By default as in the ChangeList.
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
-        query : Text similar to the examples that `text` describes, to find those that the slice misses. One or several. By default `text`.
-        train : Draw items for training a classifier instead of for estimation.
-        model : Model in `changelist`, to confirm it. Loading a model runs the code in it.
-        baseline_model : Old model in `changelist`, to confirm it.
-        encoder : Encoder in `changelist`, to confirm it. Needed if it is code (module:function) or an endpoint (openai:URL) that receives your texts.
+        query : Text like the examples of which the words are true, to find those that the slice misses. One or several. By default `text`.
+        train : Draw items to train a classifier with, instead of to estimate from.
+        model : Confirms the model in the ChangeList. Loading it runs the code in it.
+        baseline_model : Confirms the old model in the ChangeList.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
         looks : Number of times you will check whether there are enough labels. The intervals allow for it. Kept from the first round. By default 1, or `rounds`.
@@ -1049,13 +1049,13 @@ class attribute:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        slice : Slice, given by its slice_id, the start of its slice_id, or its name.
-        text : Words to test: a description that should be true of the slice's examples.
-        data : Files or globs of the examples. One or several. By default as in `changelist`.
+        slice : Slice: its slice_id, the beginning of that, or its name.
+        text : Words that are said to be true of its examples.
+        data : Files or globs of the examples. One or several. By default as in the ChangeList.
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
-        model : Model in `changelist`, to confirm it. Loading a model runs the code in it.
-        baseline_model : Old model in `changelist`, to confirm it.
-        encoder : Encoder in `changelist`, to confirm it. Needed if it is code (module:function) or an endpoint (openai:URL) that receives your texts.
+        model : Confirms the model in the ChangeList. Loading it runs the code in it.
+        baseline_model : Confirms the old model in the ChangeList.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
         looks : Number of times you will check whether there are enough labels. The intervals allow for it. Kept from the first round. By default 1, or `rounds`.
@@ -1107,21 +1107,21 @@ class attribute:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        slice : Slice, given by its slice_id, the start of its slice_id, or its name.
-        text : Words to test: a description that should be true of the slice's examples.
-        budget : Number of labels in all rounds, including those of earlier runs.
-        data : Files or globs of the examples. One or several. By default as in `changelist`.
+        slice : Slice: its slice_id, the beginning of that, or its name.
+        text : Words that are said to be true of its examples.
+        budget : Number of labels in all rounds, those of earlier runs included.
+        data : Files or globs of the examples. One or several. By default as in the ChangeList.
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
         query : Text similar to the examples that `text` describes, to find those that the slice misses. One or several. By default `text`.
         rounds : Number of rounds. After each, the command checks whether there are enough labels.
         train : Number of further labels for training a classifier, which proposes a better slice if the words do not describe this one.
         labels : Column of the labels.
         positive : Value of `labels` that means yes. One or several.
-        llm : YAML file that describes a language model's API, as for slicebeam shift `api`. Its prompt contains {attribution_text} and the columns that show an item.
-        ledger : Folder that stores the paid answers. By default in the folder of the labels.
-        model : Model in `changelist`, to confirm it. Loading a model runs the code in it.
-        baseline_model : Old model in `changelist`, to confirm it.
-        encoder : Encoder in `changelist`, to confirm it. Needed if it is code (module:function) or an endpoint (openai:URL) that receives your texts.
+        llm : YAML file that describes a language model's API, as for slicebeam shift `api`, with {attribution_text} and the columns that show an item in its prompt.
+        ledger : Folder that keeps the answers that were paid for. By default in the folder of labels.
+        model : Confirms the model in the ChangeList. Loading it runs the code in it.
+        baseline_model : Confirms the old model in the ChangeList.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
         looks : Number of times you will check whether there are enough labels. The intervals allow for it. Kept from the first round. By default 1, or `rounds`.

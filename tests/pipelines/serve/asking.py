@@ -1,0 +1,52 @@
+"""What asks an application as its page does, without a socket."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from starlette.testclient import TestClient
+
+from slicebeam.pipelines.config.serve import ServeConfig
+from slicebeam.pipelines.serve.app import application
+from slicebeam.pipelines.serve.protection import HEADER, Session
+from slicebeam.pipelines.serve.served import ServedOutput
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from starlette.types import ASGIApp
+
+PORT = 8000
+ORIGIN = f"http://127.0.0.1:{PORT}"
+
+
+def stranger(app: ASGIApp, **headers: str) -> TestClient:
+    """Return a client that has no cookie and no token."""
+    client = TestClient(app, base_url=ORIGIN, raise_server_exceptions=False)
+    client.headers.update(headers)
+    return client
+
+
+def page(app: ASGIApp, session: Session) -> TestClient:
+    """Return a client that has both."""
+    client = stranger(app, **{HEADER: session.header, "origin": ORIGIN})
+    client.cookies.set(session.cookie_name, session.cookie)
+    return client
+
+
+def served_page(result: Path) -> TestClient:
+    """Return the page of an output."""
+    session = Session(PORT)
+    config = ServeConfig(changelist=str(result))
+    return page(application(ServedOutput.open(str(result), config), session), session)
+
+
+def rows(client: TestClient, limit: int = 500, offset: int = 0, **options: Any) -> dict[str, Any]:
+    """Return some rows of a filtered table, when the index is ready."""
+    while client.get("/api/index").json()["state"] == "building":
+        pass
+    given = {"filter": {"metric": "accuracy", **options}, "tab": "t"}
+    answer = client.post("/api/slices", json={**given, "limit": limit, "offset": offset})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
