@@ -62,6 +62,7 @@ ORDER = (
     "pipelines/plan",
     "pipelines/show",
     "pipelines/page",
+    "pipelines/serve",
     "pipelines/commands",
     "pipelines/python",
     "pipelines/api.py",
