@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 
-from slicebeam.pipelines.serve.answers import failed
+from slicebeam.pipelines.serve.answers import RefusedError, failed
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -79,8 +79,8 @@ class Session:
         return f"{self.cookie_name}={self.cookie}; Path=/; HttpOnly; SameSite=Strict"
 
 
-class _TooLargeError(Exception):
-    """A body is longer than its bound."""
+class _TooLargeError(RefusedError):
+    """A body is longer than its bound; the application answers it like other refusals."""
 
 
 class Protection:
@@ -118,19 +118,7 @@ class Protection:
             await failed(*refusal)(scope, receive, answer)
             return
         most = MOST_UPLOADED if _is_upload(scope["path"]) else MOST_JSON
-        has_begun = False
-
-        async def watched(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = True
-            await answer(message)
-
-        try:
-            await self.app(scope, _bounded(receive, most), watched)
-        except _TooLargeError:
-            if has_begun:
-                raise
-            await failed(413, f"a request has at most {most >> 20} MB")(scope, receive, answer)
+        await self.app(scope, _bounded(receive, most), answer)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         """Return status and reason of a request that is refused; None for one that is let through."""
@@ -186,7 +174,7 @@ def _bounded(receive: Receive, most: int) -> Receive:
         message = await receive()
         seen += len(message.get("body", b""))
         if seen > most:
-            raise _TooLargeError
+            raise _TooLargeError(f"a request has at most {most >> 20} MB", 413)
         return message
 
     return bounded
