@@ -10,7 +10,14 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
-from slicebeam.pipelines.serve import content, editing, labelling, own_data, slice_examples
+from slicebeam.pipelines.serve import (
+    content,
+    editing,
+    labelling,
+    own_data,
+    queries,
+    slice_examples,
+)
 from slicebeam.pipelines.serve.answers import HANDLERS, Given, RefusedError, reads, takes
 from slicebeam.pipelines.serve.protection import Protection, Session
 
@@ -28,7 +35,14 @@ if TYPE_CHECKING:
 
 
 # The modules with what the page asks of an output; a path belongs to one of them.
-FEATURES: tuple[Feature, ...] = (content, slice_examples, labelling, editing, own_data)
+FEATURES: tuple[Feature, ...] = (
+    content,
+    queries,
+    slice_examples,
+    labelling,
+    editing,
+    own_data,
+)
 
 _PAGE = """\
 <!doctype html>

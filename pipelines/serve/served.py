@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.reading import CHANGELIST, read_changelist
-from slicebeam.pipelines.changelist.revisions import later_revision
+from slicebeam.pipelines.changelist.revisions import later_revision, revision_path, revisions
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
@@ -68,10 +68,24 @@ class ServedOutput:
         """Return the output with the last revision of its document."""
         if not isinstance(self.document, SearchChangeList):
             return self
-        newer = later_revision(self.folder, self.document)
-        if newer is None:
+        numbers = revisions(self.folder)
+        if not numbers or numbers[-1] <= self.document.revision:
             return self
-        return replace(self, uri=str(newer), document=read_changelist(str(newer), NAMED))
+        path = revision_path(self.folder, numbers[-1])
+        # A revision never changes, so that it need not be read for every question.
+        stamp = path.stat().st_mtime_ns if isinstance(path, Path) else None
+        known = _LATEST.get(self.state)
+        if stamp is None or known is None or known[:2] != (path, stamp):
+            newer = later_revision(self.folder, self.document)
+            if newer is None:
+                return self
+            now = replace(self, uri=str(newer), document=read_changelist(str(newer), NAMED))
+            _LATEST[self.state] = known = (path, stamp, now)
+        return known[2]
+
+
+# Of each output the path of its last revision, when that was written, and what it is with it.
+_LATEST: dict[Path, tuple[StoragePath, int | None, ServedOutput]] = {}
 
 
 def state_folder(folder: StoragePath) -> Path:

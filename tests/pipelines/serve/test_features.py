@@ -132,7 +132,7 @@ def test_other_data_shows_no_example(result: Path, tmp_path: Path) -> None:
         rows.set_column(
             rows.column_names.index("age"),
             "age",
-            rows["age"].take(list(range(1, rows.num_rows)) + [0]),
+            rows["age"].take([*range(1, rows.num_rows), 0]),
         ),
         other,
     )

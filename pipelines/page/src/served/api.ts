@@ -34,15 +34,23 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await (await answered(path, signal ? { signal } : {})).json()) as T;
 }
 
-/** Sends an object, and returns the answer. */
-export async function post<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
-  const response = await answered(path, {
+function sent(path: string, body: unknown, signal?: AbortSignal): Promise<Response> {
+  return answered(path, {
     method: "POST",
     headers: { "content-type": "application/json", "x-slicebeam-token": header },
     body: JSON.stringify(body),
     ...(signal ? { signal } : {}),
   });
-  return (await response.json()) as T;
+}
+
+/** Sends an object, and returns the answer. */
+export async function post<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
+  return (await (await sent(path, body, signal)).json()) as T;
+}
+
+/** Sends an object, and returns the text that is answered. */
+export async function postForText(path: string, body: unknown): Promise<string> {
+  return (await sent(path, body)).text();
 }
 
 /** Sends a file to a path that begins with `upload/`. */

@@ -1,2 +1,4 @@
 // Registers what a served page has besides: each line imports a module that adds to `extensions.ts`.
+import "./all_slices";
+import "./near_slice";
 import "./labelling";
