@@ -25,6 +25,7 @@ from slicebeam.pipelines.changelist.edits import (
     undone_numbers,
 )
 from slicebeam.pipelines.serve.answers import Given, RefusedError, reads, takes
+from slicebeam.pipelines.serve.table_slices import table_slice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from slicebeam.pipelines.changelist.edits import Edited
-    from slicebeam.pipelines.define.new_slices import EditSession, Revision
+    from slicebeam.pipelines.define.new_slices import Counting, EditSession, Revision
     from slicebeam.pipelines.serve.served import ServedOutput
 
 # Edits of the journal that are listed, the last ones.
@@ -139,11 +140,10 @@ class Editing:
 
     def define(self, given: _Defined) -> dict[str, Any]:
         """Define a slice by a predicate, and count it on the data."""
-        from slicebeam.pipelines.define.new_slices import Counting, DefinedSlice
+        from slicebeam.pipelines.define.new_slices import DefinedSlice
         from slicebeam.pipelines.define.predicates import column_types, predicate_definition
 
-        config = self.served.config
-        counting = Counting(config.data, confirmed=config.confirmed)
+        counting = self._counting()
 
         def defined(base: EditSession) -> Edited:
             name = given.name.strip() or given.where.strip()
@@ -154,6 +154,24 @@ class Editing:
             return added(base.document, one)
 
         return self._edited(given, defined, "defined a slice")
+
+    def add(self, given: _OfSlice) -> dict[str, Any]:
+        """Put a slice of the table into the document, counted on the data."""
+        from slicebeam.pipelines.define.new_slices import DefinedSlice
+
+        def put(base: EditSession) -> Edited:
+            found = table_slice(base.uri, base.document, given.slice_id)
+            new = DefinedSlice(found.name, found.definition)
+            (one,) = base.counted([new], self._counting())
+            return added(base.document, one)
+
+        return self._edited(given, put, "added a slice of the table")
+
+    def _counting(self) -> Counting:
+        from slicebeam.pipelines.define.new_slices import Counting
+
+        config = self.served.config
+        return Counting(config.data, confirmed=config.confirmed)
 
     def _edited(
         self, given: _Based, edit: Callable[[EditSession], Edited], summary: str
@@ -207,4 +225,5 @@ def routes(served: ServedOutput) -> list[Route]:
         takes("/edits/remove", _OfSlice, editing.remove),
         takes("/edits/undo", _Based, editing.undo),
         takes("/edits/define", _Defined, editing.define),
+        takes("/edits/add", _OfSlice, editing.add),
     ]

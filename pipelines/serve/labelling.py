@@ -208,7 +208,7 @@ def _folders(folder: StoragePath) -> list[StoragePath]:
     if not isinstance(folder, Path):
         # Each of them would be a request.
         return []
-    return sorted(folder.iterdir())[:_LISTED] if folder.is_dir() else []
+    return [*sorted(folder.iterdir())[:_LISTED]] if folder.is_dir() else []
 
 
 def _summary(state: State, *, is_open: bool) -> dict[str, Any]:

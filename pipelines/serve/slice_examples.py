@@ -14,10 +14,10 @@ from pydantic import Field
 
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.changelist.document import SearchChangeList
-from slicebeam.pipelines.changelist.rules import slice_id_of
 from slicebeam.pipelines.prepare.rows import read_rows
 from slicebeam.pipelines.serve.answers import Given, RefusedError, takes
 from slicebeam.pipelines.serve.data_check import DataChecker
+from slicebeam.pipelines.serve.table_slices import table_slice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,11 +39,9 @@ _ORDER = ("broken", "wrong", "both wrong", "fixed", "right", "both right")
 
 
 class _OfSlice(Given):
-    """A slice: of the document, or of the table, by its conditions and size."""
+    """A slice of the document, or of the table of all tested slices."""
 
     slice_id: Annotated[str, Field(min_length=1, max_length=200)]
-    where: Annotated[str | None, Field(max_length=10_000)] = None
-    n: Annotated[int | None, Field(ge=0)] = None
 
 
 class _Page(_OfSlice):
@@ -202,15 +200,8 @@ class SliceExamples:
         for one in opened.document.slices:
             if one.slice_id == given.slice_id:
                 return one.name, one.definition, one.size.n
-        if given.where is None or given.n is None:
-            raise RefusedError(f"slice {given.slice_id} is not in the document", 404)
-        from slicebeam.pipelines.define.predicates import column_types, predicate_definition
-
-        columns = column_types(self.served.uri, opened.document, self.served.data)
-        definition = predicate_definition(given.where, columns)
-        if slice_id_of(definition) != given.slice_id:
-            raise RefusedError(f"{given.where!r} is not slice {given.slice_id}", 404)
-        return given.where, definition, given.n
+        found = table_slice(self.served.latest().uri, opened.document, given.slice_id)
+        return found.name, found.definition, found.n
 
 
 def _outcome(document: SearchChangeList) -> dict[str, str]:

@@ -111,18 +111,21 @@ def test_examples_are_those_of_the_slice_with_old_beside_new(result: Path) -> No
         assert asks(page, 404)("examples/cell", **{**cell, **wrong})
 
 
-def test_a_slice_of_the_table_is_shown_by_its_conditions(result: Path) -> None:
+def test_a_slice_of_the_table_is_shown_and_added(result: Path) -> None:
     page = page_of(result)
     table = pq.read_table(result / "slices.parquet").to_pylist()
     known = {one["slice_id"] for one in document(result)["slices"]}
     other = next(one for one in table if one["slice_id"] not in known and one["n"] > 100)
-    given = {"slice_id": other["slice_id"], "where": other["slice"], "n": other["n"]}
-    found = asks(page)("examples", **given)
+    found = asks(page)("examples", slice_id=other["slice_id"])
     assert found["held"] == found["n"] == other["n"]
-    wrong = {**given, "slice_id": "0" * 16}
-    assert "is not slice" in asks(page, 404)("examples", **wrong)["error"]
-    odd = {**given, "slice_id": "1" * 16, "where": "'; DROP TABLE slices; --"}
-    assert "--where" in asks(page, 400)("examples", **odd)["error"]
+    for odd in ("0" * 16, "'; DROP TABLE slices; --"):
+        assert "neither in the document" in asks(page, 404)("examples", slice_id=odd)["error"]
+    added = asks(page)("edits/add", revision=0, slice_id=other["slice_id"])
+    assert added["slices"] == [other["slice_id"]]
+    new = document(result, added["file"])["slices"][-1]
+    assert (new["name"], new["size"]["n"]) == (other["slice"], other["n"])
+    again = asks(page, 400)("edits/add", revision=1, slice_id=other["slice_id"])
+    assert "defined in the same way" in again["error"]
 
 
 def test_other_data_shows_no_example(result: Path, tmp_path: Path) -> None:

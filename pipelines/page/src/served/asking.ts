@@ -31,8 +31,3 @@ export function useAsking(): Asking {
   };
   return { isBusy, error, ask };
 }
-
-/** What went wrong, read out when it appears. */
-export function messageOf(asking: Asking, busy: string): string {
-  return asking.isBusy ? busy : asking.error;
-}

@@ -24,6 +24,8 @@ interface Begin {
 }
 
 const LABELER = "slicebeam-labeler";
+// The page is drawn anew when a revision has come: what was decided is said after that.
+let decided = "";
 
 /** What tells this window from others; it stays until the window is closed. */
 function labeler(): string {
@@ -37,8 +39,11 @@ function labeler(): string {
 function Labelling({ store, id }: ViewGiven) {
   const [now, show] = useState<Labelled | null>(null);
   const [name, call] = useState("");
-  const [said, say] = useState("");
+  const [said, say] = useState(decided);
   const asking = useAsking();
+  useEffect(() => {
+    decided = "";
+  }, []);
   const begin = (given: Begin) =>
     asking.ask(async (signal) => {
       say("");
@@ -55,7 +60,8 @@ function Labelling({ store, id }: ViewGiven) {
     asking.ask(async () => {
       const done = await post<{ decision: string; revision: string | null }>("labels/publish", { desk: now.desk });
       show(null);
-      say(`Decision: ${done.decision}. ${done.revision ? `Written to ${done.revision}.` : "The document says so already."}`);
+      const where = done.revision ? `Written to ${done.revision}.` : "The document says so already.";
+      say((decided = `Decision: ${done.decision}. ${where}`));
       if (done.revision) await documentChanged();
     });
   return (
@@ -206,7 +212,7 @@ function ToLabelling({ store, id }: { store: Store; id: string }) {
 views.push({
   name: "labelling",
   title: "Labelling",
-  isHere: (content) => content.command !== "shift" && content.slices !== undefined,
+  isHere: (content) => !content.views.includes("shift"),
   component: Labelling,
 });
 sliceSections.push({ component: ToLabelling });

@@ -27,7 +27,7 @@ export function Standing({ standing }: { standing: StandingOf }) {
   const looks = `look ${Math.max(1, standing.looked)} of ${standing.looks} planned`;
   return (
     <>
-      <div class="scrolled">
+      <div class="scrolled" role="region" aria-label="Estimates so far" tabIndex={0}>
         <table>
           <thead>
             <tr>
