@@ -15,6 +15,7 @@ from slicebeam.pipelines.serve import (
     editing,
     labelling,
     own_data,
+    playground,
     queries,
     slice_examples,
 )
@@ -42,6 +43,7 @@ FEATURES: tuple[Feature, ...] = (
     labelling,
     editing,
     own_data,
+    playground,
 )
 
 _PAGE = """\

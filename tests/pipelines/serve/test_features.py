@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from pathlib import Path
@@ -10,19 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from starlette.testclient import TestClient
 
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.config.serve import ServeConfig
 from slicebeam.pipelines.serve import protection
-from slicebeam.pipelines.serve.app import application
-from slicebeam.pipelines.serve.protection import HEADER, Session
-from slicebeam.pipelines.serve.served import ServedOutput
 from tests.conftest import ADULT
 from tests.pipelines.page.results import search_result
+from tests.pipelines.serve.pages import asks, document, page_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from starlette.testclient import TestClient
 
 
 @pytest.fixture(scope="module")
@@ -34,35 +29,6 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def result(searched: Path, tmp_path: Path) -> Path:
     """Return a copy, which edits change."""
     return Path(shutil.copytree(searched, tmp_path / "out"))
-
-
-def page_of(result: Path, *data: Path) -> TestClient:
-    """Return what asks the server of an output as its page does."""
-    config = ServeConfig(changelist=str(result), data=tuple(map(str, data)))
-    session = Session(8000)
-    app = application(ServedOutput.open(str(result), config), session)
-    return TestClient(
-        app,
-        base_url="http://127.0.0.1:8000",
-        headers={HEADER: session.header, "origin": "http://127.0.0.1:8000"},
-        cookies={session.cookie_name: session.cookie},
-        raise_server_exceptions=False,
-    )
-
-
-def document(result: Path, name: str = "changelist.json") -> dict[str, Any]:
-    return json.loads((result / name).read_text())
-
-
-def asks(page: TestClient, status: int = 200) -> Callable[..., Any]:
-    """Return what sends an object to a path and returns the answer."""
-
-    def ask(path: str, **given: Any) -> Any:
-        answer = page.post(f"/api/{path}", json=given)
-        assert answer.status_code == status, answer.text
-        return answer.json()
-
-    return ask
 
 
 def test_examples_are_those_of_the_slice_with_old_beside_new(result: Path) -> None:
