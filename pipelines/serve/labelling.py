@@ -17,6 +17,7 @@ from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
 from slicebeam.pipelines.attribution.state import folder_name, read_state
 from slicebeam.pipelines.define.examples import open_population
 from slicebeam.pipelines.serve.answers import Given, RefusedError, reads, takes
+from slicebeam.pipelines.serve.editing import WRITING
 from slicebeam.pipelines.serve.label_desk import LabelDesk
 
 if TYPE_CHECKING:
@@ -83,7 +84,9 @@ class LabelDesks:
         """Open a session, or go on with one that is open, and return what the labeler sees."""
         name = folder_name(given.slice_id, given.text)
         with self._lock:
-            if name not in self._open:
+            if name in self._open:
+                self._open[name][0].check_plan(_plan(given))
+            else:
                 if len(self._open) >= _MOST:
                     raise RefusedError(
                         f"{_MOST} slices are being labelled here; end the labelling of one first",
@@ -104,12 +107,6 @@ class LabelDesks:
 
     def _opened(self, given: _Begun) -> tuple[LabelDesk, ExitStack]:
         now, config = self.served.latest(), self.served.config
-        plan = Plan(
-            given.text,
-            looks=given.looks,
-            least_precision=given.least_precision,
-            least_recall=given.least_recall,
-        )
         population, document, one = open_population(
             now.uri, given.slice_id, data=config.data or None, confirmed=config.confirmed
         )
@@ -119,7 +116,7 @@ class LabelDesks:
                     population,
                     document,
                     one,
-                    plan,
+                    _plan(given),
                     LabelPaths.of(now.uri, None),
                     begins=given.budget is not None,
                 )
@@ -163,7 +160,10 @@ class LabelDesks:
 
     def publish(self, given: _Desk) -> dict[str, Any]:
         """Write the estimates into the next revision, and end the session."""
-        finished = self.desk(given.desk).publish()
+        desk = self.desk(given.desk)
+        with WRITING:
+            now = self.served.latest()
+            finished = desk.publish(now.uri, now.document)
         self.close(given.desk)
         return {
             "decision": finished.assessed.decision,
@@ -202,6 +202,15 @@ class LabelDesks:
 
     def _answer(self, name: str, shown: dict[str, Any]) -> dict[str, Any]:
         return {"desk": name, **shown}
+
+
+def _plan(given: _Begun) -> Plan:
+    return Plan(
+        given.text,
+        looks=given.looks,
+        least_precision=given.least_precision,
+        least_recall=given.least_recall,
+    )
 
 
 def _folders(folder: StoragePath) -> list[StoragePath]:

@@ -13,7 +13,7 @@ import pytest
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.serve import protection
 from tests.conftest import ADULT
-from tests.pipelines.page.results import search_result
+from tests.pipelines.page.results import discovery_result, search_result
 from tests.pipelines.serve.pages import asks, document, page_of
 
 if TYPE_CHECKING:
@@ -250,3 +250,29 @@ def test_a_check_is_cancelled_and_leaves_no_process(result: Path, tmp_path: Path
     # The next one starts at once.
     asks(page)("own/start", file=0)
     assert wait_for_end(page)["state"] == "done"
+
+
+@pytest.mark.slow
+def test_examples_of_a_discovery_are_those_that_were_tested(tmp_path: Path) -> None:
+    discovery_result(tmp_path)
+    output = tmp_path / "shaped"
+    command = ["discover", "--data", str(tmp_path / "reviews.parquet"), "--text", "text"]
+    command += [
+        "--label",
+        "label",
+        "--example-id",
+        "id",
+        "--prediction",
+        "new",
+        "--components",
+        "3",
+    ]
+    command += ["--baseline-prediction", "old", "--loss-weight", "1", "--discovery-share", "0.4"]
+    assert run([*command, "--quiet", "--output", str(output)]) == 0
+    ask = asks(page_of(output))
+    assert document(output)["discovery"]["discovery_share"] == 0.4
+    for one in document(output)["slices"]:
+        found = ask("examples", slice_id=one["slice_id"])
+        assert found["held"] == found["n"] == one["size"]["n"] > 0
+        assert found["is_same"] is None
+        assert found["examples"][0]["fields"][0]["name"] == "text"
