@@ -67,8 +67,12 @@ class LabelDesk:
         self._keys: dict[str, deque[_Key]] = {}
         self._shown: dict[Id, list[tuple[str, str]]] = {}
 
-    def begin(self, budget: int) -> None:
+    def begin(self, budget: int, *, is_train: bool = False) -> None:
         """Go on with the round whose items are not all labelled, or draw a new one.
+
+        Parameters
+        ----------
+        is_train : whether a new one is to train a classifier with
 
         Raises
         ------
@@ -76,7 +80,7 @@ class LabelDesk:
             Every example was drawn before, or a sheet is wrong.
         """
         with self._held():
-            self.session.sample(budget)
+            self.session.sample(budget, is_train=is_train)
 
     def shown(self, labeler: str) -> dict[str, Any]:
         """Return what a labeler sees: an item of their own, and what the labels say so far."""

@@ -34,12 +34,18 @@ _Text = Annotated[str, Field(min_length=1, max_length=2_000)]
 
 
 class _Begun(Given):
-    """A request to label. Without a budget it goes on with what was drawn."""
+    """A request to label. Without a budget it goes on with what was drawn.
+
+    Attributes
+    ----------
+    train : whether new items are to train a classifier with, instead of to estimate from
+    """
 
     slice_id: Annotated[str, Field(min_length=1, max_length=200)]
     text: _Text
     labeler: Annotated[str, Field(min_length=8, max_length=64)]
     budget: Annotated[int | None, Field(ge=1, le=100_000)] = None
+    train: bool = False
     looks: Annotated[int | None, Field(ge=1, le=100)] = None
     least_precision: Annotated[float | None, Field(ge=0, le=1)] = None
     least_recall: Annotated[float | None, Field(ge=0, le=1)] = None
@@ -79,26 +85,33 @@ class LabelDesks:
     served: ServedOutput
     _open: dict[str, tuple[LabelDesk, ExitStack]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _opening: threading.Lock = field(default_factory=threading.Lock)
+    _is_registered: bool = False
 
     def begin(self, given: _Begun) -> dict[str, Any]:
         """Open a session, or go on with one that is open, and return what the labeler sees."""
         name = folder_name(given.slice_id, given.text)
-        with self._lock:
-            if name in self._open:
-                self._open[name][0].check_plan(_plan(given))
+        # Who labels already need not wait until another slice's examples are read.
+        with self._opening:
+            found = self._open.get(name)
+            if found is not None:
+                found[0].check_plan(_plan(given))
             else:
                 if len(self._open) >= _MOST:
                     raise RefusedError(
                         f"{_MOST} slices are being labelled here; end the labelling of one first",
                         409,
                     )
-                self._open[name] = self._opened(given)
-                if len(self._open) == 1:
+                found = self._opened(given)
+                with self._lock:
+                    self._open[name] = found
+                if not self._is_registered:
                     atexit.register(self.close_all)
-            desk = self._open[name][0]
+                    self._is_registered = True
+        desk = found[0]
         try:
             if given.budget is not None:
-                desk.begin(given.budget)
+                desk.begin(given.budget, is_train=given.train)
             return self._answer(name, desk.shown(given.labeler))
         except BaseException:
             if not desk.session.state.rounds:

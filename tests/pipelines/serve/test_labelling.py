@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -219,3 +220,24 @@ def test_the_routes_label_look_and_publish_a_revision(
     # Who labels goes on where the browser ended.
     with opened(tmp_path, people) as session:
         assert not session.open_items
+
+
+@pytest.mark.slow
+def test_labels_of_a_train_round_propose_a_better_slice(
+    client: tuple[TestClient, InMemory], tmp_path: Path
+) -> None:
+    ask, people = client
+    people.member[:] = np.random.default_rng(3).permutation(people.member)
+    begin = {"slice_id": SLICE, "text": TEXT, "labeler": ANNA, "budget": 60}
+    for train in (False, True):
+        shown = ask.post("/api/labels/begin", json={**begin, "train": train}).json()
+        while shown["item"] is not None:
+            item = shown["item"]["id"]
+            label = "yes" if people.truth_of(int(item)) else "no"
+            given = {"desk": shown["desk"], "labeler": ANNA, "item": item, "label": label}
+            shown = ask.post("/api/labels/label", json=given).json()
+        assert shown["standing"]["decision"] == "update"
+    done = ask.post("/api/labels/publish", json={"desk": shown["desk"]}).json()
+    assert done["proposed"] == f"{TEXT} (classifier)"
+    last = read_search(str(tmp_path / done["revision"]), "")
+    assert [one.name for one in last.slices][1:] == [done["proposed"]]

@@ -59,7 +59,6 @@ function Playground({ content, store, id }: ViewGiven) {
             )}
             {answer && <Said answer={answer} />}
           </section>
-          {answer && <Slices answer={answer} content={content} store={store} />}
           <section>
             <h2>The input</h2>
             <p>It begins as row {format.count(example.row)} of the data. An empty field is missing.</p>
@@ -89,6 +88,7 @@ function Playground({ content, store, id }: ViewGiven) {
               </p>
             </form>
           </section>
+          {answer && <Slices answer={answer} content={content} store={store} />}
         </>
       )}
       {asking.error && <p role="alert">{asking.error}</p>}
