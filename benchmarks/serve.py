@@ -33,7 +33,8 @@ ROOT = Path(__file__).parents[1]
 ADULT = ROOT / "pipelines" / "demo_data" / "adult_scored.parquet"
 SECONDS, MEGABYTES = 2.0, 500
 VALUES = 12
-PART = 1 << 17
+# As the program writes it.
+PART = 1 << 15
 
 
 def write_result(folder: Path, slices: int) -> None:
@@ -71,22 +72,26 @@ def write_table(path: Path, slices: int) -> None:
 
 def blocks(number: int) -> Any:
     """Yield the codes of slices [slices, 3], level by level; 0 for none."""
+    for level in levels(number):
+        for begin in range(0, len(level), PART):
+            yield level[begin : begin + PART]
+
+
+def levels(number: int) -> Any:
     one = np.arange(1, number + 1)
     yield np.column_stack([one, 0 * one, 0 * one])
     first, second = np.triu_indices(number, 1)
-    pairs = np.column_stack([first + 1, second + 1, 0 * first])
-    for begin in range(0, len(pairs), PART):
-        yield pairs[begin : begin + PART]
+    pairs = np.column_stack([first + 1, second + 1])
+    yield np.column_stack([pairs, 0 * first])
+    begins = np.searchsorted(pairs[:, 0], one, side="right")
     held, size = [], 0
-    for at in range(1, number + 1):
-        above = pairs[pairs[:, 0] > at]
-        held.append(np.column_stack([np.full(len(above), at), above[:, 0], above[:, 1]]))
+    for at, begin in zip(one, begins, strict=True):
+        above = pairs[begin:]
+        held.append(np.column_stack([np.full(len(above), at), above]))
         size += len(above)
-        if size >= PART:
+        if size >= 16 * PART or at == number:
             yield np.concatenate(held)
             held, size = [], 0
-    if held:
-        yield np.concatenate(held)
 
 
 def part(codes: np.ndarray, texts: pa.Array, parts: pa.Array, rng: Any) -> pa.Table:

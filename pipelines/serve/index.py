@@ -155,9 +155,12 @@ class SliceIndex:
 
     def _open(self) -> None:
         connection = duckdb.connect(self.path, read_only=True, config=self._config())
-        # From here on it reads no other file, writes none, and takes no other settings.
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET lock_configuration = true")
+        # From here on it reads no other file, writes none, and takes no other settings. Connections of
+        # one process to a file share these.
+        setting = "SELECT current_setting('lock_configuration')"
+        if connection.execute(setting).fetchall() != [(True,)]:
+            connection.execute("SET enable_external_access = false")
+            connection.execute("SET lock_configuration = true")
         for code, text in connection.execute("FROM conditions ORDER BY code").fetchall():
             part = json.loads(text)
             self.conditions[code] = Condition(code, str(_singleton(part)), text, part)

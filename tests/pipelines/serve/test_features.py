@@ -14,7 +14,7 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.serve import protection
 from tests.conftest import ADULT
 from tests.pipelines.page.results import discovery_result, search_result
-from tests.pipelines.serve.pages import asks, document, page_of
+from tests.pipelines.serve.asking import asks, document, served_page
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
@@ -32,7 +32,7 @@ def result(searched: Path, tmp_path: Path) -> Path:
 
 
 def test_examples_are_those_of_the_slice_with_old_beside_new(result: Path) -> None:
-    page = page_of(result)
+    page = served_page(result)
     ask = asks(page)
     rows = pq.read_table(ADULT).to_pylist()
     one = max(document(result)["slices"], key=lambda each: each["size"]["n"])
@@ -78,7 +78,7 @@ def test_examples_are_those_of_the_slice_with_old_beside_new(result: Path) -> No
 
 
 def test_a_slice_of_the_table_is_shown_and_added(result: Path) -> None:
-    page = page_of(result)
+    page = served_page(result)
     table = pq.read_table(result / "slices.parquet").to_pylist()
     known = {one["slice_id"] for one in document(result)["slices"]}
     other = next(one for one in table if one["slice_id"] not in known and one["n"] > 100)
@@ -105,7 +105,7 @@ def test_other_data_shows_no_example(result: Path, tmp_path: Path) -> None:
         ),
         other,
     )
-    page = page_of(result, other)
+    page = served_page(result, other)
     slice_id = document(result)["slices"][0]["slice_id"]
     said = asks(page, 409)("examples", slice_id=slice_id)["error"]
     assert "is not what the document is about" in said
@@ -115,7 +115,7 @@ def test_other_data_shows_no_example(result: Path, tmp_path: Path) -> None:
 
 
 def test_edits_write_the_revisions_of_the_commands(result: Path) -> None:
-    page = page_of(result)
+    page = served_page(result)
     ask = asks(page)
     slice_id = document(result)["slices"][0]["slice_id"]
     hostile = "<img src=x onerror=alert(1)>"
@@ -186,7 +186,7 @@ def bring(page: TestClient, name: str, content: bytes) -> Any:
 def test_a_file_is_kept_under_a_name_of_our_own(
     result: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = page_of(result)
+    page = served_page(result)
     state = result / ".serve"
     for name in ("../../evil.csv", "/etc/passwd.csv", "a\x00b.csv", "<img src=x onerror=x>.csv"):
         answer = bring(page, name, b"a,b\n1,2\n")
@@ -209,7 +209,7 @@ def test_a_file_is_kept_under_a_name_of_our_own(
 def test_own_data_is_checked_beside_the_document(result: Path, tmp_path: Path) -> None:
     half = tmp_path / "half.parquet"
     pq.write_table(pq.read_table(ADULT).slice(0, 9_000), half)
-    page = page_of(result, half)
+    page = served_page(result, half)
     assert page.get("/api/own").json() == {"state": "none", "files": [str(half)], "brought": None}
     assert bring(page, "mine.parquet", half.read_bytes()).status_code == 200
     brought = asks(page)("own/start")
@@ -244,7 +244,7 @@ def test_own_data_is_checked_beside_the_document(result: Path, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_check_is_cancelled_and_leaves_no_process(result: Path, tmp_path: Path) -> None:
-    page = page_of(result, ADULT)
+    page = served_page(result, ADULT)
     asks(page)("own/start", file=0)
     assert asks(page)("own/cancel")["state"] == "cancelled"
     # The next one starts at once.
@@ -269,7 +269,7 @@ def test_examples_of_a_discovery_are_those_that_were_tested(tmp_path: Path) -> N
     ]
     command += ["--baseline-prediction", "old", "--loss-weight", "1", "--discovery-share", "0.4"]
     assert run([*command, "--quiet", "--output", str(output)]) == 0
-    ask = asks(page_of(output))
+    ask = asks(served_page(output))
     assert document(output)["discovery"]["discovery_share"] == 0.4
     for one in document(output)["slices"]:
         found = ask("examples", slice_id=one["slice_id"])

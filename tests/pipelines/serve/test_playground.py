@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeClassifier
 from slicebeam.pipelines.cli import run
 from tests.conftest import ADULT
 from tests.pipelines.page.results import discovery_result
-from tests.pipelines.serve.pages import asks, document, page_of
+from tests.pipelines.serve.asking import asks, document, served_page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +51,7 @@ def test_both_models_and_the_slices_of_an_input(
     command = ["search", "--data", str(ADULT), "--label", "income", "--prediction", "prediction"]
     command += ["--exclude-features", "row_id,fnlwgt,score,score_old,prediction_old", "--quiet"]
     assert run([*command, "--output", str(output)]) == 0
-    page = page_of(output, model=str(path), baseline_model="own_old_model:old")
+    page = served_page(output, model=str(path), baseline_model="own_old_model:old")
     ask = asks(page)
     example = ask("playground/example", row=17)
     values = {one["name"]: one["value"] for one in example["fields"]}
@@ -108,7 +108,7 @@ def _holds(part: dict[str, Any], value: Any) -> bool:
 @pytest.mark.slow
 def test_a_text_falls_into_the_groups_of_a_discovery(tmp_path: Path) -> None:
     output = discovery_result(tmp_path)
-    ask = asks(page_of(output))
+    ask = asks(served_page(output))
     names = {one["slice_id"]: one["name"] for one in document(output)["slices"]}
     texts = ("soup bread waiter menu kitchen taste", "actor scene plot camera director ending")
     found = [ask("playground/answer", values={"text": text}) for text in texts]
