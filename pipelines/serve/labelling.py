@@ -15,7 +15,6 @@ from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
 from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
 from slicebeam.pipelines.attribution.state import folder_name, read_state
-from slicebeam.pipelines.define.examples import open_population
 from slicebeam.pipelines.serve.answers import Given, RefusedError, reads, takes
 from slicebeam.pipelines.serve.editing import WRITING
 from slicebeam.pipelines.serve.label_desk import LabelDesk
@@ -119,6 +118,9 @@ class LabelDesks:
             raise
 
     def _opened(self, given: _Begun) -> tuple[LabelDesk, ExitStack]:
+        # Imported here, where it is used, since it imports Beam.
+        from slicebeam.pipelines.define.examples import open_population
+
         now, config = self.served.latest(), self.served.config
         population, document, one = open_population(
             now.uri, given.slice_id, data=config.data or None, confirmed=config.confirmed

@@ -127,14 +127,15 @@ class Playground:
         return document
 
     def _opened(self) -> Examples:
-        if self._examples is None:
+        document, found = self._document(), self._examples
+        # Another run may have replaced the document.
+        if found is None or found.known.document.changelist_id != document.changelist_id:
             from slicebeam.pipelines.define.examples import open_examples
 
-            now, config = self.served.latest(), self.served.config
-            self._examples = open_examples(
-                now.uri, self._document(), config.data or None, config.confirmed
-            )
-        return self._examples
+            uri, config = self.served.latest().uri, self.served.config
+            found = open_examples(uri, document, config.data or None, config.confirmed)
+            self._examples, self._models = found, None
+        return found
 
     def _columns(self) -> dict[str, pa.DataType]:
         """Return the columns that show an example, and those that the models read, with their types."""

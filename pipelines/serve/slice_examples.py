@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -167,8 +167,13 @@ class SliceExamples:
         document = now.document
         if not isinstance(document, SearchChangeList):
             raise RefusedError("the document of a shift has no slices with examples", 404)
-        if self._opened is not None and self._opened.document.revision == document.revision:
-            return self._opened
+        opened = self._opened
+        if opened is not None and opened.document.changelist_id == document.changelist_id:
+            if opened.document.revision != document.revision:
+                # The same examples; slices may have other names, or be new.
+                self._members.clear()
+                self._opened = opened = replace(opened, document=document)
+            return opened
         checked = self._checker.check(document)
         if checked.is_same is False:
             raise RefusedError(checked.said, 409)

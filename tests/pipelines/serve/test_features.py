@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,7 @@ def test_edits_write_the_revisions_of_the_commands(result: Path) -> None:
     assert done["file"] == "changelist.r1.json"
     refused = asks(page, 409)("edits/note", revision=0, slice_id=slice_id, note="late")
     assert "revision 1 has come" in refused["error"]
+    assert ask("examples", slice_id=slice_id)["name"] == hostile
     ask("edits/note", revision=1, slice_id=slice_id, note="look at this")
     ask("edits/describe", revision=2, slice_id=slice_id, text="wives")
     defined = ask("edits/define", revision=3, name="old wives", where="age >= 60 & sex = Female")
@@ -242,11 +244,22 @@ def test_own_data_is_checked_beside_the_document(result: Path, tmp_path: Path) -
     assert "income" in failed["error"]
 
 
+def processes_of(result: Path) -> list[str]:
+    """Return the command lines of the processes that write below an output."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+    return [one for one in found if str(result) in one and " check " in one]
+
+
 @pytest.mark.slow
 def test_a_check_is_cancelled_and_leaves_no_process(result: Path, tmp_path: Path) -> None:
     page = served_page(result, ADULT)
     asks(page)("own/start", file=0)
+    assert processes_of(result)
     assert asks(page)("own/cancel")["state"] == "cancelled"
+    assert processes_of(result) == []
     # The next one starts at once.
     asks(page)("own/start", file=0)
     assert wait_for_end(page)["state"] == "done"

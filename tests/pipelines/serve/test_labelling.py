@@ -18,6 +18,7 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.attribution.rounds import estimate
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.config.serve import ServeConfig
+from slicebeam.pipelines.define import examples
 from slicebeam.pipelines.serve import editing, labelling
 from slicebeam.pipelines.serve.answers import HANDLERS
 from slicebeam.pipelines.serve.label_desk import LabelDesk
@@ -159,7 +160,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[TestClient,
         assert slice_name == document.slices[0].slice_id
         return people, document, document.slices[0]
 
-    monkeypatch.setattr(labelling, "open_population", open_one)
+    monkeypatch.setattr(examples, "open_population", open_one)
     config = ServeConfig(changelist=str(path.parent))
     served = ServedOutput.open(str(path.parent), config)
     app = Starlette(
