@@ -74,6 +74,8 @@ def test_labelling_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None: 
                 page.wait_for_selector(f"text={drawn - 2} of {drawn} left")
                 assert violations(page) == []
         page.wait_for_selector("text=look 1 of 1 planned")
+        page.set_viewport_size({"width": 400, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
         assert "Precision" in page.inner_text("table")
         assert violations(page) == []
         (folder,) = (result / "attribution").iterdir()

@@ -55,7 +55,7 @@ function useDone(): string {
   return said;
 }
 
-function Edits({ content }: ViewGiven) {
+function Edits({ content, store }: ViewGiven) {
   const [journal, list] = useState<Journal | null>(null);
   const [name, call] = useState("");
   const [where, define] = useState("");
@@ -86,7 +86,7 @@ function Edits({ content }: ViewGiven) {
           }}
         >
           <label>
-            Predicate, such as age &lt; 25 &amp; sex = Female
+            Predicate, such as {store.conditions[0]?.text ?? "age < 25 & sex = Female"}
             <input required value={where} maxLength={10000} onInput={(event) => define(event.currentTarget.value)} />
           </label>
           <label>

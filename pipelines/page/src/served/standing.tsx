@@ -27,7 +27,7 @@ export function Standing({ standing }: { standing: StandingOf }) {
   const looks = `look ${Math.max(1, standing.looked)} of ${standing.looks} planned`;
   return (
     <>
-      <div class="scrolled" role="region" aria-label="Estimates so far" tabIndex={0}>
+      <div class="scrolled standing" role="region" aria-label="Estimates so far" tabIndex={0}>
         <table>
           <thead>
             <tr>
@@ -38,9 +38,9 @@ export function Standing({ standing }: { standing: StandingOf }) {
             </tr>
           </thead>
           <tbody>
-            <Line name="Precision: the words are true of the slice's examples" of={precision} wanted={standing.least_precision} />
-            <Line name="Recall: the slice holds what the words are true of" of={recall} wanted={standing.least_recall} />
-            <Line name="Missed: true of examples outside the slice" of={missed} />
+            <Line name="Precision" says="the words are true of the slice's examples" of={precision} wanted={standing.least_precision} />
+            <Line name="Recall" says="the slice holds what the words are true of" of={recall} wanted={standing.least_recall} />
+            <Line name="Missed" says="the words are true of examples outside the slice" of={missed} />
           </tbody>
         </table>
       </div>
@@ -63,11 +63,13 @@ export function Standing({ standing }: { standing: StandingOf }) {
   );
 }
 
-function Line(given: { name: string; of: Estimate; wanted?: number }) {
+function Line(given: { name: string; says: string; of: Estimate; wanted?: number }) {
   const { value, lo, hi } = given.of;
   return (
     <tr>
-      <th scope="row">{given.name}</th>
+      <th scope="row">
+        {given.name} <small>{given.says}</small>
+      </th>
       <td>{lo == null || hi == null ? "not known" : `${percent(lo)} to ${percent(hi)}`}</td>
       <td>{value == null ? "not known" : percent(value)}</td>
       <td>{given.wanted === undefined ? "" : `at least ${percent(given.wanted)}`}</td>
