@@ -17,10 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -212,8 +214,7 @@ def views(client: Client, conditions: list[dict[str, str]]) -> list[tuple[str, s
 def peak(pid: int) -> float:
     """Return the largest resident memory of a process in MB."""
     found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-    assert found
-    return int(found[1]) / 1024
+    return int(found[1]) / 1024 if found else 0.0
 
 
 def measure(folder: Path) -> bool:
@@ -231,14 +232,18 @@ def measured(server: subprocess.Popen[str], folder: Path, began: float) -> bool:
     assert server.stdout is not None
     client = Client(server.stdout.readline().strip())
     print(f"started in {time.monotonic() - began:.1f} s")
+    building = 0.0
     while (status := client.get("index"))["state"] == "building":
+        for one in psutil.Process(server.pid).children():
+            with suppress(psutil.Error, OSError):
+                building = max(building, peak(one.pid))
         time.sleep(0.2)
     assert status["state"] == "ready", status
     index = next((folder / ".serve").glob("slices-*"))
     print(
         f"index: {status['seconds']:.0f} s, {index.stat().st_size >> 20:,} MB, of "
         f"{(folder / 'slices.parquet').stat().st_size >> 20:,} MB; "
-        f"peak memory {peak(server.pid):.0f} MB"
+        f"peak memory of the process that builds it {building:.0f} MB"
     )
     kept = True
     print(f"{'view':<32}{'first s':>9}{'again s':>9}{'of 2 s':>8}")
@@ -252,7 +257,7 @@ def measured(server: subprocess.Popen[str], folder: Path, began: float) -> bool:
         print(f"{name:<32}{took[0]:9.3f}{took[1]:9.3f}{took[0] / SECONDS:8.0%}", flush=True)
     held = peak(server.pid)
     print(f"peak memory {held:.0f} MB, {held / MEGABYTES:.0%} of {MEGABYTES} MB")
-    return kept and held <= MEGABYTES
+    return kept and max(held, building) <= MEGABYTES
 
 
 def main() -> None:

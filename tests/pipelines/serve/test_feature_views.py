@@ -16,7 +16,7 @@ from tests.conftest import ADULT
 from tests.pipelines.page.conftest import browser  # noqa: F401
 from tests.pipelines.page.in_browser import violations
 from tests.pipelines.page.results import HOSTILE, discovery_result, hostile_data, search_result
-from tests.pipelines.serve.served_features import serving, shown
+from tests.pipelines.serve.served_outputs import serving, shown
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -93,7 +93,7 @@ def test_every_filter_finds_the_rows_of_the_table(client: TestClient, table: pd.
         assert found["found"] == found["shown"] == len(wanted), options
         assert ids(found) == wanted.slice_id[:500].tolist(), options
     whole = {one["slice_id"]: one for one in rows(client)["rows"]}
-    for _, row in table[:500].iterrows():
+    for _, row in table[:40].iterrows():
         shown = whole[row.slice_id]
         assert (shown["name"], shown["n"]) == (row.slice, row.n)
         assert shown["finding"] == (0 if np.isnan(row.finding) else row.finding)
@@ -133,6 +133,7 @@ def test_totals_count_all_slices(client: TestClient, table: pd.DataFrame) -> Non
     assert totals["largest"] == pytest.approx(table.delta.abs().max(), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_file_of_a_table_quotes_formulas(
     tmp_path: Path, client: TestClient, table: pd.DataFrame
 ) -> None:
@@ -209,6 +210,7 @@ def test_the_index_reads_no_other_file_and_takes_no_settings(result: Path, tmp_p
     assert not (tmp_path / "copy.csv").exists()
 
 
+@pytest.mark.slow
 def test_the_index_is_built_once_and_appears_whole(
     result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,15 +228,14 @@ def test_the_index_is_built_once_and_appears_whole(
     assert [one.name for one in state.iterdir()] == [again.path.name]
     again.path.unlink()
 
-    def fail(*_: object) -> None:
-        raise OSError("no room")
-
-    monkeypatch.setattr(SliceIndex, "_fill_totals", fail)
-    with pytest.raises(BuildingError, match="no room"):
+    # What can't be built leaves nothing; the next start tries again.
+    monkeypatch.setattr(SliceIndex, "_build", lambda _, task: Path(task.index).write_bytes(b"") / 0)
+    with pytest.raises(BuildingError, match="division by zero"):
         opened(result, state)
-    assert not again.path.exists()
+    assert list(state.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_another_table_has_another_index_or_is_refused(result: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(result, tmp_path / "copy"))
     document = json.loads((copy / "changelist.json").read_text())
@@ -333,6 +334,7 @@ def unpacked(text: str) -> set[str]:
     return {columns[8 * at : 8 * at + 8].hex() for at in range(content["rows"])}
 
 
+@pytest.mark.slow
 def test_a_folder_lists_its_runs_and_a_slice_over_them(result: Path, tmp_path: Path) -> None:
     folder = tmp_path / "nights"
     for name, day in (("b", 1), ("a", 2), ("c", 3)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from slicebeam.pipelines.serve.index_build import Task
 from slicebeam.pipelines.serve.protection import HEADER
 from tests.pipelines.page.results import search_result
 
@@ -157,3 +159,19 @@ def test_fifty_clients_at_once_get_what_one_gets(result: Path) -> None:
         _, said = process.communicate(timeout=20)
         assert "Error" not in said
         assert process.returncode == 0
+
+
+def test_what_builds_the_index_ends_with_the_server(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    # It waits to be read.
+    os.mkfifo(table)
+    task = Task(str(table), "", {}, str(tmp_path / "index"))
+    builder = [sys.executable, "-m", "slicebeam.pipelines.serve.index_build"]
+    with subprocess.Popen(builder, stdin=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.write(task.to_json())
+        process.stdin.flush()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(2)
+        process.stdin.close()
+        assert process.wait(10) == 1

@@ -7,7 +7,6 @@ import { get } from "./api";
 export interface IndexStatus {
   state: "building" | "ready" | "failed";
   seconds?: number;
-  percent?: number;
   error?: string;
 }
 
