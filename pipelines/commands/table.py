@@ -194,6 +194,13 @@ COMMANDS: dict[str, CommandSpec] = {
         example="slicebeam export tfma out --to out/tfma",
         main="",
     ),
+    "adapt": CommandSpec(
+        group="Test",
+        help="Grow tests of a model, and see which topics an update fixed and broke.\n\n"
+        "Tests are in topics, in a CSV file as AdaTest writes it.",
+        example="slicebeam adapt run tests.csv --model models:new --baseline-model models:old --output out",
+        main="",
+    ),
     "shift": CommandSpec(
         group="APIs",
         help="Estimate how a paid prediction API changed, from few calls.\n\n"
@@ -295,6 +302,21 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             models=("slicebeam.pipelines.commands.export:ExportTfmaConfig",),
             runs="slicebeam.pipelines.commands.export:tfma",
             shows="slicebeam.pipelines.commands.export:show_exported",
+        ),
+    },
+    "adapt": {
+        "run": CommandSpec(
+            group="Tests",
+            help="Score a test tree, and report the topics that fail, and those fixed and broken.\n\n"
+            "A topic with those below it is a slice of the ChangeList: with --baseline-model the two "
+            "models are compared test by test (McNemar's test, Benjamini-Hochberg over all topics). An "
+            "answer that an endpoint sold is in the ledger before it is used, and is not paid twice.",
+            example="slicebeam adapt run tests.csv --model models:new --baseline-model models:old "
+            "--output out --fail-on worse",
+            main="slicebeam.pipelines.commands.adapt:run_command",
+            models=("slicebeam.pipelines.config.adapt:AdaptRunConfig",),
+            runs="slicebeam.pipelines.commands.adapt:run",
+            shows="slicebeam.pipelines.show.adaptive:show",
         ),
     },
     "attribute": {
