@@ -421,7 +421,7 @@ def define(
     ----------
     changelist : a ChangeList, or its folder for the last revision
     name : Name of the slice.
-    data : Files or globs of the examples. One or several. By default as in `changelist`.
+    data : Files or globs of the examples. One or several. By default as in the ChangeList.
     where : Examples that satisfy a predicate, such as 'age < 25 & sex = Female'.
     text_filter : Examples whose embedding is similar to that of this text.
     threshold : Least cosine similarity for `text_filter`. By default mean + 2 standard deviations of the similarities of all examples.
@@ -431,9 +431,9 @@ def define(
     llm : YAML file that describes the language model's API, as for shift `api`. {prompt} in it stands for the prompt.
     budget : Maximum number of calls for `llm_filter`, those of earlier runs included.
     text : Column of the texts for `llm_filter`. By default as in `changelist`.
-    model : Confirms the model in `changelist`. Loading it runs the code in it.
-    baseline_model : Confirms the old model in `changelist`.
-    encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
+    model : Confirms the model in the ChangeList. Loading it runs the code in it.
+    baseline_model : Confirms the old model in the ChangeList.
+    encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
     runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
     runner_option : Option of the engine. One or several.
     allow_http : Send keys over http:// to other machines, where others can read them.
@@ -690,10 +690,10 @@ class edit:
         changelist : a ChangeList, or its folder for the last revision
         slices : One of the slices, as its slice_id or name. One or several.
         name : Name of the new slice.
-        data : Files or globs of the examples. One or several. By default as in `changelist`.
-        model : Confirms the model in `changelist`. Loading it runs the code in it.
-        baseline_model : Confirms the old model in `changelist`.
-        encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
+        data : Files or globs of the examples. One or several. By default as in the ChangeList.
+        model : Confirms the model in the ChangeList. Loading it runs the code in it.
+        baseline_model : Confirms the old model in the ChangeList.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
         runner_option : Option of the engine. One or several.
         allow_http : Send keys over http:// to other machines, where others can read them.
@@ -731,10 +731,10 @@ class edit:
         changelist : a ChangeList, or its folder for the last revision
         slice : Slice: its slice_id, the beginning of that, or its name.
         where : Examples that satisfy this predicate are one part, the others the second.
-        data : Files or globs of the examples. One or several. By default as in `changelist`.
-        model : Confirms the model in `changelist`. Loading it runs the code in it.
-        baseline_model : Confirms the old model in `changelist`.
-        encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
+        data : Files or globs of the examples. One or several. By default as in the ChangeList.
+        model : Confirms the model in the ChangeList. Loading it runs the code in it.
+        baseline_model : Confirms the old model in the ChangeList.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         name : Name of a part. Give it twice, or not at all. By default made of slice and predicate.
         runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
         runner_option : Option of the engine. One or several.
@@ -862,13 +862,13 @@ class attribute:
         slice : Slice: its slice_id, the beginning of that, or its name.
         text : Words that are said to be true of its examples.
         budget : Number of labels in this round.
-        data : Files or globs of the examples. One or several. By default as in `changelist`.
+        data : Files or globs of the examples. One or several. By default as in the ChangeList.
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
         query : Text like the examples of which the words are true, to find those that the slice misses. One or several. By default `text`.
         train : Draw items to train a classifier with, instead of to estimate from.
-        model : Confirms the model in `changelist`. Loading it runs the code in it.
-        baseline_model : Confirms the old model in `changelist`.
-        encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
+        model : Confirms the model in the ChangeList. Loading it runs the code in it.
+        baseline_model : Confirms the old model in the ChangeList.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
         looks : How often you will check whether the labels suffice; the intervals allow for it. Kept from the first round. By default 1, or `rounds`.
@@ -912,11 +912,11 @@ class attribute:
         changelist : a ChangeList, or its folder for the last revision
         slice : Slice: its slice_id, the beginning of that, or its name.
         text : Words that are said to be true of its examples.
-        data : Files or globs of the examples. One or several. By default as in `changelist`.
+        data : Files or globs of the examples. One or several. By default as in the ChangeList.
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
-        model : Confirms the model in `changelist`. Loading it runs the code in it.
-        baseline_model : Confirms the old model in `changelist`.
-        encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
+        model : Confirms the model in the ChangeList. Loading it runs the code in it.
+        baseline_model : Confirms the old model in the ChangeList.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
         looks : How often you will check whether the labels suffice; the intervals allow for it. Kept from the first round. By default 1, or `rounds`.
@@ -971,7 +971,7 @@ class attribute:
         slice : Slice: its slice_id, the beginning of that, or its name.
         text : Words that are said to be true of its examples.
         budget : Number of labels in all rounds, those of earlier runs included.
-        data : Files or globs of the examples. One or several. By default as in `changelist`.
+        data : Files or globs of the examples. One or several. By default as in the ChangeList.
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
         query : Text like the examples of which the words are true, to find those that the slice misses. One or several. By default `text`.
         rounds : Number of rounds, with a check after each whether the labels suffice.
@@ -980,9 +980,9 @@ class attribute:
         positive : Value of `labels` that means yes. One or several.
         llm : YAML file that describes a language model's API, as for slicebeam shift `api`, with {attribution_text} and the columns that show an item in its prompt.
         ledger : Folder that keeps the answers that were paid for. By default in the folder of labels.
-        model : Confirms the model in `changelist`. Loading it runs the code in it.
-        baseline_model : Confirms the old model in `changelist`.
-        encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
+        model : Confirms the model in the ChangeList. Loading it runs the code in it.
+        baseline_model : Confirms the old model in the ChangeList.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
         looks : How often you will check whether the labels suffice; the intervals allow for it. Kept from the first round. By default 1, or `rounds`.

@@ -66,6 +66,7 @@ ORDER = (
     "pipelines/plan",
     "pipelines/show",
     "pipelines/page",
+    "pipelines/serve",
     "pipelines/commands",
     "pipelines/python",
     "pipelines/api.py",

@@ -188,6 +188,15 @@ COMMANDS: dict[str, CommandSpec] = {
         runs="slicebeam.pipelines.page.report:write_report",
         shows="slicebeam.pipelines.page.report:show_report",
     ),
+    "serve": CommandSpec(
+        group="Describe",
+        help="Show a result in the browser, with all tested slices and the examples.\n\n"
+        "The page is served on this machine only, to who has the address that is printed. Needs pip "
+        "install 'slicebeam[serve]'.",
+        example="slicebeam serve out --open",
+        main="slicebeam.pipelines.commands.serve:serve",
+        models=("slicebeam.pipelines.config.serve:ServeConfig",),
+    ),
     "export": CommandSpec(
         group="Describe",
         help="Write a ChangeList in the form of another tool.",

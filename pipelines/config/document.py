@@ -29,25 +29,25 @@ class ExamplesConfig(DocumentConfig):
             "Files or globs of the examples. Repeatable.",
             "Data",
             metavar=PATH,
-            default="as in --changelist",
+            default="as in the ChangeList",
         ),
     ] = ()
     model: Annotated[
         str | None,
         Option(
-            "Confirms the model in --changelist. Loading it runs the code in it.",
+            "Confirms the model in the ChangeList. Loading it runs the code in it.",
             "Models",
             metavar=FILE,
         ),
     ] = None
     baseline_model: Annotated[
         str | None,
-        Option("Confirms the old model in --changelist.", "Models", metavar=FILE),
+        Option("Confirms the old model in the ChangeList.", "Models", metavar=FILE),
     ] = None
     encoder: Annotated[
         str | None,
         Option(
-            "Confirms the encoder in --changelist, where it is code (module:function) or an endpoint "
+            "Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint "
             "(openai:URL) that gets your texts.",
             "Models",
             metavar="<encoder>",

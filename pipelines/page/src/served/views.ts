@@ -1,0 +1,7 @@
+// Registers what a served page has besides: each line imports a module that adds to `extensions.ts`.
+import "./all_slices";
+import "./near_slice";
+import "./slice_examples";
+import "./labelling";
+import "./editing";
+import "./own_data";
