@@ -13,6 +13,7 @@ from starlette.routing import Mount, Route
 from slicebeam.pipelines.serve import (
     content,
     editing,
+    judging,
     labelling,
     own_data,
     queries,
@@ -42,6 +43,7 @@ FEATURES: tuple[Feature, ...] = (
     labelling,
     editing,
     own_data,
+    judging,
 )
 
 _PAGE = """\

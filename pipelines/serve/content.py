@@ -22,6 +22,9 @@ def routes(served: ServedOutput) -> list[Route]:
         now = served.latest()
         maps = group_maps(now.uri, now.document)
         tables, _ = packed_tables(now.document, None, {}, maps or ())
-        return {"overview": overview_of(now.document, ()), "tables": tables}
+        overview = overview_of(now.document, ())
+        if served.config.tree is not None:
+            overview["views"].append("tests")
+        return {"overview": overview, "tables": tables}
 
     return [reads("/page", page)]

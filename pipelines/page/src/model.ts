@@ -103,7 +103,7 @@ export interface Overview {
   slices: Slice[];
   since?: Since;
   // What the page has besides this view.
-  views: ("slices" | "clusters" | "shift")[];
+  views: ("slices" | "clusters" | "shift" | "tests")[];
   notes: string[];
   left_out: string[];
 }

@@ -5,3 +5,4 @@ import "./slice_examples";
 import "./labelling";
 import "./editing";
 import "./own_data";
+import "./tests";
