@@ -822,6 +822,118 @@ class export:
             The engine, an API or the storage (`StorageError`) failed.
         """
 
+class adapt:
+    """Grow tests of a model, and see which topics an update fixed and broke.
+
+    Tests are in topics, in a CSV file as AdaTest writes it.
+    """
+
+    @staticmethod
+    def run(
+        changelist: StrPath,
+        /,
+        *,
+        tree: StrPath,
+        model: str,
+        output: StrPath | None = None,
+        baseline_model: str | None = None,
+        inverse_model: str | None = None,
+        output_classifier: str | None = None,
+        budget: str | None = None,
+        ledger: StrPath | None = None,
+        alpha: float = 0.05,
+        since: StrPath | None = None,
+        runner_config: str = "direct",
+        runner_option: str | Sequence[str] | Mapping[str, object] = (),
+        allow_http: bool = False,
+        progress: bool = False,
+    ) -> Published:
+        """Score a test tree, and report the topics that fail, and those fixed and broken.
+
+        A topic with those below it is a slice of the ChangeList: with `baseline_model` the two models are compared test by test (McNemar's test, Benjamini-Hochberg over all topics). An answer that an endpoint sold is in the ledger before it is used, and is not paid twice.
+
+        Parameters
+        ----------
+        changelist : a ChangeList, or its folder for the last revision
+        tree : Test tree: a CSV file of AdaTest.
+        model : Model to test: module:function, which gets a list of texts or makes a model; a pipeline of scikit-learn (pickle, joblib), whose code runs; or the .yaml file of an HTTP endpoint, as for slicebeam shift `api`, with {input} in it.
+        output : Folder for changelist.json, slices.parquet and tests.parquet, which has the score of each test.
+        baseline_model : The old model, in any of these forms, to report which topics are fixed and broken.
+        inverse_model : Model that makes inputs of outputs again, for tests that should be invertible.
+        output_classifier : Classifier of outputs, for tests that should not be classified as something.
+        budget : Budget of paid answers: calls, or money such as 5USD by the price in the .yaml files. Earlier runs with the same ledger count. By default an answer for each input.
+        ledger : Folder that keeps the answers that were paid for. By default OUTPUT/ledger.
+        alpha : False discovery rate of topics that are fixed or broken.
+        since : ChangeList of an earlier run on the tree, to report what is new, gone, worse or better since.
+        runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
+        runner_option : Option of the engine. One or several.
+        allow_http : Send keys over http:// to other machines, where others can read them.
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def suggest(
+        changelist: StrPath,
+        /,
+        *,
+        tree: StrPath,
+        model: str,
+        topic: str = "",
+        pool: StrPath | None = None,
+        text: str | None = None,
+        other_tree: StrPath | None = None,
+        templates: StrPath | None = None,
+        endpoint: str | None = None,
+        budget: str | None = None,
+        ledger: StrPath | None = None,
+        seed: int = 0,
+        proposer: str | Sequence[str] = (),
+        proposals: int = 25,
+        topics: bool = False,
+        output: StrPath | None = None,
+        allow_http: bool = False,
+        progress: bool = False,
+    ) -> Suggestions:
+        """Propose tests of a topic, score them by a model, and write those that fail first.
+
+        Templates, edits, a pool of texts and another tree need no language model; with `endpoint` one goes on with the tests of the topic. Tests that you accept into the tree steer what is proposed next.
+
+        Parameters
+        ----------
+        changelist : a ChangeList, or its folder for the last revision
+        tree : Test tree: a CSV file of AdaTest.
+        model : Model to find failing tests of: module:function, a pipeline of scikit-learn, or the .yaml file of an HTTP endpoint, as for slicebeam adapt run.
+        topic : Topic that gets the suggestions, such as /Negation. By default the whole tree.
+        pool : Texts without labels: a text a line, or CSV, JSON Lines or Parquet with `text`.
+        text : Column of the texts in `pool`. By default text.
+        other_tree : Another test tree, whose tests are proposed.
+        templates : YAML file of templates, with what is expected of them. By default those of sentiment, where the model has such outputs.
+        endpoint : Language model: the URL of an API like OpenAI's (https://host/v1?model=NAME), whose key is in OPENAI_API_KEY; or a .yaml file, as for slicebeam shift `api`, with {prompt} in it.
+        budget : Budget of paid calls, of `endpoint` and of a paid `model` together: calls, or money such as 5USD by the price in the .yaml files. Earlier runs with the same ledger count. By default what the proposals need.
+        ledger : Folder that keeps the answers that were paid for. By default beside `output`.
+        seed : Random seed.
+        proposer : What proposes: templates, mined, perturbations, neighbours, mixtures, tree, endpoint. One or several. By default all that have what they need.
+        proposals : Number of proposals to score.
+        topics : Suggest topics below `topic`, instead of tests.
+        output : Test tree to write the suggestions to, those that fail first. By default TREE.suggestions.csv.
+        allow_http : Send keys over http:// to other machines, where others can read them.
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
 class attribute:
     """Test with a few labels whether words describe a slice.
 

@@ -137,7 +137,8 @@ class Endpoint:
     api : as `endpoint_api` returns it
     folder : gets the ledger's folder, ``prompts-<hash>``
     proposals : K of a round
-    budget : most calls of all runs with this ledger; None for any number
+    most_calls : returns how many calls may be paid in all runs with this ledger; None for any number
+    paid : receives how many are
     note : receives a line about what is bought, or was not
     """
 
@@ -149,11 +150,12 @@ class Endpoint:
         api: ApiFile,
         folder: StoragePath,
         proposals: int,
-        budget: int | None,
+        most_calls: Callable[[ApiFile], int | None],
+        paid: Callable[[ApiFile, int], None],
         note: Callable[[str], None],
     ) -> None:
         self.api, self.folder, self.proposals = api, folder, proposals
-        self.budget, self.note = budget, note
+        self.most_calls, self.paid, self.note = most_calls, paid, note
 
     def families(self, context: Context) -> list[Family]:
         """Return one family; none for a tree without tests."""
@@ -203,16 +205,18 @@ class Endpoint:
         place = self.folder / f"prompts-{api.identity[:16]}"
         with buying(api, place, {"api": api.identity}, _is_text) as (ledger, http):
             missing = sum(key not in ledger.answers and key not in ledger.lost for key in asked)
-            limit = ledger.calls + missing if self.budget is None else self.budget
+            most = self.most_calls(api)
+            limit = ledger.calls + missing if most is None else most
             affordable = min(missing, max(limit - ledger.calls, 0))
             if affordable < missing:
                 self.note(
-                    f"--budget {limit:,}: {ledger.calls:,} calls are paid, so that {affordable:,} of "
+                    f"--budget buys {limit:,} calls, and {ledger.calls:,} are paid: {affordable:,} of "
                     f"{missing:,} completions are bought"
                 )
             if affordable:
                 self.note(announcement(api, affordable, f"{len(asked):,} completions"))
             http.buy(items, ledger, limit)
+            self.paid(api, ledger.calls)
             answers = {key: ledger.answers[key] for key in asked if key in ledger.answers}
             lost = sum(key in ledger.lost for key in asked)
         useless = sum(answer.problem is not None for answer in answers.values())

@@ -44,6 +44,7 @@ class Context:
     outputs : of the model, as far as they are known
     other : another tree; None for none
     seed : of whatever is drawn
+    has_pairs : whether the model reads pairs of texts
     """
 
     tree: TestTree
@@ -54,6 +55,7 @@ class Context:
     outputs: tuple[str, ...] = ()
     other: TestTree | None = None
     seed: int = 0
+    has_pairs: bool = False
 
     @cached_property
     def tests(self) -> list[Test]:

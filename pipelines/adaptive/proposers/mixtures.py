@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slicebeam.pipelines.adaptive.expectations import SAME
+from slicebeam.pipelines.adaptive.expectations import SAME, as_value
 from slicebeam.pipelines.adaptive.proposers.families import Context, Family
 from slicebeam.pipelines.adaptive.tree import Test
 
@@ -63,7 +62,7 @@ class _Joined:
                     context.topic or _TOPIC,
                     f"{first}{_JOINS[self.join]}{part}.",
                     expectation=SAME,
-                    value=json.dumps([first, part], ensure_ascii=False),
+                    value=as_value([first, part]),
                 )
 
 

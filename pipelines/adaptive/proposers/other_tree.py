@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.adaptive.expectations import parse_expectation
 from slicebeam.pipelines.adaptive.proposers.families import Context, Family
 from slicebeam.pipelines.adaptive.proposers.known import known_of
 from slicebeam.pipelines.adaptive.topics import is_within
@@ -52,7 +54,7 @@ class _Tests:
         rng = self.context.random(f"{OtherTree.name} {self.topic}")
         for test in other.rows(rng.permutation(rows)):
             expectation, value = known_of(test)
-            if expectation and test.label != OFF_TOPIC:
+            if _is_known(expectation) and test.label != OFF_TOPIC:
                 yield Test(
                     self.place,
                     test.input,
@@ -60,3 +62,11 @@ class _Tests:
                     value=value,
                     second_input=test.second_input,
                 )
+
+
+def _is_known(expectation: str) -> bool:
+    try:
+        parse_expectation(expectation)
+    except InputError:
+        return False
+    return True

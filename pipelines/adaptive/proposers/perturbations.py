@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slicebeam.pipelines.adaptive.expectations import OUTPUTS, OUTPUTS_NOT, SAME
+from slicebeam.pipelines.adaptive.expectations import OUTPUTS, OUTPUTS_NOT, SAME, as_value
 from slicebeam.pipelines.adaptive.proposers.edits import applicable, edits, negated
 from slicebeam.pipelines.adaptive.proposers.families import Context, Family
 from slicebeam.pipelines.adaptive.proposers.known import known_of
@@ -60,18 +60,28 @@ class _OfTests:
         rng = self.context.random(f"{Perturbations.name} {self.edit} in tests")
         for test in self.context.tests:
             expectation, value = known_of(test)
-            if expectation not in (OUTPUTS, OUTPUTS_NOT) or test.second_input:
+            if expectation not in (OUTPUTS, OUTPUTS_NOT):
                 continue
             if self.edit != _NEGATION:
                 text = edits()[self.edit](test.input, rng)
-            elif expectation == OUTPUTS and value in self.context.sentiments.values():
+            elif (
+                expectation == OUTPUTS
+                and not test.second_input
+                and value in self.context.sentiments.values()
+            ):
                 neutral = self.context.sentiments.get("neutral")
                 text = None if value == neutral else negated(test.input)
                 expectation = OUTPUTS_NOT
             else:
                 text = None
             if text is not None:
-                yield Test(test.topic, text, expectation=expectation, value=value)
+                yield Test(
+                    test.topic,
+                    text,
+                    expectation=expectation,
+                    value=value,
+                    second_input=test.second_input,
+                )
 
 
 @dataclass(frozen=True)
@@ -86,7 +96,7 @@ class _OfPool:
         rng = context.random(f"{Perturbations.name} {self.edit} in texts")
         place = context.topic or below(_TOPIC, self.edit.partition(":")[0].capitalize())
         for text, edited in applicable(edits()[self.edit], self._texts(rng), rng):
-            yield Test(place, edited, expectation=SAME, value=text)
+            yield Test(place, edited, expectation=SAME, value=as_value([text]))
 
     def _texts(self, rng: np.random.Generator) -> Iterator[str]:
         pool = self.context.pool

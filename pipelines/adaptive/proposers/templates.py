@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import FileError, InputError, unknown_name
-from slicebeam.pipelines.adaptive.expectations import OUTPUTS, OUTPUTS_NOT, SAME
+from slicebeam.pipelines.adaptive.expectations import OUTPUTS, OUTPUTS_NOT, SAME, as_value
 from slicebeam.pipelines.adaptive.proposers.families import Context, Family
 from slicebeam.pipelines.adaptive.proposers.lexicons import drawn, filled, lexicons, slots_of
 from slicebeam.pipelines.adaptive.tree import Test
@@ -132,6 +132,7 @@ class _Fillings:
                 value = filled(template.text, {**chosen, slot: other})
                 if value == text:
                     continue
+                value = as_value([value])
             yield Test(self.topic, text, expectation=template.expectation, value=value)
 
 

@@ -7,7 +7,7 @@ others explore. So what is accepted steers what is proposed next.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from slicebeam.pipelines.adaptive.tree import PASS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from slicebeam.metrics.arrays import FloatArray
+    from slicebeam.pipelines.adaptive.scoring import Scored
     from slicebeam.pipelines.adaptive.tree import Test
 
 # Share of the proposals that explores, where there is a family to go on with.
@@ -85,16 +85,35 @@ class Yield:
         return 100 * self.failing / self.proposals
 
 
-def draw(context: Context, families: Sequence[Family], number: int) -> list[Proposal]:
+def draw(
+    context: Context, families: Sequence[Family], number: int, bought: Sequence[Family] = ()
+) -> list[Proposal]:
     """Return proposals of a round, without duplicates; fewer where families have no more.
 
     Parameters
     ----------
     families : of all proposers; their tests are drawn one by one
     number : K
+    bought : families whose tests are paid already, so that all of them are taken first
     """
     rng = context.random("round")
     novelty = _Novelty(context)
+    found: list[Proposal] = []
+    for family in bought:
+        source = _Source(family, novelty)
+        while len(found) < number and (test := source.next()) is not None:
+            found.append(Proposal(test, family))
+    number -= len(found)
+    return found + _drawn(context, families, novelty, number, rng)
+
+
+def _drawn(
+    context: Context,
+    families: Sequence[Family],
+    novelty: _Novelty,
+    number: int,
+    rng: np.random.Generator,
+) -> list[Proposal]:
     sources = {family.origin: _Source(family, novelty) for family in families}
     weights = _weights(context, families)
     known = [one for one in sources if one in weights]
@@ -120,13 +139,16 @@ def draw(context: Context, families: Sequence[Family], number: int) -> list[Prop
 
 
 def scored(
-    proposals: Sequence[Proposal], score: Callable[[Sequence[Test]], FloatArray]
+    proposals: Sequence[Proposal], score: Callable[[Sequence[Test]], Scored]
 ) -> list[Suggestion]:
     """Return proposals with their scores, those that fail first, and what is certain before guesses."""
-    scores = score([one.test for one in proposals])
+    found_scores = score([one.test for one in proposals])
+    rows = zip(
+        proposals, found_scores.outputs.tolist(), found_scores.failures.tolist(), strict=True
+    )
     found = [
-        Suggestion(one.test, one.family, float(value))
-        for one, value in zip(proposals, scores, strict=True)
+        Suggestion(replace(one.test, output=output or ""), one.family, value)
+        for one, output, value in rows
     ]
     return sorted(
         found,
@@ -213,6 +235,7 @@ class _Novelty:
         self._vectorizer = HashingVectorizer(
             analyzer="char_wb", ngram_range=(2, 4), alternate_sign=False, n_features=1 << 16
         )
+        self._has_pairs = context.has_pairs
         known = list(context.tree.rows(context.tree.is_test & context.tree.within(context.topic)))
         self._texts = {_folded(test) for test in known}
         self._vectors: list[Any] = []
@@ -224,6 +247,8 @@ class _Novelty:
         """Whether a test is new; from then on it is not."""
         folded = _folded(test)
         if not test.input.strip() or folded in self._texts:
+            return False
+        if bool(test.second_input) != self._has_pairs:
             return False
         vector = self._vectorizer.transform([_text(test)])
         if any((block @ vector.T).max() > _SAME for block in self._vectors):
