@@ -23,8 +23,7 @@ def routes(served: ServedOutput) -> list[Route]:
         maps = group_maps(now.uri, now.document)
         tables, _ = packed_tables(now.document, None, {}, maps or ())
         overview = overview_of(now.document, ())
-        if served.config.tree is not None:
-            overview["views"].append("tests")
+        overview["has_tests"] = served.config.tree is not None
         return {"overview": overview, "tables": tables}
 
     return [reads("/page", page)]

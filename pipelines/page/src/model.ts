@@ -103,7 +103,9 @@ export interface Overview {
   slices: Slice[];
   since?: Since;
   // What the page has besides this view.
-  views: ("slices" | "clusters" | "shift" | "tests")[];
+  views: ("slices" | "clusters" | "shift")[];
+  // Whether a test tree is served beside it.
+  has_tests?: boolean;
   notes: string[];
   left_out: string[];
 }

@@ -427,6 +427,6 @@ function Known({ now, judge, edit, drop }: KnownGiven) {
 views.push({
   name: "tests",
   title: "Tests",
-  isHere: (content) => content.views.includes("tests"),
+  isHere: (content) => content.has_tests === true,
   component: (_: ViewGiven) => <Tests />,
 });
