@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import webbrowser
+from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.common import validated
@@ -14,7 +16,11 @@ from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.secrets.plain_http import allow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import socket
+    from collections.abc import Callable, Mapping
+
+    from slicebeam.pipelines.serve.runs import Runs
+    from slicebeam.pipelines.serve.served import ServedOutput
 
 _NEEDED = ("starlette", "uvicorn", "duckdb")
 
@@ -29,29 +35,57 @@ def serve(_: str, given: Mapping[str, Any], __: Any) -> int:
             f"slicebeam serve needs {' and '.join(absent)}: install it with pip install "
             "'slicebeam[serve]'"
         )
-    from slicebeam.pipelines.serve.app import application
-    from slicebeam.pipelines.serve.served import ServedOutput
-    from slicebeam.pipelines.serve.server import (
-        RunningError,
-        bound_socket,
-        only_server,
-        run_server,
-        session_of,
-    )
+    from slicebeam.pipelines.serve.runs import Runs
+    from slicebeam.pipelines.serve.served import ServedOutput, state_folder
+    from slicebeam.pipelines.serve.server import RunningError, bound_socket, only_server
 
-    served = ServedOutput.open(config.changelist, config)
+    shown = Runs.within(config.changelist) or ServedOutput.open(config.changelist, config)
+    state = state_folder(shown.folder) if isinstance(shown, Runs) else shown.state
     try:
-        with only_server(served.state) as publish, bound_socket(config.port) as bound:
-            session = session_of(bound)
-
-            def started() -> None:
-                publish(session.address)
-                _say(config, session.address, is_running=False)
-
-            run_server(application(served, session), bound, started)
+        with ExitStack() as stack:
+            publish = stack.enter_context(only_server(state))
+            bound = stack.enter_context(bound_socket(config.port))
+            _run(config, shown, stack, bound, publish)
     except RunningError as error:
         _say(config, error.address, is_running=True)
     return 0
+
+
+def _run(
+    config: ServeConfig,
+    shown: ServedOutput | Runs,
+    stack: ExitStack,
+    bound: socket.socket,
+    publish: Callable[[str], None],
+) -> None:
+    from slicebeam.pipelines.serve.app import application, application_of_runs
+    from slicebeam.pipelines.serve.protection import Session
+    from slicebeam.pipelines.serve.runs import Runs
+    from slicebeam.pipelines.serve.served import ServedOutput
+    from slicebeam.pipelines.serve.server import RunningError, only_server, run_server
+
+    session = Session(bound.getsockname()[1])
+
+    def started() -> None:
+        publish(session.address)
+        _say(config, session.address, is_running=False)
+
+    def opened(name: str) -> ServedOutput:
+        served = ServedOutput.open(str(shown.folder / name), config)
+        try:
+            own = stack.enter_context(only_server(served.state))
+        except RunningError as error:
+            raise OptionError(f"{name} is served already, at {error.address}") from error
+        own(f"http://127.0.0.1:{session.port}/runs/{quote(name)}/#token={session.token}")
+        stack.enter_context(served.at_end)
+        return served
+
+    if isinstance(shown, Runs):
+        app = application_of_runs(shown, opened, session)
+    else:
+        stack.enter_context(shown.at_end)
+        app = application(shown, session)
+    run_server(app, bound, started)
 
 
 def _say(config: ServeConfig, address: str, *, is_running: bool) -> None:

@@ -24,6 +24,19 @@ class ServeConfig(ExamplesConfig, ProposalSources):
             is_argument=True,
         ),
     ]
+    model: Annotated[
+        str | None,
+        Option(
+            "New model to call in the playground: a file, or module:function that returns a model "
+            "handler of Beam's. It confirms that of the ChangeList. Loading it runs the code in it.",
+            "Models",
+            metavar="<model>",
+        ),
+    ] = None
+    baseline_model: Annotated[
+        str | None,
+        Option("Old model, likewise.", "Models", metavar="<model>"),
+    ] = None
     port: Annotated[
         int,
         Field(ge=0, le=65_535),

@@ -108,7 +108,6 @@ def _made_again(served: ServedOutput, document: SearchChangeList, files: Sequenc
     ):
         options = {
             **{name: one for name, one in earlier.items() if one is not None and name != "since"},
-            **{name: value for name, value in named.items() if value is not None},
             "data": tuple(files),
             "output": str(Path(folder) / "out"),
             "work_dir": None,

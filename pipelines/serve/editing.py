@@ -6,7 +6,7 @@ What is written is what ``slicebeam define --where`` and ``slicebeam edit`` writ
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 # Edits of the journal that are listed, the last ones.
 _LISTED = 100
+# Revisions are written one after the other, so that none goes on from any but the last.
+WRITING = threading.Lock()
 _Name = Annotated[str, Field(max_length=500)]
 
 
@@ -78,7 +80,6 @@ class Editing:
     """
 
     served: ServedOutput
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def listed(self) -> dict[str, Any]:
         """Return the journal, the last edit that can be undone, and the columns of predicates."""
@@ -178,7 +179,7 @@ class Editing:
     ) -> dict[str, Any]:
         from slicebeam.pipelines.define.new_slices import EditSession
 
-        with self._lock:
+        with WRITING:
             now = self.served.latest()
             if not isinstance(now.document, SearchChangeList):
                 raise RefusedError("the document of a shift has no slices to edit", 404)

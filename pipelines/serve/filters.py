@@ -64,8 +64,8 @@ def where(given: Filter, index: SliceIndex, document: SearchChangeList) -> tuple
         ("level = ?", given.level, 0),
         ("n >= ?", given.least, 0),
         ("n <= ?", given.most, None),
-        ("delta >= ?", given.low, None),
-        ("delta <= ?", given.high, None),
+        ("delta >= ?::FLOAT", given.low, None),
+        ("delta <= ?::FLOAT", given.high, None),
     ]
     for sql, value, none in bounds:
         if value != none:

@@ -149,15 +149,18 @@ class SliceIndex:
                 self._write()
             self._open()
             self._is_ready.set()
-        except (InputError, duckdb.Error, OSError) as error:
+        except Exception as error:  # noqa: BLE001  (the page shows it, and the thread has no caller)
             reason = str(error).partition("\n")[0]
             self._failure = f"The index of all tested slices could not be built: {reason}"
 
     def _open(self) -> None:
         connection = duckdb.connect(self.path, read_only=True, config=self._config())
-        # From here on it reads no other file, writes none, and takes no other settings.
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET lock_configuration = true")
+        # From here on it reads no other file, writes none, and takes no other settings. Connections of
+        # one process to a file share these.
+        setting = "SELECT current_setting('lock_configuration')"
+        if connection.execute(setting).fetchall() != [(True,)]:
+            connection.execute("SET enable_external_access = false")
+            connection.execute("SET lock_configuration = true")
         for code, text in connection.execute("FROM conditions ORDER BY code").fetchall():
             part = json.loads(text)
             self.conditions[code] = Condition(code, str(_singleton(part)), text, part)
@@ -185,9 +188,10 @@ class SliceIndex:
         for left in self.path.parent.glob("slices-*"):
             left.unlink(missing_ok=True)
         with self._local_table() as table:
-            config = self._config() | {"allowed_paths": [str(table)]}
-            self._build = connection = duckdb.connect(partial, config=config)
+            self._build = connection = duckdb.connect(partial, config=self._config())
             try:
+                quoted = str(table).replace("'", "''")
+                connection.execute(f"SET allowed_paths = ['{quoted}']")
                 connection.execute("SET enable_external_access = false")
                 self._fill(connection, table)
             finally:

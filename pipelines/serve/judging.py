@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import threading
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -98,7 +97,7 @@ class TestJudging:
                     templates=config.templates,
                 )
                 self._desk = TestDesk(options, self._served.state, self._note)
-                atexit.register(self._desk.close)
+                self._served.at_end.callback(self._desk.close)
             return self._desk
 
     def _note(self, line: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.attribution.estimating import assess
 from slicebeam.pipelines.attribution.rounds import estimate
+from slicebeam.pipelines.attribution.session import check_plan
 from slicebeam.pipelines.attribution.sheets import rows_of
 
 if TYPE_CHECKING:
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.attribution.labels import Label
     from slicebeam.pipelines.attribution.rounds import Finished
-    from slicebeam.pipelines.attribution.session import Session
+    from slicebeam.pipelines.attribution.session import Plan, Session
     from slicebeam.pipelines.changelist.discovered import Id
+    from slicebeam.pipelines.changelist.document import SearchChangeList
 
 # Seconds that an item is kept for who got it, and items that are read from the data at once.
 _KEPT, _READ = 600.0, 32
@@ -65,8 +67,12 @@ class LabelDesk:
         self._keys: dict[str, deque[_Key]] = {}
         self._shown: dict[Id, list[tuple[str, str]]] = {}
 
-    def begin(self, budget: int) -> None:
+    def begin(self, budget: int, *, is_train: bool = False) -> None:
         """Go on with the round whose items are not all labelled, or draw a new one.
+
+        Parameters
+        ----------
+        is_train : whether a new one is to train a classifier with
 
         Raises
         ------
@@ -74,7 +80,7 @@ class LabelDesk:
             Every example was drawn before, or a sheet is wrong.
         """
         with self._held():
-            self.session.sample(budget)
+            self.session.sample(budget, is_train=is_train)
 
     def shown(self, labeler: str) -> dict[str, Any]:
         """Return what a labeler sees: an item of their own, and what the labels say so far."""
@@ -158,10 +164,21 @@ class LabelDesk:
             self.session.look()
             return self._all(labeler)
 
-    def publish(self) -> Finished:
-        """Write a revision with the estimates, as ``slicebeam attribute estimate`` does."""
+    def publish(self, uri: str, document: SearchChangeList) -> Finished:
+        """Write a revision with the estimates, as ``slicebeam attribute estimate`` does.
+
+        Parameters
+        ----------
+        uri, document : the last revision, from which the new one goes on
+        """
         with self._held():
+            self.session.follow(uri, document)
             return estimate(self.session)
+
+    def check_plan(self, plan: Plan) -> None:
+        """Refuse a labeler who plans otherwise than the first one."""
+        with self._held():
+            check_plan(plan, self.session.state)
 
     def _item_of(self, labeler: str) -> Id | None:
         claim = self._claims.get(labeler)

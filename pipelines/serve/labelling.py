@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import threading
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
 from slicebeam.pipelines.attribution.state import folder_name, read_state
 from slicebeam.pipelines.define.examples import open_population
 from slicebeam.pipelines.serve.answers import Given, RefusedError, reads, takes
+from slicebeam.pipelines.serve.editing import WRITING
 from slicebeam.pipelines.serve.label_desk import LabelDesk
 
 if TYPE_CHECKING:
@@ -33,12 +33,18 @@ _Text = Annotated[str, Field(min_length=1, max_length=2_000)]
 
 
 class _Begun(Given):
-    """A request to label. Without a budget it goes on with what was drawn."""
+    """A request to label. Without a budget it goes on with what was drawn.
+
+    Attributes
+    ----------
+    train : whether new items are to train a classifier with, instead of to estimate from
+    """
 
     slice_id: Annotated[str, Field(min_length=1, max_length=200)]
     text: _Text
     labeler: Annotated[str, Field(min_length=8, max_length=64)]
     budget: Annotated[int | None, Field(ge=1, le=100_000)] = None
+    train: bool = False
     looks: Annotated[int | None, Field(ge=1, le=100)] = None
     least_precision: Annotated[float | None, Field(ge=0, le=1)] = None
     least_recall: Annotated[float | None, Field(ge=0, le=1)] = None
@@ -78,24 +84,33 @@ class LabelDesks:
     served: ServedOutput
     _open: dict[str, tuple[LabelDesk, ExitStack]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _opening: threading.Lock = field(default_factory=threading.Lock)
+    _is_registered: bool = False
 
     def begin(self, given: _Begun) -> dict[str, Any]:
         """Open a session, or go on with one that is open, and return what the labeler sees."""
         name = folder_name(given.slice_id, given.text)
-        with self._lock:
-            if name not in self._open:
+        # Who labels already need not wait until another slice's examples are read.
+        with self._opening:
+            found = self._open.get(name)
+            if found is not None:
+                found[0].check_plan(_plan(given))
+            else:
                 if len(self._open) >= _MOST:
                     raise RefusedError(
                         f"{_MOST} slices are being labelled here; end the labelling of one first",
                         409,
                     )
-                self._open[name] = self._opened(given)
-                if len(self._open) == 1:
-                    atexit.register(self.close_all)
-            desk = self._open[name][0]
+                found = self._opened(given)
+                with self._lock:
+                    self._open[name] = found
+                if not self._is_registered:
+                    self.served.at_end.callback(self.close_all)
+                    self._is_registered = True
+        desk = found[0]
         try:
             if given.budget is not None:
-                desk.begin(given.budget)
+                desk.begin(given.budget, is_train=given.train)
             return self._answer(name, desk.shown(given.labeler))
         except BaseException:
             if not desk.session.state.rounds:
@@ -104,12 +119,6 @@ class LabelDesks:
 
     def _opened(self, given: _Begun) -> tuple[LabelDesk, ExitStack]:
         now, config = self.served.latest(), self.served.config
-        plan = Plan(
-            given.text,
-            looks=given.looks,
-            least_precision=given.least_precision,
-            least_recall=given.least_recall,
-        )
         population, document, one = open_population(
             now.uri, given.slice_id, data=config.data or None, confirmed=config.confirmed
         )
@@ -119,7 +128,7 @@ class LabelDesks:
                     population,
                     document,
                     one,
-                    plan,
+                    _plan(given),
                     LabelPaths.of(now.uri, None),
                     begins=given.budget is not None,
                 )
@@ -163,7 +172,10 @@ class LabelDesks:
 
     def publish(self, given: _Desk) -> dict[str, Any]:
         """Write the estimates into the next revision, and end the session."""
-        finished = self.desk(given.desk).publish()
+        desk = self.desk(given.desk)
+        with WRITING:
+            now = self.served.latest()
+            finished = desk.publish(now.uri, now.document)
         self.close(given.desk)
         return {
             "decision": finished.assessed.decision,
@@ -202,6 +214,15 @@ class LabelDesks:
 
     def _answer(self, name: str, shown: dict[str, Any]) -> dict[str, Any]:
         return {"desk": name, **shown}
+
+
+def _plan(given: _Begun) -> Plan:
+    return Plan(
+        given.text,
+        looks=given.looks,
+        least_precision=given.least_precision,
+        least_recall=given.least_recall,
+    )
 
 
 def _folders(folder: StoragePath) -> list[StoragePath]:

@@ -137,10 +137,12 @@ class OwnData:
         now, config = self.served.latest(), self.served.config
         if not isinstance(now.document, SearchChangeList):
             raise RefusedError("the document of a shift has no slices to check", 404)
+        earlier = now.document.provenance.config
         confirmed = [
             f"--{name.replace('_', '-')}={value}"
             for name in ("model", "baseline_model", "encoder")
-            if (value := getattr(config, name)) is not None
+            # A model of the playground that the document does not name has no part in the check.
+            if (value := getattr(config, name)) is not None and earlier.get(name) == value
         ]
         confirmed += ["--allow-http"] if config.allow_http else []
         with self._lock:

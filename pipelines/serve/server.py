@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from starlette.types import ASGIApp
-
-    from slicebeam.pipelines.serve.protection import Session
-
 _LOCK = "server.lock"
 # Seconds that requests get to end in when the server is ended.
 _LAST_SECONDS = 3
@@ -149,10 +146,3 @@ def run_server(app: ASGIApp, bound: socket.socket, started: Callable[[], None]) 
     server.run(sockets=[bound])
     if not server.started:
         raise EngineError("the server could not be started")
-
-
-def session_of(bound: socket.socket) -> Session:
-    """Return new secrets for a server that listens at a socket."""
-    from slicebeam.pipelines.serve.protection import Session
-
-    return Session(bound.getsockname()[1])

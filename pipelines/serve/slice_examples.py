@@ -18,6 +18,7 @@ from slicebeam.pipelines.prepare.rows import read_rows
 from slicebeam.pipelines.serve.answers import Given, RefusedError, takes
 from slicebeam.pipelines.serve.data_check import DataChecker
 from slicebeam.pipelines.serve.table_slices import table_slice
+from slicebeam.transforms.encode.sources import read_split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from starlette.routing import Route
 
-    from slicebeam.metrics.arrays import IntArray
+    from slicebeam.metrics.arrays import BoolArray, IntArray
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.define.examples import Examples
     from slicebeam.pipelines.serve.data_check import DataCheck
@@ -62,12 +63,14 @@ class _Opened:
     ----------
     roles : of each example, whether the models are right; None where no class is predicted
     order : of the examples, which is random and always the same
+    tested : bool [n], those that did not shape the groups of a discovery
     """
 
     document: SearchChangeList
     examples: Examples
     roles: NDArray[np.str_] | None
     order: IntArray
+    tested: BoolArray
     checked: DataCheck
 
     @cached_property
@@ -176,7 +179,8 @@ class SliceExamples:
         examples = open_examples(now.uri, document, config.data or None, config.confirmed)
         order: IntArray = np.argsort(splitmix64(examples.hashes), kind="stable")
         self._members.clear()
-        self._opened = _Opened(document, examples, roles_of(examples, document), order, checked)
+        roles, tested = roles_of(examples, document), _tested(examples)
+        self._opened = _Opened(document, examples, roles, order, tested, checked)
         return self._opened
 
     def _of_slice(self, opened: _Opened, given: _OfSlice) -> _Members:
@@ -185,7 +189,7 @@ class SliceExamples:
             return self._members[given.slice_id]
         name, definition, n = self._defined(opened, given)
         member = opened.examples.members_of(definition)
-        rows = opened.order[member[opened.order]]
+        rows = opened.order[(member & opened.tested)[opened.order]]
         if opened.roles is not None:
             own = opened.roles[rows]
             rank = np.select([own == one for one in _ORDER], range(len(_ORDER)), len(_ORDER))
@@ -202,6 +206,18 @@ class SliceExamples:
                 return one.name, one.definition, one.size.n
         found = table_slice(self.served.latest().uri, opened.document, given.slice_id)
         return found.name, found.definition, found.n
+
+
+def _tested(examples: Examples) -> BoolArray:
+    """Return which examples were tested: of a discovery that looks at losses, a part shaped its groups."""
+    from slicebeam.pipelines.define.measuring import split_of
+
+    split, source = split_of(examples.known), examples.source
+    if split is None:
+        return np.ones(source.rows, bool)
+    read = [split.id_column or source.schema.names[0]]
+    chunks = (chunk for part in source.splits for chunk in read_split(source, part, read))
+    return np.concatenate([~split.is_discovery(chunk) for chunk in chunks])
 
 
 def _outcome(document: SearchChangeList) -> dict[str, str]:

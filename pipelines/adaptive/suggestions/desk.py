@@ -283,7 +283,8 @@ class TestDesk:
         with self._lock:
             waiting = self._waiting.get(id_)
             before = self._known(id_) if waiting is None else waiting.test
-            test = replace(before, **columns)
+            changed: dict[str, Any] = dict(columns)
+            test = replace(before, **changed)
             scored = self.target.score([test])
             output, score = scored.outputs[0], float(scored.failures[0])
             if waiting is None:

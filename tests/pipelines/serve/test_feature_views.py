@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import pickle
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.tree import DecisionTreeClassifier
 
 from slicebeam.pipelines.cli import run
 from tests.conftest import ADULT
 from tests.pipelines.page.conftest import browser  # noqa: F401
 from tests.pipelines.page.in_browser import violations
 from tests.pipelines.page.results import HOSTILE, discovery_result, hostile_data, search_result
-from tests.pipelines.serve.served_outputs import serving, shown
+from tests.pipelines.serve.served_features import serving, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -194,3 +196,40 @@ def test_examples_of_other_data_are_refused(browser: Browser, tmp_path: Path) ->
         page.click('a[href^="#slice/"]')
         page.get_by_role("button", name="Show them").click()
         page.wait_for_selector("text=is not what the document is about")
+
+
+def test_playground_by_keyboard(browser: Browser, tmp_path: Path) -> None:  # noqa: F811
+    rows = pq.read_table(ADULT).to_pandas()
+    read = ["age", "education-num"]
+    for name, depth in (("old", 1), ("new", 4)):
+        model = DecisionTreeClassifier(max_depth=depth, random_state=0).fit(
+            rows[read], rows["income"]
+        )
+        (tmp_path / f"{name}.pickle").write_bytes(pickle.dumps(model))
+    models = [f"--model={tmp_path / 'new.pickle'}", f"--baseline-model={tmp_path / 'old.pickle'}"]
+    result = search_result(tmp_path)
+    with serving(result, *models) as served, shown(browser, served, 400, "dark") as page:
+        tab_to(page, "Playground")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=old model")
+        assert violations(page) == []
+        tab_to(page, "age int")
+        page.keyboard.press("Control+A")
+        page.keyboard.type("seventy")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=age: 'seventy' is no int")
+        page.keyboard.press("Control+A")
+        page.keyboard.type("17")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("[role=alert]", state="detached")
+        assert "Both say the same." in page.inner_text("main")
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        # From an example to what the models say of it.
+        page.go_back()
+        page.click('.bars a[href^="#slice/"]')
+        page.get_by_role("button", name="Show them").click()
+        row = page.locator(".cells tbody th a").first
+        number = row.inner_text()
+        row.click()
+        page.wait_for_selector(f"text=It begins as row {number} of the data")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from pathlib import Path
@@ -10,19 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from starlette.testclient import TestClient
 
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.config.serve import ServeConfig
 from slicebeam.pipelines.serve import protection
-from slicebeam.pipelines.serve.app import application
-from slicebeam.pipelines.serve.protection import HEADER, Session
-from slicebeam.pipelines.serve.served import ServedOutput
 from tests.conftest import ADULT
-from tests.pipelines.page.results import search_result
+from tests.pipelines.page.results import discovery_result, search_result
+from tests.pipelines.serve.asking import asks, document, served_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from starlette.testclient import TestClient
 
 
 @pytest.fixture(scope="module")
@@ -36,37 +31,8 @@ def result(searched: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(searched, tmp_path / "out"))
 
 
-def page_of(result: Path, *data: Path) -> TestClient:
-    """Return what asks the server of an output as its page does."""
-    config = ServeConfig(changelist=str(result), data=tuple(map(str, data)))
-    session = Session(8000)
-    app = application(ServedOutput.open(str(result), config), session)
-    return TestClient(
-        app,
-        base_url="http://127.0.0.1:8000",
-        headers={HEADER: session.header, "origin": "http://127.0.0.1:8000"},
-        cookies={session.cookie_name: session.cookie},
-        raise_server_exceptions=False,
-    )
-
-
-def document(result: Path, name: str = "changelist.json") -> dict[str, Any]:
-    return json.loads((result / name).read_text())
-
-
-def asks(page: TestClient, status: int = 200) -> Callable[..., Any]:
-    """Return what sends an object to a path and returns the answer."""
-
-    def ask(path: str, **given: Any) -> Any:
-        answer = page.post(f"/api/{path}", json=given)
-        assert answer.status_code == status, answer.text
-        return answer.json()
-
-    return ask
-
-
 def test_examples_are_those_of_the_slice_with_old_beside_new(result: Path) -> None:
-    page = page_of(result)
+    page = served_page(result)
     ask = asks(page)
     rows = pq.read_table(ADULT).to_pylist()
     one = max(document(result)["slices"], key=lambda each: each["size"]["n"])
@@ -112,7 +78,7 @@ def test_examples_are_those_of_the_slice_with_old_beside_new(result: Path) -> No
 
 
 def test_a_slice_of_the_table_is_shown_and_added(result: Path) -> None:
-    page = page_of(result)
+    page = served_page(result)
     table = pq.read_table(result / "slices.parquet").to_pylist()
     known = {one["slice_id"] for one in document(result)["slices"]}
     other = next(one for one in table if one["slice_id"] not in known and one["n"] > 100)
@@ -139,7 +105,7 @@ def test_other_data_shows_no_example(result: Path, tmp_path: Path) -> None:
         ),
         other,
     )
-    page = page_of(result, other)
+    page = served_page(result, other)
     slice_id = document(result)["slices"][0]["slice_id"]
     said = asks(page, 409)("examples", slice_id=slice_id)["error"]
     assert "is not what the document is about" in said
@@ -149,7 +115,7 @@ def test_other_data_shows_no_example(result: Path, tmp_path: Path) -> None:
 
 
 def test_edits_write_the_revisions_of_the_commands(result: Path) -> None:
-    page = page_of(result)
+    page = served_page(result)
     ask = asks(page)
     slice_id = document(result)["slices"][0]["slice_id"]
     hostile = "<img src=x onerror=alert(1)>"
@@ -220,7 +186,7 @@ def bring(page: TestClient, name: str, content: bytes) -> Any:
 def test_a_file_is_kept_under_a_name_of_our_own(
     result: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = page_of(result)
+    page = served_page(result)
     state = result / ".serve"
     for name in ("../../evil.csv", "/etc/passwd.csv", "a\x00b.csv", "<img src=x onerror=x>.csv"):
         answer = bring(page, name, b"a,b\n1,2\n")
@@ -243,7 +209,7 @@ def test_a_file_is_kept_under_a_name_of_our_own(
 def test_own_data_is_checked_beside_the_document(result: Path, tmp_path: Path) -> None:
     half = tmp_path / "half.parquet"
     pq.write_table(pq.read_table(ADULT).slice(0, 9_000), half)
-    page = page_of(result, half)
+    page = served_page(result, half)
     assert page.get("/api/own").json() == {"state": "none", "files": [str(half)], "brought": None}
     assert bring(page, "mine.parquet", half.read_bytes()).status_code == 200
     brought = asks(page)("own/start")
@@ -278,9 +244,35 @@ def test_own_data_is_checked_beside_the_document(result: Path, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_check_is_cancelled_and_leaves_no_process(result: Path, tmp_path: Path) -> None:
-    page = page_of(result, ADULT)
+    page = served_page(result, ADULT)
     asks(page)("own/start", file=0)
     assert asks(page)("own/cancel")["state"] == "cancelled"
     # The next one starts at once.
     asks(page)("own/start", file=0)
     assert wait_for_end(page)["state"] == "done"
+
+
+@pytest.mark.slow
+def test_examples_of_a_discovery_are_those_that_were_tested(tmp_path: Path) -> None:
+    discovery_result(tmp_path)
+    output = tmp_path / "shaped"
+    command = ["discover", "--data", str(tmp_path / "reviews.parquet"), "--text", "text"]
+    command += [
+        "--label",
+        "label",
+        "--example-id",
+        "id",
+        "--prediction",
+        "new",
+        "--components",
+        "3",
+    ]
+    command += ["--baseline-prediction", "old", "--loss-weight", "1", "--discovery-share", "0.4"]
+    assert run([*command, "--quiet", "--output", str(output)]) == 0
+    ask = asks(served_page(output))
+    assert document(output)["discovery"]["discovery_share"] == 0.4
+    for one in document(output)["slices"]:
+        found = ask("examples", slice_id=one["slice_id"])
+        assert found["held"] == found["n"] == one["size"]["n"] > 0
+        assert found["is_same"] is None
+        assert found["examples"][0]["fields"][0]["name"] == "text"

@@ -96,7 +96,8 @@ def test_suggestions_become_tests_and_other_rows_stay_as_they_were(
         line.rstrip(",") for line in FILE.splitlines()[1:3]
     ]
     added = read_tree(str(path)).test(first)
-    assert (added.labeler, added.topic) == ("anna", "/Negation")
+    assert added.labeler == "anna"
+    assert added.topic.startswith("/Negation")
     assert added.other["origin"].startswith("templates: ")
 
 

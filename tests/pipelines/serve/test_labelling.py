@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -17,9 +17,11 @@ from slicebeam.metrics.attribution.estimates import NO, YES
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.attribution.rounds import estimate
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.serve import labelling
+from slicebeam.pipelines.config.serve import ServeConfig
+from slicebeam.pipelines.serve import editing, labelling
 from slicebeam.pipelines.serve.answers import HANDLERS
 from slicebeam.pipelines.serve.label_desk import LabelDesk
+from slicebeam.pipelines.serve.served import ServedOutput
 from tests.attribute_runs import (
     SLICE,
     TEXT,
@@ -158,12 +160,11 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[TestClient,
         return people, document, document.slices[0]
 
     monkeypatch.setattr(labelling, "open_population", open_one)
-    served: Any = SimpleNamespace(
-        uri=str(path), folder=tmp_path, config=SimpleNamespace(data=(), confirmed=None)
-    )
-    served.latest = lambda: served
+    config = ServeConfig(changelist=str(path.parent))
+    served = ServedOutput.open(str(path.parent), config)
     app = Starlette(
-        routes=[Mount("/api", routes=labelling.routes(served))], exception_handlers=HANDLERS
+        routes=[Mount("/api", routes=[*labelling.routes(served), *editing.routes(served)])],
+        exception_handlers=HANDLERS,
     )
     return TestClient(app, raise_server_exceptions=False), people
 
@@ -201,15 +202,42 @@ def test_the_routes_label_look_and_publish_a_revision(
     assert shown["left"] == 0
     assert shown["standing"]["decision"] is not None
     assert ask.get("/api/labels").json()["labels"][0]["open"]
+    other_plan = ask.post("/api/labels/begin", json={**begin, "looks": 7})
+    assert "--looks 7, but the first round" in other_plan.json()["error"]
+    # What was edited meanwhile stays.
+    edit = {"revision": 0, "slice_id": SLICE, "name": "films"}
+    assert ask.post("/api/edits/rename", json=edit).json()["file"] == "changelist.r1.json"
     done = ask.post("/api/labels/publish", json={"desk": desk}).json()
     assert done == {
         "decision": shown["standing"]["decision"],
-        "revision": "changelist.r1.json",
+        "revision": "changelist.r2.json",
         "proposed": None,
     }
-    assert attribution_in(tmp_path / "changelist.r1.json")["rounds"][0]["labeler"] == "<b>x"
+    assert attribution_in(tmp_path / "changelist.r2.json")["rounds"][0]["labeler"] == "<b>x"
+    assert read_search(str(tmp_path / "changelist.r2.json"), "").slices[0].name == "films"
     gone = ask.post("/api/labels/undo", json={"desk": desk, "labeler": ANNA})
     assert gone.status_code == 410
     # Who labels goes on where the browser ended.
     with opened(tmp_path, people) as session:
         assert not session.open_items
+
+
+@pytest.mark.slow
+def test_labels_of_a_train_round_propose_a_better_slice(
+    client: tuple[TestClient, InMemory], tmp_path: Path
+) -> None:
+    ask, people = client
+    people.member[:] = np.random.default_rng(3).permutation(people.member)
+    begin = {"slice_id": SLICE, "text": TEXT, "labeler": ANNA, "budget": 60}
+    for train in (False, True):
+        shown = ask.post("/api/labels/begin", json={**begin, "train": train}).json()
+        while shown["item"] is not None:
+            item = shown["item"]["id"]
+            label = "yes" if people.truth_of(int(item)) else "no"
+            given = {"desk": shown["desk"], "labeler": ANNA, "item": item, "label": label}
+            shown = ask.post("/api/labels/label", json=given).json()
+        assert shown["standing"]["decision"] == "update"
+    done = ask.post("/api/labels/publish", json={"desk": shown["desk"]}).json()
+    assert done["proposed"] == f"{TEXT} (classifier)"
+    last = read_search(str(tmp_path / done["revision"]), "")
+    assert [one.name for one in last.slices][1:] == [done["proposed"]]

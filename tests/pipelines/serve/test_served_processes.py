@@ -13,7 +13,7 @@ import pytest
 
 from slicebeam.pipelines.cli import run
 from tests.pipelines.page.results import discovery_result
-from tests.pipelines.serve.served_outputs import Served, serving
+from tests.pipelines.serve.served_features import Served, serving
 
 TEXT = "about food"
 

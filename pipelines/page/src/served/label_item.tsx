@@ -29,7 +29,7 @@ interface Given {
   first: Labelled;
   labeler: string;
   name: string;
-  draw: (budget: number) => void;
+  draw: (budget: number, train: boolean) => void;
   end: (said: string) => void;
   publish: () => void;
 }
@@ -130,8 +130,13 @@ export function LabelItem({ first, labeler, name, draw, end, publish }: Given) {
             </button>
           )}
           {now.left === 0 && (
-            <button type="button" onClick={() => draw(50)}>
+            <button type="button" onClick={() => draw(50, false)}>
               Draw 50 more
+            </button>
+          )}
+          {now.left === 0 && now.standing.decision === "update" && (
+            <button type="button" onClick={() => draw(60, true)}>
+              Draw 60 to train a better slice with
             </button>
           )}
           {hasLabels && (

@@ -21,6 +21,13 @@ interface Begin {
   text: string;
   budget?: number;
   looks?: number;
+  train?: boolean;
+}
+
+interface Published {
+  decision: string;
+  revision: string | null;
+  proposed: string | null;
 }
 
 const LABELER = "slicebeam-labeler";
@@ -58,10 +65,11 @@ function Labelling({ store, id }: ViewGiven) {
   const publish = () =>
     now &&
     asking.ask(async () => {
-      const done = await post<{ decision: string; revision: string | null }>("labels/publish", { desk: now.desk });
+      const done = await post<Published>("labels/publish", { desk: now.desk });
       show(null);
       const where = done.revision ? `Written to ${done.revision}.` : "The document says so already.";
-      say((decided = `Decision: ${done.decision}. ${where}`));
+      const better = done.proposed ? ` A better slice is proposed: ${done.proposed}.` : "";
+      say((decided = `Decision: ${done.decision}. ${where}${better}`));
       if (done.revision) await documentChanged();
     });
   return (
@@ -74,7 +82,7 @@ function Labelling({ store, id }: ViewGiven) {
           first={now}
           labeler={labeler()}
           name={name}
-          draw={(budget) => begin({ slice_id: now.slice_id, text: now.text, budget })}
+          draw={(budget, train) => begin({ slice_id: now.slice_id, text: now.text, budget, train })}
           end={end}
           publish={publish}
         />

@@ -3,6 +3,8 @@ import { useEffect, useRef, useState } from "preact/hooks";
 
 import { sliceSections } from "../extensions";
 import * as format from "../format";
+import { Link } from "../link";
+import { hashOf } from "../route";
 import { post } from "./api";
 import { useAsking } from "./asking";
 import "./features.css";
@@ -150,7 +152,9 @@ function Table({ page, id }: { page: Page; id: string }) {
         <tbody>
           {page.examples.map((one) => (
             <tr key={one.row}>
-              <th scope="row">{one.id ?? format.count(one.row)}</th>
+              <th scope="row">
+                <Link to={hashOf("playground", String(one.row))}>{one.id ?? format.count(one.row)}</Link>
+              </th>
               {one.role !== null && (
                 <td>
                   <b>{one.role}</b>
