@@ -885,11 +885,11 @@ class adapt:
         /,
         *,
         model: str,
-        topic: str = "",
         pool: StrPath | None = None,
         text: str | None = None,
         other_tree: StrPath | None = None,
         templates: StrPath | None = None,
+        topic: str = "",
         endpoint: str | None = None,
         budget: str | None = None,
         ledger: StrPath | None = None,
@@ -909,11 +909,11 @@ class adapt:
         ----------
         tree : Test tree: a CSV file of AdaTest.
         model : Model to find failing tests of: module:function, a pipeline of scikit-learn, or the .yaml file of an HTTP endpoint, as for slicebeam adapt run.
-        topic : Topic that gets the suggestions, such as /Negation. By default the whole tree.
         pool : Texts without labels: a text a line, or CSV, JSON Lines or Parquet with `text`.
         text : Column of the texts in `pool`. By default text.
         other_tree : Another test tree, whose tests are proposed.
         templates : YAML file of templates, with what is expected of them. By default those of sentiment, where the model has such outputs.
+        topic : Topic that gets the suggestions, such as /Negation. By default the whole tree.
         endpoint : Language model: the URL of an API like OpenAI's (https://host/v1?model=NAME), whose key is in OPENAI_API_KEY; or a .yaml file, as for slicebeam shift `api`, with {prompt} in it.
         budget : Budget of paid calls, of `endpoint` and of a paid `model` together: calls, or money such as 5USD by the price in the .yaml files. Earlier runs with the same ledger count. By default what the proposals need.
         ledger : Folder that keeps the answers that were paid for. By default beside `output`.

@@ -16,7 +16,37 @@ from slicebeam.pipelines.config.shift import parse_budget
 PROPOSERS = ("templates", "mined", "perturbations", "neighbours", "mixtures", "tree", "endpoint")
 
 
-class AdaptSuggestConfig(Display):
+class ProposalSources(Display):
+    """Options of every command that proposes tests: what proposals are made of."""
+
+    pool: Annotated[
+        str | None,
+        Option(
+            "Texts without labels: a text a line, or CSV, JSON Lines or Parquet with --text.",
+            "Data",
+            metavar=FILE,
+        ),
+    ] = None
+    text: Annotated[
+        str | None,
+        Option("Column of the texts in --pool.", "Data", metavar=COLUMN, default="text"),
+    ] = None
+    other_tree: Annotated[
+        str | None,
+        Option("Another test tree, whose tests are proposed.", "Data", metavar=FILE),
+    ] = None
+    templates: Annotated[
+        str | None,
+        Option(
+            "YAML file of templates, with what is expected of them.",
+            "Data",
+            metavar=FILE,
+            default="those of sentiment, where the model has such outputs",
+        ),
+    ] = None
+
+
+class AdaptSuggestConfig(ProposalSources):
     """Options of ``slicebeam adapt suggest``."""
 
     tree: Annotated[str, TREE]
@@ -54,31 +84,6 @@ class AdaptSuggestConfig(Display):
     topics: Annotated[bool, Option("Suggest topics below --topic, instead of tests.", "Search")] = (
         False
     )
-    pool: Annotated[
-        str | None,
-        Option(
-            "Texts without labels: a text a line, or CSV, JSON Lines or Parquet with --text.",
-            "Data",
-            metavar=FILE,
-        ),
-    ] = None
-    text: Annotated[
-        str | None,
-        Option("Column of the texts in --pool.", "Data", metavar=COLUMN, default="text"),
-    ] = None
-    other_tree: Annotated[
-        str | None,
-        Option("Another test tree, whose tests are proposed.", "Data", metavar=FILE),
-    ] = None
-    templates: Annotated[
-        str | None,
-        Option(
-            "YAML file of templates, with what is expected of them.",
-            "Data",
-            metavar=FILE,
-            default="those of sentiment, where the model has such outputs",
-        ),
-    ] = None
     endpoint: Annotated[
         str | None,
         Option(
