@@ -97,7 +97,7 @@ def search(
     baseline_model : The old model. Loading it runs the code in it, as for `model`.
     loss : Column of each example's loss, instead of label and predictions.
     baseline_loss : Column of the old model's losses.
-    positive_class : The class whose probability a score is. By default 1 or true.
+    positive_class : Class whose probability is the score. By default 1 or true.
     threshold : Smallest score, or probability by `model`, that predicts the positive class.
     features : Columns to slice by. One or several. By default all others.
     exclude_features : Columns not to slice by. One or several.
@@ -239,7 +239,7 @@ def discover(
     baseline_model : The old model. Loading it runs the code in it, as for `model`.
     loss : Column of each example's loss, instead of label and predictions.
     baseline_loss : Column of the old model's losses.
-    positive_class : The class whose probability a score is. By default 1 or true.
+    positive_class : Class whose probability is the score. By default 1 or true.
     threshold : Smallest score, or probability by `model`, that predicts the positive class.
     features : Columns to slice by, besides components. One or several. By default none.
     bins : Quantile bins of a numeric column.
@@ -360,11 +360,11 @@ def check(
     baseline_model : The old model. Loading it runs the code in it, as for `model`.
     loss : Column of each example's loss, instead of label and predictions.
     baseline_loss : Column of the old model's losses.
-    positive_class : The class whose probability a score is. By default 1 or true.
+    positive_class : Class whose probability is the score. By default 1 or true.
     threshold : Smallest score, or probability by `model`, that predicts the positive class.
-    features : Columns that a `model` reads which does not know the names of its columns. One or several. By default all others.
-    exclude_features : Columns that such a `model` does not read. One or several.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro); after the search, for what it found, tfma:NAME(argument=value) of TensorFlow Model Analysis. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    features : Columns that `model` reads, if the model does not know their names. One or several. By default all others.
+    exclude_features : Columns that `model` does not read, if the model does not know the names of its columns. One or several.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
@@ -732,13 +732,13 @@ class edit:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        slice : Slice: its slice_id, the beginning of that, or its name.
-        where : Examples that satisfy this predicate are one part, the others the second.
+        slice : Slice, given by its slice_id, the start of its slice_id, or its name.
+        where : Predicate that splits the slice. The examples that satisfy it become one part, the others the second.
         data : Files or globs of the examples. One or several. By default as in the ChangeList.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
         baseline_model : Confirms the old model in the ChangeList.
         encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
-        name : Name of a part. Give it twice, or not at all. By default made of slice and predicate.
+        name : Name of a part. Give it twice, or not at all. By default made from the slice and the predicate.
         runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
         runner_option : Option of the engine. One or several.
         allow_http : Send keys over http:// to other machines, where others can read them.
@@ -869,7 +869,7 @@ class adapt:
         runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
         runner_option : Option of the engine. One or several.
         allow_http : Send keys over http:// to other machines, where others can read them.
-        progress : print on stderr how far it is, and what is to be known
+        progress : print progress and notes on stderr
 
         Raises
         ------
@@ -923,7 +923,7 @@ class adapt:
         topics : Suggest topics below `topic`, instead of tests.
         output : Test tree to write the suggestions to, those that fail first. By default TREE.suggestions.csv.
         allow_http : Send keys over http:// to other machines, where others can read them.
-        progress : print on stderr how far it is, and what is to be known
+        progress : print progress and notes on stderr
 
         Raises
         ------
@@ -951,7 +951,7 @@ class adapt:
         suite : Suite of CheckList: a table (.parquet, .csv, .jsonl), a release (.pkl, .tar.gz) or examples (.txt).
         to : Test tree to write.
         expectations : YAML file with the names of the labels and, by the name of a test, what it expects.
-        progress : print on stderr how far it is, and what is to be known
+        progress : print progress and notes on stderr
 
         Raises
         ------
@@ -1003,8 +1003,8 @@ class attribute:
         budget : Number of labels in this round.
         data : Files or globs of the examples. One or several. By default as in the ChangeList.
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
-        query : Text like the examples of which the words are true, to find those that the slice misses. One or several. By default `text`.
-        train : Draw items to train a classifier with, instead of to estimate from.
+        query : Text similar to the examples that `text` describes, to find those that the slice misses. One or several. By default `text`.
+        train : Draw items for training a classifier instead of for estimation.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
         baseline_model : Confirms the old model in the ChangeList.
         encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
@@ -1049,8 +1049,8 @@ class attribute:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        slice : Slice: its slice_id, the beginning of that, or its name.
-        text : Words that are said to be true of its examples.
+        slice : Slice, given by its slice_id, the start of its slice_id, or its name.
+        text : Words to test: a description that should be true of the slice's examples.
         data : Files or globs of the examples. One or several. By default as in the ChangeList.
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
@@ -1107,9 +1107,9 @@ class attribute:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        slice : Slice: its slice_id, the beginning of that, or its name.
-        text : Words that are said to be true of its examples.
-        budget : Number of labels in all rounds, those of earlier runs included.
+        slice : Slice, given by its slice_id, the start of its slice_id, or its name.
+        text : Words to test: a description that should be true of the slice's examples.
+        budget : Number of labels in all rounds, including those of earlier runs.
         data : Files or globs of the examples. One or several. By default as in the ChangeList.
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
         query : Text similar to the examples that `text` describes, to find those that the slice misses. One or several. By default `text`.
@@ -1117,8 +1117,8 @@ class attribute:
         train : Number of further labels for training a classifier, which proposes a better slice if the words do not describe this one.
         labels : Column of the labels.
         positive : Value of `labels` that means yes. One or several.
-        llm : YAML file that describes a language model's API, as for slicebeam shift `api`, with {attribution_text} and the columns that show an item in its prompt.
-        ledger : Folder that keeps the answers that were paid for. By default in the folder of labels.
+        llm : YAML file that describes a language model's API, as for slicebeam shift `api`. Its prompt contains {attribution_text} and the columns that show an item.
+        ledger : Folder that stores the paid answers. By default in the folder of the labels.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
         baseline_model : Confirms the old model in the ChangeList.
         encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
