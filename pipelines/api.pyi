@@ -4,11 +4,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+from slicebeam.pipelines.adaptive.checklist_import import ImportedSuite
+from slicebeam.pipelines.adaptive.suggestions.suggest import Suggestions
 from slicebeam.pipelines.attribution.rounds import Finished, Stopped
 from slicebeam.pipelines.attribution.session import Sampled
 from slicebeam.pipelines.changelist.discovered import Edit
 from slicebeam.pipelines.define.new_slices import Revision
 from slicebeam.pipelines.python.python_runs import Report as Report
+from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.tfma.export import Exported
 
 StrPath: TypeAlias = str | os.PathLike[str]
@@ -29,10 +32,10 @@ def search(
     label: str = "",
     prediction: str | None = None,
     score: str | None = None,
-    model: StrPath | None = None,
+    model: str | None = None,
     baseline_prediction: str | None = None,
     baseline_score: str | None = None,
-    baseline_model: StrPath | None = None,
+    baseline_model: str | None = None,
     loss: str | None = None,
     baseline_loss: str | None = None,
     positive_class: str | float | None = None,
@@ -88,14 +91,14 @@ def search(
     label : Column of the true class or value. Not needed with `loss` or for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
-    model : Model to predict with: scikit-learn (pickle, joblib), TensorFlow SavedModel (folder) or ONNX. Loading a model runs the code in it: give only files that you trust.
+    model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
-    baseline_model : File of the old model. Loading it runs the code in it, as with `model`.
+    baseline_model : The old model. Loading it runs the code in it, as for `model`.
     loss : Column of each example's loss, instead of label and predictions.
     baseline_loss : Column of the old model's losses.
-    positive_class : Class whose probability is the score. By default 1 or true.
-    threshold : Smallest score that predicts the positive class.
+    positive_class : The class whose probability a score is. By default 1 or true.
+    threshold : Smallest score, or probability by `model`, that predicts the positive class.
     features : Columns to slice by. One or several. By default all others.
     exclude_features : Columns not to slice by. One or several.
     bins : Quantile bins of a numeric column.
@@ -161,10 +164,10 @@ def discover(
     label: str = "",
     prediction: str | None = None,
     score: str | None = None,
-    model: StrPath | None = None,
+    model: str | None = None,
     baseline_prediction: str | None = None,
     baseline_score: str | None = None,
-    baseline_model: StrPath | None = None,
+    baseline_model: str | None = None,
     loss: str | None = None,
     baseline_loss: str | None = None,
     positive_class: str | float | None = None,
@@ -230,14 +233,14 @@ def discover(
     label : Column of the true class or value. Not needed with `loss` or for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
-    model : Model to predict with: scikit-learn (pickle, joblib), TensorFlow SavedModel (folder) or ONNX. Loading a model runs the code in it: give only files that you trust.
+    model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
-    baseline_model : File of the old model. Loading it runs the code in it, as with `model`.
+    baseline_model : The old model. Loading it runs the code in it, as for `model`.
     loss : Column of each example's loss, instead of label and predictions.
     baseline_loss : Column of the old model's losses.
-    positive_class : Class whose probability is the score. By default 1 or true.
-    threshold : Smallest score that predicts the positive class.
+    positive_class : The class whose probability a score is. By default 1 or true.
+    threshold : Smallest score, or probability by `model`, that predicts the positive class.
     features : Columns to slice by, besides components. One or several. By default none.
     bins : Quantile bins of a numeric column.
     exact_edges : Use values of the data as the edges of bins, not round numbers.
@@ -294,10 +297,10 @@ def check(
     label: str = "",
     prediction: str | None = None,
     score: str | None = None,
-    model: StrPath | None = None,
+    model: str | None = None,
     baseline_prediction: str | None = None,
     baseline_score: str | None = None,
-    baseline_model: StrPath | None = None,
+    baseline_model: str | None = None,
     loss: str | None = None,
     baseline_loss: str | None = None,
     positive_class: str | float | None = None,
@@ -351,17 +354,17 @@ def check(
     label : Column of the true class or value. By default as in `changelist`.
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
-    model : Model to predict with: scikit-learn (pickle, joblib), TensorFlow SavedModel (folder) or ONNX. Loading a model runs the code in it: give only files that you trust.
+    model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
-    baseline_model : File of the old model. Loading it runs the code in it, as with `model`.
+    baseline_model : The old model. Loading it runs the code in it, as for `model`.
     loss : Column of each example's loss, instead of label and predictions.
     baseline_loss : Column of the old model's losses.
-    positive_class : Class whose probability is the score. By default 1 or true.
-    threshold : Smallest score that predicts the positive class.
-    features : Columns that `model` reads, if the model does not know their names. One or several. By default all others.
-    exclude_features : Columns that `model` does not read, if the model does not know the names of its columns. One or several.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    positive_class : The class whose probability a score is. By default 1 or true.
+    threshold : Smallest score, or probability by `model`, that predicts the positive class.
+    features : Columns that a `model` reads which does not know the names of its columns. One or several. By default all others.
+    exclude_features : Columns that such a `model` does not read. One or several.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro); after the search, for what it found, tfma:NAME(argument=value) of TensorFlow Model Analysis. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
@@ -421,7 +424,7 @@ def define(
     ----------
     changelist : a ChangeList, or its folder for the last revision
     name : Name of the slice.
-    data : Files or globs of the examples. One or several. By default as in `changelist`.
+    data : Files or globs of the examples. One or several. By default as in the ChangeList.
     where : Examples that satisfy a predicate, such as 'age < 25 & sex = Female'.
     text_filter : Examples whose embedding is similar to that of this text.
     threshold : Smallest cosine similarity for `text_filter`. By default mean + 2 standard deviations of the similarities of all examples.
@@ -431,9 +434,9 @@ def define(
     llm : YAML file that describes the language model's API, as for shift `api`. {prompt} stands for the prompt.
     budget : Maximum number of calls for `llm_filter`, including those of earlier runs.
     text : Column of the texts for `llm_filter`. By default as in `changelist`.
-    model : Model in `changelist`, to confirm it. Loading a model runs the code in it.
-    baseline_model : Old model in `changelist`, to confirm it.
-    encoder : Encoder in `changelist`, to confirm it. Needed if it is code (module:function) or an endpoint (openai:URL) that receives your texts.
+    model : Confirms the model in the ChangeList. Loading it runs the code in it.
+    baseline_model : Confirms the old model in the ChangeList.
+    encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
     runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
     runner_option : Option of the engine. One or several.
     allow_http : Send keys over http:// to other machines, where others can read them.
@@ -690,10 +693,10 @@ class edit:
         changelist : a ChangeList, or its folder for the last revision
         slices : Slice to merge, given by its slice_id or name. One or several.
         name : Name of the new slice.
-        data : Files or globs of the examples. One or several. By default as in `changelist`.
-        model : Model in `changelist`, to confirm it. Loading a model runs the code in it.
-        baseline_model : Old model in `changelist`, to confirm it.
-        encoder : Encoder in `changelist`, to confirm it. Needed if it is code (module:function) or an endpoint (openai:URL) that receives your texts.
+        data : Files or globs of the examples. One or several. By default as in the ChangeList.
+        model : Confirms the model in the ChangeList. Loading it runs the code in it.
+        baseline_model : Confirms the old model in the ChangeList.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
         runner_option : Option of the engine. One or several.
         allow_http : Send keys over http:// to other machines, where others can read them.
@@ -729,13 +732,13 @@ class edit:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        slice : Slice, given by its slice_id, the start of its slice_id, or its name.
-        where : Predicate that splits the slice. The examples that satisfy it become one part, the others the second.
-        data : Files or globs of the examples. One or several. By default as in `changelist`.
-        model : Model in `changelist`, to confirm it. Loading a model runs the code in it.
-        baseline_model : Old model in `changelist`, to confirm it.
-        encoder : Encoder in `changelist`, to confirm it. Needed if it is code (module:function) or an endpoint (openai:URL) that receives your texts.
-        name : Name of a part. Give it twice, or not at all. By default made from the slice and the predicate.
+        slice : Slice: its slice_id, the beginning of that, or its name.
+        where : Examples that satisfy this predicate are one part, the others the second.
+        data : Files or globs of the examples. One or several. By default as in the ChangeList.
+        model : Confirms the model in the ChangeList. Loading it runs the code in it.
+        baseline_model : Confirms the old model in the ChangeList.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
+        name : Name of a part. Give it twice, or not at all. By default made of slice and predicate.
         runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
         runner_option : Option of the engine. One or several.
         allow_http : Send keys over http:// to other machines, where others can read them.
@@ -822,6 +825,142 @@ class export:
             The engine, an API or the storage (`StorageError`) failed.
         """
 
+class adapt:
+    """Grow tests of a model, and see which topics an update fixed and broke.
+
+    Tests are in topics, in a CSV file as AdaTest writes it.
+    """
+
+    @staticmethod
+    def run(
+        tree: StrPath,
+        /,
+        *,
+        model: str,
+        output: StrPath | None = None,
+        baseline_model: str | None = None,
+        inverse_model: str | None = None,
+        output_classifier: str | None = None,
+        budget: str | None = None,
+        ledger: StrPath | None = None,
+        alpha: float = 0.05,
+        since: StrPath | None = None,
+        runner_config: str = "direct",
+        runner_option: str | Sequence[str] | Mapping[str, object] = (),
+        allow_http: bool = False,
+        progress: bool = False,
+    ) -> Published:
+        """Score a test tree, and report the topics that fail, and those fixed and broken.
+
+        A topic with those below it is a slice of the ChangeList: with `baseline_model` the two models are compared test by test (McNemar's test, Benjamini-Hochberg over all topics). An answer that an endpoint sold is in the ledger before it is used, and is not paid twice.
+
+        Parameters
+        ----------
+        tree : Test tree: a CSV file of AdaTest.
+        model : Model to test: module:function, which gets a list of texts or makes a model; a pipeline of scikit-learn (pickle, joblib), whose code runs; or the .yaml file of an HTTP endpoint, as for slicebeam shift `api`, with {input} in it.
+        output : Folder for changelist.json, slices.parquet and tests.parquet, which has the score of each test.
+        baseline_model : The old model, in any of these forms, to report which topics are fixed and broken.
+        inverse_model : Model that makes inputs of outputs again, for tests that should be invertible.
+        output_classifier : Classifier of outputs, for tests that should not be classified as something.
+        budget : Budget of paid answers: calls, or money such as 5USD by the price in the .yaml files. Earlier runs with the same ledger count. By default an answer for each input.
+        ledger : Folder that keeps the answers that were paid for. By default OUTPUT/ledger.
+        alpha : False discovery rate of topics that are fixed or broken.
+        since : ChangeList of an earlier run on the tree, to report what is new, gone, worse or better since.
+        runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
+        runner_option : Option of the engine. One or several.
+        allow_http : Send keys over http:// to other machines, where others can read them.
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def suggest(
+        tree: StrPath,
+        /,
+        *,
+        model: str,
+        pool: StrPath | None = None,
+        text: str | None = None,
+        other_tree: StrPath | None = None,
+        templates: StrPath | None = None,
+        topic: str = "",
+        endpoint: str | None = None,
+        budget: str | None = None,
+        ledger: StrPath | None = None,
+        seed: int = 0,
+        proposer: str | Sequence[str] = (),
+        proposals: int = 25,
+        topics: bool = False,
+        output: StrPath | None = None,
+        allow_http: bool = False,
+        progress: bool = False,
+    ) -> Suggestions:
+        """Propose tests of a topic, score them by a model, and write those that fail first.
+
+        Templates, edits, a pool of texts and another tree need no language model; with `endpoint` one goes on with the tests of the topic. Tests that you accept into the tree steer what is proposed next.
+
+        Parameters
+        ----------
+        tree : Test tree: a CSV file of AdaTest.
+        model : Model to find failing tests of: module:function, a pipeline of scikit-learn, or the .yaml file of an HTTP endpoint, as for slicebeam adapt run.
+        pool : Texts without labels: a text a line, or CSV, JSON Lines or Parquet with `text`.
+        text : Column of the texts in `pool`. By default text.
+        other_tree : Another test tree, whose tests are proposed.
+        templates : YAML file of templates, with what is expected of them. By default those of sentiment, where the model has such outputs.
+        topic : Topic that gets the suggestions, such as /Negation. By default the whole tree.
+        endpoint : Language model: the URL of an API like OpenAI's (https://host/v1?model=NAME), whose key is in OPENAI_API_KEY; or a .yaml file, as for slicebeam shift `api`, with {prompt} in it.
+        budget : Budget of paid calls, of `endpoint` and of a paid `model` together: calls, or money such as 5USD by the price in the .yaml files. Earlier runs with the same ledger count. By default what the proposals need.
+        ledger : Folder that keeps the answers that were paid for. By default beside `output`.
+        seed : Random seed.
+        proposer : What proposes: templates, mined, perturbations, neighbours, mixtures, tree, endpoint. One or several. By default all that have what they need.
+        proposals : Number of proposals to score.
+        topics : Suggest topics below `topic`, instead of tests.
+        output : Test tree to write the suggestions to, those that fail first. By default TREE.suggestions.csv.
+        allow_http : Send keys over http:// to other machines, where others can read them.
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def import_checklist(
+        suite: StrPath,
+        /,
+        *,
+        to: StrPath,
+        expectations: StrPath | None = None,
+        progress: bool = False,
+    ) -> ImportedSuite:
+        """Write the test tree of a CheckList suite: a topic each test, a test each case.
+
+        Nothing of a pickle runs: its texts and labels are read, and nothing else. What a test expects beyond a label is code in CheckList; say it in `expectations`.
+
+        Parameters
+        ----------
+        suite : Suite of CheckList: a table (.parquet, .csv, .jsonl), a release (.pkl, .tar.gz) or examples (.txt).
+        to : Test tree to write.
+        expectations : YAML file with the names of the labels and, by the name of a test, what it expects.
+        progress : print on stderr how far it is, and what is to be known
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
 class attribute:
     """Test with a few labels whether words describe a slice.
 
@@ -862,13 +1001,13 @@ class attribute:
         slice : Slice, given by its slice_id, the start of its slice_id, or its name.
         text : Words to test: a description that should be true of the slice's examples.
         budget : Number of labels in this round.
-        data : Files or globs of the examples. One or several. By default as in `changelist`.
+        data : Files or globs of the examples. One or several. By default as in the ChangeList.
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
-        query : Text similar to the examples that `text` describes, to find those that the slice misses. One or several. By default `text`.
-        train : Draw items for training a classifier instead of for estimation.
-        model : Model in `changelist`, to confirm it. Loading a model runs the code in it.
-        baseline_model : Old model in `changelist`, to confirm it.
-        encoder : Encoder in `changelist`, to confirm it. Needed if it is code (module:function) or an endpoint (openai:URL) that receives your texts.
+        query : Text like the examples of which the words are true, to find those that the slice misses. One or several. By default `text`.
+        train : Draw items to train a classifier with, instead of to estimate from.
+        model : Confirms the model in the ChangeList. Loading it runs the code in it.
+        baseline_model : Confirms the old model in the ChangeList.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
         looks : Number of times you will check whether there are enough labels. The intervals allow for it. Kept from the first round. By default 1, or `rounds`.
@@ -910,13 +1049,13 @@ class attribute:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        slice : Slice, given by its slice_id, the start of its slice_id, or its name.
-        text : Words to test: a description that should be true of the slice's examples.
-        data : Files or globs of the examples. One or several. By default as in `changelist`.
+        slice : Slice: its slice_id, the beginning of that, or its name.
+        text : Words that are said to be true of its examples.
+        data : Files or globs of the examples. One or several. By default as in the ChangeList.
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
-        model : Model in `changelist`, to confirm it. Loading a model runs the code in it.
-        baseline_model : Old model in `changelist`, to confirm it.
-        encoder : Encoder in `changelist`, to confirm it. Needed if it is code (module:function) or an endpoint (openai:URL) that receives your texts.
+        model : Confirms the model in the ChangeList. Loading it runs the code in it.
+        baseline_model : Confirms the old model in the ChangeList.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
         looks : Number of times you will check whether there are enough labels. The intervals allow for it. Kept from the first round. By default 1, or `rounds`.
@@ -968,21 +1107,21 @@ class attribute:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        slice : Slice, given by its slice_id, the start of its slice_id, or its name.
-        text : Words to test: a description that should be true of the slice's examples.
-        budget : Number of labels in all rounds, including those of earlier runs.
-        data : Files or globs of the examples. One or several. By default as in `changelist`.
+        slice : Slice: its slice_id, the beginning of that, or its name.
+        text : Words that are said to be true of its examples.
+        budget : Number of labels in all rounds, those of earlier runs included.
+        data : Files or globs of the examples. One or several. By default as in the ChangeList.
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
         query : Text similar to the examples that `text` describes, to find those that the slice misses. One or several. By default `text`.
         rounds : Number of rounds. After each, the command checks whether there are enough labels.
         train : Number of further labels for training a classifier, which proposes a better slice if the words do not describe this one.
         labels : Column of the labels.
         positive : Value of `labels` that means yes. One or several.
-        llm : YAML file that describes a language model's API, as for slicebeam shift `api`. Its prompt contains {attribution_text} and the columns that show an item.
-        ledger : Folder that stores the paid answers. By default in the folder of the labels.
-        model : Model in `changelist`, to confirm it. Loading a model runs the code in it.
-        baseline_model : Old model in `changelist`, to confirm it.
-        encoder : Encoder in `changelist`, to confirm it. Needed if it is code (module:function) or an endpoint (openai:URL) that receives your texts.
+        llm : YAML file that describes a language model's API, as for slicebeam shift `api`, with {attribution_text} and the columns that show an item in its prompt.
+        ledger : Folder that keeps the answers that were paid for. By default in the folder of labels.
+        model : Confirms the model in the ChangeList. Loading it runs the code in it.
+        baseline_model : Confirms the old model in the ChangeList.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
         looks : Number of times you will check whether there are enough labels. The intervals allow for it. Kept from the first round. By default 1, or `rounds`.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,10 +93,12 @@ class LabelStore:
 
     def __init__(self, folder: StoragePath, siblings: Iterable[StoragePath], text: str) -> None:
         self.path, self.text = folder / NAME, text
-        self._own = {one.item: one for one in _read(self.path, text)}
+        own, self._ends_whole = _read(self.path, text)
+        self._own = {one.item: one for one in own}
         self._known = dict(self._own)
         for other in siblings:
-            for one in _read(other / NAME, text):
+            theirs, _ = _read(other / NAME, text)
+            for one in {each.item: each for each in theirs}.values():
                 before = self._known.get(one.item)
                 if before is None or before.at < one.at:
                     self._known[one.item] = one
@@ -117,7 +121,8 @@ class LabelStore:
     def add(self, labels: Mapping[Id, int], labeler: str) -> int:
         """Keep labels, durably, and return how many replace another one.
 
-        A label that is the same as before stays that of who gave it first.
+        A label that is the same as before stays that of who gave it first. Labels are appended to the
+        file, of which the last line of an item counts.
         """
         at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         fresh = {
@@ -128,9 +133,23 @@ class LabelStore:
         if not fresh:
             return 0
         replaced = sum(item in self._known for item in fresh)
-        self._write({**self._own, **fresh})
+        if self._ends_whole and isinstance(self.path, Path):
+            self._append(self.path, fresh.values())
+            self._own |= fresh
+        else:
+            self._write({**self._own, **fresh})
         self._known |= fresh
         return replaced
+
+    def take_back(self, item: Id, before: Label | None) -> None:
+        """Put back, durably, what was known of an item before its label; None for nothing."""
+        own, known = dict(self._own), dict(self._known)
+        for labels in (own, known):
+            labels.pop(item, None)
+            if before is not None:
+                labels[item] = before
+        self._write(own)
+        self._known = known
 
     def adopt(self, items: Iterable[Id]) -> None:
         """Keep what other folders know of items, which may be gone some day."""
@@ -142,10 +161,21 @@ class LabelStore:
         if theirs:
             self._write({**self._own, **theirs})
 
+    def _append(self, path: Path, labels: Iterable[Label]) -> None:
+        content = b"".join(_line(one, self.text) for one in labels)
+        # Until it is known to be there: what failed may have written a part of a line.
+        self._ends_whole = False
+        with storage_errors(path, "write"), path.open("ab", buffering=0) as stream:
+            left = memoryview(content)
+            while left:
+                left = left[stream.write(left) :]
+            os.fsync(stream.fileno())
+        self._ends_whole = True
+
     def _write(self, own: dict[Id, Label]) -> None:
         with written_whole(self.path) as stream:
             stream.writelines(_line(one, self.text) for one in own.values())
-        self._own = own
+        self._own, self._ends_whole = own, True
 
 
 def _line(one: Label, text: str) -> bytes:
@@ -159,32 +189,43 @@ def _line(one: Label, text: str) -> bytes:
     return json.dumps(record, ensure_ascii=False).encode("utf-8") + b"\n"
 
 
-def _read(path: StoragePath, text: str) -> list[Label]:
-    """Return the labels of a text in a file, none where there is no file."""
+def _read(path: StoragePath, text: str) -> tuple[list[Label], bool]:
+    """Return the labels of a text in a file, in order, and whether the file ends with a whole line.
+
+    The beginning of a last line, which a crash left, is passed over: it was never acknowledged.
+    """
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        return []
+        return [], False
     except OSError:
         with storage_errors(path, "read"):
             raise
+    whole, _, rest = content.rpartition(b"\n")
     labels = []
-    for number, line in enumerate(content.splitlines(), 1):
-        try:
-            record = parse_json(line.decode("utf-8"))
-            code = label_of(record["label"])
-            one = Label(
-                record["item"], UNSURE if code is None else code, record["labeler"], record["at"]
-            )
-            is_whole = code is not None and isinstance(one.item, (int, str))
-            mine = record["text"] == text
-        except (KeyError, TypeError, ValueError):
-            is_whole = mine = False
-        if not is_whole:
+    for number, line in enumerate(whole.split(b"\n") if whole else (), 1):
+        one = _label_in(line, text)
+        if one is None:
             raise EngineError(
                 f"{path.parent.name}/{path.name}, line {number} is damaged: its content has "
                 "changed; restore the file, or remove the line to label that item again"
             )
-        if mine:
-            labels.append(one)
-    return labels
+        labels.append(one)
+    last = _label_in(rest, text) if rest else None
+    mine = [one for one, is_mine in (*labels, *filter(None, [last])) if is_mine]
+    return mine, bool(content) and not rest
+
+
+def _label_in(line: bytes, text: str) -> tuple[Label, bool] | None:
+    """Return the label in a line and whether it is of a text; None where the line is damaged."""
+    try:
+        record = parse_json(line.decode("utf-8"))
+        code = label_of(record["label"])
+        one = Label(
+            record["item"], UNSURE if code is None else code, record["labeler"], record["at"]
+        )
+        if code is None or not isinstance(one.item, (int, str)):
+            return None
+        return one, record["text"] == text
+    except (KeyError, TypeError, ValueError):
+        return None

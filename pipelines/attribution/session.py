@@ -157,7 +157,7 @@ def session(
         if state is None:
             state = _begun(population, one, plan, default_looks)
         else:
-            _check_plan(plan, state)
+            check_plan(plan, state)
             check_same(state, population)
         ending = f"-{text_hash(plan.text)}"
         siblings = [
@@ -198,7 +198,7 @@ def _begun(population: SlicePopulation, one: Slice, plan: Plan, default_looks: i
     )
 
 
-def _check_plan(plan: Plan, state: State) -> None:
+def check_plan(plan: Plan, state: State) -> None:
     """Refuse another plan than that of the first round, which labels may have suggested."""
     for name in ("looks", "seed", "least_precision", "least_recall"):
         given, kept = getattr(plan, name), getattr(state, name)
@@ -356,6 +356,23 @@ class Session:
         discovery = self.document.discovery
         encoder = "" if discovery is None else discovery.encoder_fingerprint
         return train(self.population, self.state, self.store, encoder)
+
+    def follow(self, uri: str, document: SearchChangeList) -> None:
+        """Go on from another revision of the document, so that what was edited meanwhile stays.
+
+        Raises
+        ------
+        InputError
+            The slice is not in it any more.
+        """
+        found = [one for one in document.slices if one.slice_id == self.slice.slice_id]
+        if not found:
+            raise InputError(
+                f"slice {self.slice.name!r} was removed from the document meanwhile; undo that, and "
+                "publish again: no label is lost"
+            )
+        self.document, self.slice = document, found[0]
+        self.place = replace(self.place, document=storage_path(uri))
 
     def publish(
         self, attribution: Attribution, updated: Updated | None = None

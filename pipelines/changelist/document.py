@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
+from slicebeam.pipelines.changelist.adaptive import AdaptiveTests
 from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEntry, Model
 from slicebeam.pipelines.changelist.dataset import Dataset
 from slicebeam.pipelines.changelist.discovered import Discovery, Edit, Parent
@@ -50,7 +51,10 @@ class ChangeList(Part):
     )
     shift: Shift | None = Field(None, description="present after the command shift")
     since: Since | None = None
-    discovery: Discovery | None = Field(None, description="present after the command discover")
+    adaptive: AdaptiveTests | None = Field(
+        None, description="of the command adapt run, whose slices are topics: present"
+    )
+    discovery: Discovery | None = Field(None, description="of the command discover: present")
     findings: tuple[Finding, ...] = Field(
         (),
         description="in a search, discovery or check: the few slices that are worse than "

@@ -29,7 +29,8 @@ class TfmaMetric(Part):
     """A number of a metric of TFMA, over all examples and on the listed slices."""
 
     metric: str = Field(description="as --metric names it, such as tfma:AUC")
-    name: str = Field(description="of the number, because a metric may have many")
+    name: str = Field(description="of the number, as a metric may have many")
+    output: str | None = Field(None, description="of a model of several outputs, which one it is")
     replicates: int
     unit: Literal["rows", "groups", "queries"] = Field(description="the resampled units")
     overall: Estimate

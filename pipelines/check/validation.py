@@ -58,10 +58,11 @@ def _by_slice(
     held = {one.metric for one in plan.thresholds}
     by_name = {(one.metric, one.name): one for one in found}
     values: dict[str | None, dict[str, tuple[float, float]]] = defaultdict(dict)
-    for key, text in plan.found:
-        entry = by_name.get((text, key))
+    for number in plan.found:
+        key = number.key
+        entry = by_name.get((number.text, number.number))
         if entry is None and key in held:
-            raise no_number(uri, text, key)
+            raise no_number(uri, number.text, number.number)
         if entry is not None:
             values[None][key] = _pair(entry.overall, entry.overall_before)
             for one in entry.slices:
@@ -137,7 +138,9 @@ def _values(
         ratio = np.divide(total, of, out=np.full(total.shape, np.nan), where=~np.isclose(of, 0.0))
         return ratio, np.full(ratio.shape, math.nan)
     own = metric(f"mean:{columns[name]}" if name in columns else name)
-    new = own.value(sums, space)
+    # Where there is one class only, TFMA has 0.
+    undefined = 0.0 if name == "auc" else math.nan
+    new = np.nan_to_num(own.value(sums, space), nan=undefined)
     if space.comparison == "baseline":
-        return new, own.value(sums, space, old=True)
+        return new, np.nan_to_num(own.value(sums, space, old=True), nan=undefined)
     return new, np.full(new.shape, math.nan)

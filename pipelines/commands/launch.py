@@ -147,6 +147,8 @@ def launch(
 
             check_preview(config, run_options)
         if run_options.dry_run or run_options.template is not None:
+            if run_options.page:
+                raise OptionError("--page shows the result of a run, and this one runs nothing")
             from slicebeam.pipelines.commands.previews import preview
 
             preview(config, engine, run_options)
@@ -161,6 +163,10 @@ def launch(
         if perhaps is not None and config.since is None:
             terminal.note(f"there is no {perhaps!r} yet, so there is nothing to compare with")
         published = run_config(config, engine, terminal, run_options)
+        if run_options.page:
+            from slicebeam.pipelines.commands.page import write_page
+
+            write_page(str(published.changelist_path), terminal)
     from slicebeam.pipelines.search.gate import BLIND, verdict
 
     found = verdict(published.changelist, run_options.fail_on)

@@ -46,6 +46,8 @@ def launch_shift(
             raise OptionError(
                 "--resume continues in the folder where the run began: give its --output or --work-dir"
             )
+        if config.simulates and run_options.page:
+            raise OptionError("--page has no effect on --plan and --repeat; leave it out")
         terminal = Terminal(quiet=run_options.quiet, as_json=run_options.as_json, events=events)
         try:
             if config.simulates:
@@ -68,6 +70,10 @@ def _assess(
         print_json(summary_json(published))
     elif not run_options.quiet:
         show(published)
+    if run_options.page:
+        from slicebeam.pipelines.commands.page import write_page
+
+        write_page(str(published.changelist_path), terminal)
     failed = run_options.fail_on == "worse" and _is_worse(published.changelist)
     if terminal.events is not None:
         terminal.events.published_shift(published, int(failed))

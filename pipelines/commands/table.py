@@ -192,10 +192,26 @@ COMMANDS: dict[str, CommandSpec] = {
         runs="slicebeam.pipelines.page.report:write_report",
         shows="slicebeam.pipelines.page.report:show_report",
     ),
+    "serve": CommandSpec(
+        group="Describe",
+        help="Show a result in the browser, with all tested slices and the examples.\n\n"
+        "The page is served on this machine only, to who has the address that is printed. Needs pip "
+        "install 'slicebeam[serve]'.",
+        example="slicebeam serve out --open",
+        main="slicebeam.pipelines.commands.serve:serve",
+        models=("slicebeam.pipelines.config.serve:ServeConfig",),
+    ),
     "export": CommandSpec(
         group="Describe",
         help="Write a ChangeList in the format of another tool.",
         example="slicebeam export tfma out --to out/tfma",
+        main="",
+    ),
+    "adapt": CommandSpec(
+        group="Test",
+        help="Grow tests of a model, and see which topics an update fixed and broke.\n\n"
+        "Tests are in topics, in a CSV file as AdaTest writes it.",
+        example="slicebeam adapt run tests.csv --model models:new --baseline-model models:old --output out",
         main="",
     ),
     "shift": CommandSpec(
@@ -299,6 +315,46 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             models=("slicebeam.pipelines.commands.export:ExportTfmaConfig",),
             runs="slicebeam.pipelines.commands.export:tfma",
             shows="slicebeam.pipelines.commands.export:show_exported",
+        ),
+    },
+    "adapt": {
+        "run": CommandSpec(
+            group="Tests",
+            help="Score a test tree, and report the topics that fail, and those fixed and broken.\n\n"
+            "A topic with those below it is a slice of the ChangeList: with --baseline-model the two "
+            "models are compared test by test (McNemar's test, Benjamini-Hochberg over all topics). An "
+            "answer that an endpoint sold is in the ledger before it is used, and is not paid twice.",
+            example="slicebeam adapt run tests.csv --model models:new --baseline-model models:old "
+            "--output out --fail-on worse",
+            main="slicebeam.pipelines.commands.adapt:run_command",
+            models=("slicebeam.pipelines.config.adapt:AdaptRunConfig",),
+            runs="slicebeam.pipelines.commands.adapt:run",
+            shows="slicebeam.pipelines.show.adaptive:show",
+        ),
+        "suggest": CommandSpec(
+            group="Tests",
+            help="Propose tests of a topic, score them by a model, and write those that fail first.\n\n"
+            "Templates, edits, a pool of texts and another tree need no language model; with --endpoint one "
+            "goes on with the tests of the topic. Tests that you accept into the tree steer what is proposed "
+            "next.",
+            example="slicebeam adapt suggest tests.csv --model models:new --topic /Negation --pool texts.txt "
+            "-k 100",
+            main=_DOCUMENT,
+            models=("slicebeam.pipelines.config.adapt_suggest:AdaptSuggestConfig",),
+            runs="slicebeam.pipelines.adaptive.suggestions.suggest:suggest",
+            shows="slicebeam.pipelines.show.suggestions:show_suggestions",
+        ),
+        "import-checklist": CommandSpec(
+            group="Files",
+            help="Write the test tree of a CheckList suite: a topic each test, a test each case.\n\n"
+            "Nothing of a pickle runs: its texts and labels are read, and nothing else. What a test "
+            "expects beyond a label is code in CheckList; say it in --expectations.",
+            example="slicebeam adapt import-checklist sentiment_suite.pkl --to sentiment.csv "
+            "--expectations sentiment.yaml",
+            main=_DOCUMENT,
+            models=("slicebeam.pipelines.config.adapt:ImportChecklistConfig",),
+            runs="slicebeam.pipelines.adaptive.checklist_import:import_checklist",
+            shows="slicebeam.pipelines.show.adaptive:show_imported",
         ),
     },
     "attribute": {

@@ -29,26 +29,26 @@ class ExamplesConfig(DocumentConfig):
             "Files or globs of the examples. Repeatable.",
             "Data",
             metavar=PATH,
-            default="as in --changelist",
+            default="as in the ChangeList",
         ),
     ] = ()
     model: Annotated[
         str | None,
         Option(
-            "Model in --changelist, to confirm it. Loading a model runs the code in it.",
+            "Confirms the model in the ChangeList. Loading it runs the code in it.",
             "Models",
             metavar=FILE,
         ),
     ] = None
     baseline_model: Annotated[
         str | None,
-        Option("Old model in --changelist, to confirm it.", "Models", metavar=FILE),
+        Option("Confirms the old model in the ChangeList.", "Models", metavar=FILE),
     ] = None
     encoder: Annotated[
         str | None,
         Option(
-            "Encoder in --changelist, to confirm it. Needed if it is code (module:function) or "
-            "an endpoint (openai:URL) that receives your texts.",
+            "Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint "
+            "(openai:URL) that gets your texts.",
             "Models",
             metavar="<encoder>",
         ),

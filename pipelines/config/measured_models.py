@@ -161,22 +161,33 @@ class MetricsConfig(ModelsConfig):
             return
         first = f"--metric {self.tfma_metric[0]}"
         compares = self.comparison == "baseline"
-        if compares and (self.score is None) != (self.baseline_score is None):
+        # A column of predictions is read before a model is run.
+        has_scores, had_scores = (
+            bool(score or (model and not prediction))
+            for score, model, prediction in (
+                (self.score, self.model, self.prediction),
+                (self.baseline_score, self.baseline_model, self.baseline_prediction),
+            )
+        )
+        if compares and has_scores != had_scores:
             raise OptionError(
                 f"{first} reads the same kind of column for both models; give --score and --baseline-score, or neither"
             )
-        own = next((one for one in self.tfma_metric if parse_metric(one).prediction_key), None)
-        if compares and own is not None:
-            raise OptionError(
-                f"--metric {own} has a prediction_key, which names one model; add --compare overall"
-            )
+        for one in self.tfma_metric:
+            columns = parse_metric(one).columns
+            if compares and columns.prediction and not columns.baseline_prediction:
+                raise OptionError(
+                    f"--metric {one} has a prediction_key, which is of one model; add a "
+                    "baseline_prediction_key, or --compare overall"
+                )
         if self.command == "discover":
             raise OptionError(f"{first} is for search and check, not for discover")
-        old = self.baseline_score or self.baseline_prediction
-        if not (self.label and (self.score or self.prediction) and (old or not compares)):
+        new = self.score or self.prediction or self.model
+        old = self.baseline_score or self.baseline_prediction or self.baseline_model
+        if not (self.label and new and (old or not compares)):
             raise OptionError(
-                f"{first} needs --label, and --score or --prediction, for both models if there "
-                "are two; write the predictions of a model to a column"
+                f"{first} needs --label, and --score, --prediction or --model, of both models if there "
+                "are two"
             )
 
     def sets_a_class_apart(self) -> bool:
@@ -194,7 +205,12 @@ class MetricsConfig(ModelsConfig):
             and self.baseline_prediction is None
             and self.baseline_model is None
         )
-        return new or old
+        return new or old or self.cuts_models
+
+    @property
+    def cuts_models(self) -> bool:
+        """Whether --threshold replaces the classes that models have of their own."""
+        return self.threshold != 0.5 and bool(self.model or self.baseline_model)
 
     @property
     def has_baseline(self) -> bool:

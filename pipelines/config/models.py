@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from slicebeam.pipelines.config.common import DataConfig
-from slicebeam.pipelines.config.option_fields import COLUMN, FILE, Option
+from slicebeam.pipelines.config.option_fields import COLUMN, Option
 
 
 class ModelsConfig(DataConfig):
@@ -39,11 +39,10 @@ class ModelsConfig(DataConfig):
     model: Annotated[
         str | None,
         Option(
-            "Model to predict with: scikit-learn (pickle, joblib), TensorFlow SavedModel "
-            "(folder) or ONNX. Loading a model runs the code in it: give only files that you "
-            "trust.",
+            "Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), "
+            "ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.",
             "Models",
-            metavar=FILE,
+            metavar="<model>",
             has_placeholders=True,
             stands_instead=True,
         ),
@@ -62,9 +61,9 @@ class ModelsConfig(DataConfig):
     baseline_model: Annotated[
         str | None,
         Option(
-            "File of the old model. Loading it runs the code in it, as with --model.",
+            "The old model. Loading it runs the code in it, as for --model.",
             "Models",
-            metavar=FILE,
+            metavar="<model>",
             has_placeholders=True,
             stands_instead=True,
         ),
@@ -93,5 +92,7 @@ class ModelsConfig(DataConfig):
     threshold: Annotated[
         float,
         Field(ge=0, le=1),
-        Option("Smallest score that predicts the positive class.", "Models"),
+        Option(
+            "Smallest score, or probability by --model, that predicts the positive class.", "Models"
+        ),
     ] = 0.5

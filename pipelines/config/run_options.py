@@ -39,6 +39,7 @@ class RunOptions(Display):
     explain : id or text of the slice whose test to explain
     fail_on : ``worse`` or None
     report : ``findings`` or ``all``
+    page : whether the page of the result is written, too
     log_format : ``text`` or ``json``
     """
 
@@ -67,6 +68,10 @@ class RunOptions(Display):
             in_python=False,
         ),
     ] = "findings"
+    page: Annotated[
+        bool,
+        Option("Write report.html too, the page that shows the result.", "Output", in_python=False),
+    ] = False
     log_format: Annotated[
         str,
         Option(

@@ -98,7 +98,7 @@ def measured(
             "runner_option": runner_option,
         }
         config = validated(CheckConfig, options)
-        split = _split(known) if data is None else None
+        split = split_of(known) if data is None else None
         prepare = partial(_prepared, wanted=wanted, known=known, split=split)
         steps = Steps(prepare, GivenIterations, collect_given, given_names, given_order)
         published = run_steps(config, steps, engine, SilentObserver())
@@ -120,8 +120,8 @@ def _prepared(
     return prepare_given(config, wanted, known, files, work, engine, on_stage, split)
 
 
-def _split(known: PublishedDiscovery) -> ExampleSplit | None:
-    """Return which examples shaped the components of a discovery; None if all are tested."""
+def split_of(known: PublishedDiscovery) -> ExampleSplit | None:
+    """Return which examples shaped the components of a discovery; None where all are tested."""
     discovery, config = known.document.discovery, known.document.provenance.config
     if discovery is None or discovery.discovery_share is None:
         return None

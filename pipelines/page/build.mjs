@@ -1,8 +1,9 @@
-// Bundles the page into bundle/page.js and bundle/page.css: the same sources give the same bytes.
+// Bundles the page into bundle/page.js and bundle/page.css, and what only a
+// served page has into bundle/served.js and bundle/served.css: the same sources give the same bytes.
 import { build } from "esbuild";
 
 await build({
-  entryPoints: { page: "src/main.tsx" },
+  entryPoints: { page: "src/main.tsx", served: "src/served/main.tsx" },
   outdir: "bundle",
   bundle: true,
   minify: true,

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.pipelines.paid_api.event_stream import is_event_stream, whole_completion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +50,12 @@ class AnswerPath:
         """Return the answer that a body holds, and None; or None, and why it holds none."""
         import jmespath
 
+        text = body if isinstance(body, str) else body.decode("utf-8", "replace")
+        if is_event_stream(text):
+            whole = whole_completion(text)
+            if whole is None:
+                return None, "a stream that broke off"
+            body = whole
         try:
             content = json.loads(body, parse_constant=_no_number)
         except (ValueError, RecursionError):

@@ -92,7 +92,30 @@ class ApiFile(BaseModel):
             The file is missing or unreadable, a key is unknown or its value wrong, or an
             environment variable is not set.
         """
-        content, node = _content(path)
+        return cls.of(*_content(path), path, environment)
+
+    @classmethod
+    def of(
+        cls,
+        content: Mapping[Any, Any],
+        node: yaml.Node | None,
+        path: str,
+        environment: Mapping[str, str],
+    ) -> ApiFile:
+        """Return what the content of a file says.
+
+        Parameters
+        ----------
+        content : keys and values
+        node : as it is written; None for what was never written
+        path : stands for the file in errors
+        environment : as for `read`
+
+        Raises
+        ------
+        InputError
+            As for `read`.
+        """
         known = [field.alias or name for name, field in cls.model_fields.items()]
         for key in content:
             if key not in known:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 def model_columns(
     config: RunConfig, source: Source, features: Sequence[str]
 ) -> dict[Side, tuple[str, ...]]:
-    """Return the columns that each model file reads."""
+    """Return the columns that each model reads."""
     columns: dict[Side, tuple[str, ...]] = {}
     files: tuple[tuple[Side, str | None], ...] = (
         ("prediction", config.model),
@@ -156,6 +156,7 @@ def encode(
         label_counts=sum_labels(
             [fact["labels"] for fact in facts], [domain.radix for domain in encoding.domains]
         ),
+        model_columns=encoding.model_columns,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.feature_hints import FeatureHint
     from slicebeam.pipelines.prepare.given_slices import GivenSlices
     from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
-    from slicebeam.transforms.encode.extract_predictions import Outcome
+    from slicebeam.transforms.encode.extract_predictions import Outcome, Side
     from slicebeam.transforms.encode.label_counts import LabelCounts
     from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.encode.sources import Source
@@ -43,6 +43,7 @@ class EncodedDataset:
     lost : features of the given domains that the data has not
     label_counts : examples by class, alone and with each feature; None if labels are no classes
     hints : features that look like no property of an example, such as a model's output
+    model_columns : what each model reads, by side
     """
 
     source: Source
@@ -64,6 +65,7 @@ class EncodedDataset:
     lost: tuple[str, ...] = ()
     label_counts: LabelCounts | None = None
     hints: tuple[FeatureHint, ...] = ()
+    model_columns: dict[Side, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:

@@ -41,6 +41,7 @@ def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
         threshold=config.threshold,
         needs=needs,
         weight=config.weight,
+        cuts_models=config.cuts_models,
     )
     common = ""
     if outcome.uses_classes:

@@ -156,14 +156,17 @@ def run(name: str, data: Any, options: Mapping[str, Any]) -> Report:
         return _run(name, data, _given(options))
 
 
-def run_document(name: str, changelist: Any, options: Mapping[str, Any]) -> Any:
-    """Run a command on a ChangeList, and return what it returns.
+def run_document(
+    name: str, first: Any, options: Mapping[str, Any], argument: str = "changelist"
+) -> Any:
+    """Run a command on a ChangeList or another file, and return what it returns.
 
     Parameters
     ----------
     name : of the command, such as ``edit rename``
-    changelist : path of a document, or of its folder for the last revision
+    first : path of a document, or of its folder for the last revision; of some commands another file
     options : as for `run`
+    argument : the option that ``first`` is
 
     Raises
     ------
@@ -173,7 +176,7 @@ def run_document(name: str, changelist: Any, options: Mapping[str, Any]) -> Any:
         The engine, an API or the storage failed.
     """
     with _redacting():
-        given = _given({"changelist": changelist, **options})
+        given = _given({argument: first, **options})
         prints = bool(given.pop("progress", False))
         spec = command_spec(name)
         typed = _typed(spec.options[0], given)

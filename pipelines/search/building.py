@@ -61,7 +61,7 @@ def build(
     """Return the document of a search, whose reported slices are in the given order."""
     slices = _slices(prepared, results, names, order, lists)
     is_check = prepared.given is not None
-    fingerprint = _fingerprint(prepared)
+    fingerprint = fingerprint_of(prepared)
     options = config.resolved(searched.strategy)
     if "top_values" in options and prepared.top_values is not None:
         # Beside --domains it is the earlier run's.
@@ -140,7 +140,8 @@ def _what_is_found(options: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in options.items() if k not in presentation | {"memory_budget"}}
 
 
-def _fingerprint(prepared: EncodedDataset) -> str:
+def fingerprint_of(prepared: EncodedDataset) -> str:
+    """Return the fingerprint of the examples as a document has it."""
     # What the codes mean, and not where a domain came from.
     coded = [domain.singletons for domain in prepared.domains]
     if prepared.given is not None:

@@ -27,6 +27,7 @@ from slicebeam.pipelines.search.since import compare_runs
 from slicebeam.pipelines.search.slice_lookup import check_slice_text, find_slice_key
 from slicebeam.pipelines.search.slices_table import SliceNames, write_slices
 from slicebeam.pipelines.tfma.found_metrics import check_metrics, with_tfma_metrics
+from slicebeam.pipelines.tfma.plots import PLOTS, write_plots
 from slicebeam.transforms.storage.publication import files_to_publish
 from slicebeam.transforms.storage.publish import version_of
 
@@ -157,10 +158,10 @@ def run_steps(
         check_slice_text(explained_slice, config)
     with removing_new_folders(config):
         # What is wrong with a metric is said before anything is read.
-        check_metrics(config)
+        has_plots = any(one.is_plot for one in check_metrics(config))
         places = places_of(config)
-        if steps.further is not None:
-            places = replace(places, further=steps.further.names)
+        further = () if steps.further is None else steps.further.names
+        places = replace(places, further=(*further, *([PLOTS] if has_plots else [])))
         # What is there now is what this run may replace.
         before = version_of(places.document)
         engine.check_storage([*places.files, places.output, places.work])
@@ -239,7 +240,11 @@ def find_and_publish(
             engine.name,
             f"sha256:{files.sha256(TABLE)}",
         )
-        changelist = with_tfma_metrics(changelist, config, prepared, work, engine, observer.stage)
+        changelist, plots = with_tfma_metrics(
+            changelist, config, prepared, work, engine, observer.stage
+        )
+        if PLOTS in further:
+            write_plots(files.streams[PLOTS], plots)
         if steps.validate is not None:
             measured = changelist.tfma_metrics
             validated = steps.validate(config, prepared, results, names, measured)
@@ -248,7 +253,7 @@ def find_and_publish(
             since = compare_runs(config, earlier, changelist, results, names)
             changelist = changelist.model_copy(update={"since": since})
         if steps.further is not None:
-            others = [files.streams[name] for name in further]
+            others = [files.streams[name] for name in steps.further.names]
             changelist = steps.further.write(config, prepared, changelist, others, work, engine)
         changelist = with_run(naming_files(changelist, files), work.run)
         work.check(at_once=True)

@@ -64,7 +64,10 @@ class Rows:
         elif self.is_rate:
             model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-13, max_iter=500)
             # Rows that are alike are fitted as one.
-            fitted = model.fit(X[:, 1:], t, w).predict_proba(X[:, 1:])[:, 1]
+            code = np.column_stack([t, X[:, 1:]]) @ 2.0 ** np.arange(X.shape[1])
+            _, one, of = np.unique(code, return_index=True, return_inverse=True)
+            model.fit(X[one, 1:], t[one], np.bincount(of, w))
+            fitted = model.predict_proba(X[:, 1:])[:, 1]
         else:
             root = np.sqrt(w)
             fitted = X @ np.linalg.lstsq(X * root[:, None], t * root, rcond=None)[0]

@@ -20,7 +20,7 @@ from tests.faults.faults import Commands, half_published, published, whole
 from tests.running import names_of, own_file, refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.discover_runs import Discovered
@@ -53,12 +53,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def undisturbed(data: str, tmp_path_factory: pytest.TempPathFactory) -> Discovered:
     return discover(tmp_path_factory.mktemp("undisturbed") / "out", data=(data,), **OPTIONS)
-
-
-@pytest.fixture(scope="module")
-def commands() -> Iterator[Commands]:
-    with Commands() as started:
-        yield started
 
 
 def arguments(data: str, output: Path, *more: str) -> list[str]:

@@ -572,7 +572,9 @@ def check_coverage(size, share, missed, kind, count, runs, seed):
 
 
 @pytest.mark.parametrize("kind", PROPOSALS)
-@pytest.mark.parametrize(("missed", "count"), [(0.002, 100), (0.05, 50)])
+@pytest.mark.parametrize(
+    ("missed", "count"), [(0.002, 100), pytest.param(0.05, 50, marks=pytest.mark.slow)]
+)
 def test_intervals_cover(kind, missed, count):
     found = check_coverage(400, 0.9, missed, kind, count, 250, 13)
     if missed == 0.002 and kind not in {"half hidden", "two queries"}:

@@ -83,9 +83,9 @@ def test_commands_are_grouped(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys)
     groups = re.findall(r"^(\w+):\n((?:  .+\n)+)", text, re.MULTILINE)
     found = {title: re.findall(r"^  (\w+)", rows, re.MULTILINE) for title, rows in groups}
-    assert {title: found[title] for title in ("Find", "Describe", "APIs", "Run")} == {
+    assert {title: found[title] for title in ("Find", "Describe", "Test", "APIs", "Run")} == {
         "Find": ["search", "discover", "check"],
-        "Describe": ["define", "edit", "attribute", "report", "export"],
+        "Describe": ["define", "edit", "attribute", "report", "serve", "export"],
         "APIs": ["shift"],
         "Run": ["run", "schema", "demo"],
     }

@@ -31,6 +31,8 @@ _LARGEST = 1e75
 _LARGEST_INTEGER = np.uint64(2**53)
 
 Side = Literal["prediction", "baseline"]
+# What a model gives: a class, the probability of the positive one, a number, or what TFMA would take.
+Given = Literal["class", "score", "number", "output"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Predictor:
     column : column of predicted classes, or of predicted numbers
     score : column of scores, the probability of the positive class; without the others it also
         predicts the class
+    model : file of a model, or ``module:function``
+    loss : column of each example's loss
     """
 
     column: str | None = None
@@ -61,6 +65,10 @@ class Outcome:
     new, old : the model, and the baseline if there is one
     positive_class : the class that scores and binary metrics speak of, None without them
     threshold : a score of at least this predicts the positive class
+    needs : what the metrics want to know
+    weight : column of the examples' weights
+    cuts_models : whether the threshold is for probabilities of models, too, which have classes of
+        their own
     """
 
     label: str | None
@@ -71,6 +79,7 @@ class Outcome:
     threshold: float = 0.5
     needs: Needs = field(default_factory=Needs)
     weight: str | None = None
+    cuts_models: bool = False
 
     @property
     def uses_classes(self) -> bool:
@@ -199,9 +208,9 @@ def _rounded(integers: NDArray[np.integer[Any]], name: str, chunk: Chunk) -> str
     )
 
 
-def model_column(side: Side, *, score: bool = False) -> str:
-    """Return the name under which a model's predictions, or scores, travel with the chunk."""
-    return f"\0{side}{' score' if score else ''}"
+def model_column(side: Side, given: Given = "class") -> str:
+    """Return the name under which a model's predictions travel with the chunk."""
+    return f"\0{side} {given}"
 
 
 @dataclass(frozen=True)
@@ -265,14 +274,14 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
             loss = numbers(chunk.table.column(predictor.loss), predictor.loss, chunk, "a loss")
             found.values["loss", old] = _finite(loss, predictor.loss, chunk)
         if needs.scores:
-            name = predictor.score or model_column(side, score=True)
+            name = predictor.score or model_column(side, "score")
             found.scores[side] = numbers(chunk.table.column(name), name, chunk, "a score")
             if positive is not None:
                 _add_losses(found, positive, old, needs, name, chunk)
         if label is not None and needs.predicted_classes:
             _add_classes(found, label, positive, side, predictor, outcome, chunk)
         if truth is not None:
-            name = predictor.column or predictor.score or model_column(side)
+            name = predictor.column or predictor.score or model_column(side, "number")
             predicted = numbers(chunk.table.column(name), name, chunk, of_errors)
             error = _finite(predicted, name, chunk) - truth
             for value, of_error in (("bias", error), ("mae", np.abs(error)), ("mse", error**2)):

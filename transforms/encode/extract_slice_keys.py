@@ -306,16 +306,22 @@ class ExtractPredictions(beam.PTransform):
     def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[Chunk]:
         """Wire the transform."""
         for side, columns in self.encoding.model_columns.items():
-            from slicebeam.transforms.encode.run_model import run_model
+            from slicebeam.transforms.encode.run_model import WantedPredictions, run_model
 
-            predictor = self.encoding.outcome.predictor(side)
-            path = predictor.model if predictor else None
-            if path:
-                outcome = self.encoding.outcome
-                # A column of scores is used where one is named.
-                from_model = outcome.needs.scores and predictor is not None and not predictor.score
-                positive = outcome.positive_class if from_model else None
-                chunks = chunks | f"Run {side}" >> run_model(path, columns, side, positive)
+            outcome = self.encoding.outcome
+            predictor = outcome.predictor(side)
+            if predictor is None or predictor.model is None:
+                continue
+            # A column of scores is used where one is named.
+            has_scores = predictor.score is not None
+            wanted = WantedPredictions(
+                outcome.needs.predicted_classes,
+                outcome.needs.scores and not has_scores,
+                outcome.needs.predicted_numbers and not has_scores,
+                positive=outcome.positive_class,
+                threshold=outcome.threshold if outcome.cuts_models else None,
+            )
+            chunks = chunks | f"Run {side}" >> run_model(predictor.model, columns, side, wanted)
         return chunks
 
 

@@ -2,6 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 
 import { Clusters } from "./clusters";
+import { above, views as served } from "./extensions";
 import { Lattice } from "./lattice";
 import { Link } from "./link";
 import type { Overview as Content } from "./model";
@@ -32,13 +33,18 @@ export function App({ content, tables }: { content: Content; tables: string }) {
   return (
     <>
       {content.views.length > 0 && (
-        <nav aria-label="Views" class={WIDE.includes(route.view) ? "wide" : ""}>
+        <nav aria-label="Views" class={isWide(route.view) ? "wide" : ""}>
+          {above.map(({ title, address }) => (
+            <a key={address} href={address}>
+              {title}
+            </a>
+          ))}
           <Link to={hashOf("overview")} current={route.view === "overview"}>
             Overview
           </Link>
-          {content.views.map((view) => (
-            <Link key={view} to={hashOf(view as View)} current={route.view === view}>
-              {NAMES[view]}
+          {listed(content).map(({ view, title }) => (
+            <Link key={view} to={hashOf(view)} current={route.view === view}>
+              {title}
             </Link>
           ))}
         </nav>
@@ -60,7 +66,22 @@ export function App({ content, tables }: { content: Content; tables: string }) {
   );
 }
 
+/** The views that the reader may choose from; those of a served page come last. */
+function listed(content: Content): { view: View; title: string }[] {
+  const own = content.views.map((view) => ({ view, title: NAMES[view] ?? view }));
+  const more = served.flatMap(({ name, title, isHere }) =>
+    title && !own.some((one) => one.view === name) && (isHere?.(content) ?? true) ? [{ view: name, title }] : [],
+  );
+  return [...own, ...more];
+}
+
+function isWide(view: View): boolean {
+  return WIDE.includes(view) || served.some((one) => one.name === view && one.isWide);
+}
+
 function Shown({ route, content, store }: { route: Route; content: Content; store: Store }) {
+  const Own = served.find((one) => one.name === route.view)?.component;
+  if (Own) return <Own content={content} store={store} id={route.id} options={route.options} />;
   switch (route.view) {
     case "slice":
       return <SliceView content={content} store={store} id={route.id} />;

@@ -1,7 +1,7 @@
 // The numbers of a row as texts, each with its interval or why there is none.
 import * as format from "./format";
 import type { Metric } from "./model";
-import type { Columns } from "./store";
+import type { Columns, NumberName } from "./store";
 
 export interface Numbers {
   value: string;
@@ -18,19 +18,33 @@ function known(number: number | undefined): number | undefined {
 }
 
 export function numbersOf(columns: Columns, metric: Metric, row: number): Numbers {
-  const at = (name: keyof Columns["numbers"]) => known(columns.numbers[name][row]);
+  return textsOf(
+    metric,
+    (name) => columns.numbers[name][row],
+    columns.texts.reason[columns.codes.reason[row] as number] ?? null,
+    columns.texts.label[columns.codes.label[row] as number] ?? null,
+  );
+}
+
+/** The same of a row whose numbers are elsewhere; of q the decimal logarithm. */
+export function textsOf(
+  metric: Metric,
+  number: (name: NumberName) => number | undefined,
+  reason: string | null,
+  label: string | null,
+): Numbers {
+  const at = (name: NumberName) => known(number(name));
   const value = at("value");
   const delta = at("delta");
   const reference = at("reference");
-  const reason = columns.texts.reason[columns.codes.reason[row] as number];
   return {
     value: value === undefined ? "undefined" : format.value(metric, value),
     valueInterval: value === undefined ? "" : format.interval(metric, at("value_low"), at("value_high")),
     delta: delta === undefined ? "undefined" : format.difference(metric, delta),
     deltaInterval: delta === undefined ? "" : format.differences(metric, at("ci_low"), at("ci_high")),
     reference: reference === undefined ? "undefined" : format.value(metric, reference),
-    q: reason ? `not tested: ${reason}` : format.probability(columns.numbers.q_value[row]),
-    label: columns.texts.label[columns.codes.label[row] as number] ?? "",
+    q: reason ? `not tested: ${reason}` : format.probability(number("q_value")),
+    label: label ?? "",
   };
 }
 

@@ -4,7 +4,7 @@ import { useRef, useState } from "preact/hooks";
 import * as format from "./format";
 import type { Filter } from "./filter";
 import type { Metric } from "./model";
-import type { Columns } from "./store";
+import type { Density } from "./store";
 
 const WIDTH = 600;
 const HEIGHT = 300;
@@ -14,16 +14,15 @@ const ACROSS = 48;
 const UP = 40;
 
 interface Given {
-  columns: Columns;
+  density: Density | undefined;
   metric: Metric;
   filter: Filter;
   change: (update: (next: URLSearchParams) => void) => void;
 }
 
-export function DensityMap({ columns, metric, filter, change }: Given) {
+export function DensityMap({ density: held, metric, filter, change }: Given) {
   const map = useRef<SVGSVGElement>(null);
   const [drawn, draw] = useState<{ x: number; y: number; x1: number; y1: number } | null>(null);
-  const held = columns.density;
   if (!held) return null;
   const wide = WIDTH - LEFT - 10;
   const high = HEIGHT - BOTTOM - 10;

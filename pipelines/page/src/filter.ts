@@ -23,7 +23,7 @@ export interface Filter {
 const SORTS = ["harm", "n", "level", "value", "reference", "delta", "q_value"];
 
 /** What the address asks for. Where no slice is significant, those that are not are shown unasked. */
-export function filterOf(options: URLSearchParams, columns: Columns): Filter {
+export function filterOf(options: URLSearchParams, hasSignificant: boolean): Filter {
   const number = (name: string, other: number) => {
     const text = options.get(name);
     return text == null || text === "" || Number.isNaN(Number(text)) ? other : Number(text);
@@ -37,7 +37,7 @@ export function filterOf(options: URLSearchParams, columns: Columns): Filter {
     direction: direction === "worse" || direction === "better" ? direction : "any",
     significant: options.has("significant")
       ? options.get("significant") === "yes"
-      : columns.significant.includes(1),
+      : hasSignificant,
     inherited: options.get("inherited") === "yes",
     level: number("level", 0),
     least: number("least", 0),

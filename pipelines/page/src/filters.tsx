@@ -4,21 +4,21 @@ import { Link } from "./link";
 import type { Metric, Overview } from "./model";
 import { hashOf } from "./route";
 import type { Filter } from "./filter";
-import type { Store } from "./store";
 import { useState } from "preact/hooks";
 
 interface Given {
   content: Overview;
-  store: Store;
+  conditions: { text: string; field: string }[];
   metric: Metric;
   filter: Filter;
   change: (update: (next: URLSearchParams) => void) => void;
+  /** The name of the slice that explains those that are shown. */
+  under: string;
 }
 
-export function Filters({ content, store, metric, filter, change }: Given) {
+export function Filters({ content, conditions, metric, filter, change, under }: Given) {
   const set = (name: string, value: string, none = "") =>
     change((next) => (value === none ? next.delete(name) : next.set(name, value)));
-  const under = filter.under ? store.rowOf(filter.under) : undefined;
   const isMore = filter.least > 0 || filter.most < Infinity || filter.low > -Infinity || filter.high < Infinity;
   return (
     <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
@@ -43,7 +43,7 @@ export function Filters({ content, store, metric, filter, change }: Given) {
           onInput={(event) => set("text", event.currentTarget.value)}
         />
       </label>
-      <ChooseCondition store={store} add={(text) => change((next) => next.append("with", text))} chosen={filter.conditions} />
+      <ChooseCondition conditions={conditions} add={(text) => change((next) => next.append("with", text))} chosen={filter.conditions} />
       <label>
         Direction{" "}
         <select value={filter.direction} onChange={(event) => set("direction", event.currentTarget.value, "any")}>
@@ -86,7 +86,7 @@ export function Filters({ content, store, metric, filter, change }: Given) {
         <Bound name="low" text="delta from" value={filter.low} none={-Infinity} set={set} />
         <Bound name="high" text="delta to" value={filter.high} none={Infinity} set={set} />
       </details>
-      {(filter.conditions.length > 0 || under !== undefined) && (
+      {(filter.conditions.length > 0 || filter.under) && (
         <p class="chosen">
           {filter.conditions.map((text) => (
             <button
@@ -105,9 +105,9 @@ export function Filters({ content, store, metric, filter, change }: Given) {
               {text} ×
             </button>
           ))}
-          {under !== undefined && (
+          {filter.under && (
             <>
-              explained by <Link to={hashOf("slice", filter.under)}>{store.nameOf(under)}</Link>{" "}
+              explained by <Link to={hashOf("slice", filter.under)}>{under}</Link>{" "}
               <button type="button" onClick={() => set("under", "")}>
                 All slices
               </button>
@@ -134,9 +134,9 @@ function Bound(given: { name: string; text: string; value: number; none: number;
 }
 
 /** A feature, then one of its values: the condition becomes a filter. */
-function ChooseCondition(given: { store: Store; add: (text: string) => void; chosen: string[] }) {
+function ChooseCondition(given: { conditions: Given["conditions"]; add: (text: string) => void; chosen: string[] }) {
   const [feature, choose] = useState("");
-  const { conditions } = given.store;
+  const { conditions } = given;
   const features = [...new Set(conditions.map((one) => one.field))].sort();
   const own = conditions.filter((one) => one.field === feature && !given.chosen.includes(one.text));
   return (

@@ -104,6 +104,8 @@ export interface Overview {
   since?: Since;
   // What the page has besides this view.
   views: ("slices" | "clusters" | "shift")[];
+  // Whether a test tree is served beside it.
+  has_tests?: boolean;
   notes: string[];
   left_out: string[];
 }

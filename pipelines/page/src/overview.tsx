@@ -193,14 +193,16 @@ function Facts({ content }: { content: Content }) {
           </ul>
         </section>
       )}
-      <section>
-        <h2>Not in this page</h2>
-        <ul>
-          {content.left_out.map((one, at) => (
-            <li key={at}>{one}</li>
-          ))}
-        </ul>
-      </section>
+      {content.left_out.length > 0 && (
+        <section>
+          <h2>Not in this page</h2>
+          <ul>
+            {content.left_out.map((one, at) => (
+              <li key={at}>{one}</li>
+            ))}
+          </ul>
+        </section>
+      )}
     </>
   );
 }

@@ -1,7 +1,9 @@
 // Which view is shown, and how: the hash of the address, so that the back button works.
 import { useEffect, useState } from "preact/hooks";
 
-export type View = "overview" | "slices" | "slice" | "lattice" | "clusters" | "shift";
+import { views as served } from "./extensions";
+
+export type View = string;
 const VIEWS: View[] = ["overview", "slices", "slice", "lattice", "clusters", "shift"];
 
 export interface Route {
@@ -14,7 +16,8 @@ export interface Route {
 export function parsed(hash: string): Route {
   const [path = "", query = ""] = hash.replace(/^#/, "").split("?", 2);
   const [name = "", id = ""] = path.split("/", 2);
-  const view = VIEWS.find((one) => one === name) ?? "overview";
+  const isKnown = VIEWS.includes(name) || served.some((one) => one.name === name);
+  const view = isKnown ? name : "overview";
   return { view, id: decoded(id), options: new URLSearchParams(query) };
 }
 
@@ -32,7 +35,13 @@ export function hashOf(view: View, id: string | undefined = "", options?: URLSea
 }
 
 const listeners = new Set<(route: Route) => void>();
-let current = parsed(location.hash);
+let current: Route | undefined;
+
+/** The views of a served page are known only when all modules are loaded. */
+function now(): Route {
+  current ??= parsed(location.hash);
+  return current;
+}
 
 function show(route: Route): void {
   current = route;
@@ -41,7 +50,7 @@ function show(route: Route): void {
 
 /** Show another view. What is typed replaces the last entry of the history and adds none. */
 export function go(hash: string, replaces = false): void {
-  const isOther = parsed(hash).view !== current.view || parsed(hash).id !== current.id;
+  const isOther = parsed(hash).view !== now().view || parsed(hash).id !== now().id;
   show(parsed(hash));
   try {
     if (replaces) history.replaceState(null, "", hash);
@@ -56,11 +65,13 @@ export function go(hash: string, replaces = false): void {
 }
 
 export function useRoute(): Route {
-  const [route, set] = useState(current);
+  const [route, set] = useState(now());
   useEffect(() => {
     const listen = (one: Route) => set(one);
     const read = () => show(parsed(location.hash));
     listeners.add(listen);
+    // What was shown between the first drawing and now.
+    set(now());
     addEventListener("popstate", read);
     addEventListener("hashchange", read);
     return () => {

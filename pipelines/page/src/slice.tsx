@@ -1,5 +1,6 @@
 // One slice: all that is known of it, and the slices around it.
 import { numbersOf } from "./columns";
+import { sliceSections } from "./extensions";
 import * as format from "./format";
 import { Link } from "./link";
 import { relation } from "./overlap";
@@ -68,6 +69,9 @@ export function SliceView({ content, store, id }: { content: Overview; store: St
       <Attribution detail={detail} />
       <Findings content={content} store={store} row={row} />
       <Around content={content} store={store} row={row} />
+      {sliceSections.map(({ component: Section }, at) => (
+        <Section key={at} content={content} store={store} row={row} id={id} />
+      ))}
       <p class="legend">slice_id {id}</p>
     </main>
   );

@@ -423,8 +423,10 @@ def test_labels_are_kept_as_lines_of_json(tmp_path: Path) -> None:
         session.store.add({items[0]: UNSURE}, "me")
         assert session.store.add({items[0]: UNSURE}, "you") == 0
         assert session.store.add({items[0]: 1}, "you") == 1
-    [line] = (labels_folder(tmp_path) / "labels.jsonl").read_text().splitlines()
-    told = json.loads(line)
+    # Of an item the last line counts.
+    first, last = (labels_folder(tmp_path) / "labels.jsonl").read_text().splitlines()
+    assert json.loads(first)["label"] == "unsure"
+    told = json.loads(last)
     assert told["at"]
     assert {**told, "at": ""} == {
         "item": items[0],
@@ -433,6 +435,29 @@ def test_labels_are_kept_as_lines_of_json(tmp_path: Path) -> None:
         "labeler": "you",
         "at": "",
     }
+
+
+def test_the_beginning_of_a_line_that_a_crash_left_is_no_label(tmp_path: Path) -> None:
+    people = population()
+    with opened(tmp_path, people) as session:
+        session.draw(20)
+        items = session.open_items
+        session.store.add({items[0]: UNSURE}, "me")
+    path = labels_folder(tmp_path) / "labels.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:30])
+    with opened(tmp_path, people) as session:
+        assert set(session.store.known) == {items[0]}
+        session.store.add({items[1]: 1}, "me")
+    assert [json.loads(line)["item"] for line in path.read_text().splitlines()] == [*items[:2]]
+    # A label that is taken back leaves no trace, or the one before.
+    with opened(tmp_path, people) as session:
+        before = session.store.known[items[0]]
+        session.store.add({items[0]: 0}, "you")
+        session.store.take_back(items[1], None)
+        session.store.take_back(items[0], before)
+    with opened(tmp_path, people) as session:
+        assert session.store.known == {items[0]: before}
 
 
 def test_the_revision_tells_the_attribution_and_the_edit(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import pytest
 
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.page.single_file import embedded_json
-from tests.conftest import own_stores
-from tests.pipelines.page.results import HOSTILE, hostile_document, search_result
+from tests.conftest import ADULT, own_stores
+from tests.pipelines.page.results import HOSTILE, hostile_document, search_result, shift_result
 
 if TYPE_CHECKING:
     from tests.object_stores import Bucket
@@ -57,6 +57,33 @@ def test_the_last_revision_of_a_folder_is_shown(tmp_path: Path) -> None:
     assert '"name":"the worst"' in (result / "report.html").read_text()
 
 
+def test_a_run_writes_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names, output = "row_id,fnlwgt,score,score_old,prediction_old", tmp_path / "out"
+    command = ["search", "--data", str(ADULT), "--label", "income", "--prediction", "prediction"]
+    command += ["--max-cross-size", "1", "--exclude-features", names, "--output", str(output)]
+    assert run([*command, "--page", "--dry-run"]) == 2
+    assert "--page shows the result of a run, and this one runs nothing" in capsys.readouterr().err
+    assert run([*command, "--page"]) == 0
+    assert f"page: {output / 'report.html'}\n" in capsys.readouterr().err
+    page = (output / "report.html").read_bytes()
+    assert run(["report", str(output), "--quiet"]) == 0
+    assert (output / "report.html").read_bytes() == page
+    # A run that published, and was killed before its page was there, is taken up.
+    (output / "report.html").unlink()
+    assert run([*command, "--resume", "--quiet", "--page"]) == 0
+    assert (output / "report.html").read_bytes() == page
+
+
+@pytest.mark.slow
+def test_a_shift_writes_its_page(tmp_path: Path) -> None:
+    output = shift_result(tmp_path)
+    command = ["shift", "--data", str(tmp_path / "pool.parquet"), "--label", "label"]
+    command += ["--old-prediction", "old", "--replay-prediction", "new", "--budget", "2000"]
+    assert run([*command, "--page", "--quiet", "--output", str(output)]) == 0
+    assert b"Shift" in (output / "report.html").read_bytes()
+    assert run([*command, "--page", "--plan", "--quiet"]) == 2
+
+
 def test_what_is_no_document_is_said_and_no_page_is_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,9 +117,10 @@ def test_no_text_ends_its_element(tmp_path: Path) -> None:
 def test_the_bundle_names_no_host_and_the_lock_file_no_registry() -> None:
     folder = ROOT / "pipelines" / "page"
     # The namespaces that SVG and MathML are known by are names, which nothing fetches.
-    named = re.findall(r"https?://[\w.]+", (folder / "bundle" / "page.js").read_text("utf-8"))
-    assert set(named) <= {"http://www.w3.org"}
-    assert "url(" not in (folder / "bundle" / "page.css").read_text("utf-8")
+    for name in ("page", "served"):
+        script = (folder / "bundle" / f"{name}.js").read_text("utf-8")
+        assert set(re.findall(r"https?://[\w.]+", script)) <= {"http://www.w3.org"}
+        assert "url(" not in (folder / "bundle" / f"{name}.css").read_text("utf-8")
     assert "resolved" not in (folder / "package-lock.json").read_text("utf-8")
 
 
@@ -102,5 +130,9 @@ def test_the_wheel_has_the_bundle(tmp_path: Path) -> None:
     subprocess.run([*command, str(tmp_path), "."], cwd=ROOT, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {f"slicebeam/pipelines/page/bundle/page.{one}" for one in ("js", "css")} <= set(names)
+    assert {
+        f"slicebeam/pipelines/page/bundle/{name}.{kind}"
+        for name in ("page", "served")
+        for kind in ("js", "css")
+    } <= set(names)
     assert not [name for name in names if "node_modules" in name]

@@ -57,12 +57,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaidApi]:
         yield one
 
 
-@pytest.fixture(scope="module")
-def commands() -> Iterator[Commands]:
-    with Commands(KEYS) as one:
-        yield one
-
-
 def frame_of(rows: int = ROWS) -> pd.DataFrame:
     """A pool of three classes, whose old predictions are right and kept more often than not."""
     rng = np.random.default_rng(3)
@@ -228,7 +222,9 @@ def killed(bench: Bench, commands: Commands, arguments: list[str], times: int, s
     again: list[str] = []
     kills = 0
     for _ in range(times):
-        command = commands.start([*arguments, *again], hook="tests.paid_api:hurry")
+        command = commands.start(
+            [*arguments, *again], environment=KEYS, hook="tests.paid_api:hurry"
+        )
         if drawn.random() < 0.4:
             # Some while the pool or the ledger is read, some while calls are made.
             time.sleep(drawn.uniform(0.0, 1.0))
@@ -242,7 +238,7 @@ def killed(bench: Bench, commands: Commands, arguments: list[str], times: int, s
         hidden(ended.said)
         again = ["--resume"] if drawn.random() < 0.5 and ended.code else []
     assert kills > times / 2
-    ended = commands.run(arguments, hook="tests.paid_api:hurry")
+    ended = commands.run(arguments, environment=KEYS, hook="tests.paid_api:hurry")
     assert ended.code == 0, ended
 
 
@@ -442,7 +438,7 @@ def test_two_runs_at_once_on_one_ledger(
 ) -> None:
     found = bench(latency=(0.05, 0.1))
     flags = (f"--api={found.file()}", "--budget=300", f"--ledger={found.folder / 'paid'}")
-    first = commands.start(found.arguments(*flags))
+    first = commands.start(found.arguments(*flags), environment=KEYS)
     wait_for(found, 20, first)
     second = found.arguments(*flags, "--quiet", output="second")
     said = refused(second, capsys, folder=found.folder, code=3)
@@ -593,7 +589,7 @@ def test_a_signal_loses_nothing(
 ) -> None:
     found = bench(latency=(0.1, 0.2))
     arguments = found.arguments(f"--api={found.file()}", "--budget=150", "--quiet")
-    command = commands.start(arguments)
+    command = commands.start(arguments, environment=KEYS)
     wait_for(found, 40, command)
     command.send(number)
     ended = command.ended()

@@ -1,0 +1,246 @@
+// All tested slices: the program that serves the page filters and sorts them, and sends what is in sight.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+
+import { textsOf } from "../columns";
+import { download } from "../csv";
+import { DensityMap } from "../density";
+import { type Filter, filterOf } from "../filter";
+import { Filters } from "../filters";
+import * as format from "../format";
+import { views, type ViewGiven } from "../extensions";
+import type { Metric, Overview } from "../model";
+import { go, hashOf } from "../route";
+import { Row, type Shown, SliceTable } from "../slice_table";
+import type { Density, NumberName, Store } from "../store";
+import { metricOf, primary } from "../verdict";
+import { Delta, Interval, Q, Refines } from "../words";
+import { get, post, postForText, Refusal } from "./api";
+import { useIndex, Waiting } from "./index_status";
+
+type Held = Record<NumberName, number | null> & {
+  slice_id: string;
+  name: string;
+  n: number;
+  label: string | null;
+  reason: string | null;
+  finding: number;
+};
+
+interface Answer {
+  found: number;
+  shown: number;
+  rows: Held[];
+}
+
+interface Totals {
+  slices: number;
+  significant: number;
+  largest: number;
+  density: Partial<Density>;
+}
+
+interface Known {
+  conditions: { text: string; field: string }[];
+  totals: Record<string, Totals>;
+}
+
+const WINDOW = 100;
+const TAB = Array.from(crypto.getRandomValues(new Uint32Array(4)), (one) => one.toString(16)).join("");
+// What is typed is asked for when the reader pauses.
+const PAUSE = 120;
+
+function AllSlices({ content, store, options }: ViewGiven) {
+  const status = useIndex();
+  const [known, hold] = useState<Known | null>(null);
+  const [failed, say] = useState("");
+  const isReady = status?.state === "ready";
+  useEffect(() => {
+    if (!isReady) return;
+    Promise.all([get<Known["conditions"]>("conditions"), get<Known["totals"]>("totals")]).then(
+      ([conditions, totals]) => hold({ conditions, totals }),
+      (error: unknown) => say(String(error)),
+    );
+  }, [isReady]);
+  if (failed) return <Waiting title="Slices" status={{ state: "failed", error: failed }} />;
+  if (!known) return <Waiting title="Slices" status={status} />;
+  const metric = metricOf(content, options.get("metric") ?? primary(content).key);
+  const totals = known.totals[metric.key];
+  if (!totals) return null;
+  return <Chosen key={metric.key} {...{ content, store, known, totals, metric }} query={options.toString()} />;
+}
+
+interface ChosenGiven {
+  content: Overview;
+  store: Store;
+  known: Known;
+  totals: Totals;
+  metric: Metric;
+  query: string;
+}
+
+function Chosen({ content, store, known, totals, metric, query }: ChosenGiven) {
+  const hasSignificant = totals.significant > 0;
+  const filter = useMemo(() => filterOf(new URLSearchParams(query), hasSignificant), [query, hasSignificant]);
+  const wanted = useMemo(() => asked(filter, metric), [filter, metric]);
+  const { answer, rowAt, seen, failed, isLate } = useRows(wanted);
+  const change = (update: (next: URLSearchParams) => void) => {
+    const next = new URLSearchParams(query);
+    update(next);
+    go(hashOf("slices", "", next), true);
+  };
+  const save = async () => download(await postForText("slices.csv", wanted));
+  const under = store.rowOf(filter.under);
+  return (
+    <main class="wide">
+      <h1 class="view" tabIndex={-1}>Slices</h1>
+      <Filters
+        content={content}
+        conditions={known.conditions}
+        metric={metric}
+        filter={filter}
+        change={change}
+        under={under === undefined ? filter.under : store.nameOf(under)}
+      />
+      <p class="found">
+        <span role="status">
+          {failed ||
+            (answer
+              ? `${format.count(answer.found)} of ${format.plural(totals.slices, "tested slice")}` +
+                (answer.found > answer.shown
+                  ? `; the first ${format.count(answer.shown)} are shown, narrow the filters for others`
+                  : "")
+              : "The slices are being looked up.")}
+          {answer && isLate && " (being looked up)"}
+        </span>{" "}
+        <button type="button" disabled={!answer?.found} onClick={() => void save()}>
+          Download as CSV
+        </button>
+      </p>
+      <p class="legend">
+        <Delta /> with its 95% <Interval />; <Q />; what a slice <Refines />.
+      </p>
+      <p class="only-print">The rows in sight are printed; the CSV file has the first 100,000.</p>
+      {answer && (
+        <SliceTable
+          content={content}
+          metric={metric}
+          filter={filter}
+          change={change}
+          count={answer.shown}
+          rows={answer}
+          seen={seen}
+        >
+          {(at) => {
+            const held = rowAt(at);
+            return held ? (
+              <Row
+                key={at}
+                shown={shownOf(held, store, metric)}
+                index={at + 2}
+                largest={totals.largest || 1}
+                metric={metric}
+              />
+            ) : (
+              <div key={at} role="row" class="row" aria-rowindex={at + 2}>
+                <div role="cell">…</div>
+              </div>
+            );
+          }}
+        </SliceTable>
+      )}
+      <DensityMap
+        density={totals.density.cells ? (totals.density as Density) : undefined}
+        metric={metric}
+        filter={filter}
+        change={change}
+      />
+    </main>
+  );
+}
+
+/** The filter as the program takes it: what is not bounded is left out. */
+function asked(filter: Filter, metric: Metric): Record<string, unknown> {
+  const { text, conditions, direction, significant, inherited, level, least, most, low, high, under, sort, descends } =
+    filter;
+  const bounded = Object.entries({ most, low, high }).filter(([, bound]) => Number.isFinite(bound));
+  return {
+    ...{ metric: metric.key, text, conditions, direction, significant, inherited, level, least, under, sort, descends },
+    ...Object.fromEntries(bounded),
+  };
+}
+
+function shownOf(held: Held, store: Store, metric: Metric): Shown {
+  const number = (name: NumberName) => held[name] ?? NaN;
+  const row = store.rowOf(held.slice_id);
+  return {
+    id: held.slice_id,
+    name: row === undefined ? held.name : store.nameOf(row),
+    n: held.n,
+    delta: number("delta"),
+    low: number("ci_low"),
+    high: number("ci_high"),
+    finding: held.finding,
+    numbers: textsOf(metric, number, held.reason, held.label),
+  };
+}
+
+/** The rows that satisfy a filter, fetched window by window when they come in sight. */
+function useRows(filter: Record<string, unknown>) {
+  const [answer, hold] = useState<Answer | null>(null);
+  const [failed, say] = useState("");
+  const [isLate, wait] = useState(false);
+  const [, count] = useState(0);
+  const held = useRef(new Map<number, Held[]>());
+  const fetched = useRef(new Set<number>());
+  const current = useRef<Record<string, unknown> | null>(null);
+  const ask = async (offset: number, signal?: AbortSignal) =>
+    post<Answer>("slices", { filter, tab: `${TAB} ${offset}`, offset, limit: WINDOW }, signal);
+  useEffect(() => {
+    const stop = new AbortController();
+    wait(true);
+    const timer = setTimeout(
+      () => {
+        ask(0, stop.signal).then(
+          (now) => {
+            if (stop.signal.aborted) return;
+            current.current = filter;
+            held.current = new Map([[0, now.rows]]);
+            fetched.current = new Set([0]);
+            say("");
+            wait(false);
+            hold(now);
+          },
+          (error: unknown) => {
+            if (stop.signal.aborted || (error instanceof Refusal && error.status === 409)) return;
+            wait(false);
+            say(error instanceof Error ? error.message : String(error));
+          },
+        );
+      },
+      current.current ? PAUSE : 0,
+    );
+    return () => {
+      clearTimeout(timer);
+      stop.abort();
+    };
+  }, [filter]);
+  const seen = (first: number, last: number) => {
+    if (current.current !== filter) return;
+    for (let at = Math.floor(first / WINDOW); at * WINDOW < last; at++) {
+      if (fetched.current.has(at)) continue;
+      fetched.current.add(at);
+      const windows = held.current;
+      ask(at * WINDOW).then(
+        (now) => {
+          windows.set(at, now.rows);
+          count((one) => one + 1);
+        },
+        () => fetched.current.delete(at),
+      );
+    }
+  };
+  const rowAt = (at: number) => held.current.get(Math.floor(at / WINDOW))?.[at % WINDOW];
+  return { answer, rowAt, seen, failed, isLate };
+}
+
+views.push({ name: "slices", isWide: true, component: AllSlices });

@@ -1,0 +1,137 @@
+"""Which slices a reader wants: typed filters, and the SQL that they are, whose values are parameters."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from slicebeam.pipelines.serve.answers import Given, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.serve.index import SliceIndex
+
+_HEX = re.compile(r"[0-9a-f]{16}")
+
+
+class Filter(Given):
+    """Which slices are shown, and in which order.
+
+    Attributes
+    ----------
+    metric : its key
+    text : words that the conditions hold, apart by ``&``; or the begin of an id
+    conditions : texts of conditions that a slice has
+    level : number of conditions; 0 for any
+    least, most : examples
+    low, high : of the delta
+    under : id of the slice that explains it
+    sort : what it is sorted by; ``harm`` is the order of the index: findings, then the surely worst
+    """
+
+    metric: str
+    text: Annotated[str, Field(max_length=500)] = ""
+    conditions: Annotated[tuple[str, ...], Field(max_length=20)] = ()
+    direction: Literal["any", "worse", "better"] = "any"
+    significant: bool = False
+    inherited: bool = True
+    level: Annotated[int, Field(ge=0, le=10)] = 0
+    least: Annotated[float, Field(ge=0)] = 0
+    most: float | None = None
+    low: float | None = None
+    high: float | None = None
+    under: Annotated[str, Field(pattern=r"^([0-9a-f]{16})?$")] = ""
+    sort: Literal["harm", "n", "level", "value", "reference", "delta", "q_value"] = "harm"
+    descends: bool = False
+
+
+def metric_number(key: str, index: SliceIndex) -> int:
+    """Return the number of a metric in the index."""
+    if key not in index.metrics:
+        raise RefusedError(f"There is no metric {key!r}.", 404)
+    return index.metrics.index(key)
+
+
+def where(given: Filter, index: SliceIndex, document: SearchChangeList) -> tuple[str, list[Any]]:
+    """Return the condition of a filter as SQL with its values."""
+    number = metric_number(given.metric, index)
+    parts, values = ["metric = ?"], [number]
+    bounds: list[tuple[str, Any, Any]] = [
+        ("level = ?", given.level, 0),
+        ("n >= ?", given.least, 0),
+        ("n <= ?", given.most, None),
+        ("delta >= ?::FLOAT", given.low, None),
+        ("delta <= ?::FLOAT", given.high, None),
+    ]
+    for sql, value, none in bounds:
+        if value != none:
+            parts.append(sql)
+            values.append(value)
+    if given.significant:
+        parts.append("significant")
+    if given.under:
+        parts.append("parent = ?")
+        values.append(int(given.under, 16))
+    elif not given.inherited:
+        parts.append("(finding > 0 OR label IS DISTINCT FROM 'inherited')")
+    if given.direction != "any":
+        metric = document.metrics[number]
+        is_below = (given.direction == "worse") == metric.higher_is_better
+        parts.append("delta < 0" if is_below else "delta > 0")
+    for text in given.conditions:
+        some = [one for one in index.conditions.values() if one.text == text]
+        parts.append(_has(values, [one.code for one in some], [one.json for one in some]))
+    said = _said(given.text, index, document, values)
+    return " AND ".join([*parts, *said]), values
+
+
+def _said(
+    text: str, index: SliceIndex, document: SearchChangeList, values: list[Any]
+) -> Iterator[str]:
+    """Yield the condition that a text sets, and add its values."""
+    words = [word for one in text.lower().split("&") if (word := one.strip())]
+    if not words:
+        return
+    named: list[Any] = []
+    own = _named(named, text.lower().strip(), document)
+    every = []
+    for word in words:
+        codes = [c.code for c in index.conditions.values() if word in c.text.lower()]
+        some = _has(values, codes, [])
+        values.append(word)
+        every.append(f"({some} OR contains(lower(slice), ?))")
+    values += named
+    yield f"(({' AND '.join(every)}){own})"
+
+
+def _has(values: list[Any], codes: list[int], texts: list[str]) -> str:
+    """Return the SQL of slices that have one of some conditions, and add its values."""
+    if len(codes) == 1:
+        values += codes * 3
+        parts = ["s1 = ?", "s2 = ?", "s3 = ?"]
+    else:
+        values += [codes] * 3
+        parts = [f"s{at} IN (SELECT unnest(?::INTEGER[]))" for at in (1, 2, 3)]
+    # Of slices of more conditions, those after the third stand in the predicate only.
+    for text in texts:
+        parts.append("contains(predicate, ?)")
+        values.append(text)
+    return f"coalesce({' OR '.join(parts)}, false)"
+
+
+def _named(values: list[Any], text: str, document: SearchChangeList) -> str:
+    """Return the SQL of slices whose id begins with a text, or that somebody gave a name with it."""
+    named = [one.slice_id for one in document.slices if text in one.name.lower()]
+    ids = [int(one, 16) for one in named if _HEX.fullmatch(one)]
+    parts = ""
+    if ids:
+        values.append(ids)
+        parts += " OR id IN (SELECT unnest(?::UBIGINT[]))"
+    if 4 <= len(text) <= 16 and set(text) <= set("0123456789abcdef"):
+        values += [int(text.ljust(16, "0"), 16), int(text.ljust(16, "f"), 16)]
+        parts += " OR id BETWEEN ?::UBIGINT AND ?::UBIGINT"
+    return parts

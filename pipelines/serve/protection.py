@@ -1,0 +1,180 @@
+"""Who may ask the server: the page that it served itself, in the browser of the one who started it.
+
+Another site that a browser shows can send requests to this machine, also under a name of its own that
+it points here; another user of the machine can reach the port. Neither knows the token.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers, MutableHeaders
+
+from slicebeam.pipelines.serve.answers import RefusedError, failed
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEADER = "x-slicebeam-token"
+# Bytes of a body: of JSON, and of a file that a user brings.
+MOST_JSON, MOST_UPLOADED = 1 << 20, 512 << 20
+_JSON, _BYTES = "application/json", "application/octet-stream"
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+# Of one of several outputs, the paths begin with its name.
+_API = re.compile(r"(/runs/[^/]+)?/api/(?P<rest>.*)")
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "x-frame-options": "DENY",
+    "cache-control": "no-store",
+}
+
+
+def _secret() -> str:
+    return secrets.token_urlsafe(32)
+
+
+@dataclass(frozen=True)
+class Session:
+    """What lets a page ask a server.
+
+    Attributes
+    ----------
+    port : that the server listens at
+    token : 256 bits, in the fragment of the address that the user opens; a browser sends it to no one
+    cookie : that a browser gets for it
+    header : that the page gets for it, and sends with whatever it changes
+    """
+
+    port: int
+    token: str = field(default_factory=_secret, repr=False)
+    cookie: str = field(default_factory=_secret, repr=False)
+    header: str = field(default_factory=_secret, repr=False)
+
+    @property
+    def address(self) -> str:
+        """The address of the page, with the token."""
+        return f"http://127.0.0.1:{self.port}/#token={self.token}"
+
+    @property
+    def cookie_name(self) -> str:
+        """Name of the cookie: browsers send the cookies of one port to all others of a host."""
+        return f"slicebeam_{self.port}"
+
+    @property
+    def set_cookie(self) -> str:
+        """The header that gives the cookie to a browser."""
+        return f"{self.cookie_name}={self.cookie}; Path=/; HttpOnly; SameSite=Strict"
+
+
+class _TooLargeError(RefusedError):
+    """A body is longer than its bound; the application answers it like other refusals."""
+
+
+class Protection:
+    """Refuses what does not come from the page, and adds the headers that bind it.
+
+    Parameters
+    ----------
+    app : that answers the rest
+    session : of the server
+    """
+
+    def __init__(self, app: ASGIApp, session: Session) -> None:
+        self.app, self.session = app, session
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            # There are no sockets.
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        headers = Headers(scope=scope)
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    own[name] = value
+            await send(message)
+
+        refusal = self._refusal(scope, headers)
+        if refusal is not None:
+            await failed(*refusal)(scope, receive, answer)
+            return
+        most = MOST_UPLOADED if _is_upload(scope["path"]) else MOST_JSON
+        await self.app(scope, _bounded(receive, most), answer)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
+        """Return status and reason of a request that is refused; None for one that is let through."""
+        host = headers.getlist("host")
+        if len(host) != 1 or host[0] not in {f"{one}:{self.session.port}" for one in _LOOPBACK}:
+            return 403, "this server answers only under 127.0.0.1, localhost and [::1]"
+        method = scope["method"]
+        if method not in ("GET", "HEAD", "POST"):
+            return 405, f"{method} is not used here"
+        api = _API.fullmatch(scope["path"])
+        if api is None:
+            return None if method != "POST" else (405, "POST is not used here")
+        is_login = api["rest"] == "session" and method == "POST"
+        if not is_login and not self._has_cookie(headers):
+            return 401, "open the address that slicebeam serve printed: it holds the token"
+        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return 403, "another site sent this request"
+        if method != "POST":
+            return None
+        if headers.getlist("origin") != [f"http://{host[0]}"]:
+            return 403, "another site sent this request"
+        if not is_login and not _is_same(headers.get(HEADER, ""), self.session.header):
+            return 403, "the page is of an earlier server; open the address that is printed now"
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        wanted = _BYTES if _is_upload(scope["path"]) else _JSON
+        if kind != wanted:
+            return 415, f"a request to this path holds {wanted}"
+        return None
+
+    def _has_cookie(self, headers: Headers) -> bool:
+        try:
+            held = SimpleCookie(headers.get("cookie", "")).get(self.session.cookie_name)
+        except CookieError:
+            return False
+        return held is not None and _is_same(held.value, self.session.cookie)
+
+
+def _is_same(given: str, own: str) -> bool:
+    return hmac.compare_digest(given.encode(), own.encode())
+
+
+def _is_upload(path: str) -> bool:
+    api = _API.fullmatch(path)
+    return api is not None and api["rest"].startswith("upload/")
+
+
+def _bounded(receive: Receive, most: int) -> Receive:
+    """Return what reads a body and stops where it is longer than ``most`` bytes."""
+    seen = 0
+
+    async def bounded() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > most:
+            raise _TooLargeError(f"a request has at most {most >> 20} MB", 413)
+        return message
+
+    return bounded

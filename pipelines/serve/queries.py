@@ -1,0 +1,261 @@
+"""What the page asks of the index: windows of the table of slices, and the neighbours of one."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pyarrow as pa
+from pydantic import Field
+from starlette.responses import Response
+
+from slicebeam.pipelines.attribution.spreadsheet_cells import quoted
+from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.page.rows import MOST_ROWS, SCHEMA, parts_of_table
+from slicebeam.pipelines.page.tables import packed_tables
+from slicebeam.pipelines.serve.answers import Given, RefusedError, reads, takes
+from slicebeam.pipelines.serve.filters import Filter, where
+from slicebeam.pipelines.serve.index import SliceIndex
+from slicebeam.pipelines.serve.turns import Turns
+
+if TYPE_CHECKING:
+    import duckdb
+    from starlette.routing import Route
+
+    from slicebeam.pipelines.serve.served import ServedOutput
+
+# Rows that can be scrolled to, and that a file has: nobody reads more, and a filter finds the others.
+MOST_SHOWN = 100_000
+_ID = r"^[0-9a-f]{16}$"
+_NUMBERS = (
+    *("value", "value_low", "value_high", "reference", "complement", "complement_error"),
+    *("delta", "ci_low", "ci_high", "p_value", "q_value"),
+)
+_ROW = (
+    *("id", "n", "level", "s1", "s2", "s3", *_NUMBERS, "significant", "label", "parent", "test"),
+    *("reason", "finding", "slice", "predicate"),
+)
+_COLUMNS = ", ".join(_ROW)
+
+
+class Window(Given):
+    """Rows of a filtered table.
+
+    Attributes
+    ----------
+    tab : of the browser; a later question of the same tab supersedes an earlier one
+    offset, limit : which rows
+    """
+
+    filter: Filter
+    tab: Annotated[str, Field(max_length=40)]
+    offset: Annotated[int, Field(ge=0, le=MOST_SHOWN)] = 0
+    limit: Annotated[int, Field(ge=0, le=500)] = 100
+
+
+class OneSlice(Given):
+    """A slice, and what it is near to."""
+
+    slice_id: Annotated[str, Field(pattern=_ID)]
+
+
+def routes(served: ServedOutput) -> list[Route]:
+    """Return the routes of the slices; the index is opened, or begun."""
+    document = served.document
+    if not isinstance(document, SearchChangeList):
+        return []
+    index = SliceIndex(served.uri, document, served.state)
+    index.start()
+    queries = Queries(served, index)
+    return [
+        reads("/index", index.status),
+        reads("/conditions", queries.conditions),
+        reads("/totals", queries.totals),
+        takes("/slices", Window, queries.window),
+        takes("/slices.csv", Filter, queries.csv),
+        takes("/slice", OneSlice, queries.around),
+    ]
+
+
+class Queries:
+    """Answers of an index.
+
+    Parameters
+    ----------
+    served : the output
+    index : of its table
+    """
+
+    def __init__(self, served: ServedOutput, index: SliceIndex) -> None:
+        self.served, self.index = served, index
+        self.turns = Turns()
+
+    def conditions(self) -> list[dict[str, Any]]:
+        """Return all conditions that a slice may have."""
+        with self.turns.turn(self.index):
+            return [
+                {"text": one.text, "field": one.part["field"]}
+                for one in self.index.conditions.values()
+            ]
+
+    def totals(self) -> dict[str, Any]:
+        """Return of each metric how many slices there are, also of each size and delta."""
+        with self.turns.turn(self.index):
+            return {name: asdict(one) for name, one in self.index.totals.items()}
+
+    def window(self, given: Window) -> dict[str, Any]:
+        """Return some rows of a filtered table, and how many there are."""
+        with self.turns.turn(self.index, given.tab) as cursor:
+            clause, values = where(given.filter, self.index, self._document())
+            found = self._rows(cursor, given.filter, given.offset, given.limit)
+            counted = cursor.execute(f"SELECT count(*) FROM slices WHERE {clause}", values)  # noqa: S608
+            (number,) = counted.fetchall()[0]
+        return {
+            "found": number,
+            "shown": min(number, MOST_SHOWN),
+            "rows": list(map(self._row, found)),
+        }
+
+    def csv(self, given: Filter) -> Response:
+        """Return a file of a filtered table."""
+        with self.turns.turn(self.index) as cursor:
+            found = self._rows(cursor, given, 0, MOST_SHOWN)
+        text = io.StringIO()
+        writer = csv.writer(text)
+        names = ["slice_id", "slice", "n", "metric", *_NUMBERS, "significant", "label", "test"]
+        writer.writerow([*names, "reason"])
+        for one in found:
+            row = self._row(one)
+            row["metric"] = given.metric
+            for name in ("p_value", "q_value"):
+                row[name] = _power(row[name])
+            cells = [row["name"] if name == "slice" else row[name] for name in [*names, "reason"]]
+            writer.writerow([quoted(one) if isinstance(one, str) else one for one in cells])
+        return Response(text.getvalue(), media_type="text/csv")
+
+    def around(self, given: OneSlice) -> dict[str, Any]:
+        """Return a slice with its parents, its children and what it shares with the findings.
+
+        It is what ``store.ts`` unpacks: a page with these slices only.
+        """
+        number = int(given.slice_id, 16)
+        with self.turns.turn(self.index) as cursor:
+            own = cursor.execute(
+                f"SELECT {_COLUMNS} FROM slices WHERE id = ? LIMIT 1",  # noqa: S608
+                [number],
+            ).fetchall()
+            if not own:
+                raise RefusedError(f"There is no slice {given.slice_id} in the table.", 404)
+            ids = self._near(cursor, dict(zip(_ROW, own[0], strict=True)))
+            rows = cursor.execute(
+                f"SELECT metric, {_COLUMNS} FROM slices "  # noqa: S608
+                "WHERE id IN (SELECT unnest(?::UBIGINT[])) ORDER BY metric, id",
+                [ids],
+            ).fetchall()
+        tables, _ = packed_tables(self._document(), parts_of_table(self._table(rows)), {})
+        return {"tables": tables}
+
+    def _near(self, cursor: duckdb.DuckDBPyConnection, own: dict[str, Any]) -> list[int]:
+        """Return the ids of a slice, of its parents, of its children, and of it within each finding."""
+        found = [own["id"], *([] if own["parent"] is None else [own["parent"]])]
+        codes = [own[name] for name in ("s1", "s2", "s3") if own[name] is not None]
+        if not codes or own["level"] > 3:
+            return found
+        findings = cursor.execute(
+            "SELECT DISTINCT id, s1, s2, s3, level FROM slices WHERE finding > 0 AND level <= 3"
+        ).fetchall()
+        wanted = [[one for one in codes if one != left] for left in codes]
+        wanted += [sorted({*codes, *(c for c in other if c)}) for _, *other, _ in findings]
+        found += [one[0] for one in findings]
+        exact = [one + [None] * (3 - len(one)) for one in wanted if 0 < len(one) <= 3]
+        found += _firsts(
+            cursor.execute(
+                """
+                SELECT id FROM slices JOIN (SELECT DISTINCT unnest(?::INTEGER[][]) AS w)
+                ON s1 = w[1] AND s2 IS NOT DISTINCT FROM w[2] AND s3 IS NOT DISTINCT FROM w[3]
+                WHERE metric = 0 AND level <= 3
+                """,
+                [exact],
+            )
+        )
+        has = " AND ".join("(s1 = ? OR s2 = ? OR s3 = ?)" for _ in codes)
+        found += _firsts(
+            cursor.execute(
+                f"SELECT id FROM slices WHERE metric = 0 AND level = ? AND {has} LIMIT ?",  # noqa: S608
+                [
+                    *(len(codes) + 1, *(one for one in codes for _ in range(3))),
+                    MOST_ROWS // len(self.index.metrics) // 2,
+                ],
+            )
+        )
+        return list(dict.fromkeys(found))
+
+    def _document(self) -> SearchChangeList:
+        document = self.served.latest().document
+        if not isinstance(document, SearchChangeList):
+            raise TypeError("the document has no slices")
+        return document
+
+    def _rows(
+        self, cursor: duckdb.DuckDBPyConnection, given: Filter, offset: int, limit: int
+    ) -> list[tuple[Any, ...]]:
+        clause, values = where(given, self.index, self._document())
+        if given.sort == "harm" and not given.descends:
+            # The order of the table.
+            sql = f"SELECT {_COLUMNS} FROM slices WHERE {clause} LIMIT ? OFFSET ?"  # noqa: S608
+        else:
+            way = "DESC" if given.descends else "ASC"
+            # A row's place in the table is its harm; its columns are read when it is known.
+            by = "rowid" if given.sort == "harm" else given.sort
+            sql = (
+                f"SELECT {_COLUMNS} FROM slices JOIN ("  # noqa: S608
+                f"SELECT rowid AS place, {by} AS key FROM slices WHERE {clause} "
+                f"ORDER BY key {way} NULLS LAST, place LIMIT ? OFFSET ?"
+                f") AS best ON slices.rowid = place ORDER BY key {way} NULLS LAST, place"
+            )
+        return cursor.execute(sql, [*values, limit, offset]).fetchall()
+
+    def _row(self, values: tuple[Any, ...]) -> dict[str, Any]:
+        row = dict(zip(_ROW, values, strict=True))
+        codes = [row.pop(name) for name in ("s1", "s2", "s3")]
+        row["slice_id"] = f"{row.pop('id'):016x}"
+        row["name"] = row.pop("slice") or " & ".join(
+            self.index.conditions[one].text for one in codes if one is not None
+        )
+        del row["predicate"], row["parent"]
+        for name in ("p_value", "q_value"):
+            # JSON has no infinity: a logarithm below that of any number.
+            row[name] = -1e6 if row[name] == float("-inf") else row[name]
+        return row
+
+    def _table(self, rows: list[tuple[Any, ...]]) -> pa.Table:
+        """Return rows as those of ``slices.parquet``."""
+        found = []
+        for number, *values in rows:
+            row = dict(zip(_ROW, values, strict=True))
+            codes = [row[name] for name in ("s1", "s2", "s3") if row[name] is not None]
+            parts = ", ".join(self.index.conditions[one].json for one in codes)
+            whole = {
+                **row,
+                **{name: _power(row[name]) for name in ("p_value", "q_value")},
+                "slice_id": f"{row['id']:016x}",
+                "metric": self.index.metrics[number],
+                "parent": None if row["parent"] is None else f"{row['parent']:016x}",
+                "finding": row["finding"] or None,
+            }
+            if codes and row["level"] <= 3:
+                whole["predicate"] = f'{{"all": [{parts}]}}'
+                whole["slice"] = " & ".join(self.index.conditions[one].text for one in codes)
+            found.append({name: whole[name] for name in SCHEMA.names})
+        return pa.Table.from_pylist(found, schema=SCHEMA)
+
+
+def _firsts(found: duckdb.DuckDBPyConnection) -> list[int]:
+    return [one for (one,) in found.fetchall()]
+
+
+def _power(logarithm: float | None) -> float | None:
+    """Return the number of a decimal logarithm; None of None."""
+    return None if logarithm is None else 10.0 ** float(logarithm)

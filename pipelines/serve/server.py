@@ -1,0 +1,148 @@
+"""Starts the server of an output on this machine, and ends it; there is one for each output."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import EngineError, OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from starlette.types import ASGIApp
+_LOCK = "server.lock"
+# Seconds that requests get to end in when the server is ended.
+_LAST_SECONDS = 3
+
+
+class RunningError(Exception):
+    """Another server has the output.
+
+    Parameters
+    ----------
+    address : of its page; empty where it is just starting
+    """
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.address = address
+
+
+@contextmanager
+def only_server(state: Path) -> Iterator[Callable[[str], None]]:
+    """Keep other servers of an output away; what is yielded says where this one is.
+
+    The system ends the lock with the process, however that ends.
+
+    Parameters
+    ----------
+    state : folder of what the server keeps
+
+    Raises
+    ------
+    RunningError
+        There is one.
+    """
+    file = os.open(state / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunningError(_address(os.pread(file, 4096, 0))) from None
+        os.ftruncate(file, 0)
+
+        def publish(address: str) -> None:
+            os.pwrite(file, json.dumps({"address": address, "pid": os.getpid()}).encode(), 0)
+
+        yield publish
+        os.ftruncate(file, 0)
+    finally:
+        os.close(file)
+
+
+def _address(content: bytes) -> str:
+    with suppress(ValueError, KeyError, TypeError):
+        return str(json.loads(content)["address"])
+    return ""
+
+
+def bound_socket(port: int) -> socket.socket:
+    """Return a socket on 127.0.0.1.
+
+    Parameters
+    ----------
+    port : 0 for a free one
+
+    Raises
+    ------
+    OptionError
+        Another program has the port, or the user may not have it.
+    """
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind(("127.0.0.1", port))
+    except OSError as error:
+        found.close()
+        raise OptionError(
+            f"--port {port}: {error.strerror}; leave it out for a free one"
+        ) from error
+    return found
+
+
+def run_server(app: ASGIApp, bound: socket.socket, started: Callable[[], None]) -> None:
+    """Answer requests until SIGINT or SIGTERM.
+
+    Parameters
+    ----------
+    app : the application
+    bound : socket to listen at
+    started : is called when requests are answered
+    """
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                started()
+
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            # A signal is how one ends a server, and no failure that is raised again.
+            if threading.current_thread() is not threading.main_thread():
+                yield
+                return
+            numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            earlier = {one: signal.getsignal(one) for one in numbers}
+            for one in numbers:
+                if earlier[one] != signal.SIG_IGN:
+                    signal.signal(one, self.handle_exit)
+            try:
+                yield
+            finally:
+                for one, handler in earlier.items():
+                    signal.signal(one, handler)
+
+    config: Any = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        lifespan="off",
+        timeout_graceful_shutdown=_LAST_SECONDS,
+        backlog=256,
+    )
+    server = Server(config)
+    server.run(sockets=[bound])
+    if not server.started:
+        raise EngineError("the server could not be started")

@@ -1,0 +1,404 @@
+"""All tested slices: what the index answers is what the table says, whatever is asked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.config.serve import ServeConfig
+from slicebeam.pipelines.serve.answers import RefusedError
+from slicebeam.pipelines.serve.app import application_of_runs
+from slicebeam.pipelines.serve.index import BuildingError, SliceIndex
+from slicebeam.pipelines.serve.protection import Session
+from slicebeam.pipelines.serve.runs import Runs
+from slicebeam.pipelines.serve.served import ServedOutput, state_folder
+from slicebeam.pipelines.serve.turns import Turns
+from tests.pipelines.page.results import hostile_data, search_result
+from tests.pipelines.serve.asking import PORT, page, rows, served_page
+
+if TYPE_CHECKING:
+    from starlette.testclient import TestClient
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return search_result(tmp_path_factory.mktemp("served"), baseline=True)
+
+
+@pytest.fixture(scope="module")
+def client(result: Path) -> TestClient:
+    return served_page(result)
+
+
+@pytest.fixture(scope="module")
+def table(result: Path) -> pd.DataFrame:
+    """The table in the order in which a reader looks at it: findings, then the surely worst."""
+    found = pq.read_table(result / "slices.parquet").to_pandas()
+    found = found[found.metric == "accuracy"].reset_index(drop=True)
+    bound = np.where(found.delta > 0, found.ci_low, found.ci_high).astype(np.float32)
+    return (
+        found.assign(rank=found.finding.fillna(1e9), bound=bound)
+        .sort_values(["rank", "bound"], kind="stable")
+        .reset_index(drop=True)
+    )
+
+
+def ids(found: dict[str, Any]) -> list[str]:
+    return [one["slice_id"] for one in found["rows"]]
+
+
+def test_every_filter_finds_the_rows_of_the_table(client: TestClient, table: pd.DataFrame) -> None:
+    condition = "sex = Female"
+    conditions = table.slice.str.split(" & ")
+    has = conditions.map(lambda parts: condition in parts)
+    parent = table.parent.dropna().iloc[0]
+    said = table.slice.str.lower().str.contains("married") & table.slice.str.lower().str.contains(
+        "female"
+    )
+    near = table.delta.astype(np.float32)
+    unexplained = (table.label != "inherited") | table.finding.notna()
+    cases: list[tuple[dict[str, Any], Any]] = [
+        ({}, table.n > 0),
+        ({"significant": True}, table.significant),
+        ({"significant": True, "inherited": False}, table.significant & unexplained),
+        ({"direction": "worse"}, table.delta < 0),
+        ({"direction": "better", "level": 1}, (table.delta > 0) & (table.cross_size == 1)),
+        ({"least": 100, "most": 200}, table.n.between(100, 200)),
+        ({"low": 0.02, "high": 0.05}, near.between(np.float32(0.02), np.float32(0.05))),
+        ({"conditions": [condition]}, has),
+        (
+            {"conditions": [condition, "race = White"]},
+            has & table.slice.str.contains("race = White"),
+        ),
+        ({"text": "married & FEMALE"}, said),
+        ({"text": "nowhere"}, table.n < 0),
+        ({"text": table.slice_id[5][:9]}, table.index == 5),
+        ({"under": parent}, table.parent == parent),
+    ]
+    for options, mask in cases:
+        found = rows(client, **options)
+        wanted = table[mask]
+        assert found["found"] == found["shown"] == len(wanted), options
+        assert ids(found) == wanted.slice_id[:500].tolist(), options
+    whole = {one["slice_id"]: one for one in rows(client)["rows"]}
+    for _, row in table[:40].iterrows():
+        shown = whole[row.slice_id]
+        assert (shown["name"], shown["n"]) == (row.slice, row.n)
+        assert shown["finding"] == (0 if np.isnan(row.finding) else row.finding)
+        for name in ("value", "value_low", "value_high", "delta", "ci_low", "ci_high", "reference"):
+            assert shown[name] == pytest.approx(row[name], rel=1e-6), name
+        assert 10 ** shown["q_value"] == pytest.approx(row.q_value, rel=1e-4)
+
+
+@pytest.mark.parametrize(("sort", "descends"), [("n", True), ("delta", False), ("q_value", False)])
+def test_windows_of_any_order_join_to_the_whole(
+    client: TestClient, table: pd.DataFrame, sort: str, descends: bool
+) -> None:
+    key = (
+        table[sort] if sort == "n" else np.log10(table[sort]) if sort == "q_value" else table.delta
+    )
+    order = key.astype(np.float32).sort_values(kind="stable", ascending=not descends)
+    if descends:
+        # Rows that are alike stay in the order of the table.
+        order = (-key).sort_values(kind="stable")
+    windows = [rows(client, 300, at, sort=sort, descends=descends) for at in (0, 300, 600)]
+    assert [one for window in windows for one in ids(window)] == table.slice_id[
+        order.index[:900]
+    ].tolist()
+    if sort == "delta":
+        assert ids(rows(client, 100, descends=True)) == table.slice_id[::-1][:100].tolist()
+
+
+def test_totals_count_all_slices(client: TestClient, table: pd.DataFrame) -> None:
+    rows(client)
+    totals = client.get("/api/totals").json()["accuracy"]
+    assert totals["slices"] == len(table)
+    assert totals["significant"] == table.significant.sum()
+    cells = totals["density"]["cells"]
+    assert sum(one[2] for one in cells) == table.delta.notna().sum()
+    assert max(one[0] for one in cells) == 47
+    assert max(one[1] for one in cells) == 39
+    assert totals["largest"] == pytest.approx(table.delta.abs().max(), rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_file_of_a_table_quotes_formulas(
+    tmp_path: Path, client: TestClient, table: pd.DataFrame
+) -> None:
+    rows(client)
+    text = client.post("/api/slices.csv", json={"metric": "accuracy", "significant": True}).text
+    lines = text.splitlines()
+    assert len(lines) == 1 + table.significant.sum()
+    assert lines[0].startswith("slice_id,slice,n,metric,value,")
+    hostile = served_page(hostile_data(tmp_path))
+    found = rows(hostile)
+    assert any("=cmd" in one["name"] for one in found["rows"])
+    text = hostile.post("/api/slices.csv", json={"metric": "accuracy"}).text
+    frame = pd.read_csv(pd.io.common.StringIO(text))
+    assert not frame.slice.str.match(r"^[=+@-]").any()
+    assert frame.slice.str.startswith("'@sex").any()
+
+
+HOSTILE = [
+    "'; DROP TABLE slices; --",
+    '" OR 1=1 --',
+    "accuracy' UNION SELECT * FROM built --",
+    "%",
+    "\x00",
+]
+
+
+def test_what_is_asked_is_never_sql(client: TestClient, table: pd.DataFrame) -> None:
+    rows(client)
+    for text in HOSTILE:
+        assert rows(client, text=text)["found"] == 0
+        assert rows(client, conditions=[text])["found"] == 0
+        refused: list[dict[str, Any]] = [
+            {"metric": text},
+            *({name: text} for name in ("sort", "direction", "under", "level", "n", "least")),
+            {"high": "NaN"},
+            {text: 1},
+        ]
+        for options in refused:
+            given = {"filter": {"metric": "accuracy", **options}, "tab": "t"}
+            answer = client.post("/api/slices", json=given)
+            assert answer.status_code in (404, 422), (options, answer.text)
+            assert set(answer.json()) == {"error"}
+        assert client.post("/api/slice", json={"slice_id": text}).status_code == 422
+    assert client.post("/api/slices", json="{").status_code == 422
+    beyond = {"filter": {"metric": "accuracy"}, "tab": "t", "limit": 10**9}
+    assert client.post("/api/slices", json=beyond).status_code == 422
+    assert rows(client)["found"] == len(table)
+
+
+def opened(result: Path, state: Path) -> SliceIndex:
+    uri = str(result / "changelist.json")
+    state.mkdir(exist_ok=True)
+    index = SliceIndex(uri, read_search(uri, ""), state)
+    index.start()
+    index.wait()
+    return index
+
+
+def test_the_index_reads_no_other_file_and_takes_no_settings(result: Path, tmp_path: Path) -> None:
+    cursor = opened(result, tmp_path / "state").cursor()
+    other = str(result / "slices.parquet")
+    for sql in (
+        f"FROM read_parquet('{other}')",
+        f"COPY slices TO '{tmp_path / 'copy.csv'}'",
+        f"ATTACH '{tmp_path / 'other.duckdb'}'",
+        "INSTALL httpfs",
+        "SET enable_external_access = true",
+        "SET memory_limit = '9GB'",
+        "DELETE FROM slices",
+        "FROM glob('/*')",
+    ):
+        with pytest.raises(duckdb.Error):
+            cursor.execute(sql).fetchall()
+    assert not (tmp_path / "copy.csv").exists()
+
+
+@pytest.mark.slow
+def test_the_index_is_built_once_and_appears_whole(
+    result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    index = opened(result, state)
+    made = index.path.stat().st_mtime_ns
+    assert index.status()["state"] == "ready"
+    assert [one.name for one in state.iterdir()] == [index.path.name]
+    # What a killed server left is no index, and goes.
+    assert opened(result, state).path.stat().st_mtime_ns == made
+    index.path.unlink()
+    index.path.with_suffix(".partial").write_bytes(b"half")
+    (state / "slices-1-other.duckdb").write_bytes(b"of an earlier run")
+    again = opened(result, state)
+    assert [one.name for one in state.iterdir()] == [again.path.name]
+    again.path.unlink()
+
+    # What can't be built leaves nothing; the next start tries again.
+    monkeypatch.setattr(SliceIndex, "_build", lambda _, task: Path(task.index).write_bytes(b"") / 0)
+    with pytest.raises(BuildingError, match="division by zero"):
+        opened(result, state)
+    assert list(state.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_another_table_has_another_index_or_is_refused(result: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(result, tmp_path / "copy"))
+    document = json.loads((copy / "changelist.json").read_text())
+    table = copy / document["files"]["slices"]["name"]
+    first = opened(copy, tmp_path / "state").path
+    few = pq.read_table(table).slice(0, 10)
+    pq.write_table(few, table)
+    # The document is about another table: there is an index of that one only.
+    shutil.rmtree(tmp_path / "state")
+    with pytest.raises(BuildingError, match="another run's"):
+        opened(copy, tmp_path / "state")
+    digest = duckdb.sql(f"SELECT sha256(content) FROM read_blob('{table}')").fetchall()[0][0]
+    document["search"]["slices_fingerprint"] = f"sha256:{digest}"
+    document["files"]["slices"] |= {"sha256": f"sha256:{digest}", "size": table.stat().st_size}
+    (copy / "changelist.json").write_text(json.dumps(document))
+    second = opened(copy, tmp_path / "state")
+    assert second.path != first
+    assert second.totals["accuracy"].slices == 10
+    pq.write_table(few.drop(["singleton_1", "singleton_2", "singleton_3"]), table)
+    digest = duckdb.sql(f"SELECT sha256(content) FROM read_blob('{table}')").fetchall()[0][0]
+    document["search"]["slices_fingerprint"] = f"sha256:{digest}"
+    (copy / "changelist.json").write_text(json.dumps(document))
+    with pytest.raises(BuildingError, match="run the search again"):
+        opened(copy, tmp_path / "state")
+
+
+def test_a_later_question_ends_an_earlier_one(result: Path, tmp_path: Path) -> None:
+    index, turns = opened(result, tmp_path / "state"), Turns()
+    began, came = threading.Event(), []
+
+    def long() -> None:
+        try:
+            with turns.turn(index, "tab") as cursor:
+                began.set()
+                cursor.execute(
+                    "SELECT sum(a.range + b.range) FROM range(10000000) a, range(1000000) b"
+                )
+                cursor.fetchall()
+        except RefusedError as error:
+            came.append(error.status)
+
+    thread = threading.Thread(target=long)
+    thread.start()
+    began.wait()
+    time.sleep(0.05)
+    with turns.turn(index, "tab") as cursor:
+        assert cursor.execute("SELECT count(*) FROM slices").fetchall()[0][0] > 0
+    thread.join(10)
+    assert came == [409]
+
+
+def test_what_is_kept_is_in_the_cache_where_the_output_is_not_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    output = tmp_path / "out"
+    output.mkdir()
+    assert state_folder(output) == output / ".serve"
+    assert (output / ".serve").stat().st_mode & 0o777 == 0o700
+    (output / ".serve").rmdir()
+    # In its place is something that is no folder.
+    (output / ".serve").write_text("")
+    kept = state_folder(output)
+    assert kept.parent == tmp_path / "cache" / "slicebeam" / "serve"
+    shutil.rmtree(tmp_path / "cache")
+    (tmp_path / "cache").write_text("")
+    with pytest.raises(InputError, match="XDG_CACHE_HOME"):
+        state_folder(output)
+
+
+def test_a_slice_comes_with_its_neighbours(client: TestClient, table: pd.DataFrame) -> None:
+    two = table[(table.cross_size == 2) & table.significant].iloc[0]
+    one = table[(table.cross_size == 1) & (table.slice == two.slice.split(" & ")[0])].iloc[0]
+    for row in (one, two):
+        tables = client.post("/api/slice", json={"slice_id": row.slice_id}).json()["tables"]
+        held = unpacked(tables)
+        own = set(row.slice.split(" & "))
+        near = [
+            slice_id
+            for slice_id, other in zip(table.slice_id, table.slice, strict=True)
+            if len(own ^ set(other.split(" & "))) == 1
+        ]
+        assert {row.slice_id, *near} <= held
+        assert len(near) > 1
+    assert client.post("/api/slice", json={"slice_id": "0" * 16}).status_code == 404
+
+
+def unpacked(text: str) -> set[str]:
+    """Return the ids of what ``tables.packed_tables`` packed."""
+    import base64
+    import zlib
+
+    whole = zlib.decompress(base64.b64decode(text), -zlib.MAX_WBITS)
+    size = int.from_bytes(whole[:4], "little")
+    content, columns = json.loads(whole[4 : 4 + size]), whole[4 + size :]
+    return {columns[8 * at : 8 * at + 8].hex() for at in range(content["rows"])}
+
+
+@pytest.mark.slow
+def test_a_folder_lists_its_runs_and_a_slice_over_them(result: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "nights"
+    for name, day in (("b", 1), ("a", 2), ("c", 3)):
+        copy = Path(shutil.copytree(result, folder / name))
+        path = copy / "changelist.json"
+        document = json.loads(path.read_text())
+        document["created_at"] = f"2026-11-0{day}T00:00:00Z"
+        path.write_text(json.dumps(document))
+    (folder / "d").mkdir()
+    (folder / "d" / "changelist.json").write_text("{}")
+    (folder / ".hidden").mkdir()
+    (folder / ".hidden" / "changelist.json").write_text("{}")
+    # The table of one run is gone: its document knows the findings only.
+    for one in (folder / "a").glob("*.parquet"):
+        one.unlink()
+    runs = Runs.within(str(folder))
+    assert runs is not None
+    assert Runs.within(str(result)) is None
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="neither this folder nor one in it"):
+        Runs.within(str(tmp_path / "empty"))
+    session = Session(PORT)
+    config = ServeConfig(changelist=str(folder))
+    names: list[str] = []
+
+    def open_run(name: str) -> ServedOutput:
+        names.append(name)
+        return ServedOutput.open(str(folder / name), config)
+
+    client = page(application_of_runs(runs, open_run, session), session)
+    listed = client.get("/api/page").json()["runs"]
+    assert [one["name"] for one in listed] == ["c", "a", "b", "d"]
+    assert "changelist" in listed[-1]["error"]
+    for name in ("%2e%2e", "..%2fnights", ".hidden", "e", "a%00"):
+        assert client.get(f"/runs/{name}/api/page").status_code in (404, 401, 403), name
+    assert names == []
+    table = pq.read_table(result / "slices.parquet").to_pandas()
+    dull = table[(table.metric == "accuracy") & ~table.significant].iloc[-1]
+    asked = {"slice_id": dull.slice_id, "metric": "accuracy"}
+    found = client.post("/runs/c/api/history", json=asked).json()
+    assert names == ["c"]
+    assert [one["name"] for one in found] == ["b", "a", "c"]
+    assert [one.get("value") for one in found] == [dull.value, None, dull.value]
+    assert found[0]["value_low"] == dull.value_low
+    assert "slices.parquet" in found[1]["missing"]
+    first = json.loads((folder / "a" / "changelist.json").read_text())["slices"][0]
+    found = client.post(
+        "/runs/c/api/history", json={"slice_id": first["slice_id"], "metric": "accuracy"}
+    ).json()
+    assert len({one["value"] for one in found}) == 1
+    assert client.get("/runs/c/api/page").json()["overview"]["title"]
+
+
+def test_the_page_says_that_a_later_run_replaced_the_output(result: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(result, tmp_path / "copy"))
+    client, path = served_page(copy), copy / "changelist.json"
+    notes = client.get("/api/page").json()["overview"]["notes"]
+    assert not any("replaced" in one for one in notes)
+    document = json.loads(path.read_text())
+    document["changelist_id"] = "00000000-0000-4000-8000-000000000000"
+    path.write_text(json.dumps(document))
+    now = client.get("/api/page").json()["overview"]["notes"]
+    assert now[0].startswith("A later run has replaced this output.")
+    assert now[1:] == notes
+    path.unlink()
+    now = client.get("/api/page").json()["overview"]["notes"]
+    assert now[0].startswith("The output has changed since the server was started: ")
