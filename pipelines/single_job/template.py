@@ -108,8 +108,8 @@ def write_template(config: SearchConfig, runner: RunnerConfig, folder: str) -> T
     for given in filter(None, [*config.data, config.output, config.work_dir]):
         if not engine.sees(given):
             raise InputError(
-                f"{given} is not in gs://, and workers see nothing else: those of "
-                f"{engine.runs_on_other_machines()}"
+                f"{given} is not in gs://, and the workers of {engine.runs_on_other_machines()} see "
+                "nothing else"
             )
     path = place / NAME
     beam_options = _beam_options(engine, place, path)

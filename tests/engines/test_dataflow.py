@@ -250,7 +250,7 @@ def _nothing(pipeline: Any) -> Any:
 def test_a_job_that_takes_too_long_is_cancelled(engine: Engine, service: DataflowService) -> None:
     service.held = "slow"
     with pytest.raises(
-        EngineError, match=r"not finished after 1 seconds and is cancelled.*console"
+        EngineError, match=r"not finished after 1 seconds and was cancelled.*console"
     ):
         engine.run(_nothing, "slow")
     assert [job.state for job in service.jobs] == ["JOB_STATE_CANCELLED"]
@@ -290,7 +290,10 @@ def test_a_job_that_ends_badly_is_named(
     [
         (403, r"dataflow refused to list its jobs: the service is tried; check the credentials"),
         (404, r"dataflow refused to list its jobs: .*check the options project and region"),
-        (503, r"dataflow did not answer, to list its jobs \(.*tried\); jobs that run go on"),
+        (
+            503,
+            r"dataflow did not answer a request to list its jobs \(.*tried\); running jobs continue",
+        ),
     ],
 )
 def test_a_service_that_refuses(
@@ -318,7 +321,7 @@ def test_nobody_listens(bucket: Bucket, tmp_path: Path) -> None:
         no_auth=True,
         service_timeout=1,
     )
-    with pytest.raises(EngineError, match=r"dataflow did not answer, .*--resume"):
+    with pytest.raises(EngineError, match=r"dataflow did not answer .*--resume"):
         Dataflow(options).run(_nothing, "unheard")
 
 

@@ -376,7 +376,7 @@ def test_the_error_of_a_worker_is_told_in_its_own_words() -> None:
 
 def test_waiting_for_a_job_ends(tmp_path: Path) -> None:
     begun = time.monotonic()
-    with pytest.raises(EngineError, match=r"given up after 0.1 seconds; raise job_timeout"):
+    with pytest.raises(EngineError, match=r"abandoned after 0.1 seconds; raise job_timeout"):
         run_aside(lambda: time.sleep(30), lambda: None, 0.1)
 
     def lost() -> None:
@@ -468,7 +468,7 @@ def test_a_cluster_is_ended_by_its_own_numbers(cluster_folder: Callable[[], Any]
     folder = cluster_folder()
     running = folder.running()
     assert [program.is_running for program in running.programs] == [True, True]
-    with pytest.raises(InputError, match=r"a cluster runs in .* already, at 127.0.0.1:1"):
+    with pytest.raises(InputError, match=r"a cluster already runs in .*, at 127.0.0.1:1"):
         folder.begin()
     # Another hundredth of a second, in which the system tells when a process was started.
     time.sleep(0.05)

@@ -209,7 +209,7 @@ DOCUMENTS: dict[str, tuple[Callable[[str], str], str]] = {
     "text for a number": (lambda text: text.replace('"n": 60', '"n": "60"', 1), "dataset.n has"),
     "a number for truth": (
         lambda text: text.replace('"closed": true', '"closed": 1', 1),
-        "dataset.domains.0.closed has another type",
+        "dataset.domains.0.closed has the wrong type",
     ),
     "an infinite number": (lambda text: text.replace('"n": 60', '"n": 1e999', 1), "64 bits"),
     "nested without end": (lambda text: "[" * 100_000 + text, "nested deeper than 64 levels"),

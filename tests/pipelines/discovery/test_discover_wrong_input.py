@@ -134,7 +134,7 @@ VECTORS: dict[str, tuple[pa.Table, str]] = {
     ),
     "too large to be squared": (
         with_vector(7, [1.7e308, 0, 0, 0]),
-        "DIR/e.parquet: the embedding of row 8 has 1.7e+308 in dimension 0, which is above",
+        "DIR/e.parquet: the embedding of row 8 has 1.7e+308 in dimension 0, too large for",
     ),
     "null": (
         with_vector(7, None),
