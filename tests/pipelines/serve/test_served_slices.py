@@ -73,6 +73,8 @@ def test_every_filter_finds_the_rows_of_the_table(client: TestClient, table: pd.
         ({}, table.n > 0),
         ({"significant": True}, table.significant),
         ({"significant": True, "inherited": False}, table.significant & unexplained),
+        ({"label": "refines", "inherited": False}, table.label == "refines"),
+        ({"label": "inherited", "inherited": False}, table.label == "inherited"),
         ({"direction": "worse"}, table.delta < 0),
         ({"direction": "better", "level": 1}, (table.delta > 0) & (table.cross_size == 1)),
         ({"least": 100, "most": 200}, table.n.between(100, 200)),
