@@ -1,10 +1,12 @@
-"""The labels that were given: yes, no or unsure, each kept the moment it is known."""
+"""The given labels: yes, no or unsure, each stored as soon as it is known."""
 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +39,7 @@ CHOICES = "yes, no or unsure (y, n, u, true, false, 1, 0)"
 
 
 def label_of(value: Any) -> int | None:
-    """Return the label that a word, a boolean or 0 or 1 stands for, None where it stands for none.
+    """Return the label that a word, a boolean or 0 or 1 stands for, None if it stands for none.
 
     >>> label_of(" Yes "), label_of(False), label_of("perhaps not")
     (1, 0, None)
@@ -46,7 +48,7 @@ def label_of(value: Any) -> int | None:
 
 
 def is_label(value: Any) -> bool:
-    """Return whether what a model says is a label."""
+    """Return whether a model's answer is a label."""
     return _said(value) is not None
 
 
@@ -70,7 +72,6 @@ class Label:
     Attributes
     ----------
     label : `YES`, `NO` or `UNSURE`
-    labeler : who gave it
     at : when, as ISO text
     """
 
@@ -81,23 +82,23 @@ class Label:
 
 
 class LabelStore:
-    """The labels of a text, in a folder, and those of the same text in the folders beside it.
+    """The labels of a text, in a folder, and those of the same text in the folders next to it.
 
     Whether words are true of an item does not depend on the slice, so that none is labelled twice.
 
     Parameters
     ----------
-    folder : of the slice and text
     siblings : folders of the same text and other slices
-    text : the words
     """
 
     def __init__(self, folder: StoragePath, siblings: Iterable[StoragePath], text: str) -> None:
         self.path, self.text = folder / NAME, text
-        self._own = {one.item: one for one in _read(self.path, text)}
+        own, self._ends_whole = _read(self.path, text)
+        self._own = {one.item: one for one in own}
         self._known = dict(self._own)
         for other in siblings:
-            for one in _read(other / NAME, text):
+            theirs, _ = _read(other / NAME, text)
+            for one in {each.item: each for each in theirs}.values():
                 before = self._known.get(one.item)
                 if before is None or before.at < one.at:
                     self._known[one.item] = one
@@ -113,14 +114,15 @@ class LabelStore:
         return np.array([MISSING if one is None else one.label for one in found], np.int8)
 
     def labeler(self, items: Sequence[Id]) -> str:
-        """Return who labelled these items."""
+        """Return the labelers of these items."""
         found = (self._known[item].labeler for item in items if item in self._known)
         return ", ".join(sorted(set(found))) or "nobody"
 
     def add(self, labels: Mapping[Id, int], labeler: str) -> int:
         """Keep labels, durably, and return how many replace another one.
 
-        A label that is the same as before stays that of who gave it first.
+        A label that is the same as before stays that of who gave it first. Labels are appended to the
+        file, of which the last line of an item counts.
         """
         at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         fresh = {
@@ -131,9 +133,23 @@ class LabelStore:
         if not fresh:
             return 0
         replaced = sum(item in self._known for item in fresh)
-        self._write({**self._own, **fresh})
+        if self._ends_whole and isinstance(self.path, Path):
+            self._append(self.path, fresh.values())
+            self._own |= fresh
+        else:
+            self._write({**self._own, **fresh})
         self._known |= fresh
         return replaced
+
+    def take_back(self, item: Id, before: Label | None) -> None:
+        """Put back, durably, what was known of an item before its label; None for nothing."""
+        own, known = dict(self._own), dict(self._known)
+        for labels in (own, known):
+            labels.pop(item, None)
+            if before is not None:
+                labels[item] = before
+        self._write(own)
+        self._known = known
 
     def adopt(self, items: Iterable[Id]) -> None:
         """Keep what other folders know of items, which may be gone some day."""
@@ -145,10 +161,21 @@ class LabelStore:
         if theirs:
             self._write({**self._own, **theirs})
 
+    def _append(self, path: Path, labels: Iterable[Label]) -> None:
+        content = b"".join(_line(one, self.text) for one in labels)
+        # Until it is known to be there: what failed may have written a part of a line.
+        self._ends_whole = False
+        with storage_errors(path, "write"), path.open("ab", buffering=0) as stream:
+            left = memoryview(content)
+            while left:
+                left = left[stream.write(left) :]
+            os.fsync(stream.fileno())
+        self._ends_whole = True
+
     def _write(self, own: dict[Id, Label]) -> None:
         with written_whole(self.path) as stream:
             stream.writelines(_line(one, self.text) for one in own.values())
-        self._own = own
+        self._own, self._ends_whole = own, True
 
 
 def _line(one: Label, text: str) -> bytes:
@@ -162,32 +189,43 @@ def _line(one: Label, text: str) -> bytes:
     return json.dumps(record, ensure_ascii=False).encode("utf-8") + b"\n"
 
 
-def _read(path: StoragePath, text: str) -> list[Label]:
-    """Return the labels of a text in a file, none where there is no file."""
+def _read(path: StoragePath, text: str) -> tuple[list[Label], bool]:
+    """Return the labels of a text in a file, in order, and whether the file ends with a whole line.
+
+    The beginning of a last line, which a crash left, is passed over: it was never acknowledged.
+    """
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        return []
+        return [], False
     except OSError:
         with storage_errors(path, "read"):
             raise
+    whole, _, rest = content.rpartition(b"\n")
     labels = []
-    for number, line in enumerate(content.splitlines(), 1):
-        try:
-            record = parse_json(line.decode("utf-8"))
-            code = label_of(record["label"])
-            one = Label(
-                record["item"], UNSURE if code is None else code, record["labeler"], record["at"]
-            )
-            is_whole = code is not None and isinstance(one.item, (int, str))
-            mine = record["text"] == text
-        except (KeyError, TypeError, ValueError):
-            is_whole = mine = False
-        if not is_whole:
+    for number, line in enumerate(whole.split(b"\n") if whole else (), 1):
+        one = _label_in(line, text)
+        if one is None:
             raise EngineError(
-                f"{path.parent.name}/{path.name}, line {number} is damaged: it is not what was "
-                "written; restore the file, or remove the line to label that item again"
+                f"{path.parent.name}/{path.name}, line {number} is damaged: its content has "
+                "changed; restore the file, or remove the line to label that item again"
             )
-        if mine:
-            labels.append(one)
-    return labels
+        labels.append(one)
+    last = _label_in(rest, text) if rest else None
+    mine = [one for one, is_mine in (*labels, *filter(None, [last])) if is_mine]
+    return mine, bool(content) and not rest
+
+
+def _label_in(line: bytes, text: str) -> tuple[Label, bool] | None:
+    """Return the label in a line and whether it is of a text; None where the line is damaged."""
+    try:
+        record = parse_json(line.decode("utf-8"))
+        code = label_of(record["label"])
+        one = Label(
+            record["item"], UNSURE if code is None else code, record["labeler"], record["at"]
+        )
+        if code is None or not isinstance(one.item, (int, str)):
+            return None
+        return one, record["text"] == text
+    except (KeyError, TypeError, ValueError):
+        return None

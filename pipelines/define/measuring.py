@@ -1,4 +1,4 @@
-"""Counts and tests slices that somebody defined, on the data of a document."""
+"""Counts and tests user-defined slices, on the data of a document."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
 
-# How the files are read is no option of a check that takes over an earlier run's.
+# How the files are read is not an option of a check that takes over an earlier run's.
 _OF_FILES = (
     "format",
     "column_names",
@@ -57,12 +57,10 @@ def measured(
     Parameters
     ----------
     document : whose models, metrics and tests are used
-    definitions : name and definition of each slice
     data : the examples; None for those of the document, of which those that shaped its components are
         left out where slices are about components
     changelist_uri : of the document, beside which the model of a discovery is
-    runner_config, runner_option : the engine
-    confirmed : what of the document the user named again
+    confirmed : the entries of the document that the user confirms
 
     Raises
     ------
@@ -100,7 +98,7 @@ def measured(
             "runner_option": runner_option,
         }
         config = validated(CheckConfig, options)
-        split = _split(known) if data is None else None
+        split = split_of(known) if data is None else None
         prepare = partial(_prepared, wanted=wanted, known=known, split=split)
         steps = Steps(prepare, GivenIterations, collect_given, given_names, given_order)
         published = run_steps(config, steps, engine, SilentObserver())
@@ -122,7 +120,7 @@ def _prepared(
     return prepare_given(config, wanted, known, files, work, engine, on_stage, split)
 
 
-def _split(known: PublishedDiscovery) -> ExampleSplit | None:
+def split_of(known: PublishedDiscovery) -> ExampleSplit | None:
     """Return which examples shaped the components of a discovery; None where all are tested."""
     discovery, config = known.document.discovery, known.document.provenance.config
     if discovery is None or discovery.discovery_share is None:

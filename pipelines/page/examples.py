@@ -71,7 +71,7 @@ def examples_of(
             )
     examples = open_examples(uri, document, data or None)
     better = {one.slice_id for one in document.findings if one.direction == "better"}
-    roles = _roles(examples, document)
+    roles = roles_of(examples, document)
     order = np.argsort(splitmix64(examples.hashes), kind="stable")
     return {
         one.slice_id: _read(examples, document, one, number, roles, order, one.slice_id in better)
@@ -143,7 +143,7 @@ def _outcome_columns(document: SearchChangeList) -> list[str]:
     return [name for name in found if name is not None]
 
 
-def _roles(examples: Examples, document: SearchChangeList) -> NDArray[np.str_] | None:
+def roles_of(examples: Examples, document: SearchChangeList) -> NDArray[np.str_] | None:
     """Return of each example whether the models are right; None where no class is predicted."""
     label = document.dataset.label_field
     fields = {one.role: one.prediction_field for one in document.models}

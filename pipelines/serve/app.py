@@ -12,7 +12,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route, Router
 
-from slicebeam.pipelines.serve import content, queries
+from slicebeam.pipelines.serve import (
+    content,
+    editing,
+    judging,
+    labelling,
+    own_data,
+    playground,
+    queries,
+    slice_examples,
+)
 from slicebeam.pipelines.serve.answers import HANDLERS, Given, RefusedError, reads, takes
 from slicebeam.pipelines.serve.protection import Protection, Session
 from slicebeam.pipelines.serve.runs import OverRuns, Runs
@@ -33,7 +42,16 @@ if TYPE_CHECKING:
 
 
 # The modules with what the page asks of an output; a path belongs to one of them.
-FEATURES: tuple[Feature, ...] = (content, queries)
+FEATURES: tuple[Feature, ...] = (
+    content,
+    queries,
+    slice_examples,
+    labelling,
+    editing,
+    own_data,
+    judging,
+    playground,
+)
 
 _PAGE = """\
 <!doctype html>

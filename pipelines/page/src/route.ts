@@ -70,6 +70,8 @@ export function useRoute(): Route {
     const listen = (one: Route) => set(one);
     const read = () => show(parsed(location.hash));
     listeners.add(listen);
+    // What was shown between the first drawing and now.
+    set(now());
     addEventListener("popstate", read);
     addEventListener("hashchange", read);
     return () => {

@@ -162,7 +162,7 @@ def test_looks_are_counted_and_more_than_planned_are_said(tmp_path: Path) -> Non
             assert any("look 3" in note and "2 were planned" in note for note in found.notes) == (
                 look == 3
             )
-    assert "sure to 92%" in found.notes[0]
+    assert "only 92%" in found.notes[0]
 
 
 def test_the_plan_of_the_first_round_is_kept(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_other_examples_than_those_drawn_from_are_refused(tmp_path: Path) -> Non
     other = population()
     other.member = np.roll(other.member, 1)
     with (
-        pytest.raises(InputError, match="other examples than when items were drawn"),
+        pytest.raises(InputError, match="the data has changed since items were drawn"),
         opened(tmp_path, other),
     ):
         pass
@@ -256,7 +256,7 @@ def test_a_census_is_exact(tmp_path: Path) -> None:
         told = found.assessed.attribution
         assert told.recall.lo == told.recall.hi == pytest.approx(people.recall)
         assert told.precision.lo == told.precision.hi == people.precision
-        with pytest.raises(InputError, match="every example was drawn"):
+        with pytest.raises(InputError, match="every example has been drawn"):
             session.sample(10)
     assert found.assessed.decision == "update"
 
@@ -423,8 +423,10 @@ def test_labels_are_kept_as_lines_of_json(tmp_path: Path) -> None:
         session.store.add({items[0]: UNSURE}, "me")
         assert session.store.add({items[0]: UNSURE}, "you") == 0
         assert session.store.add({items[0]: 1}, "you") == 1
-    [line] = (labels_folder(tmp_path) / "labels.jsonl").read_text().splitlines()
-    told = json.loads(line)
+    # Of an item the last line counts.
+    first, last = (labels_folder(tmp_path) / "labels.jsonl").read_text().splitlines()
+    assert json.loads(first)["label"] == "unsure"
+    told = json.loads(last)
     assert told["at"]
     assert {**told, "at": ""} == {
         "item": items[0],
@@ -433,6 +435,29 @@ def test_labels_are_kept_as_lines_of_json(tmp_path: Path) -> None:
         "labeler": "you",
         "at": "",
     }
+
+
+def test_the_beginning_of_a_line_that_a_crash_left_is_no_label(tmp_path: Path) -> None:
+    people = population()
+    with opened(tmp_path, people) as session:
+        session.draw(20)
+        items = session.open_items
+        session.store.add({items[0]: UNSURE}, "me")
+    path = labels_folder(tmp_path) / "labels.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:30])
+    with opened(tmp_path, people) as session:
+        assert set(session.store.known) == {items[0]}
+        session.store.add({items[1]: 1}, "me")
+    assert [json.loads(line)["item"] for line in path.read_text().splitlines()] == [*items[:2]]
+    # A label that is taken back leaves no trace, or the one before.
+    with opened(tmp_path, people) as session:
+        before = session.store.known[items[0]]
+        session.store.add({items[0]: 0}, "you")
+        session.store.take_back(items[1], None)
+        session.store.take_back(items[0], before)
+    with opened(tmp_path, people) as session:
+        assert session.store.known == {items[0]: before}
 
 
 def test_the_revision_tells_the_attribution_and_the_edit(tmp_path: Path) -> None:
@@ -456,13 +481,13 @@ def test_the_revision_tells_the_attribution_and_the_edit(tmp_path: Path) -> None
 def test_nothing_to_estimate_is_told(tmp_path: Path) -> None:
     people = population()
     with (
-        pytest.raises(InputError, match="begin with 'slicebeam attribute sample'"),
+        pytest.raises(InputError, match="start with 'slicebeam attribute sample'"),
         opened(tmp_path, people, begins=False),
     ):
         pass
     with opened(tmp_path, people) as session:
         session.sample(20)
-        with pytest.raises(InputError, match=r"nothing is labelled yet.*round-001\.csv"):
+        with pytest.raises(InputError, match=r"there are no labels yet.*round-001\.csv"):
             estimate(session)
         assert paths(session.folder, 1)[0].is_file()
 

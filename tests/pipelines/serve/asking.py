@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from starlette.testclient import TestClient
@@ -12,6 +13,7 @@ from slicebeam.pipelines.serve.protection import HEADER, Session
 from slicebeam.pipelines.serve.served import ServedOutput
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from starlette.types import ASGIApp
@@ -34,11 +36,28 @@ def page(app: ASGIApp, session: Session) -> TestClient:
     return client
 
 
-def served_page(result: Path) -> TestClient:
-    """Return the page of an output."""
+def served_page(result: Path, *data: Path, **options: Any) -> TestClient:
+    """Return the page of an output; options are those of the command."""
     session = Session(PORT)
-    config = ServeConfig(changelist=str(result))
+    config = ServeConfig(changelist=str(result), data=tuple(map(str, data)), **options)
     return page(application(ServedOutput.open(str(result), config), session), session)
+
+
+def asks(client: TestClient, status: int = 200) -> Callable[..., Any]:
+    """Return what sends an object to a path and returns the answer."""
+
+    def ask(path: str, **given: Any) -> Any:
+        answer = client.post(f"/api/{path}", json=given)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    return ask
+
+
+def document(result: Path, name: str = "changelist.json") -> dict[str, Any]:
+    """Return a document as JSON values."""
+    found: dict[str, Any] = json.loads((result / name).read_text())
+    return found
 
 
 def rows(client: TestClient, limit: int = 500, offset: int = 0, **options: Any) -> dict[str, Any]:

@@ -2,3 +2,9 @@
 import "./all_slices";
 import "./near_slice";
 import "./over_runs";
+import "./slice_examples";
+import "./labelling";
+import "./editing";
+import "./own_data";
+import "./tests";
+import "./playground";

@@ -1,0 +1,273 @@
+"""One input: what both models say of it, and the slices that it falls in."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from slicebeam.metrics.errors import SlicebeamError
+from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.rules import rule_of
+from slicebeam.pipelines.serve.answers import Given, RefusedError, takes
+from slicebeam.transforms.encode.definitions import columns_of, members, needs_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.routing import Route
+
+    from slicebeam.pipelines.changelist.discovered import AnyDefinition
+    from slicebeam.pipelines.define.examples import Examples
+    from slicebeam.pipelines.serve.served import ServedOutput
+    from slicebeam.pipelines.shift.model_answers import AnsweringModel
+
+_LONGEST, _FIELDS = 200_000, 2_000
+_ROLES = (("old", "baseline_model"), ("new", "model"))
+
+
+class _Row(Given):
+    """An example of the data to begin with; any one where none is named."""
+
+    row: Annotated[int | None, Field(ge=0)] = None
+
+
+class _Input(Given):
+    """The values of an input as text; an empty one is missing."""
+
+    values: Annotated[
+        dict[str, Annotated[str, Field(max_length=_LONGEST)]], Field(max_length=_FIELDS)
+    ]
+
+
+@dataclass(frozen=True)
+class _Called:
+    """A model that answers.
+
+    Attributes
+    ----------
+    handler : of Beam's, with examples as dictionaries
+    loaded : what it loaded
+    """
+
+    role: str
+    model: AnsweringModel
+    handler: Any
+    loaded: Any
+
+
+@dataclass
+class Playground:
+    """Asks the models of the command line, which alone are ever loaded, about one input.
+
+    Attributes
+    ----------
+    served : the output
+    """
+
+    served: ServedOutput
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _examples: Examples | None = None
+    _models: list[_Called] | None = None
+
+    def example(self, given: _Row) -> dict[str, Any]:
+        """Return an example of the data, field by field, and which models answer."""
+        with self._lock:
+            examples = self._opened()
+            models = self._called()
+            rows = examples.source.rows
+            row = int(np.random.default_rng().integers(rows)) if given.row is None else given.row
+            if row >= rows:
+                raise RefusedError(f"row {row} is none of {rows:,}", 404)
+            columns = self._columns()
+            values = examples_row(examples, row, columns)
+        return {
+            "row": row,
+            "fields": [
+                {"name": name, "value": values[name], "type": str(_plain(kind))}
+                for name, kind in columns.items()
+            ],
+            "models": [{"is": one.role, "name": one.model.name} for one in models],
+        }
+
+    def answer(self, given: _Input) -> dict[str, Any]:
+        """Return what the models predict for an input, and the slices that it falls in.
+
+        Raises
+        ------
+        RefusedError
+            A value is none of its column's type.
+        """
+        with self._lock:
+            schema, columns = self._opened().source.schema, self._columns()
+            for name in given.values:
+                if name not in columns:
+                    raise RefusedError(f"there is no column {name[:100]!r} to fill", 422)
+            cells = [_cell(given.values.get(one.name, ""), one) for one in schema]
+            table = pa.table(cells, schema=schema)
+            row = {name: table.column(name)[0].as_py() for name in columns}
+            found, unknown = self._slices(table)
+            return {
+                "models": [_answered(one, row) for one in self._called()],
+                "slices": found,
+                "unknown": unknown,
+            }
+
+    def _document(self) -> SearchChangeList:
+        document = self.served.latest().document
+        if not isinstance(document, SearchChangeList):
+            raise RefusedError("the document of a shift has no slices", 404)
+        return document
+
+    def _opened(self) -> Examples:
+        document, found = self._document(), self._examples
+        # Another run may have replaced the document.
+        if found is None or found.known.document.changelist_id != document.changelist_id:
+            from slicebeam.pipelines.define.examples import open_examples
+
+            uri, config = self.served.latest().uri, self.served.config
+            found = open_examples(uri, document, config.data or None, config.confirmed)
+            self._examples, self._models = found, None
+        return found
+
+    def _columns(self) -> dict[str, pa.DataType]:
+        """Return the columns that show an example, and those that the models read, with their types."""
+        examples = self._opened()
+        shown = examples.rows(np.zeros(0, np.int64)).column_names
+        read = [name for one in self._called() for name in one.model.columns]
+        schema = examples.source.schema
+        kinds = {name: schema.field(name).type for name in dict.fromkeys([*shown, *read])}
+        return {name: kind for name, kind in kinds.items() if not pa.types.is_nested(kind)}
+
+    def _called(self) -> list[_Called]:
+        """Return the models that the command line names, loaded once."""
+        if self._models is None:
+            from slicebeam.pipelines.shift.model_answers import open_model
+
+            examples = self._opened()
+            config, shown = self.served.config, examples.rows(np.zeros(0, np.int64)).column_names
+            found = []
+            for role, option in _ROLES:
+                name = getattr(config, option)
+                if name is not None:
+                    model = open_model(name, shown, examples.source.schema.names)
+                    handler = model.handler()
+                    found.append(_Called(role, model, handler, handler.load_model()))
+            self._models = found
+        return self._models
+
+    def _slices(self, table: pa.Table) -> tuple[list[str], int]:
+        """Return the ids of the slices that a row falls in, and of how many that is not known."""
+        document, found, unknown = self._document(), [], 0
+        with tempfile.TemporaryDirectory(prefix="slicebeam-") as folder:
+            alone: Examples | None = None
+            for one in document.slices:
+                rule = rule_of(one.definition)
+                try:
+                    if needs_ids(rule):
+                        # An input of its own is none of those that are listed.
+                        unknown += 1
+                        continue
+                    if _is_of_columns(one.definition, table):
+                        is_in = bool(members(rule, table)[0])
+                    else:
+                        alone = alone or self._alone(table, Path(folder))
+                        is_in = bool(alone.members_of(one.definition)[0])
+                except SlicebeamError:
+                    unknown += 1
+                    continue
+                if is_in:
+                    found.append(one.slice_id)
+        return found, unknown
+
+    def _alone(self, table: pa.Table, folder: Path) -> Examples:
+        """Return an input as the only example of a file, for slices that need its embedding."""
+        from slicebeam.pipelines.define.examples import open_examples
+
+        document, path = self._document(), folder / "input.parquet"
+        id_field = document.dataset.id_field
+        if id_field is not None:
+            at = table.schema.get_field_index(id_field)
+            one = pa.array(["0"]).cast(_plain(table.schema.field(at).type))
+            table = table.set_column(at, id_field, one)
+        pq.write_table(table, path)
+        uri = self.served.latest().uri
+        return open_examples(uri, document, (str(path),), self.served.config.confirmed)
+
+
+def _is_of_columns(definition: AnyDefinition, table: pa.Table) -> bool:
+    """Whether columns of the data decide who is in a slice."""
+    if definition.kind in ("text_query", "linear_classifier"):
+        return False
+    if definition.kind in ("any_of", "all_of"):
+        return all(_is_of_columns(one, table) for one in definition.of)
+    if definition.kind == "not":
+        return _is_of_columns(definition.of, table)
+    return set(columns_of(rule_of(definition), None)) <= set(table.column_names)
+
+
+def examples_row(examples: Examples, row: int, columns: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values of an example as text; an empty one is missing."""
+    from slicebeam.pipelines.prepare.rows import read_rows
+
+    table = read_rows(examples.source, np.array([row]), list(columns))
+    values = {name: table.column(name)[0].as_py() for name in columns}
+    return {name: "" if one is None else str(one) for name, one in values.items()}
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _cell(text: str, column: pa.Field) -> pa.Array:
+    """Return the value that a text stands for in a column."""
+    if not text or pa.types.is_nested(column.type):
+        return pa.nulls(1, column.type)
+    kind = _plain(column.type)
+    try:
+        return pa.array([text]).cast(kind).cast(column.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise RefusedError(f"{column.name}: {text[:100]!r} is no {kind}", 422) from error
+
+
+def _answered(called: _Called, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a model says of a row, or why it says nothing."""
+    said: dict[str, Any] = {"is": called.role, "name": called.model.name}
+    given = {name: row[name] for name in called.model.columns if name in row}
+    try:
+        (result,) = called.handler.run_inference([given], called.loaded)
+        said["predicted"] = str(getattr(result, "inference", result))
+        if called.model.content is not None and hasattr(called.loaded, "predict_proba"):
+            said["scores"] = _scores(called, given)
+    except Exception as error:  # noqa: BLE001  (a user's model raises what it likes)
+        said["error"] = (str(error).splitlines() or [type(error).__name__])[0]
+    return said
+
+
+def _scores(called: _Called, given: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Return the probability that a model of a file gives each class."""
+    from slicebeam.transforms.encode.models import predict_scores
+
+    table = pa.Table.from_pylist([dict(given)])
+    classes = [getattr(one, "item", lambda one=one: one)() for one in called.loaded.classes_]
+    columns, path = called.model.columns, called.model.name
+    return [
+        (str(one), predict_scores(called.loaded, table, columns, path, one)[0].as_py())
+        for one in classes[:10]
+    ]
+
+
+def routes(served: ServedOutput) -> list[Route]:
+    """Return the routes of the playground."""
+    playground = Playground(served)
+    return [
+        takes("/playground/example", _Row, playground.example),
+        takes("/playground/answer", _Input, playground.answer),
+    ]

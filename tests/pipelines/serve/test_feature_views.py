@@ -1,0 +1,237 @@
+"""Labelling, examples, edits and own data in a browser: by keyboard alone, and for everyone."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.tree import DecisionTreeClassifier
+
+from slicebeam.pipelines.cli import run
+from tests.conftest import ADULT
+from tests.pipelines.page.conftest import browser  # noqa: F401
+from tests.pipelines.page.in_browser import violations
+from tests.pipelines.page.results import HOSTILE, discovery_result, hostile_data, search_result
+from tests.pipelines.serve.served_outputs import serving, shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.browser
+
+
+def show(page: Page, view: str, ready: str) -> None:
+    page.evaluate("view => { location.hash = view }", view)
+    page.wait_for_selector(ready)
+
+
+def tab_to(page: Page, name: str) -> None:
+    """Press Tab until what has this name has the focus."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(
+            "(document.activeElement.closest('label') ?? document.activeElement).textContent"
+        )
+        if name in focused:
+            return
+    raise AssertionError(f"the keyboard does not reach {name!r}")
+
+
+def test_labelling_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:  # noqa: F811
+    result = discovery_result(tmp_path)
+    with serving(result) as served, shown(browser, served) as page:
+        tab_to(page, "Labelling")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("form")
+        assert violations(page) == []
+        tab_to(page, "Words that may")
+        page.keyboard.press("Control+A")
+        page.keyboard.type("soup <b>or</b> bread")
+        tab_to(page, "Labels in this round")
+        page.keyboard.press("Control+A")
+        page.keyboard.type("12")
+        tab_to(page, "Your name")
+        page.keyboard.type("yuna")
+        tab_to(page, "Begin")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=Is this true of the item: “soup <b>or</b> bread”?")
+        drawn = int(page.inner_text(".item [role=status]").split(" of ")[1].split()[0])
+        keys = "ynuyn" + "y" * (drawn - 5)
+        for at, key in enumerate(keys, 1):
+            page.keyboard.press(key)
+            page.wait_for_selector(f"text={drawn - at} of {drawn} left")
+            if at == 2:
+                # The last label is taken back, and given otherwise.
+                page.keyboard.press("z")
+                page.wait_for_selector(f"text={drawn - 1} of {drawn} left")
+                page.keyboard.press("u")
+                page.wait_for_selector(f"text={drawn - 2} of {drawn} left")
+                assert violations(page) == []
+        page.wait_for_selector("text=look 1 of 1 planned")
+        page.set_viewport_size({"width": 400, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        assert "Precision" in page.inner_text("table")
+        assert violations(page) == []
+        (folder,) = (result / "attribution").iterdir()
+        lines = (folder / "labels.jsonl").read_text().splitlines()
+        kept = {one["item"]: one for one in map(json.loads, lines)}
+        expected = ["yes", "unsure", "unsure", "yes", "no", *["yes"] * (drawn - 5)]
+        assert sorted(one["label"] for one in kept.values()) == sorted(expected)
+        assert {one["labeler"] for one in kept.values()} == {"yuna"}
+        tab_to(page, "Write the estimates")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=Written to changelist.r1.json")
+    attribution = json.loads((result / "changelist.r1.json").read_text())["slices"][0][
+        "attribution"
+    ]
+    assert attribution["text"] == "soup <b>or</b> bread"
+
+
+def test_two_browsers_get_different_items(browser: Browser, tmp_path: Path) -> None:  # noqa: F811
+    result = discovery_result(tmp_path)
+    with serving(result) as served, shown(browser, served) as anna, shown(browser, served) as bo:
+        seen = []
+        for page in (anna, bo):
+            show(page, "labelling", "form")
+            if page is anna:
+                page.get_by_role("button", name="Begin").click()
+            else:
+                page.get_by_role("button", name="Go on with").click()
+            page.wait_for_selector(".item dl")
+            seen.append(page.inner_text(".item dl"))
+        assert seen[0] != seen[1]
+        assert "1 of them with another labeler" in bo.inner_text(".item [role=status]")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
+def test_examples_edits_and_own_data(
+    browser: Browser,  # noqa: F811
+    tmp_path: Path,
+    width: int,
+    scheme: str,
+) -> None:
+    result = search_result(tmp_path, baseline=True)
+    with (
+        serving(result, "--data", str(ADULT)) as served,
+        shown(browser, served, width, scheme) as page,
+    ):
+        page.click('a[href^="#slice/"]')
+        page.get_by_role("button", name="Show them").click()
+        page.wait_for_selector(".cells tbody tr")
+        assert "has the fingerprint" in page.inner_text("main")
+        page.get_by_role("button", name="broken").or_(
+            page.get_by_role("button", name="fixed")
+        ).first.click()
+        page.wait_for_selector(".cells tbody tr")
+        assert violations(page) == []
+        page.click("text=Rename, describe, note")
+        page.get_by_label("Note").fill("<img src=x onerror=alert(1)>")
+        page.get_by_role("button", name="Add the note").click()
+        page.wait_for_selector("text=Written to changelist.r1.json")
+        assert "Note: <img src=x onerror=alert(1)>" in page.inner_text("main")
+        show(page, "edits", ".journal li")
+        page.get_by_label("Predicate, such").fill("age < 25 & sex = Female")
+        page.get_by_role("button", name="Define and count").click()
+        page.wait_for_selector("h1:has-text('age < 25 & sex = Female')")
+        show(page, "edits", ".journal li")
+        page.get_by_role("button", name="Undo edit 2").click()
+        page.wait_for_selector("text=Written to changelist.r3.json")
+        assert violations(page) == []
+        show(page, "own", "select")
+        assert violations(page) == []
+        half = tmp_path / "half <b>.parquet"
+        pq.write_table(pq.read_table(ADULT).slice(0, 9_000), half)
+        page.get_by_label("File: Parquet").set_input_files(half)
+        page.get_by_role("button", name="Send it").click()
+        page.wait_for_selector("text=half <b>.parquet is being checked")
+        page.wait_for_selector(".cells tbody tr", timeout=60_000)
+        assert "half <b>.parquet is checked: 9,000 examples" in page.inner_text("main")
+        assert violations(page) == []
+        overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert overflow <= 0
+    assert (result / "changelist.r3.json").exists()
+
+
+def test_markup_in_data_is_text_and_wide_texts_are_cut(
+    browser: Browser,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    result, data = hostile_data(tmp_path), tmp_path / "wide.parquet"
+    wide = HOSTILE * 30
+    columns = pq.read_table(tmp_path / "hostile.parquet").to_pydict()
+    columns[HOSTILE] = [wide if one == HOSTILE else one for one in columns[HOSTILE]]
+    pq.write_table(pa.table(columns), data)
+    other = tmp_path / "wide"
+    command = ["search", "--data", str(data), "--label", "label", "--prediction", "prediction"]
+    assert run([*command, "--quiet", "--output", str(other)]) == 0
+    with serving(result) as served, shown(browser, served) as page:
+        page.click('a[href^="#slice/"]')
+        page.get_by_role("button", name="Show them").click()
+        page.wait_for_selector(".cells tbody tr")
+        assert HOSTILE in page.inner_text(".cells thead")
+        show(page, "edits", "form")
+        assert HOSTILE in page.inner_text("main")
+    with serving(other) as served, shown(browser, served) as page:
+        # Of the second finding, whose value is wide.
+        page.click(".bars li:nth-child(2) a")
+        page.get_by_role("button", name="Show them").click()
+        more = page.get_by_role("button", name=f"Show all {len(wide):,} characters").first
+        more.wait_for()
+        assert wide not in page.inner_text(".cells tbody")
+        assert violations(page) == []
+        more.click()
+        page.wait_for_function(
+            "text => document.querySelector('.cells tbody').innerText.includes(text)", arg=wide
+        )
+
+
+def test_examples_of_other_data_are_refused(browser: Browser, tmp_path: Path) -> None:  # noqa: F811
+    result, other = search_result(tmp_path), tmp_path / "other.parquet"
+    pq.write_table(pq.read_table(ADULT).slice(5), other)
+    with serving(result, "--data", str(other)) as served, shown(browser, served) as page:
+        page.click('a[href^="#slice/"]')
+        page.get_by_role("button", name="Show them").click()
+        page.wait_for_selector("text=is not what the document is about")
+
+
+def test_playground_by_keyboard(browser: Browser, tmp_path: Path) -> None:  # noqa: F811
+    rows = pq.read_table(ADULT).to_pandas()
+    read = ["age", "education-num"]
+    for name, depth in (("old", 1), ("new", 4)):
+        model = DecisionTreeClassifier(max_depth=depth, random_state=0).fit(
+            rows[read], rows["income"]
+        )
+        (tmp_path / f"{name}.pickle").write_bytes(pickle.dumps(model))
+    models = [f"--model={tmp_path / 'new.pickle'}", f"--baseline-model={tmp_path / 'old.pickle'}"]
+    result = search_result(tmp_path)
+    with serving(result, *models) as served, shown(browser, served, 400, "dark") as page:
+        tab_to(page, "Playground")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=old model")
+        assert violations(page) == []
+        tab_to(page, "age int")
+        page.keyboard.press("Control+A")
+        page.keyboard.type("seventy")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=age: 'seventy' is no int")
+        page.keyboard.press("Control+A")
+        page.keyboard.type("17")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("[role=alert]", state="detached")
+        assert "Both say the same." in page.inner_text("main")
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        # From an example to what the models say of it.
+        page.go_back()
+        page.click('.bars a[href^="#slice/"]')
+        page.get_by_role("button", name="Show them").click()
+        row = page.locator(".cells tbody th a").first
+        number = row.inner_text()
+        row.click()
+        page.wait_for_selector(f"text=It begins as row {number} of the data")

@@ -1,0 +1,291 @@
+"""Examples, edits and own data of a served output, asked as the page asks."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.serve import protection
+from tests.conftest import ADULT
+from tests.pipelines.page.results import discovery_result, search_result
+from tests.pipelines.serve.asking import asks, document, served_page
+
+if TYPE_CHECKING:
+    from starlette.testclient import TestClient
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return search_result(tmp_path_factory.mktemp("searched"), baseline=True)
+
+
+@pytest.fixture
+def result(searched: Path, tmp_path: Path) -> Path:
+    """Return a copy, which edits change."""
+    return Path(shutil.copytree(searched, tmp_path / "out"))
+
+
+def test_examples_are_those_of_the_slice_with_old_beside_new(result: Path) -> None:
+    page = served_page(result)
+    ask = asks(page)
+    rows = pq.read_table(ADULT).to_pylist()
+    one = max(document(result)["slices"], key=lambda each: each["size"]["n"])
+    seen, first = [], ask("examples", slice_id=one["slice_id"])
+    assert first["is_same"] is True
+    assert first["held"] == first["n"] == first["total"] == one["size"]["n"]
+    for role, number in first["roles"].items():
+        found = ask("examples", slice_id=one["slice_id"], role=role)
+        assert found["total"] == number
+        for each in found["examples"]:
+            row = rows[each["row"]]
+            said = {cell["is"]: cell["text"] for cell in each["outcome"]}
+            assert said == {
+                "label": str(row["income"]),
+                "old": str(row["prediction_old"]),
+                "new": str(row["prediction"]),
+            }
+            was, now = (said[model] == said["label"] for model in ("old", "new"))
+            expected = {
+                (True, False): "broken",
+                (False, True): "fixed",
+                (False, False): "both wrong",
+                (True, True): "both right",
+            }
+            assert role == each["role"] == expected[was, now]
+            for part in one["definition"]["predicate"]["all"]:
+                if part["op"] == "==":
+                    assert row[part["field"]] == part["value"]
+    # The pages hold every example once, the broken ones first.
+    for offset in range(0, first["total"], first["per_page"]):
+        seen += ask("examples", slice_id=one["slice_id"], offset=offset)["examples"]
+        if offset > 200:
+            break
+    assert len({each["row"] for each in seen}) == len(seen)
+    order = list(dict.fromkeys(each["role"] for each in seen))
+    assert order == [
+        role for role in ("broken", "both wrong", "fixed", "both right") if role in order
+    ]
+    cell = {"slice_id": one["slice_id"], "row": seen[0]["row"], "column": "income"}
+    assert ask("examples/cell", **cell)["text"] == str(rows[seen[0]["row"]]["income"])
+    for wrong in ({"column": "nonsense"}, {"row": 10**6}):
+        assert asks(page, 404)("examples/cell", **{**cell, **wrong})
+
+
+def test_a_slice_of_the_table_is_shown_and_added(result: Path) -> None:
+    page = served_page(result)
+    table = pq.read_table(result / "slices.parquet").to_pylist()
+    known = {one["slice_id"] for one in document(result)["slices"]}
+    other = next(one for one in table if one["slice_id"] not in known and one["n"] > 100)
+    found = asks(page)("examples", slice_id=other["slice_id"])
+    assert found["held"] == found["n"] == other["n"]
+    for odd in ("0" * 16, "'; DROP TABLE slices; --"):
+        assert "neither in the document" in asks(page, 404)("examples", slice_id=odd)["error"]
+    added = asks(page)("edits/add", revision=0, slice_id=other["slice_id"])
+    assert added["slices"] == [other["slice_id"]]
+    new = document(result, added["file"])["slices"][-1]
+    assert (new["name"], new["size"]["n"]) == (other["slice"], other["n"])
+    again = asks(page, 400)("edits/add", revision=1, slice_id=other["slice_id"])
+    assert "defined in the same way" in again["error"]
+
+
+def test_other_data_shows_no_example(result: Path, tmp_path: Path) -> None:
+    rows = pq.read_table(ADULT)
+    other = tmp_path / "other.parquet"
+    pq.write_table(
+        rows.set_column(
+            rows.column_names.index("age"),
+            "age",
+            rows["age"].take([*range(1, rows.num_rows), 0]),
+        ),
+        other,
+    )
+    page = served_page(result, other)
+    slice_id = document(result)["slices"][0]["slice_id"]
+    said = asks(page, 409)("examples", slice_id=slice_id)["error"]
+    assert "is not what the document is about" in said
+    # The fingerprint is kept for these very files only.
+    pq.write_table(rows, other)
+    assert asks(page)("examples", slice_id=slice_id)["is_same"] is True
+
+
+def test_edits_write_the_revisions_of_the_commands(result: Path) -> None:
+    page = served_page(result)
+    ask = asks(page)
+    slice_id = document(result)["slices"][0]["slice_id"]
+    hostile = "<img src=x onerror=alert(1)>"
+    done = ask("edits/rename", revision=0, slice_id=slice_id, name=hostile)
+    assert done["file"] == "changelist.r1.json"
+    refused = asks(page, 409)("edits/note", revision=0, slice_id=slice_id, note="late")
+    assert "revision 1 has come" in refused["error"]
+    assert ask("examples", slice_id=slice_id)["name"] == hostile
+    ask("edits/note", revision=1, slice_id=slice_id, note="look at this")
+    ask("edits/describe", revision=2, slice_id=slice_id, text="wives")
+    defined = ask("edits/define", revision=3, name="old wives", where="age >= 60 & sex = Female")
+    new = next(
+        one
+        for one in document(result, defined["file"])["slices"]
+        if one["slice_id"] == defined["slices"][0]
+    )
+    rows = pq.read_table(ADULT).to_pylist()
+    assert new["size"]["n"] == sum(one["age"] >= 60 and one["sex"] == "Female" for one in rows)
+    for where, said in (("agee >= 60", "did you mean 'age'"), ("age >", "--where")):
+        assert said in asks(page, 400)("edits/define", revision=4, name="x", where=where)["error"]
+    ask("edits/remove", revision=4, slice_id=slice_id)
+    listed = page.get("/api/edits").json()
+    assert [one["op"] for one in listed["edits"]] == [
+        "remove_slice",
+        "add_slice",
+        "describe",
+        "annotate",
+        "rename",
+    ]
+    assert listed["edits"][-1]["what"] == hostile
+    for revision in range(5, 10):
+        ask("edits/undo", revision=revision)
+    assert "nothing to undo" in asks(page, 400)("edits/undo", revision=10)["error"]
+    first, last = document(result), document(result, "changelist.r10.json")
+    assert last["slices"] == first["slices"]
+    # The command goes on from there.
+    assert (
+        run(
+            [
+                "edit",
+                "rename",
+                "--changelist",
+                str(result),
+                "--slice",
+                slice_id,
+                "--name",
+                "a",
+                "--quiet",
+            ]
+        )
+        == 0
+    )
+    assert (result / "changelist.r11.json").exists()
+
+
+def wait_for_end(page: TestClient) -> dict[str, Any]:
+    end = time.monotonic() + 60
+    while (status := page.get("/api/own").json())["state"] == "running":
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return status
+
+
+def bring(page: TestClient, name: str, content: bytes) -> Any:
+    kind = {"content-type": "application/octet-stream"}
+    return page.post("/api/upload/own", params={"name": name}, content=content, headers=kind)
+
+
+def test_a_file_is_kept_under_a_name_of_our_own(
+    result: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = served_page(result)
+    state = result / ".serve"
+    for name in ("../../evil.csv", "/etc/passwd.csv", "a\x00b.csv", "<img src=x onerror=x>.csv"):
+        answer = bring(page, name, b"a,b\n1,2\n")
+        assert answer.status_code == 200, answer.text
+        assert [one.name for one in (state / "own").iterdir()] == ["data.csv"]
+        assert "\x00" not in answer.json()["file"]
+    assert bring(page, "x.exe", b"MZ").status_code == 415
+    assert bring(page, "x.csv", b"").status_code == 400
+    monkeypatch.setattr(protection, "MOST_UPLOADED", 1000)
+    assert bring(page, "x.csv", b"x" * 2000).status_code == 413
+    assert list((state / "own").iterdir()) == []
+    assert page.get("/api/own").json()["brought"] is None
+    assert asks(page, 400)("own/start")["error"] == "choose a file first"
+    # Only files of the command line can be named.
+    assert asks(page, 404)("own/start", file=0)
+    assert asks(page, 422)("own/start", file="/etc/passwd")
+
+
+@pytest.mark.slow
+def test_own_data_is_checked_beside_the_document(result: Path, tmp_path: Path) -> None:
+    half = tmp_path / "half.parquet"
+    pq.write_table(pq.read_table(ADULT).slice(0, 9_000), half)
+    page = served_page(result, half)
+    assert page.get("/api/own").json() == {"state": "none", "files": [str(half)], "brought": None}
+    assert bring(page, "mine.parquet", half.read_bytes()).status_code == 200
+    brought = asks(page)("own/start")
+    assert (brought["state"], brought["file"]) == ("running", "mine.parquet")
+    assert "a check runs" in asks(page, 409)("own/start", file=0)["error"]
+    assert "a check runs" in bring(page, "b.csv", b"1").json()["error"]
+    found = wait_for_end(page)
+    assert (found["state"], found["n"]) == ("done", 9_000), found
+    asks(page)("own/start", file=0)
+    named = wait_for_end(page)
+    assert named["slices"] == found["slices"]
+    # What the command finds.
+    output = tmp_path / "checked"
+    uri = str(result / "changelist.json")
+    command = ["check", "--changelist", uri, "--since", uri, "--data", str(half), "--quiet"]
+    assert run([*command, "--output", str(output)]) == 0
+    expected = document(output)
+    assert [one["slice_id"] for one in found["slices"]] == [
+        one["slice_id"] for one in expected["since"]["slices"]
+    ]
+    for one, other in zip(found["slices"], expected["since"]["slices"], strict=True):
+        assert one["now"]["n"] == other["now"]["n"]
+        assert one["now"]["delta"] == other["now"]["delta"]
+        assert one["value_change"] == other.get("value_change")
+    broken = bring(page, "b.csv", b"a,b\n1,2\n")
+    assert broken.status_code == 200
+    asks(page)("own/start")
+    failed = wait_for_end(page)
+    assert failed["state"] == "failed"
+    assert "income" in failed["error"]
+
+
+def processes_of(result: Path) -> list[str]:
+    """Return the command lines of the processes that write below an output."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+    return [one for one in found if str(result) in one and " check " in one]
+
+
+@pytest.mark.slow
+def test_a_check_is_cancelled_and_leaves_no_process(result: Path, tmp_path: Path) -> None:
+    page = served_page(result, ADULT)
+    asks(page)("own/start", file=0)
+    assert processes_of(result)
+    assert asks(page)("own/cancel")["state"] == "cancelled"
+    assert processes_of(result) == []
+    # The next one starts at once.
+    asks(page)("own/start", file=0)
+    assert wait_for_end(page)["state"] == "done"
+
+
+@pytest.mark.slow
+def test_examples_of_a_discovery_are_those_that_were_tested(tmp_path: Path) -> None:
+    discovery_result(tmp_path)
+    output = tmp_path / "shaped"
+    command = ["discover", "--data", str(tmp_path / "reviews.parquet"), "--text", "text"]
+    command += [
+        "--label",
+        "label",
+        "--example-id",
+        "id",
+        "--prediction",
+        "new",
+        "--components",
+        "3",
+    ]
+    command += ["--baseline-prediction", "old", "--loss-weight", "1", "--discovery-share", "0.4"]
+    assert run([*command, "--quiet", "--output", str(output)]) == 0
+    ask = asks(served_page(output))
+    assert document(output)["discovery"]["discovery_share"] == 0.4
+    for one in document(output)["slices"]:
+        found = ask("examples", slice_id=one["slice_id"])
+        assert found["held"] == found["n"] == one["size"]["n"] > 0
+        assert found["is_same"] is None
+        assert found["examples"][0]["fields"][0]["name"] == "text"
