@@ -28,7 +28,8 @@ def routes(served: ServedOutput) -> list[Route]:
         now = served.latest()
         maps = group_maps(now.uri, now.document)
         tables, _ = packed_tables(now.document, None, {}, maps or ())
-        overview = overview_of(now.document, ())
+        overview = overview_of(now.document, list(_left_out(now, has_maps=maps is not None)))
+        overview["notes"] = [*_replaced(served), *overview["notes"]]
         overview["has_tests"] = served.config.tree is not None
         return {"overview": overview, "tables": tables}
 
