@@ -98,7 +98,12 @@ COMMANDS: dict[str, tuple[list[str], set[str]]] = {
 # Of each kind of reading a document one is in the quick run.
 QUICK = {"run", "check", "edit merge"}
 # These read no document, or use nothing that it names.
-_OTHERS = {"discover", "schema", "demo", "export tfma"}
+_OTHERS = {
+    *("discover", "schema", "demo", "export tfma"),
+    *("adapt run", "adapt suggest", "adapt import-checklist"),
+    # What it does with a document is done by the commands.
+    "serve",
+}
 
 
 class Trap:
