@@ -15,6 +15,8 @@ from slicebeam.pipelines.cli import run
 from slicebeam.transforms.tfma import AutoSliceKeyExtractor
 from slicebeam.transforms.tfma.extractor import read_slices
 from tests.conftest import ADULT
+from tests.pipelines.eval_config.oracle import Number, our_numbers
+from tests.pipelines.eval_config.tfma_runs import ours
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,3 +131,35 @@ def test_a_tfx_pipeline_gets_the_found_slices(made: Path, tmp_path: Path) -> Non
     overall: Any = metrics[()]["binary_accuracy"]["doubleValue"]
     assert overall == pytest.approx(document["global"][0]["after"]["value"], abs=1e-9)
     assert np.isfinite(overall)
+
+
+def test_a_check_runs_the_model_as_tfma_does(made: Path, tmp_path: Path) -> None:
+    import tensorflow_model_analysis as tfma
+    from google.protobuf import text_format
+    from tensorflow_model_analysis.proto import config_pb2
+
+    text = """model_specs { label_key: "label" } slicing_specs {} slicing_specs { feature_keys: "sex" }
+    metrics_specs {
+      metrics { class_name: "BinaryAccuracy" config: '"threshold": 0.3' }
+      metrics { class_name: "Recall" config: '"thresholds": 0.3' }
+      metrics { class_name: "MeanSquaredError" } metrics { class_name: "BinaryCrossentropy" }
+      metrics { class_name: "MeanPrediction" } metrics { class_name: "Hinge" } }"""
+    config = text_format.Parse(text, config_pb2.EvalConfig())
+    result = tfma.run_model_analysis(
+        eval_config=config,
+        eval_shared_model=tfma.default_eval_shared_model(str(made / "model"), eval_config=config),
+        data_location=str(made / "data.tfrecord"),
+        output_path=str(tmp_path / "tfma"),
+    )
+    frame = pd.read_parquet(made / "data.parquet").drop(columns="score")
+    options = ("--model", str(made / "model"), "--replicates=2")
+    code, document = ours(frame, text, tmp_path / "ours", *options)
+    assert code == 0
+    own = our_numbers(document, text, tmp_path)
+    compared = 0
+    for key, found in result.slicing_metrics:
+        for name, value in found[""][""].items():
+            number = own[key][Number("after", "", "", name)]
+            assert number == pytest.approx(value["doubleValue"], abs=1e-6), (key, name)
+            compared += 1
+    assert compared == 18
