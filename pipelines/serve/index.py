@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import numpy as np
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.changelist.reading import TABLE, file_of
 from slicebeam.pipelines.serve.index_build import Task, singleton
 from slicebeam.transforms.storage.storage import open_input, storage_errors
@@ -92,6 +94,7 @@ class SliceIndex:
         self.metrics = [one.key for one in document.metrics]
         self.conditions: dict[int, Condition] = {}
         self.totals: dict[str, Totals] = {}
+        self.findings: list[tuple[int, int | None, int | None, int | None]] = []
         self.has_texts = False
         self.seconds = 0.0
         self._began = time.monotonic()
@@ -131,6 +134,18 @@ class SliceIndex:
             raise BuildingError("The index of all tested slices is being built.")
         return self._connection.cursor()
 
+    def places(self, metric: str) -> range:
+        """Return the places of a metric's rows: the metrics follow one another."""
+        at = self.metrics.index(metric)
+        begin = sum(self.totals[one].slices for one in self.metrics[:at])
+        return range(begin, begin + self.totals[metric].slices)
+
+    def slice_id(self, codes: list[int]) -> int:
+        """Return the id of the slice of some conditions, whether it was tested or not."""
+        parts = [singleton(self.conditions[one].part).identity() for one in codes]
+        total = np.array([sum(parts) % 2**64], np.uint64)
+        return int(splitmix64(total)[0])
+
     def _check(self) -> None:
         if self._failure:
             raise BuildingError(self._failure)
@@ -161,6 +176,9 @@ class SliceIndex:
         ).fetchall():
             self.totals[metric] = Totals(slices, significant, json.loads(density), largest)
         self.seconds = connection.execute("SELECT seconds FROM built").fetchall()[0][0]
+        self.findings = connection.execute(
+            "SELECT DISTINCT id, s1, s2, s3 FROM slices WHERE finding > 0 AND level <= 3"
+        ).fetchall()
         # Slices of more than three conditions, or of none, have texts.
         texts = connection.execute("SELECT count(slice) > 0 FROM slices").fetchall()
         self.has_texts = texts == [(True,)]

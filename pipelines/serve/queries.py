@@ -111,31 +111,8 @@ class Queries:
     def window(self, given: Window) -> dict[str, Any]:
         """Return some rows of a filtered table, and how many there are."""
         with self.turns.turn(self.index, given.tab) as cursor:
-            clause, values = where(given.filter, self.index, self._document())
-            number = self._known.get(key := (clause, repr(values)))
-            if clause == EVERY:
-                number = self.index.totals[given.filter.metric].slices
-            if number is None and _is_in_order(given.filter):
-                # The first rows and their number are found in one pass.
-                counted = cursor.execute(
-                    f"SELECT count(*), min(rowid, ?) FROM slices WHERE {clause}",  # noqa: S608
-                    [given.offset + given.limit or 1, *values],
-                ).fetchall()
-                number, places = counted[0]
-                found = cursor.execute(
-                    f"SELECT {_COLUMNS} FROM slices "  # noqa: S608
-                    "WHERE rowid IN (SELECT unnest(?::BIGINT[])) ORDER BY rowid",
-                    [(places or [])[given.offset : given.offset + given.limit]],
-                ).fetchall()
-            else:
-                found = self._rows(cursor, given.filter, given.offset, given.limit)
-                if number is None:
-                    counted = cursor.execute(
-                        f"SELECT count(*) FROM slices WHERE {clause}",  # noqa: S608
-                        values,
-                    ).fetchall()
-                    ((number,),) = counted
-            self._keep(key, number)
+            places, number = self._places(cursor, given.filter, given.offset, given.limit)
+            found = self._at(cursor, places)
         return {
             "found": number,
             "shown": min(number, MOST_SHOWN),
@@ -151,7 +128,8 @@ class Queries:
     def csv(self, given: Filter) -> Response:
         """Return a file of a filtered table."""
         with self.turns.turn(self.index) as cursor:
-            found = self._rows(cursor, given, 0, MOST_SHOWN)
+            places, _ = self._places(cursor, given, 0, MOST_SHOWN)
+            found = self._at(cursor, places)
         text = io.StringIO()
         writer = csv.writer(text)
         names = ["slice_id", "slice", "n", "metric", *_NUMBERS, "significant", "label", "test"]
@@ -179,11 +157,12 @@ class Queries:
             if not own:
                 raise RefusedError(f"There is no slice {given.slice_id} in the table.", 404)
             ids = self._near(cursor, dict(zip(_ROW, own[0], strict=True)))
-            rows = cursor.execute(
-                f"SELECT metric, {_COLUMNS} FROM slices "  # noqa: S608
-                "WHERE id IN (SELECT unnest(?::UBIGINT[])) ORDER BY metric, id",
+            places = cursor.execute(
+                "SELECT rowid FROM slices WHERE id IN (SELECT unnest(?::UBIGINT[])) "
+                "ORDER BY metric, id",
                 [ids],
-            ).fetchall()
+            )
+            rows = self._at(cursor, _firsts(places))
         tables, _ = packed_tables(self._document(), parts_of_table(self._table(rows)), {})
         return {"tables": tables}
 
@@ -193,23 +172,12 @@ class Queries:
         codes = [own[name] for name in ("s1", "s2", "s3") if own[name] is not None]
         if not codes or own["level"] > 3:
             return found
-        findings = cursor.execute(
-            "SELECT DISTINCT id, s1, s2, s3, level FROM slices WHERE finding > 0 AND level <= 3"
-        ).fetchall()
+        # A slice's id is made of its conditions, so that nothing has to be looked for.
         wanted = [[one for one in codes if one != left] for left in codes]
-        wanted += [sorted({*codes, *(c for c in other if c)}) for _, *other, _ in findings]
-        found += [one[0] for one in findings]
-        exact = [one + [None] * (3 - len(one)) for one in wanted if 0 < len(one) <= 3]
-        found += _firsts(
-            cursor.execute(
-                """
-                SELECT id FROM slices JOIN (SELECT DISTINCT unnest(?::INTEGER[][]) AS w)
-                ON s1 = w[1] AND s2 IS NOT DISTINCT FROM w[2] AND s3 IS NOT DISTINCT FROM w[3]
-                WHERE metric = 0 AND level <= 3
-                """,
-                [exact],
-            )
-        )
+        for finding, *other in self.index.findings:
+            found.append(finding)
+            wanted.append(sorted({*codes, *(one for one in other if one is not None)}))
+        found += [self.index.slice_id(one) for one in wanted if one]
         has = " AND ".join("(s1 = ? OR s2 = ? OR s3 = ?)" for _ in codes)
         found += _firsts(
             cursor.execute(
@@ -228,27 +196,54 @@ class Queries:
             raise TypeError("the document has no slices")
         return document
 
-    def _rows(
+    def _places(
         self, cursor: duckdb.DuckDBPyConnection, given: Filter, offset: int, limit: int
-    ) -> list[tuple[Any, ...]]:
+    ) -> tuple[list[int], int]:
+        """Return the places of some rows in the index, in their order, and how many there are."""
         clause, values = where(given, self.index, self._document())
-        if _is_in_order(given):
-            # The order of the table.
-            sql = f"SELECT {_COLUMNS} FROM slices WHERE {clause} LIMIT ? OFFSET ?"  # noqa: S608
-        else:
-            way = "DESC" if given.descends else "ASC"
-            # A row's place in the table is its harm; its columns are read when it is known.
-            by = "rowid" if given.sort == "harm" else given.sort
-            sql = (
-                f"SELECT {_COLUMNS} FROM slices JOIN ("  # noqa: S608
-                f"SELECT rowid AS place, {by} AS key FROM slices WHERE {clause} "
-                f"ORDER BY key {way} NULLS LAST, place LIMIT ? OFFSET ?"
-                f") AS best ON slices.rowid = place ORDER BY key {way} NULLS LAST, place"
-            )
-        return cursor.execute(sql, [*values, limit, offset]).fetchall()
+        last = offset + limit
+        if clause == EVERY:
+            rows = self.index.places(given.metric)
+            if given.sort == "harm":
+                return list((rows[::-1] if given.descends else rows)[offset:last]), len(rows)
+        key = (clause, repr(values))
+        number = len(rows) if clause == EVERY else self._known.get(key)
+        if given.sort == "harm" and number is None:
+            # A row's place is its harm: the first of them and their number are found in one pass.
+            pick = "max" if given.descends else "min"
+            number, places = cursor.execute(
+                f"SELECT count(*), {pick}(rowid, ?) FROM slices WHERE {clause}",  # noqa: S608
+                [max(last, 1), *values],
+            ).fetchall()[0]
+            self._keep(key, number)
+            return (places or [])[offset:last], number
+        if number is None:
+            counted = cursor.execute(f"SELECT count(*) FROM slices WHERE {clause}", values)  # noqa: S608
+            ((number,),) = counted.fetchall()
+            self._keep(key, number)
+        way = "DESC" if given.descends else "ASC"
+        order = f"{given.sort} {way} NULLS LAST, rowid"
+        if given.sort == "harm":
+            order = f"rowid {way}"
+        places = cursor.execute(
+            f"SELECT rowid FROM slices WHERE {clause} ORDER BY {order} LIMIT ? OFFSET ?",  # noqa: S608
+            [*values, limit, offset],
+        )
+        return _firsts(places), number
+
+    @staticmethod
+    def _at(cursor: duckdb.DuckDBPyConnection, places: list[int]) -> list[tuple[Any, ...]]:
+        """Return the rows at places of the index, in the order of the places."""
+        found = cursor.execute(
+            f"SELECT rowid, metric, {_COLUMNS} FROM slices "  # noqa: S608
+            "WHERE rowid IN (SELECT unnest(?::BIGINT[]))",
+            [places],
+        ).fetchall()
+        rows = {place: tuple(row) for place, *row in found}
+        return [rows[place] for place in places]
 
     def _row(self, values: tuple[Any, ...]) -> dict[str, Any]:
-        row = dict(zip(_ROW, values, strict=True))
+        row = dict(zip(_ROW, values[1:], strict=True))
         codes = [row.pop(name) for name in ("s1", "s2", "s3")]
         row["slice_id"] = f"{row.pop('id'):016x}"
         row["name"] = row.pop("slice") or " & ".join(
@@ -280,11 +275,6 @@ class Queries:
                 whole["slice"] = " & ".join(self.index.conditions[one].text for one in codes)
             found.append({name: whole[name] for name in SCHEMA.names})
         return pa.Table.from_pylist(found, schema=SCHEMA)
-
-
-def _is_in_order(given: Filter) -> bool:
-    """Whether the rows are wanted in the order of the table."""
-    return given.sort == "harm" and not given.descends
 
 
 def _firsts(found: duckdb.DuckDBPyConnection) -> list[int]:
