@@ -15,6 +15,7 @@ from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
 from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
 from slicebeam.pipelines.attribution.state import folder_name, read_state
+from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.serve.answers import Given, RefusedError, reads, takes
 from slicebeam.pipelines.serve.editing import WRITING
 from slicebeam.pipelines.serve.label_desk import LabelDesk
@@ -178,6 +179,8 @@ class LabelDesks:
         desk = self.desk(given.desk)
         with WRITING:
             now = self.served.latest()
+            if not isinstance(now.document, SearchChangeList):
+                raise RefusedError("the document has no slices any more", 409)
             finished = desk.publish(now.uri, now.document)
         self.close(given.desk)
         return {
