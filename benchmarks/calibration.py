@@ -34,7 +34,6 @@ from slicebeam.metrics.testing.level_bound import Visited, tests_per_level
 from slicebeam.metrics.testing.multiplicity import adjusted
 from slicebeam.metrics.testing.slice_test import SliceTest
 from slicebeam.pipelines.search.strategies import Priority, SearchState
-from tests.running import search
 
 PROCESSES = 2
 
@@ -51,6 +50,9 @@ class PermutedRun(NamedTuple):
 
 def _permuted_adult(job: tuple[int, str], correction: str, test: str) -> PermutedRun:
     """Search the demo data with labels and predictions, as pairs, in random order."""
+    # Beam is not imported for designs without a search.
+    from tests.running import search
+
     seed, alternative = job
     roles = ["income", "prediction"]
     frame = pq.read_table(ADULT).to_pandas()
@@ -159,6 +161,8 @@ class PlantedRun(NamedTuple):
 
 
 def _planted(seed: int, correction: str, test: str) -> PlantedRun:
+    from tests.running import search
+
     rng = np.random.default_rng([112, seed])
     rows = designs.N
     names = [f"f{i}" for i in range(len(VALUES))]

@@ -28,7 +28,7 @@ from tests.faults import (
     faults_of_storage,
     faults_of_surroundings,
 )
-from tests.faults.faults import ABORTED, CLEAR, EQUAL, Fault, bench
+from tests.faults.faults import ABORTED, CLEAR, EQUAL, Commands, Fault, bench
 
 _HEADER = f"{'fault':<52} {'tried':>6} {'equal':>6} {'error':>6} {'aborted':>7} {'other':>6} {'seconds':>8}"
 
@@ -46,7 +46,7 @@ def main() -> int:
     asked = parser.parse_args()
     wrong: list[str] = []
     with ExitStack() as stack:
-        place = stack.enter_context(bench())
+        place = stack.enter_context(bench(stack.enter_context(Commands())))
         faults: list[Fault] = [
             *faults_of_processes.FAULTS,
             *faults_of_storage.FAULTS,

@@ -24,8 +24,9 @@ from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 from slicebeam.transforms.tfma.computations import Computations
+from slicebeam.transforms.tfma.examples import Measured
 from slicebeam.transforms.tfma.install import tfma_module
-from slicebeam.transforms.tfma.measure_slices import Measured, MeasureSlices, read_measured
+from slicebeam.transforms.tfma.measure_slices import MeasureSlices, read_measured
 from slicebeam.transforms.tfma.metric_specs import parse_metric
 
 FLOOR = 10.0
@@ -56,7 +57,7 @@ def ours(path: Path, replicates: int, folder: Path) -> tuple[float, dict[int, fl
     with beam.Pipeline() as pipeline:
         _ = pipeline | MeasureSlices(computations, measured, out)
     seconds = time.process_time() - begun
-    return seconds, {code: found[0]["auc"] for code, found in read_measured(out).items()}
+    return seconds, {code: found.numbers[0]["auc"] for code, found in read_measured(out).items()}
 
 
 class _Extracts(beam.DoFn):

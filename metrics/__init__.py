@@ -1,1 +1,1 @@
-"""What is measured on a slice and how sure one can be: numpy and scipy only, no Beam, no I/O."""
+"""Metrics of slices and their statistics: numpy and scipy only, no Beam, no I/O."""

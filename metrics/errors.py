@@ -15,7 +15,7 @@ _MOST_NAMES = 12
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _ENDLESS = re.compile(r"\S{401,}")
 _KEPT = 150
-# What stands between values where it is no comma.
+# What stands between values where it is not a comma.
 _SEPARATORS = ";\t"
 
 
@@ -26,17 +26,17 @@ class SlicebeamError(Exception):
 
 
 class InputError(SlicebeamError):
-    """Wrong usage or bad input: the user can mend it."""
+    """Wrong usage or bad input, which the user can fix."""
 
     exit_code = 2
 
 
 class OptionError(InputError):
-    """An option is unknown, missing or wrong, or does not go with another one."""
+    """An option is unknown, missing or wrong, or conflicts with another one."""
 
 
 class ColumnError(InputError):
-    """A column is not in the data, or holds what it may not hold."""
+    """A column is not in the data, or contains invalid values."""
 
 
 class FileError(InputError):
@@ -44,13 +44,13 @@ class FileError(InputError):
 
 
 class UntestedError(SlicebeamError):
-    """A gate that could test nothing: its result is published, and says nothing."""
+    """A gate could test nothing: its result is published, but inconclusive."""
 
     exit_code = 2
 
 
 class EngineError(SlicebeamError):
-    """The engine, an API or the storage failed: the work folder keeps what is finished."""
+    """The engine, an API or the storage failed: the work folder keeps finished work."""
 
     exit_code = 3
 
@@ -60,7 +60,7 @@ class StorageError(EngineError):
 
 
 class ConflictError(EngineError):
-    """Somebody else published in the same place meanwhile: nothing of theirs was replaced."""
+    """Another run published in the same place: nothing of it was replaced."""
 
     exit_code = 2
 
@@ -78,7 +78,7 @@ def nearest_hint(name: str, known: Iterable[str]) -> str:
 
 
 def delimiter_hint(names: Sequence[str]) -> str:
-    """Return the remedy where the only column's name looks like several, empty where it does not.
+    """Return the remedy where the only column's name looks like several, empty if it does not.
 
     >>> delimiter_hint(["age;sex"])
     "are values separated by ';'? give --delimiter ';'"

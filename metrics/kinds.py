@@ -1,6 +1,6 @@
 """The words that options choose from: what is compared, how it is tested, how it is corrected.
 
-Nothing of weight is imported here, so that a page of help is quick.
+No expensive imports here, so that a page of help is quick.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds the metrics by their names: every module in ``slicebeam.metrics.registered`` has some."""
+"""Finds metrics by name, in every module of ``slicebeam.metrics.registered``."""
 
 from __future__ import annotations
 

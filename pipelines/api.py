@@ -1,7 +1,7 @@
 """The commands as functions of Python.
 
-Their keywords are the options of the commands, with ``_`` for ``-``; ``api.pyi`` holds the signatures,
-which `signatures` makes of the options' fields.
+Their keywords are the options of the commands, with ``_`` for ``-``; ``api.pyi`` has the
+signatures, which `signatures` generates from the fields of the options.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 def _function(name: str) -> Callable[..., Any]:
     """Return the function of a command, with its signature for `help` and notebooks."""
-    runs = run if first_argument(name) == "data" else run_document
+    argument = first_argument(name)
 
     def function(first: Any, /, **options: Any) -> Any:
-        return runs(name, first, options)
+        if argument == "data":
+            return run(name, first, options)
+        return run_document(name, first, options, argument)
 
-    function.__name__ = function.__qualname__ = name.rsplit(maxsplit=1)[-1]
+    function.__name__ = function.__qualname__ = name.rsplit(maxsplit=1)[-1].replace("-", "_")
     function.__doc__ = docstring(name)
     function.__signature__ = signature(name)  # type: ignore[attr-defined]
     return function
@@ -31,7 +33,9 @@ def _function(name: str) -> Callable[..., Any]:
 
 def _group(name: str) -> type:
     """Return the class whose functions are the commands within a command: `edit.rename`."""
-    functions = {one: staticmethod(_function(f"{name} {one}")) for one in SUBCOMMANDS[name]}
+    functions = {
+        one.replace("-", "_"): staticmethod(_function(f"{name} {one}")) for one in SUBCOMMANDS[name]
+    }
     return type(name, (), {"__doc__": COMMANDS[name].help, "__module__": __name__, **functions})
 
 

@@ -4,11 +4,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+from slicebeam.pipelines.adaptive.checklist_import import ImportedSuite
+from slicebeam.pipelines.adaptive.suggestions.suggest import Suggestions
 from slicebeam.pipelines.attribution.rounds import Finished, Stopped
 from slicebeam.pipelines.attribution.session import Sampled
 from slicebeam.pipelines.changelist.discovered import Edit
 from slicebeam.pipelines.define.new_slices import Revision
 from slicebeam.pipelines.python.python_runs import Report as Report
+from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.tfma.export import Exported
 
 StrPath: TypeAlias = str | os.PathLike[str]
@@ -29,10 +32,10 @@ def search(
     label: str = "",
     prediction: str | None = None,
     score: str | None = None,
-    model: StrPath | None = None,
+    model: str | None = None,
     baseline_prediction: str | None = None,
     baseline_score: str | None = None,
-    baseline_model: StrPath | None = None,
+    baseline_model: str | None = None,
     loss: str | None = None,
     baseline_loss: str | None = None,
     positive_class: str | float | None = None,
@@ -77,32 +80,32 @@ def search(
     ----------
     data : a table of pandas, polars or Arrow, or paths or globs of files
     output : Folder for changelist.json and slices.parquet.
-    format : Format: parquet, csv, jsonl or tfrecord. By default by the file's name.
+    format : Format: parquet, csv, jsonl or tfrecord. By default from the file's name.
     column_names : Columns of a CSV file without a header, separated by commas.
     skip_rows : Lines to skip before the header of a CSV file.
     delimiter : Character between the values of a CSV file, such as ';' or tab.
     example_id : Column that identifies an example when examples are resampled. By default the columns that are read.
-    weight : Column of sampling weights, which are at least 0.
+    weight : Column of sampling weights (0 or more).
     group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
-    eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), whose models, metrics and sizes to use. A check also takes its slices and thresholds: exit code 1 if one fails. Needs slicebeam[tfma].
-    label : Column of the true class or value. Not needed with `loss`, nor for mean:COLUMN.
+    eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold fails. Needs slicebeam[tfma].
+    label : Column of the true class or value. Not needed with `loss` or for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
-    model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder) or ONNX. Loading one runs the code in it: name only files that you trust.
+    model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
-    baseline_model : The old model's file. Loading it runs the code in it, as for `model`.
+    baseline_model : The old model. Loading it runs the code in it, as for `model`.
     loss : Column of each example's loss, instead of label and predictions.
     baseline_loss : Column of the old model's losses.
-    positive_class : The class whose probability a score is. By default 1 or true.
-    threshold : Smallest score that predicts the positive class.
+    positive_class : Class whose probability is the score. By default 1 or true.
+    threshold : Smallest score, or probability by `model`, that predicts the positive class.
     features : Columns to slice by. One or several. By default all others.
     exclude_features : Columns not to slice by. One or several.
     bins : Quantile bins of a numeric column.
-    exact_edges : Cut bins at values of the data, not at numbers of few digits.
+    exact_edges : Use values of the data as the edges of bins, not round numbers.
     top_values : Values of a categorical column that get a predicate of their own.
     domains : ChangeList of an earlier run whose bins and values to use. New values are added.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro); after the search, for what it found, tfma:NAME(argument=value) of TensorFlow Model Analysis. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
@@ -115,18 +118,18 @@ def search(
     strategy : batch: every conjunction. iterative: level by level. priority: the most promising ones. By default batch; priority above 10 million conjunctions.
     iterations : Iterations of `strategy` priority.
     max_candidates : Maximum number of candidates in an iteration of `strategy` priority.
-    keep_refining : Also visit the slices within significant ones.
+    keep_refining : Also visit the slices within significant slices.
     since : ChangeList of an earlier run, to report what is new, gone, worse or better since. Its bins and values are used unless you choose others.
-    since_if_exists : As `since`, but a missing file is no error: for the first of many runs.
+    since_if_exists : Like `since`, but a missing file is not an error. For the first of a series of runs.
     save_slices : Slices to write into slices.parquet: tested or significant. By default tested, up to a million slices.
-    explain : Slice, by its id or text, whose test to explain with all numbers.
+    explain : Slice (id or text) whose test to explain, with all numbers.
     runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
     runner_option : Option of the engine. One or several.
-    resume : Continue a stopped run. Begin if there is none, and do nothing if it has published.
+    resume : Continue a stopped run. Start it if there is none; do nothing if it has published its result.
     work_dir : Folder for unfinished work. By default OUTPUT/_work.
     memory_budget : Memory that each worker may use for tables.
     chunk_rows : Maximum number of examples to read at a time.
-    progress : print on stderr how far it is, and what is to be known
+    progress : print progress and notes on stderr
 
     Raises
     ------
@@ -161,10 +164,10 @@ def discover(
     label: str = "",
     prediction: str | None = None,
     score: str | None = None,
-    model: StrPath | None = None,
+    model: str | None = None,
     baseline_prediction: str | None = None,
     baseline_score: str | None = None,
-    baseline_model: StrPath | None = None,
+    baseline_model: str | None = None,
     loss: str | None = None,
     baseline_loss: str | None = None,
     positive_class: str | float | None = None,
@@ -202,7 +205,7 @@ def discover(
 ) -> Report:
     """Find the groups of texts or images where a model changed.
 
-    Anything that has embeddings can be grouped. With one model, find the groups where it is worse than elsewhere.
+    Anything that has embeddings can be grouped. With one model, the command finds the groups where it is worse than elsewhere.
 
     A mixture over the embeddings gives each example a component. Components are then searched, tested and corrected like any other feature.
 
@@ -210,39 +213,39 @@ def discover(
     ----------
     data : a table of pandas, polars or Arrow, or paths or globs of files
     output : Folder for changelist.json and slices.parquet.
-    format : Format: parquet, csv, jsonl or tfrecord. By default by the file's name.
+    format : Format: parquet, csv, jsonl or tfrecord. By default from the file's name.
     column_names : Columns of a CSV file without a header, separated by commas.
     skip_rows : Lines to skip before the header of a CSV file.
     delimiter : Character between the values of a CSV file, such as ';' or tab.
-    example_id : Column that identifies an example in what is published.
-    weight : Column of sampling weights, which are at least 0.
+    example_id : Column that identifies an example in the result.
+    weight : Column of sampling weights (0 or more).
     group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
-    eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), whose models, metrics and sizes to use. A check also takes its slices and thresholds: exit code 1 if one fails. Needs slicebeam[tfma].
-    embedding : Column of vectors that describe the examples.
-    text : Column of texts to embed. With `embedding`, the texts only show the examples.
-    encoder : What embeds texts: lsa (fitted to them), minilm, openai:URL of an endpoint, or module:function that returns a model handler of Beam's. With `embedding`, what made the vectors. By default lsa with `text`.
+    eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold fails. Needs slicebeam[tfma].
+    embedding : Column of embeddings: a vector for each example.
+    text : Column of texts to embed. With `embedding`, the texts are only displayed.
+    encoder : Encoder of texts: lsa (fitted to them), minilm, openai:URL (an endpoint), or module:function (which returns a Beam model handler). With `embedding`, the encoder that made the vectors. By default lsa with `text`.
     components : Number of components of the mixture. Several numbers, such as 25,100, fit several mixtures. By default 50.
     dimensions : Maximum number of principal components to which mixtures are fitted.
-    loss_weight : How much losses shape the mixture. Above 0, only examples that did not shape it are tested.
-    discovery_share : Share of the examples that shape the mixture, with `loss_weight`.
+    loss_weight : Weight of the losses in the fit of the mixture. Above 0, only examples outside the fit are tested.
+    discovery_share : Share of the examples that the mixture is fitted to, with `loss_weight`.
     slices : Number of slices to describe by phrases and examples.
-    phrases : Phrases to describe slices by, one a line; or the YAML file of an API whose model suggests some. By default taken from the texts.
-    label : Column of the true class or value. Not needed with `loss`, nor for mean:COLUMN.
+    phrases : File of phrases that may describe slices, one per line; or YAML file of an API whose model suggests phrases. By default taken from the texts.
+    label : Column of the true class or value. Not needed with `loss` or for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
-    model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder) or ONNX. Loading one runs the code in it: name only files that you trust.
+    model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
-    baseline_model : The old model's file. Loading it runs the code in it, as for `model`.
+    baseline_model : The old model. Loading it runs the code in it, as for `model`.
     loss : Column of each example's loss, instead of label and predictions.
     baseline_loss : Column of the old model's losses.
-    positive_class : The class whose probability a score is. By default 1 or true.
-    threshold : Smallest score that predicts the positive class.
+    positive_class : Class whose probability is the score. By default 1 or true.
+    threshold : Smallest score, or probability by `model`, that predicts the positive class.
     features : Columns to slice by, besides components. One or several. By default none.
     bins : Quantile bins of a numeric column.
-    exact_edges : Cut bins at values of the data, not at numbers of few digits.
+    exact_edges : Use values of the data as the edges of bins, not round numbers.
     top_values : Values of a categorical column that get a predicate of their own.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro); after the search, for what it found, tfma:NAME(argument=value) of TensorFlow Model Analysis. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
@@ -255,17 +258,17 @@ def discover(
     strategy : batch: every conjunction. iterative: level by level. priority: the most promising ones. By default batch; priority above 10 million conjunctions.
     iterations : Iterations of `strategy` priority.
     max_candidates : Maximum number of candidates in an iteration of `strategy` priority.
-    keep_refining : Also visit the slices within significant ones.
+    keep_refining : Also visit the slices within significant slices.
     save_slices : Slices to write into slices.parquet: tested or significant. By default tested, up to a million slices.
-    explain : Slice, by its id or text, whose test to explain with all numbers.
+    explain : Slice (id or text) whose test to explain, with all numbers.
     runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
     runner_option : Option of the engine. One or several.
-    resume : Continue a stopped run. Begin if there is none, and do nothing if it has published.
+    resume : Continue a stopped run. Start it if there is none; do nothing if it has published its result.
     work_dir : Folder for unfinished work. By default OUTPUT/_work.
     memory_budget : Memory that each worker may use for tables.
     chunk_rows : Maximum number of examples to read at a time.
     allow_http : Send keys over http:// to other machines, where others can read them.
-    progress : print on stderr how far it is, and what is to be known
+    progress : print progress and notes on stderr
 
     Raises
     ------
@@ -294,10 +297,10 @@ def check(
     label: str = "",
     prediction: str | None = None,
     score: str | None = None,
-    model: StrPath | None = None,
+    model: str | None = None,
     baseline_prediction: str | None = None,
     baseline_score: str | None = None,
-    baseline_model: StrPath | None = None,
+    baseline_model: str | None = None,
     loss: str | None = None,
     baseline_loss: str | None = None,
     positive_class: str | float | None = None,
@@ -331,37 +334,37 @@ def check(
 
     The slices come from an earlier run (`changelist`), from a file of predicates (`slices`) or from an EvalConfig of TensorFlow Model Analysis (`eval_config`).
 
-    With `changelist`, options that you leave out are as in that run: label, prediction, metric, test and so on.
+    With `changelist`, options that you leave out are taken from that run: label, prediction, metric, test and so on.
 
     Parameters
     ----------
     data : a table of pandas, polars or Arrow, or paths or globs of files
     output : Folder for changelist.json and slices.parquet.
-    format : Format: parquet, csv, jsonl or tfrecord. By default by the file's name.
+    format : Format: parquet, csv, jsonl or tfrecord. By default from the file's name.
     column_names : Columns of a CSV file without a header, separated by commas.
     skip_rows : Lines to skip before the header of a CSV file.
     delimiter : Character between the values of a CSV file, such as ';' or tab.
     example_id : Column that identifies an example when examples are resampled. By default the columns that are read.
-    weight : Column of sampling weights, which are at least 0.
+    weight : Column of sampling weights (0 or more).
     group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
-    eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), whose models, metrics and sizes to use. A check also takes its slices and thresholds: exit code 1 if one fails. Needs slicebeam[tfma].
+    eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold fails. Needs slicebeam[tfma].
     changelist : ChangeList of an earlier run, whose slices to check.
     slices : YAML file of predicates to check, such as '- age < 25 & sex = Female'.
-    encoder : Confirms the encoder in `changelist`, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
+    encoder : Encoder in `changelist`, to confirm it. Needed if it is code (module:function) or an endpoint (openai:URL) that receives your texts.
     label : Column of the true class or value. By default as in `changelist`.
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
-    model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder) or ONNX. Loading one runs the code in it: name only files that you trust.
+    model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
-    baseline_model : The old model's file. Loading it runs the code in it, as for `model`.
+    baseline_model : The old model. Loading it runs the code in it, as for `model`.
     loss : Column of each example's loss, instead of label and predictions.
     baseline_loss : Column of the old model's losses.
-    positive_class : The class whose probability a score is. By default 1 or true.
-    threshold : Smallest score that predicts the positive class.
-    features : Columns that a `model` reads which does not know the names of its columns. One or several. By default all others.
-    exclude_features : Columns that such a `model` does not read. One or several.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro); after the search, for what it found, tfma:NAME(argument=value) of TensorFlow Model Analysis. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    positive_class : Class whose probability is the score. By default 1 or true.
+    threshold : Smallest score, or probability by `model`, that predicts the positive class.
+    features : Columns that `model` reads, if the model does not know their names. One or several. By default all others.
+    exclude_features : Columns that `model` does not read, if the model does not know the names of its columns. One or several.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
@@ -371,16 +374,16 @@ def check(
     alpha : Significance level. By default 0.05.
     min_slice_size : Smallest slice to test, in examples. By default 20.
     since : ChangeList of an earlier run, to report what is new, gone, worse or better since. Its bins and values are used unless you choose others.
-    since_if_exists : As `since`, but a missing file is no error: for the first of many runs.
-    explain : Slice, by its id or text, whose test to explain with all numbers.
+    since_if_exists : Like `since`, but a missing file is not an error. For the first of a series of runs.
+    explain : Slice (id or text) whose test to explain, with all numbers.
     runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
     runner_option : Option of the engine. One or several.
-    resume : Continue a stopped run. Begin if there is none, and do nothing if it has published.
+    resume : Continue a stopped run. Start it if there is none; do nothing if it has published its result.
     work_dir : Folder for unfinished work. By default OUTPUT/_work.
     memory_budget : Memory that each worker may use for tables.
     chunk_rows : Maximum number of examples to read at a time.
     allow_http : Send keys over http:// to other machines, where others can read them.
-    progress : print on stderr how far it is, and what is to be known
+    progress : print progress and notes on stderr
 
     Raises
     ------
@@ -413,9 +416,9 @@ def define(
     allow_http: bool = False,
     progress: bool = False,
 ) -> Revision:
-    """Define a slice by hand: by words, a predicate, ids, labels or a language model.
+    """Define a slice by hand: with words, a predicate, ids, labels or a language model.
 
-    The slice is counted on the data and added to a new revision of the ChangeList, beside it. A language model is called for every example.
+    The command counts the slice on the data and adds it to a new revision of the ChangeList, in the same folder. `llm_filter` calls a language model for every example.
 
     Parameters
     ----------
@@ -424,12 +427,12 @@ def define(
     data : Files or globs of the examples. One or several. By default as in the ChangeList.
     where : Examples that satisfy a predicate, such as 'age < 25 & sex = Female'.
     text_filter : Examples whose embedding is similar to that of this text.
-    threshold : Least cosine similarity for `text_filter`. By default mean + 2 standard deviations of the similarities of all examples.
+    threshold : Smallest cosine similarity for `text_filter`. By default mean + 2 standard deviations of the similarities of all examples.
     ids : Examples with the ids in this file: one a line, CSV or JSON Lines.
     classifier : Examples that a classifier selects: a logistic regression on embeddings, trained on this CSV of id and label (yes, no).
-    llm_filter : Examples for which a language model answers yes to this prompt. {text} in it stands for the text of the example; it works best after a few answered ones.
-    llm : YAML file that describes the language model's API, as for shift `api`. {prompt} in it stands for the prompt.
-    budget : Maximum number of calls for `llm_filter`, those of earlier runs included.
+    llm_filter : Examples for which a language model answers yes to this prompt. {text} stands for the text of the example. It works best after a few answered examples.
+    llm : YAML file that describes the language model's API, as for shift `api`. {prompt} stands for the prompt.
+    budget : Maximum number of calls for `llm_filter`, including those of earlier runs.
     text : Column of the texts for `llm_filter`. By default as in `changelist`.
     model : Confirms the model in the ChangeList. Loading it runs the code in it.
     baseline_model : Confirms the old model in the ChangeList.
@@ -437,7 +440,7 @@ def define(
     runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
     runner_option : Option of the engine. One or several.
     allow_http : Send keys over http:// to other machines, where others can read them.
-    progress : print on stderr how far it is, and what is to be known
+    progress : print progress and notes on stderr
 
     Raises
     ------
@@ -455,16 +458,16 @@ def report(
     data: StrPath | Sequence[StrPath] = (),
     progress: bool = False,
 ) -> str:
-    """Write a page that shows a result: report.html, beside the ChangeList.
+    """Write a page that shows a result: report.html, in the folder of the ChangeList.
 
-    The page is one file. It opens in a browser from a disk or a mail, and asks the network for nothing. It holds examples only with `examples`.
+    The page is one file. It opens in a browser from a disk or an email, and needs no network. It contains examples only with `examples`.
 
     Parameters
     ----------
     changelist : a ChangeList, or its folder for the last revision
-    examples : Examples of each finding to put into the page, which then holds your data.
+    examples : Number of examples of each finding to include. The page then contains your data.
     data : Files or globs of the examples, on this machine. One or several. By default as in the ChangeList.
-    progress : print on stderr how far it is, and what is to be known
+    progress : print progress and notes on stderr
 
     Raises
     ------
@@ -513,43 +516,43 @@ def shift(
 ) -> Report:
     """Estimate how a paid prediction API changed, from few calls.
 
-    Each answer is written to the ledger before it is used. Run again, the command calls the API only for what is missing. A call without an answer may have been charged: 'lost_calls' in the `api` file says whether its item is sent again.
+    The command writes each answer to the ledger before it uses it. When run again, it calls the API only for missing answers. A call without an answer may have been charged: 'lost_calls' in the `api` file decides whether its item is sent again.
 
     Parameters
     ----------
     data : a table of pandas, polars or Arrow, or paths or globs of files
     label : Column of the true classes.
-    format : Format: parquet, csv, jsonl or tfrecord. By default by the file's name.
+    format : Format: parquet, csv, jsonl or tfrecord. By default from the file's name.
     column_names : Columns of a CSV file without a header, separated by commas.
     skip_rows : Lines to skip before the header of a CSV file.
     delimiter : Character between the values of a CSV file, such as ';' or tab.
-    example_id : Column that identifies an item. The ledger knows the item by this value, also in changed data. By default its row in the data.
+    example_id : Column that identifies an item. The ledger finds the item by this value, even if the data changes. By default its row in the data.
     old_prediction : Column of the API's earlier predictions.
-    old_matrix : ChangeList of an earlier shift, whose new confusion matrix is the old one now; instead of `old_prediction`.
+    old_matrix : ChangeList of an earlier shift, whose new confusion matrix is the old one of this run. Replaces `old_prediction`.
     api : YAML file that describes the requests to the HTTP API and its answers.
-    model : scikit-learn model to call instead, or module:function that returns a model handler of Beam's. Loading one runs the code in it: name only what you trust.
-    features : Columns that `model` reads, if it does not know them. One or several.
+    model : scikit-learn model to call instead of an API, or module:function that returns a Beam model handler. Loading a model runs the code in it: give only what you trust.
+    features : Columns that `model` reads, if the model does not know their names. One or several.
     replay_prediction : Column of recorded answers to use instead of calls.
     budget : Maximum number of calls, such as 2000, or amount of money, such as 5USD.
-    target_error : Stop when the Frobenius error of the new matrix is below this with `confidence`. With `repeat`: the error for which calls are counted (default 0.01).
+    target_error : Stop when the Frobenius error of the new matrix is below this value, with `confidence`. With `repeat`: the error whose number of calls is reported (default 0.01).
     confidence : Confidence of the intervals and of `target_error`.
-    seed : Random seed, which decides which items are drawn.
-    difficulty : Column of a confidence, of the old API or of a cheap model. Its quantile bins are strata.
+    seed : Random seed for drawing items.
+    difficulty : Column of confidence values, from the old API or a cheap model. Its quantile bins are strata.
     bins : Number of quantile bins of `difficulty`.
-    method : plus: sample most where most changed, and use the old predictions as a control variate. masa: sample most where answers vary most (Chen et al., 2021; biased). proportional: strata by size. uniform: all items alike. By default plus with `old_prediction`, else proportional.
-    price : Price of a call, in the currency of the `api` file or of `budget`, else USD. By default 'price' of the `api` file.
+    method : plus: sample most where most changed, with the old predictions as a control variate. masa: sample most where answers vary most (Chen et al., 2021; biased). proportional: strata by size. uniform: all items alike. By default plus with `old_prediction`, else proportional.
+    price : Price of a call, in the currency of the `api` file or of `budget`, otherwise USD. By default 'price' of the `api` file.
     by : Column whose values are slices, to report the shift of each too.
     changelist : ChangeList of a search or check, to report the shift of each of its slices too.
     output : Folder for changelist.json and the ledger. Required, except with `plan` and `repeat`, which only print.
-    ledger : Folder that keeps every answer of `api` or `model`. No call is made for an answer that is in it. By default OUTPUT/ledger.
+    ledger : Folder that stores every answer of `api` or `model`. A stored answer is never requested again. By default OUTPUT/ledger.
     runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
     runner_option : Option of the engine. One or several.
-    resume : Continue a stopped run, without reading again a pool that it has read. Begin if there is none, and do nothing if it has published. Answers in the ledger are used either way.
+    resume : Continue a stopped run without reading its pool again. Start it if there is none; do nothing if it has published its result. Answers in the ledger are always used.
     work_dir : Folder for unfinished work. By default OUTPUT/_work.
     memory_budget : Memory that each worker may use while it reads the pool.
     chunk_rows : Maximum number of examples to read at a time.
     allow_http : Send keys over http:// to other machines, where others can read them.
-    progress : print on stderr how far it is, and what is to be known
+    progress : print progress and notes on stderr
 
     Raises
     ------
@@ -562,7 +565,7 @@ def shift(
 class edit:
     """Change the slices of a ChangeList. Every edit can be undone.
 
-    An edit is a new revision beside the document, which stays as it is.
+    Each edit writes a new revision to the same folder. The document itself does not change.
     """
 
     @staticmethod
@@ -579,9 +582,9 @@ class edit:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        slice : Slice: its slice_id, the beginning of that, or its name.
+        slice : Slice, given by its slice_id, the start of its slice_id, or its name.
         name : New name of the slice.
-        progress : print on stderr how far it is, and what is to be known
+        progress : print progress and notes on stderr
 
         Raises
         ------
@@ -605,9 +608,9 @@ class edit:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        slice : Slice: its slice_id, the beginning of that, or its name.
+        slice : Slice, given by its slice_id, the start of its slice_id, or its name.
         text : Description of the slice. An empty one removes it.
-        progress : print on stderr how far it is, and what is to be known
+        progress : print progress and notes on stderr
 
         Raises
         ------
@@ -631,9 +634,9 @@ class edit:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        slice : Slice: its slice_id, the beginning of that, or its name.
+        slice : Slice, given by its slice_id, the start of its slice_id, or its name.
         note : Note to add.
-        progress : print on stderr how far it is, and what is to be known
+        progress : print progress and notes on stderr
 
         Raises
         ------
@@ -656,8 +659,8 @@ class edit:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        slice : Slice: its slice_id, the beginning of that, or its name.
-        progress : print on stderr how far it is, and what is to be known
+        slice : Slice, given by its slice_id, the start of its slice_id, or its name.
+        progress : print progress and notes on stderr
 
         Raises
         ------
@@ -688,7 +691,7 @@ class edit:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        slices : One of the slices, as its slice_id or name. One or several.
+        slices : Slice to merge, given by its slice_id or name. One or several.
         name : Name of the new slice.
         data : Files or globs of the examples. One or several. By default as in the ChangeList.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
@@ -697,7 +700,7 @@ class edit:
         runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
         runner_option : Option of the engine. One or several.
         allow_http : Send keys over http:// to other machines, where others can read them.
-        progress : print on stderr how far it is, and what is to be known
+        progress : print progress and notes on stderr
 
         Raises
         ------
@@ -729,17 +732,17 @@ class edit:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        slice : Slice: its slice_id, the beginning of that, or its name.
-        where : Examples that satisfy this predicate are one part, the others the second.
+        slice : Slice, given by its slice_id, the start of its slice_id, or its name.
+        where : Predicate that splits the slice. The examples that satisfy it become one part, the others the second.
         data : Files or globs of the examples. One or several. By default as in the ChangeList.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
         baseline_model : Confirms the old model in the ChangeList.
         encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
-        name : Name of a part. Give it twice, or not at all. By default made of slice and predicate.
+        name : Name of a part. Give it twice, or not at all. By default made from the slice and the predicate.
         runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
         runner_option : Option of the engine. One or several.
         allow_http : Send keys over http:// to other machines, where others can read them.
-        progress : print on stderr how far it is, and what is to be known
+        progress : print progress and notes on stderr
 
         Raises
         ------
@@ -761,7 +764,7 @@ class edit:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        progress : print on stderr how far it is, and what is to be known
+        progress : print progress and notes on stderr
 
         Raises
         ------
@@ -783,7 +786,7 @@ class edit:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        progress : print on stderr how far it is, and what is to be known
+        progress : print progress and notes on stderr
 
         Raises
         ------
@@ -794,7 +797,7 @@ class edit:
         """
 
 class export:
-    """Write a ChangeList in the form of another tool."""
+    """Write a ChangeList in the format of another tool."""
 
     @staticmethod
     def tfma(
@@ -812,7 +815,143 @@ class export:
         ----------
         changelist : a ChangeList, or its folder for the last revision
         to : Folder to write.
-        progress : print on stderr how far it is, and what is to be known
+        progress : print progress and notes on stderr
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+class adapt:
+    """Grow tests of a model, and see which topics an update fixed and broke.
+
+    Tests are in topics, in a CSV file as AdaTest writes it.
+    """
+
+    @staticmethod
+    def run(
+        tree: StrPath,
+        /,
+        *,
+        model: str,
+        output: StrPath | None = None,
+        baseline_model: str | None = None,
+        inverse_model: str | None = None,
+        output_classifier: str | None = None,
+        budget: str | None = None,
+        ledger: StrPath | None = None,
+        alpha: float = 0.05,
+        since: StrPath | None = None,
+        runner_config: str = "direct",
+        runner_option: str | Sequence[str] | Mapping[str, object] = (),
+        allow_http: bool = False,
+        progress: bool = False,
+    ) -> Published:
+        """Score a test tree, and report the topics that fail, and those fixed and broken.
+
+        A topic with those below it is a slice of the ChangeList: with `baseline_model` the two models are compared test by test (McNemar's test, Benjamini-Hochberg over all topics). An answer that an endpoint sold is in the ledger before it is used, and is not paid twice.
+
+        Parameters
+        ----------
+        tree : Test tree: a CSV file of AdaTest.
+        model : Model to test: module:function, which gets a list of texts or makes a model; a pipeline of scikit-learn (pickle, joblib), whose code runs; or the .yaml file of an HTTP endpoint, as for slicebeam shift `api`, with {input} in it.
+        output : Folder for changelist.json, slices.parquet and tests.parquet, which has the score of each test.
+        baseline_model : The old model, in any of these forms, to report which topics are fixed and broken.
+        inverse_model : Model that makes inputs of outputs again, for tests that should be invertible.
+        output_classifier : Classifier of outputs, for tests that should not be classified as something.
+        budget : Budget of paid answers: calls, or money such as 5USD by the price in the .yaml files. Earlier runs with the same ledger count. By default an answer for each input.
+        ledger : Folder that keeps the answers that were paid for. By default OUTPUT/ledger.
+        alpha : False discovery rate of topics that are fixed or broken.
+        since : ChangeList of an earlier run on the tree, to report what is new, gone, worse or better since.
+        runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
+        runner_option : Option of the engine. One or several.
+        allow_http : Send keys over http:// to other machines, where others can read them.
+        progress : print progress and notes on stderr
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def suggest(
+        tree: StrPath,
+        /,
+        *,
+        model: str,
+        pool: StrPath | None = None,
+        text: str | None = None,
+        other_tree: StrPath | None = None,
+        templates: StrPath | None = None,
+        topic: str = "",
+        endpoint: str | None = None,
+        budget: str | None = None,
+        ledger: StrPath | None = None,
+        seed: int = 0,
+        proposer: str | Sequence[str] = (),
+        proposals: int = 25,
+        topics: bool = False,
+        output: StrPath | None = None,
+        allow_http: bool = False,
+        progress: bool = False,
+    ) -> Suggestions:
+        """Propose tests of a topic, score them by a model, and write those that fail first.
+
+        Templates, edits, a pool of texts and another tree need no language model; with `endpoint` one goes on with the tests of the topic. Tests that you accept into the tree steer what is proposed next.
+
+        Parameters
+        ----------
+        tree : Test tree: a CSV file of AdaTest.
+        model : Model to find failing tests of: module:function, a pipeline of scikit-learn, or the .yaml file of an HTTP endpoint, as for slicebeam adapt run.
+        pool : Texts without labels: a text a line, or CSV, JSON Lines or Parquet with `text`.
+        text : Column of the texts in `pool`. By default text.
+        other_tree : Another test tree, whose tests are proposed.
+        templates : YAML file of templates, with what is expected of them. By default those of sentiment, where the model has such outputs.
+        topic : Topic that gets the suggestions, such as /Negation. By default the whole tree.
+        endpoint : Language model: the URL of an API like OpenAI's (https://host/v1?model=NAME), whose key is in OPENAI_API_KEY; or a .yaml file, as for slicebeam shift `api`, with {prompt} in it.
+        budget : Budget of paid calls, of `endpoint` and of a paid `model` together: calls, or money such as 5USD by the price in the .yaml files. Earlier runs with the same ledger count. By default what the proposals need.
+        ledger : Folder that keeps the answers that were paid for. By default beside `output`.
+        seed : Random seed.
+        proposer : What proposes: templates, mined, perturbations, neighbours, mixtures, tree, endpoint. One or several. By default all that have what they need.
+        proposals : Number of proposals to score.
+        topics : Suggest topics below `topic`, instead of tests.
+        output : Test tree to write the suggestions to, those that fail first. By default TREE.suggestions.csv.
+        allow_http : Send keys over http:// to other machines, where others can read them.
+        progress : print progress and notes on stderr
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def import_checklist(
+        suite: StrPath,
+        /,
+        *,
+        to: StrPath,
+        expectations: StrPath | None = None,
+        progress: bool = False,
+    ) -> ImportedSuite:
+        """Write the test tree of a CheckList suite: a topic each test, a test each case.
+
+        Nothing of a pickle runs: its texts and labels are read, and nothing else. What a test expects beyond a label is code in CheckList; say it in `expectations`.
+
+        Parameters
+        ----------
+        suite : Suite of CheckList: a table (.parquet, .csv, .jsonl), a release (.pkl, .tar.gz) or examples (.txt).
+        to : Test tree to write.
+        expectations : YAML file with the names of the labels and, by the name of a test, what it expects.
+        progress : print progress and notes on stderr
 
         Raises
         ------
@@ -825,7 +964,7 @@ class export:
 class attribute:
     """Test with a few labels whether words describe a slice.
 
-    Estimates the precision and the recall of the words, with intervals.
+    The command estimates the precision and recall of the words, with intervals.
     """
 
     @staticmethod
@@ -854,29 +993,29 @@ class attribute:
     ) -> Sampled:
         """Write the items to label, as CSV and as JSON Lines.
 
-        Fill the column label with yes, no or unsure in either file. Run again, the command draws a further round.
+        Fill in the column label with yes, no or unsure in either file. When run again, the command draws another round.
 
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        slice : Slice: its slice_id, the beginning of that, or its name.
-        text : Words that are said to be true of its examples.
+        slice : Slice, given by its slice_id, the start of its slice_id, or its name.
+        text : Words to test: a description that should be true of the slice's examples.
         budget : Number of labels in this round.
         data : Files or globs of the examples. One or several. By default as in the ChangeList.
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
-        query : Text like the examples of which the words are true, to find those that the slice misses. One or several. By default `text`.
-        train : Draw items to train a classifier with, instead of to estimate from.
+        query : Text similar to the examples that `text` describes, to find those that the slice misses. One or several. By default `text`.
+        train : Draw items for training a classifier instead of for estimation.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
         baseline_model : Confirms the old model in the ChangeList.
         encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
-        looks : How often you will check whether the labels suffice; the intervals allow for it. Kept from the first round. By default 1, or `rounds`.
+        looks : Number of times you will check whether there are enough labels. The intervals allow for it. Kept from the first round. By default 1, or `rounds`.
         seed : Random seed. Kept from the first round. By default 0.
-        exponent : How strongly draws outside the slice prefer examples that are similar to the queries.
-        uniform_share : Share of these draws that prefer no example, above 0.
+        exponent : Strength of the preference for examples similar to `query`, in draws outside the slice.
+        uniform_share : Share of the draws outside the slice that are uniform, above 0.
         allow_http : Send keys over http:// to other machines, where others can read them.
-        progress : print on stderr how far it is, and what is to be known
+        progress : print progress and notes on stderr
 
         Raises
         ------
@@ -910,8 +1049,8 @@ class attribute:
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        slice : Slice: its slice_id, the beginning of that, or its name.
-        text : Words that are said to be true of its examples.
+        slice : Slice, given by its slice_id, the start of its slice_id, or its name.
+        text : Words to test: a description that should be true of the slice's examples.
         data : Files or globs of the examples. One or several. By default as in the ChangeList.
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
@@ -919,10 +1058,10 @@ class attribute:
         encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
-        looks : How often you will check whether the labels suffice; the intervals allow for it. Kept from the first round. By default 1, or `rounds`.
+        looks : Number of times you will check whether there are enough labels. The intervals allow for it. Kept from the first round. By default 1, or `rounds`.
         seed : Random seed. Kept from the first round. By default 0.
         allow_http : Send keys over http:// to other machines, where others can read them.
-        progress : print on stderr how far it is, and what is to be known
+        progress : print progress and notes on stderr
 
         Raises
         ------
@@ -961,36 +1100,36 @@ class attribute:
         allow_http: bool = False,
         progress: bool = False,
     ) -> Finished | Stopped:
-        """Label in rounds until it is decided: by a column, a language model, or you.
+        """Label in rounds until there is a decision: from a column, with a language model, or by hand.
 
-        Stopped and run again with the same options, the command continues. Nothing is labelled twice.
+        If stopped, the command continues when run again with the same options. No item is labelled twice.
 
         Parameters
         ----------
         changelist : a ChangeList, or its folder for the last revision
-        slice : Slice: its slice_id, the beginning of that, or its name.
-        text : Words that are said to be true of its examples.
-        budget : Number of labels in all rounds, those of earlier runs included.
+        slice : Slice, given by its slice_id, the start of its slice_id, or its name.
+        text : Words to test: a description that should be true of the slice's examples.
+        budget : Number of labels in all rounds, including those of earlier runs.
         data : Files or globs of the examples. One or several. By default as in the ChangeList.
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
-        query : Text like the examples of which the words are true, to find those that the slice misses. One or several. By default `text`.
-        rounds : Number of rounds, with a check after each whether the labels suffice.
-        train : Number of further labels, to train a classifier that proposes a better slice where this one is not what its words say.
-        labels : Column that holds the labels.
+        query : Text similar to the examples that `text` describes, to find those that the slice misses. One or several. By default `text`.
+        rounds : Number of rounds. After each, the command checks whether there are enough labels.
+        train : Number of further labels for training a classifier, which proposes a better slice if the words do not describe this one.
+        labels : Column of the labels.
         positive : Value of `labels` that means yes. One or several.
-        llm : YAML file that describes a language model's API, as for slicebeam shift `api`, with {attribution_text} and the columns that show an item in its prompt.
-        ledger : Folder that keeps the answers that were paid for. By default in the folder of labels.
+        llm : YAML file that describes a language model's API, as for slicebeam shift `api`. Its prompt contains {attribution_text} and the columns that show an item.
+        ledger : Folder that stores the paid answers. By default in the folder of the labels.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
         baseline_model : Confirms the old model in the ChangeList.
         encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
-        looks : How often you will check whether the labels suffice; the intervals allow for it. Kept from the first round. By default 1, or `rounds`.
+        looks : Number of times you will check whether there are enough labels. The intervals allow for it. Kept from the first round. By default 1, or `rounds`.
         seed : Random seed. Kept from the first round. By default 0.
-        exponent : How strongly draws outside the slice prefer examples that are similar to the queries.
-        uniform_share : Share of these draws that prefer no example, above 0.
+        exponent : Strength of the preference for examples similar to `query`, in draws outside the slice.
+        uniform_share : Share of the draws outside the slice that are uniform, above 0.
         allow_http : Send keys over http:// to other machines, where others can read them.
-        progress : print on stderr how far it is, and what is to be known
+        progress : print progress and notes on stderr
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""The command line. Imports of weight are inside the commands, so that ``--help`` is quick."""
+"""The command line. Expensive imports are inside the commands, so ``--help`` is quick."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def main() -> None:
     """Run the command line and exit with its code."""
     hold_streams()
     install_handlers()
-    # What the network library has to say of a failure is no line for a user, who can ask for it.
+    # What the network library has to say of a failure is not a line for a user, who can ask for it.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     code = run(sys.argv[1:])
     # All files are written and closed. Taking down what Beam imported and started would take a third
-    # of a second, and for ever where threads of an interrupted engine wait for what was ended.
+    # of a second, and forever where threads of an interrupted engine wait for what was ended.
     with suppress(OSError):
         sys.stdout.flush()
     sys.stderr.flush()
@@ -95,9 +95,9 @@ def run(arguments: list[str]) -> int:
         code = INTERRUPTED
     if code == INTERRUPTED:
         code, how = ending()
-        again = "the same command goes on where it was"
+        again = "run the same command to continue"
         if invocation.command is not None:
-            again = f"a {invocation.command} goes on with the same options and --resume"
+            again = f"a {invocation.command} continues with the same options and --resume"
         _say(invocation, f"{how}; {again}", code)
     return code if isinstance(code, int) else 0
 
@@ -107,7 +107,7 @@ def _check_memory() -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < _LEAST_MEMORY:
         raise EngineError(
-            f"the limit of virtual memory is {limit >> 20:,} MB, and the libraries alone need "
+            f"the limit on virtual memory is {limit >> 20:,} MB, and the libraries alone need "
             f"{_LEAST_MEMORY >> 20:,} MB; allow more (ulimit -v)"
         )
 
@@ -147,7 +147,7 @@ def _unforeseen(error: Exception) -> str:
         where = log.name
     except OSError:
         # No folder for it, or no room.
-        where = "its place: " + str(traceback.extract_tb(error.__traceback__)[-1])
+        where = "its location: " + str(traceback.extract_tb(error.__traceback__)[-1])
     reason = (str(error).splitlines() or ["no message"])[0]
     return f"unforeseen {type(error).__name__}: {reason}; please report it with {where}"
 

@@ -1,4 +1,4 @@
-"""Where the programs of engines are: named by the user, by a variable, or in the cache folder."""
+"""Finds the programs of engines: named by the user, by a variable, or in the cache folder."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ def find_program(given: Path | str | None, variable: str, cached: str, option: s
 
     Parameters
     ----------
-    given : by the option
-    variable : of the environment
-    cached : glob of its name in the cache folder, of which the last is taken
-    option : name of the option
+    cached : glob of its name in the cache folder; the last match is used
 
     Raises
     ------
@@ -77,9 +74,10 @@ def job_server_jar(
     found = find_program(given, variable, f"{engine}-job-server-{version}.jar", "job_server_jar")
     if found is None:
         raise EngineError(
-            f"no job server for {f'{engine} {version}'.removesuffix(' *')}: name its jar by --runner-option "
-            f"job_server_jar=PATH or {variable}, let Beam load it by job_server_jar=download, or build "
-            f"one by 'python -m slicebeam.runner_configs.local_cluster {engine} jar'"
+            f"no job server for {f'{engine} {version}'.removesuffix(' *')}: name its jar with "
+            f"--runner-option job_server_jar=PATH or {variable}, let Beam download it with "
+            "job_server_jar=download, or build one with 'python -m "
+            f"slicebeam.runner_configs.local_cluster {engine} jar'"
         )
     return found
 
@@ -95,8 +93,8 @@ def java_program(name: str) -> str:
     found = shutil.which(name)
     if found is None:
         raise EngineError(
-            f"{name!r} is not there to start the job server: install Java 11 or 17, or name it by "
-            "--runner-option java=PATH"
+            f"{name!r} is missing, and the job server needs it: install Java 11 or 17, or name it "
+            "with --runner-option java=PATH"
         )
     return found
 
@@ -104,12 +102,12 @@ def java_program(name: str) -> str:
 def jar_version(jar: Path, engine: str) -> str | None:
     """Return the version of Flink (major.minor) or Spark that a job server is built for.
 
-    None where it does not tell.
+    None if it does not tell.
 
     Raises
     ------
     EngineError
-        It is no jar.
+        It is not a jar.
     """
     try:
         with zipfile.ZipFile(jar) as opened:
@@ -121,5 +119,7 @@ def jar_version(jar: Path, engine: str) -> str | None:
                     version = re.search(r"^version=(\S+)", text, re.MULTILINE)
                     return version.group(1) if version else None
     except (OSError, zipfile.BadZipFile) as error:
-        raise EngineError(f"{jar} is no readable jar ({error}); name another job server") from error
+        raise EngineError(
+            f"{jar} is not a readable jar ({error}); name another job server"
+        ) from error
     return None

@@ -1,4 +1,4 @@
-"""What an engine is to a run: it takes a job, and says what it knows of itself."""
+"""The interface of an engine to a run: it runs jobs and describes itself."""
 
 from __future__ import annotations
 
@@ -24,16 +24,14 @@ _PATIENCE = 0.5
 
 
 class Backend:
-    """One engine with its options; made once a run, and used for all its jobs.
+    """One engine with its options; made once per run, and used for all its jobs.
 
     Attributes
     ----------
-    name : what the document calls it
     workers : how many can work at once
     smallest_job_seconds : of estimated work; less is done in the process of the run
-    counters : which of Beam's two kinds of counts this engine tells rightly
+    counters : which of Beam's two kinds of counts this engine reports correctly
     log : file for what its processes say
-    note : tells the user something
     storage_hint : what to do about a path that its workers do not see
     """
 
@@ -56,7 +54,7 @@ class Backend:
         return None
 
     def sees(self, path: str) -> bool:
-        """Say whether workers on other machines see a path."""
+        """Return whether workers on other machines see a path."""
         return bool(_SCHEME.match(path))
 
     def run(self, build: Build, name: str) -> Any:
@@ -70,19 +68,19 @@ class Backend:
     def attach(self, name: str) -> Any | None:  # noqa: ARG002
         """Return the result of a job that an earlier process of this run sent, None without one.
 
-        For engines whose jobs go on without the process that sent them.
+        For engines whose jobs continue without the process that sent them.
         """
         return None
 
     def end_earlier(self, name: str, but: str = "") -> None:
-        """End the jobs that an earlier process of this run sent for a stage, but for one."""
+        """End the jobs that an earlier process of this run sent for a stage, except for one."""
 
     def cpu_seconds(self) -> float:
         """Return the CPU seconds so far of the processes that were started for it."""
         return 0.0
 
     def stop(self) -> None:
-        """End what was started for it."""
+        """Stop everything that was started for it."""
 
 
 def run_aside(
@@ -90,13 +88,11 @@ def run_aside(
 ) -> Any:
     """Run a job in a thread, so that an interrupt or a lost worker ends the waiting for it.
 
-    Beam would wait for ever.
+    Beam would wait forever.
 
     Parameters
     ----------
-    work : runs the job
-    watch : is called again and again meanwhile, and raises where waiting is in vain
-    seconds : that the job may take
+    watch : is called again and again in the meantime, and raises where waiting is in vain
 
     Raises
     ------
@@ -123,6 +119,6 @@ def run_aside(
             watch()
             if seconds is not None and time.monotonic() - begun > seconds:
                 raise EngineError(
-                    f"the job was given up after {seconds:g} seconds; raise job_timeout, or look "
+                    f"the job was abandoned after {seconds:g} seconds; raise job_timeout, or look "
                     "at the engine"
                 ) from None

@@ -1,4 +1,4 @@
-"""Options for Beam itself, which drops without an error what it does not know."""
+"""Options for Beam itself, which silently ignores unknown options."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def check_beam_options(
     for name, value in options.items():
         if name in own:
             raise InputError(
-                f"beam_options {name!r}: the engine's own options set it; leave it out"
+                f"beam_options {name!r}: the options of the engine set it; leave it out"
             )
         if name not in known:
             if name in engine_options:

@@ -1,4 +1,4 @@
-"""A worker without a container: what Beam's own images start, for a machine that has slicebeam.
+"""A worker without a container: the program of Beam's own images, for a machine that has slicebeam.
 
 Engines start it as the command of a PROCESS environment, and Beam's worker pool as its
 ``--container_executable``, with the arguments of Beam's container contract. Nothing that is staged
@@ -30,7 +30,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
 
 
 def main() -> None:
-    """Ask the engine what is to be run, and be its worker."""
+    """Get the work from the engine, and be its worker."""
     import grpc
     from apache_beam.portability.api import (
         beam_provision_api_pb2,

@@ -1,4 +1,4 @@
-"""What Flink and Spark have in common: a job server in Java, and nodes that may be elsewhere."""
+"""The common part of Flink and Spark: a job server in Java, and nodes that may be elsewhere."""
 
 from __future__ import annotations
 
@@ -22,12 +22,7 @@ _ANSWER = 5.0
 
 
 class ClusterEngine(PortableEngine):
-    """An engine whose jobs go through a job server of Beam's.
-
-    Parameters
-    ----------
-    options : of the engine
-    """
+    """An engine whose jobs go through a job server of Beam's."""
 
     artifact_port = ARTIFACTS
     engine: str
@@ -96,7 +91,7 @@ class ClusterEngine(PortableEngine):
         return 1 if self.environment == "loopback" else self.workers
 
     def outside(self) -> str | None:
-        """Return what the job server must reach outside a private network."""
+        """Return the addresses that the job server must reach outside a private network."""
         return super().outside() if self.is_embedded else self.cluster.host
 
     def exposure(self, why: str) -> str:
@@ -104,10 +99,12 @@ class ClusterEngine(PortableEngine):
         options = self.cluster
         if self.is_embedded:
             return super().exposure(why)
-        opened = f"whoever reaches {options.job_endpoint or options.host} can run code there"
+        opened = (
+            f"anyone who can connect to {options.job_endpoint or options.host} can run code there"
+        )
         if not why:
             return opened
-        return f"{opened}, and so can whoever reaches this machine, by the job server of this run"
+        return f"{opened}, and so can anyone who can connect to this machine, through the job server of this run"
 
     def _start(self) -> None:
         endpoint = self.cluster.job_endpoint
@@ -118,7 +115,7 @@ class ClusterEngine(PortableEngine):
         super()._start()
 
     def java_command(self, folder: Path, port: int, *properties: str) -> list[str]:
-        """Return the command of the job server, but for the address of its master."""
+        """Return the command of the job server, except for the address of its master."""
         options = self.cluster
         artifacts = options.artifacts_dir or folder / "artifacts"
         temporary = folder / "tmp"
@@ -144,7 +141,7 @@ class ClusterEngine(PortableEngine):
 
 
 def ask(url: str, *, method: str = "GET") -> Any:
-    """Return the JSON that an address of an engine answers, None where it is empty.
+    """Return the JSON that an address of an engine answers, None if it is empty.
 
     Raises
     ------

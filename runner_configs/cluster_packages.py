@@ -1,6 +1,6 @@
-"""Gets what a local cluster needs, on request: packages from PyPI, and programs that are built.
+"""Installs what a local cluster needs, on request: packages from PyPI, and programs that are built.
 
-Everything is kept in the cache folder ($SLICEBEAM_CACHE or ~/.cache/slicebeam) and loaded once.
+The cache folder ($SLICEBEAM_CACHE or ~/.cache/slicebeam) stores everything.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _downloaded(package: str, version: str, options: Sequence[str]) -> Path:
         with tempfile.TemporaryDirectory(dir=folder) as name:
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
             command += ["--disable-pip-version-check", *options, "--dest", name]
-            _run([*command, f"{package}=={version}"], f"loading {package} {version}")
+            _run([*command, f"{package}=={version}"], f"downloading {package} {version}")
             for path in Path(name).iterdir():
                 path.replace(folder / path.name)
     return next(folder.glob(pattern))
@@ -145,7 +145,7 @@ def _run(command: Sequence[str], what: str, environment: Mapping[str, str] | Non
 def _tool(name: str, remedy: str) -> str:
     found = shutil.which(name)
     if found is None:
-        raise EngineError(f"{name!r} is not there; {remedy}")
+        raise EngineError(f"{name!r} is missing; {remedy}")
     return found
 
 

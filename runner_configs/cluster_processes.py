@@ -1,4 +1,4 @@
-"""Programs of a local cluster: started in a folder that remembers them, and ended exactly."""
+"""Programs of a local cluster: started in a folder that records them, and stopped exactly."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ class Program:
 
     Attributes
     ----------
-    name : of its part in the cluster
     pid : its process, which leads a group of its own
-    started : when, as the system tells it: a number that is used again has another time
+    started : start time of the process, since process ids are reused
     """
 
     name: str
@@ -40,7 +39,7 @@ class Program:
 
     @property
     def is_running(self) -> bool:
-        """Say whether it still runs."""
+        """Return whether it still runs."""
         return self.started == _started(self.pid)
 
 
@@ -50,7 +49,6 @@ class Running:
 
     Attributes
     ----------
-    version : of the engine
     address : of its master, as ``--runner-option master=`` takes it
     pages : host:port of its web pages
     programs : in the order in which they were started
@@ -63,18 +61,13 @@ class Running:
 
 
 class ClusterFolder:
-    """The folder of a cluster: its configuration, logs, and what runs.
-
-    Parameters
-    ----------
-    path : the folder
-    """
+    """The folder of a cluster: its configuration, logs, and what runs."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def running(self) -> Running | None:
-        """Return what was started and not ended, None where nothing was."""
+        """Return the running cluster, None if there is none."""
         try:
             shape = json.loads((self.path / _STATE).read_text("utf-8"))
         except (FileNotFoundError, ValueError):
@@ -93,8 +86,8 @@ class ClusterFolder:
         earlier = self.running()
         if earlier is not None and any(program.is_running for program in earlier.programs):
             raise InputError(
-                f"a cluster runs in {self.path} already, at {earlier.address}; end it by 'down', or "
-                "name another --folder"
+                f"a cluster already runs in {self.path}, at {earlier.address}; stop it with "
+                "'down', or name another --folder"
             )
         for part in ("conf", "log", "tmp", "work"):
             (self.path / part).mkdir(parents=True, exist_ok=True)
@@ -139,7 +132,7 @@ class ClusterFolder:
             time.sleep(0.1)
 
     def stop(self, running: Running) -> None:
-        """End the programs of a cluster, the last one first, and what they started."""
+        """Stop the programs of a cluster, the last one first, and their children."""
         programs = running.programs[::-1]
         for program in programs:
             _signal(program, signal.SIGTERM)

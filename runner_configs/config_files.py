@@ -1,4 +1,4 @@
-"""Reads which engine a run uses: a file of ``runner_configs/`` and what the command line changes."""
+"""Reads which engine a run uses: a file of ``runner_configs/`` and command-line options."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ class RunnerConfig:
 
     Attributes
     ----------
-    runner : name of the engine
     options : of that engine, with the values of environment variables
     written : the options as they may be written down: variables by name, and no secret spelt out
     """
@@ -78,7 +77,7 @@ def runner_config(name: str, overrides: Sequence[str]) -> RunnerConfig:
         raise unknown_name("runner-config", name, shipped_configs()) from error
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"{where}: no readable YAML ({reason})") from error
+        raise InputError(f"{where}: not readable as YAML ({reason})") from error
     if not isinstance(content, dict):
         raise InputError(f"{where}: a mapping of 'runner' and 'options' is expected")
     for key in content:
@@ -92,7 +91,7 @@ def runner_config(name: str, overrides: Sequence[str]) -> RunnerConfig:
     options = {} if content.get("options") is None else content["options"]
     if not isinstance(options, dict):
         place = _place(where, lines, ("options",))
-        raise InputError(f"{place}: options {options!r} are no mapping of names and values")
+        raise InputError(f"{place}: options {options!r} are not a mapping of names to values")
     return _validated(where, runner, dict(options), overrides, lines)
 
 
@@ -103,7 +102,7 @@ def _validated(
     overrides: Sequence[str],
     lines: dict[tuple[str, ...], int],
 ) -> RunnerConfig:
-    """Return the options with what the command line gives instead."""
+    """Return the options, overridden by the command line."""
     model = MODELS[runner]
     given: dict[str, str] = {}
     for override in overrides:
@@ -113,8 +112,8 @@ def _validated(
             raise OptionError(f"--runner-option {shown!r}: write it as key=value")
         if HIDDEN in value:
             raise OptionError(
-                f"--runner-option {shown}: a secret is not written down, and {HIDDEN} stands for it; "
-                "give it again, best as ${NAME} of an environment variable"
+                f"--runner-option {shown}: secrets are not stored, and {HIDDEN} stands for one; "
+                "give it again, preferably as ${NAME} of an environment variable"
             )
         name, dot, entry = key.partition(".")
         try:
@@ -129,7 +128,7 @@ def _validated(
                 options[key] = None if value == "null" else value
         except ValueError as error:
             reason = " ".join(redacted(str(error)).split())
-            raise OptionError(f"--runner-option {shown!r}: no YAML ({reason})") from None
+            raise OptionError(f"--runner-option {shown!r}: not YAML ({reason})") from None
         given[name] = f"--runner-option {shown}"
     for key in options:
         if key not in model.model_fields:

@@ -1,7 +1,7 @@
 """Google Cloud Dataflow: jobs are sent by Beam, and waited for here.
 
-A job has a name that the same run gives it again. So a run that is resumed finds the job that was
-running when its driver died, and waits for it instead of starting it twice.
+The names of jobs are reproducible, so a resumed run finds the job that was running when its driver
+died, and waits for it instead of starting it twice.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class FinishedJob:
         self._counted = counted
 
     def metrics(self) -> FinishedJob:
-        """Return what can be asked for counts."""
+        """Return an object that can be queried for counts."""
         return self
 
     def query(self) -> dict[str, list[Any]]:
@@ -85,12 +85,7 @@ class FinishedJob:
 
 
 class Dataflow(Backend):
-    """Runs jobs on Dataflow.
-
-    Parameters
-    ----------
-    options : of the engine
-    """
+    """Runs jobs on Dataflow."""
 
     storage_hint = "use gs:// paths"
 
@@ -109,7 +104,7 @@ class Dataflow(Backend):
         return f"dataflow in {self.options.region}"
 
     def sees(self, path: str) -> bool:
-        """Say whether workers see a path: they have no credentials but Google's."""
+        """Return whether workers see a path: they have no credentials but Google's."""
         return path.startswith("gs://")
 
     def check(self) -> None:
@@ -126,8 +121,8 @@ class Dataflow(Backend):
             self._check_setup_file()
         elif options.sdk_container_image is None:
             raise InputError(
-                "dataflow's workers need slicebeam: give --runner-option setup_file=./setup.py in a "
-                "checkout of it, or sdk_container_image with an image that holds it"
+                "dataflow's workers need slicebeam: give --runner-option setup_file=./setup.py "
+                "in a checkout of it, or sdk_container_image with an image that contains it"
             )
         check_beam_options(options.beam_options, own=_OWN)
 
@@ -141,15 +136,17 @@ class Dataflow(Backend):
                 "slicebeam, or give sdk_container_image instead"
             )
         if path.name != "setup.py":
-            raise InputError(f"option setup_file {path}: it must be named setup.py, as Beam asks")
+            raise InputError(
+                f"option setup_file {path}: it must be named setup.py, as Beam requires"
+            )
         try:
             found = version("setuptools")
         except PackageNotFoundError:
             found = "0"
         if int(found.split(".")[0]) < _SETUPTOOLS:
             raise EngineError(
-                f"option setup_file: Beam packs slicebeam by the setuptools of this environment, "
-                f"which is {found}; pip install 'setuptools>={_SETUPTOOLS}'"
+                "option setup_file: Beam packs slicebeam with the setuptools of this "
+                f"environment, which is {found}; pip install 'setuptools>={_SETUPTOOLS}'"
             )
 
     def sent_options(self, name: str) -> list[str]:
@@ -205,8 +202,7 @@ class Dataflow(Backend):
 
         Parameters
         ----------
-        name : of the stage's jobs, but for what tells plans and attempts apart
-        but : name of the job that may go on
+        name : of the stage's jobs, without the parts for plans and attempts
         """
         ended = [
             job
@@ -283,7 +279,7 @@ class Dataflow(Backend):
         return ours or EngineError(f"job {name} could not be sent to dataflow: {reason}")
 
     def _finish(self, job: Job) -> FinishedJob:
-        """Wait for a job, and return what it counted."""
+        """Wait for a job, and return its counts."""
         try:
             over = self._until_over(job.id, self.options.job_timeout)
         except KeyboardInterrupt:
@@ -293,8 +289,8 @@ class Dataflow(Backend):
             self._cancel([job.id])
             raise EngineError(
                 f"dataflow job {job.id} ({job.name}) was not finished after "
-                f"{self.options.job_timeout:g} seconds and is cancelled; raise job_timeout, or look "
-                f"at {self.service.console(job.id)}"
+                f"{self.options.job_timeout:g} seconds and was cancelled; raise job_timeout, or "
+                f"look at {self.service.console(job.id)}"
             )
         if not over.is_done:
             raise self._failure(over)
@@ -303,7 +299,7 @@ class Dataflow(Backend):
         return FinishedJob(counts.user)
 
     def _until_over(self, job_id: str, seconds: float = _CANCELLED) -> Job | None:
-        """Return a job when it is over, None where that takes too long."""
+        """Return a job when it is over, None if that takes too long."""
         end = time.monotonic() + seconds
         state = ""
         while True:
@@ -318,7 +314,7 @@ class Dataflow(Backend):
             time.sleep(min(self.options.poll_seconds, max(0.0, end - time.monotonic()) + 0.01))
 
     def _cancel(self, job_ids: Any) -> None:
-        """Cancel jobs; where that fails the user is told, since they go on to cost money."""
+        """Cancel jobs; if that fails tell the user, since they continue to cost money."""
         for job_id in job_ids:
             try:
                 self.service.cancel(job_id)
@@ -329,11 +325,11 @@ class Dataflow(Backend):
                 )
 
     def _failure(self, job: Job) -> SlicebeamError:
-        """Return what a user is told of a job that did not end well."""
+        """Return the error for a job that failed."""
         where = f"dataflow job {job.id} ({job.name})"
         console = self.service.console(job.id)
         if job.state == "JOB_STATE_CANCELLED":
-            return EngineError(f"{where} was cancelled by somebody; see {console}")
+            return EngineError(f"{where} was cancelled by someone else; see {console}")
         texts: list[str] = []
         end = time.monotonic() + _MESSAGES
         while not texts:
@@ -360,7 +356,7 @@ class Dataflow(Backend):
 
 
 def is_of(name: str, stage: str) -> bool:
-    """Say whether a job is one of a stage: by a plan, perhaps, and a further attempt, perhaps.
+    """Return whether a job is one of a stage: by a plan, perhaps, and a further attempt, perhaps.
 
     >>> is_of("run-iteration-1-0a1b2c3d-2", "run-iteration-1")
     True

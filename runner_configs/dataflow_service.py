@@ -1,4 +1,4 @@
-"""The service of Dataflow: its jobs, asked for and ended, and what it says when it refuses."""
+"""The service of Dataflow: its jobs, their cancellation, and its errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the service tells of it.
+    """A job as the service reports it.
 
     Attributes
     ----------
@@ -72,14 +72,9 @@ class JobCounts:
 
 
 class DataflowService:
-    """Asks the service of a project and region.
+    """Calls the service of a project and region.
 
-    A request that the service can't answer now, being overloaded or out of reach, is repeated for
-    ``service_timeout`` seconds.
-
-    Parameters
-    ----------
-    options : of the engine
+    A request that the service can't answer now, because it is overloaded or unreachable, is repeated for ``service_timeout`` seconds.
     """
 
     def __init__(self, options: DataflowOptions) -> None:
@@ -121,12 +116,12 @@ class DataflowService:
         )
 
     def job(self, job_id: str) -> Job:
-        """Return what is known of a job."""
+        """Return the state of a job."""
         from google.cloud import dataflow_v1beta3 as api
 
         jobs, _, _ = self._service()
         request = api.GetJobRequest(job_id=job_id, **self._place())
-        return _job(self._ask(jobs.get_job, request, f"tell of job {job_id}"))
+        return _job(self._ask(jobs.get_job, request, f"report the state of job {job_id}"))
 
     def cancel(self, job_id: str) -> None:
         """Ask for the end of a job."""
@@ -138,7 +133,7 @@ class DataflowService:
         self._ask(jobs.update_job, request, f"cancel job {job_id}")
 
     def errors(self, job_id: str) -> list[str]:
-        """Return the messages of a job that tell of errors."""
+        """Return the error messages of a job."""
         from google.cloud import dataflow_v1beta3 as api
 
         _, messages, _ = self._service()
@@ -152,15 +147,15 @@ class DataflowService:
             found = messages.list_job_messages(request=request, timeout=_TIMEOUT)
             return [one.message_text for one in found]
 
-        return self._told(texts, f"tell the messages of job {job_id}")
+        return self._told(texts, f"report the messages of job {job_id}")
 
     def counts(self, job_id: str) -> JobCounts:
-        """Return what a job counted."""
+        """Return the counts of a job."""
         from google.cloud import dataflow_v1beta3 as api
 
         _, _, metrics = self._service()
         request = api.GetJobMetricsRequest(job_id=job_id, **self._place())
-        found = self._ask(metrics.get_job_metrics, request, f"tell what job {job_id} counted")
+        found = self._ask(metrics.get_job_metrics, request, f"report the metrics of job {job_id}")
         user: dict[str, int] = {}
         seconds = 0.0
         for one in found.metrics:
@@ -212,7 +207,7 @@ class DataflowService:
         return self._told(lambda: call(request=request, timeout=_TIMEOUT), what)
 
     def _told(self, call: Callable[[], Answer], what: str) -> Answer:
-        """Return what a call returns, which is repeated while the service is overloaded or away."""
+        """Return the result of a call, repeated while the service is overloaded or away."""
         from google.api_core.retry import Retry
 
         retry = Retry(
@@ -237,7 +232,7 @@ def _job(told: Any) -> Job:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Say whether a request may succeed when it is sent again."""
+    """Return whether a request may succeed when it is sent again."""
     import requests
     from google.api_core import exceptions
     from google.auth.exceptions import TransportError
@@ -255,12 +250,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def refusal(error: BaseException, what: str) -> EngineError | None:
-    """Return what a user is told of an error of the service, None where it is not one.
-
-    Parameters
-    ----------
-    what : the service was to do
-    """
+    """Return the error to report for an error of the service, None if it is not one."""
     import requests
     from google.api_core import exceptions
     from google.auth.exceptions import GoogleAuthError
@@ -268,13 +258,14 @@ def refusal(error: BaseException, what: str) -> EngineError | None:
     if isinstance(error, exceptions.RetryError):
         cause = error.cause or error
         return EngineError(
-            f"dataflow did not answer, to {what} ({_reason(cause)}); jobs that run go on: try again "
-            "later with --resume (a longer time limit: --runner-option service_timeout=SECONDS)"
+            f"dataflow did not answer a request to {what} ({_reason(cause)}); running jobs "
+            "continue: try again later with --resume (a longer time limit: --runner-option "
+            "service_timeout=SECONDS)"
         )
     if isinstance(error, GoogleAuthError):
         return EngineError(
             f"no credentials for dataflow ({_reason(error)}); run gcloud auth application-default "
-            "login, or name a service account's file by GOOGLE_APPLICATION_CREDENTIALS"
+            "login, or name a service account's file in GOOGLE_APPLICATION_CREDENTIALS"
         )
     if isinstance(error, (exceptions.Forbidden, exceptions.Unauthorized)):
         remedy = "; check the credentials, and that they have the role Dataflow Developer"
@@ -288,7 +279,7 @@ def refusal(error: BaseException, what: str) -> EngineError | None:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first line of what the service said."""
+    """Return the first line of the service's message."""
     text = str(getattr(error, "message", "") or error)
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     # The REST client puts the address first: 403 GET http://…: the reason

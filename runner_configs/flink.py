@@ -36,12 +36,7 @@ _OPENS = (
 
 
 class Flink(ClusterEngine):
-    """Runs jobs on Flink.
-
-    Parameters
-    ----------
-    options : of the engine
-    """
+    """Runs jobs on Flink."""
 
     engine = "flink"
     variable = JAR_VARIABLE
@@ -117,7 +112,7 @@ class Flink(ClusterEngine):
         return [*self.java_command(folder, port, *_OPENS), f"--flink-master={master}"]
 
     def outside(self) -> str | None:
-        """Return what the job server must reach outside a private network."""
+        """Return the addresses that the job server must reach outside a private network."""
         if not self.rest:
             return super().outside()
         # It asks the master alone, which is led to; but a certificate names the master's own address.
@@ -135,7 +130,7 @@ class Flink(ClusterEngine):
         return super().needed() | master
 
     def watch(self, name: str) -> None:
-        """Raise where what the job needs is gone, or a worker told of an error that will come again."""
+        """Raise if the job's services are gone, or a worker reported an error that will recur."""
         super().watch(name)
         now = time.monotonic()
         if not self.rest or now < self._next_look:
@@ -155,7 +150,7 @@ class Flink(ClusterEngine):
                 raise ours
 
     def cancel(self, name: str) -> None:
-        """End the job on the cluster, where it would go on without a job service."""
+        """End the job on the cluster, where it would continue without a job service."""
         self._end_jobs(name, lambda: self._jobs(name))
 
     def end_earlier(self, name: str, but: str = "") -> None:  # noqa: ARG002
@@ -183,7 +178,7 @@ class Flink(ClusterEngine):
             time.sleep(0.2)
 
     def after(self, name: str) -> None:
-        """Note in the log how often a job was begun again, which it does not tell itself."""
+        """Log the restarts of a job, which it does not report itself."""
         if not self.rest:
             return
         log = logging.getLogger("slicebeam")
@@ -191,13 +186,13 @@ class Flink(ClusterEngine):
             for job in self._jobs(name):
                 for failure in self._failures(job):
                     why = failure.get("exceptionName")
-                    log.warning("job %s was begun again after %s", name, why)
+                    log.warning("job %s was restarted after %s", name, why)
         except EngineError as error:
             # The job is done: only what it went through is not known.
             log.warning("job %s: %s", name, error)
 
     def _failures(self, job: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return what a job failed by so far, whether or not it was begun again."""
+        """Return the failures of a job so far, with or without restarts."""
         told = ask(f"{self.rest}/jobs/{job['jid']}/exceptions")
         failures: list[dict[str, Any]] = told.get("exceptionHistory", {}).get("entries", [])
         return failures

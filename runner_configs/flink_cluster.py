@@ -33,11 +33,7 @@ def up(
 
     Parameters
     ----------
-    folder : of the cluster
-    task_managers : how many
-    slots : of each task manager
     port : of the REST address and the pages; None for any that is free
-    version : of Flink
 
     Raises
     ------

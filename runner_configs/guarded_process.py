@@ -1,7 +1,7 @@
 """Programs that a run starts, and that end with it, however it ends.
 
-A small process of its own guards each: it starts the program, ends it when this process says so or
-is gone, and removes the program's temporary folder.
+A small process guards each: it starts the program, ends it when this process says so or is gone,
+and removes the program's temporary folder.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ class GuardedProcess:
 
     Parameters
     ----------
-    command : of the program, and its arguments
     log : file that its output is added to
-    folder : its temporary folder, which is removed after it
     environment : variables besides those of this process
     sockets : folder for the sockets of a network of its own; it is removed too. None for no such
         network.
@@ -75,19 +73,19 @@ class GuardedProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Say whether the program has ended."""
+        """Return whether the program has ended."""
         return self._guardian.poll() is not None
 
     def check(self) -> None:
         """Raise an EngineError where the program has ended."""
         if self.has_ended:
             raise EngineError(
-                f"{self.name} ended with code {self._guardian.returncode}; what it said is in "
+                f"{self.name} ended with code {self._guardian.returncode}; its output is in "
                 f"{self.log}"
             )
 
     def cpu_seconds(self) -> float:
-        """Return the CPU seconds of the program so far, where the system tells them by /proc."""
+        """Return the CPU seconds of the program so far, if the system has /proc."""
         return process_stat.cpu_seconds(self.pid)
 
     def stop(self) -> None:
@@ -123,13 +121,13 @@ def wait_for(
     Raises
     ------
     EngineError
-        The program ended meanwhile, or the time is over.
+        The program ended in the meantime, or the time is over.
     """
     end = time.monotonic() + seconds
     while not is_ready():
         if process is not None:
             process.check()
         if time.monotonic() > end:
-            log = f"; what it said is in {process.log}" if process is not None else ""
+            log = f"; its output is in {process.log}" if process is not None else ""
             raise EngineError(f"{what} did not answer within {seconds:g} seconds{log}")
         time.sleep(0.05)

@@ -1,6 +1,6 @@
-"""Guards a program: ends it, and removes its folder, when the process that asked for it is gone.
+"""Guards a program: ends it, and removes its folder, when the process that started it is gone.
 
-Run by its path with ``FOLDER COMMAND [ARGUMENT ...]``; nothing but the standard library is imported.
+Run by its path with ``FOLDER COMMAND [ARGUMENT ...]``; only the standard library is imported.
 It says the program's number on stdout, and ends the program when its own stdin is closed.
 """
 
@@ -20,7 +20,7 @@ PATIENCE = 5.0
 
 
 def main() -> int:
-    """Start the program and wait for its end, or for that of who asked."""
+    """Start the program and wait for its end, or for that of the parent."""
     folder, command = sys.argv[1], sys.argv[2:]
     try:
         program = subprocess.Popen(  # noqa: S603

@@ -14,17 +14,12 @@ if TYPE_CHECKING:
 
 
 class InProcess(Backend):
-    """Runs jobs in this process, or hands their bundles to processes that it started.
-
-    Parameters
-    ----------
-    options : of the engine
-    """
+    """Runs jobs in this process, or hands their bundles to processes that it started."""
 
     def __init__(self, options: DirectOptions) -> None:
         self.workers = workers = options.workers
         self.name = "direct" if workers == 1 else f"direct, {workers} processes"
-        # They import for a second what they need: meanwhile this process does its own.
+        # They import for a second what they need: in the meantime this process does its own.
         self._processes = WorkerProcesses(workers) if workers > 1 else None
 
     def sent_options(self, name: str) -> list[str]:  # noqa: ARG002  (nobody else sees the job)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _LogFile(logging.FileHandler):
-    """A log that cannot be written, where the disk is full, is not what a user has to hear of."""
+    """A log that ignores write errors, such as a full disk."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         """Drop the record."""
@@ -25,7 +25,7 @@ class _LogFile(logging.FileHandler):
         return redacted(super().format(record))
 
     def close(self) -> None:
-        """Close the file, and drop what is still to be written where it can't be.
+        """Close the file, and drop pending writes that fail.
 
         Else a job that is done would fail, or one that failed would not say why.
         """
@@ -35,7 +35,7 @@ class _LogFile(logging.FileHandler):
 
 @contextmanager
 def logged_to(path: Path) -> Iterator[None]:
-    """Send what is logged, in other threads too, to a file.
+    """Send all logs, of all threads, to a file.
 
     A worker's traceback is logged before its exception arrives, which tells the same in a line.
     """

@@ -1,4 +1,4 @@
-"""Keeps the labels of transforms as they are in a notebook."""
+"""Keeps the labels of transforms unchanged in a notebook."""
 
 from __future__ import annotations
 

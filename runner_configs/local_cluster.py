@@ -6,8 +6,8 @@
     python -m slicebeam.runner_configs.local_cluster flink status
     python -m slicebeam.runner_configs.local_cluster flink down
 
-``up`` loads the engine from PyPI and builds Beam's job server with Maven, once; ``jar`` only builds
-the job server. ``prism build`` builds Prism with Go.
+``up`` downloads the engine from PyPI and builds Beam's job server with Maven, once; ``jar`` only
+builds the job server. ``prism build`` builds Prism with Go.
 """
 
 from __future__ import annotations
@@ -58,19 +58,25 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     engines = parser.add_subparsers(dest="engine", required=True)
     flink = engines.add_parser("flink", help="a job manager and task managers")
     flink.add_argument("--task-managers", dest="nodes", type=_count, default=2)
-    flink.add_argument("--slots", dest="each", type=_count, default=1, help="of a task manager")
-    flink.add_argument("--port", type=_count, default=_FLINK_PORT, help="of REST and pages")
+    flink.add_argument(
+        "--slots", dest="each", type=_count, default=1, help="slots of a task manager"
+    )
+    flink.add_argument(
+        "--port", type=_count, default=_FLINK_PORT, help="port of the REST API and the web pages"
+    )
     flink.add_argument("--version", default=cluster_packages.FLINK)
     spark = engines.add_parser("spark", help="a master and workers")
     spark.add_argument("--workers", dest="nodes", type=_count, default=2)
-    spark.add_argument("--cores", dest="each", type=_count, default=1, help="of a worker")
-    spark.add_argument("--port", type=_count, default=_SPARK_PORT, help="of the master")
-    spark.add_argument("--web-port", type=_count, default=_SPARK_PAGES, help="of its pages")
+    spark.add_argument("--cores", dest="each", type=_count, default=1, help="cores of a worker")
+    spark.add_argument("--port", type=_count, default=_SPARK_PORT, help="port of the master")
+    spark.add_argument(
+        "--web-port", type=_count, default=_SPARK_PAGES, help="port of its web pages"
+    )
     spark.add_argument("--version", default=cluster_packages.SPARK)
     for engine in (flink, spark):
         engine.add_argument("action", choices=[*_ACTIONS, "jar"])
         engine.add_argument(
-            "--folder", help="of logs and what runs; in the cache folder if left out"
+            "--folder", help="folder of logs and process ids; by default in the cache folder"
         )
     engines.add_parser("prism", help="Beam's runner for one machine").add_argument(
         "action", choices=["build"]
@@ -124,10 +130,10 @@ def _up(asked: argparse.Namespace, folder: ClusterFolder) -> None:
     given = " ".join(f"--runner-option {option}" for option in options)
     _say(
         "try it:\n"
-        f"  slicebeam search --data 'eval/*.parquet' --label LABEL --prediction PREDICTION "
+        "  slicebeam search --data 'eval/*.parquet' --label LABEL --prediction PREDICTION "
         f"--output out/ --runner-config {asked.engine} {given}\n"
-        f"its pages are at http://{running.pages}/; end it by "
-        f"'python -m slicebeam.runner_configs.local_cluster {asked.engine} down'"
+        f"its web pages are at http://{running.pages}/; stop it with 'python -m "
+        f"slicebeam.runner_configs.local_cluster {asked.engine} down'"
     )
 
 

@@ -24,7 +24,6 @@ class NetworkAccess:
     ----------
     sockets : their folder, which only this user can enter
     pool : where the run's worker pool listens
-    pool_inside : its address in the network
     """
 
     def __init__(self) -> None:
@@ -55,13 +54,7 @@ class NetworkAccess:
 
 
 def reason_against(outside: str | None, *, wanted: bool) -> str:
-    """Return why a program gets no private network, '' where it does.
-
-    Parameters
-    ----------
-    outside : what it must reach outside
-    wanted : the engine's option
-    """
+    """Return why a program gets no private network, '' where it does."""
     if not wanted:
         return "private_network is false"
     return f"it must reach {outside}" if outside else private_network.refusal()
@@ -70,6 +63,7 @@ def reason_against(outside: str | None, *, wanted: bool) -> str:
 def no_network(name: str, why: str) -> EngineError:
     """Return the error of a program that is not run without a private network."""
     return EngineError(
-        f"{name} listens on every address of this machine, runs what it is sent as you, and cannot "
-        f"have a network of its own: {why}; --runner-option private_network=false runs it all the same"
+        f"{name} listens on every address of this machine, runs any code it receives as you, and "
+        f"cannot have a private network: {why}; --runner-option private_network=false runs it "
+        "anyway"
     )

@@ -1,4 +1,4 @@
-"""The options of each engine, as they stand in a file of ``runner_configs/``."""
+"""The options of each engine, as in a file of ``runner_configs/``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOOPBACK = re.compile(r"localhost|127\.\d+\.\d+\.\d+|\[?::1\]?")
 
 
 def _from_yaml(value: Any) -> Any:
-    """Read what a command line gives as text: ``{a: 1}``, ``[a, b]``."""
+    """Parse text from a command line: ``{a: 1}``, ``[a, b]``."""
     return yaml.safe_load(value) if isinstance(value, str) else value
 
 
@@ -48,7 +48,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_this_machine(host: str) -> bool:
-    """Say whether a host name is a loopback address."""
+    """Return whether a host name is a loopback address."""
     return bool(_LOOPBACK.fullmatch(host))
 
 
@@ -81,7 +81,7 @@ Listed = Annotated[tuple[str, ...], BeforeValidator(_from_yaml)]
 
 
 class _Options(BaseModel):
-    """Options by name, in which true is no 1."""
+    """Options by name, in which true is not 1."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -95,7 +95,7 @@ class _Options(BaseModel):
 
 
 class EngineOptions(_Options):
-    """What every engine has.
+    """Options of every engine.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class DirectOptions(_Options):
 
 
 class _Portable(EngineOptions):
-    """What engines have that start workers by an environment.
+    """Options of engines that start workers in an environment.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class PrismOptions(_Portable):
 
     Attributes
     ----------
-    binary : the program; else $SLICEBEAM_PRISM, the cache folder or the PATH tells
+    binary : the program; otherwise from $SLICEBEAM_PRISM, the cache folder or the PATH
     workers : bundles that are worked on at once, in threads of one process
     start_timeout : seconds that it may take to start
     """
@@ -174,7 +174,7 @@ class PrismOptions(_Portable):
 
 
 class ClusterOptions(_Portable):
-    """What Flink and Spark have in common.
+    """Common options of Flink and Spark.
 
     Attributes
     ----------
@@ -184,9 +184,8 @@ class ClusterOptions(_Portable):
     job_server_jar : Beam's job server: a path, or ``download`` for the published one; else an
         environment variable or the cache folder tells
     job_endpoint : host:port of a job server that runs already
-    java : the program
     java_options : for the job server
-    artifacts_dir : folder that job server and nodes share, for what is staged to workers
+    artifacts_dir : folder shared by job server and nodes, for staged files
     shared_folder : local paths are mounted at the same place on every node
     start_timeout : seconds that master and job server may take to answer
     """
@@ -203,7 +202,7 @@ class ClusterOptions(_Portable):
 
     @property
     def is_embedded(self) -> bool:
-        """Say whether the engine lives in the job server."""
+        """Return whether the engine lives in the job server."""
         raise NotImplementedError
 
     @property
@@ -213,7 +212,7 @@ class ClusterOptions(_Portable):
 
     @property
     def is_here(self) -> bool:
-        """Say whether all of the engine runs on this machine."""
+        """Return whether all of the engine runs on this machine."""
         return self.is_embedded or is_this_machine(self.host)
 
     @model_validator(mode="after")
@@ -250,7 +249,7 @@ class FlinkOptions(ClusterOptions):
 
     @property
     def is_embedded(self) -> bool:
-        """Say whether the engine lives in the job server."""
+        """Return whether the engine lives in the job server."""
         return self.master == "[local]"
 
     @property
@@ -265,7 +264,7 @@ class SparkOptions(ClusterOptions):
     Attributes
     ----------
     master : ``local[N]`` for one inside the job server, or ``spark://host:port``
-    version : of the cluster, to the patch; None where the job server's is not to be compared
+    version : of the cluster, to the patch; None if the job server's is not to be compared
     web_ui : host:port of the master's pages; None for port 8080 of its host
     spark_conf : ``spark.…`` properties, such as ``spark.executor.memory``
     """
@@ -281,7 +280,7 @@ class SparkOptions(ClusterOptions):
 
     @property
     def is_embedded(self) -> bool:
-        """Say whether the engine lives in the job server."""
+        """Return whether the engine lives in the job server."""
         return self.master.startswith("local")
 
     @property
@@ -305,14 +304,10 @@ class DataflowOptions(EngineOptions):
     project, region : where the job runs
     temp_location, staging_location : gs:// folders
     num_workers, max_num_workers : machines at first, and at most
-    machine_type, disk_size_gb : of a worker
     service_account : that workers act as
-    network, subnetwork : of the workers
     use_public_ips : whether workers have addresses of their own on the internet
     setup_file : setup.py that installs slicebeam on the workers
     sdk_container_image : image with slicebeam in it
-    labels : of the job
-    experiments : of the service
     endpoint : of another service than the public one
     no_auth : send no credentials, for a stand-in of the service
     poll_seconds : between two looks how a job goes

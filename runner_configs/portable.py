@@ -63,9 +63,7 @@ class PortableEngine(Backend):
 
     Parameters
     ----------
-    options : of the engine
     workers : how many can work at once
-    processes : of a worker pool of this run's own
     """
 
     def __init__(
@@ -97,7 +95,7 @@ class PortableEngine(Backend):
         raise NotImplementedError
 
     def outside(self) -> str | None:
-        """Return what the program must reach outside a private network; None for nothing."""
+        """Return the address that the program must reach outside a private network, if any."""
         if self.environment in ("process", "docker"):
             return f"workers by environment {self.environment}"
         if self.environment == "external" and self.environment_config:
@@ -122,7 +120,7 @@ class PortableEngine(Backend):
         """
 
     def needed(self) -> dict[str, str]:
-        """Return the addresses, and what is there, that must answer while a job runs."""
+        """Return the addresses, and their services, that must answer while a job runs."""
         if self.environment == "external" and self.environment_config:
             return {self.environment_config: "the worker pool"}
         return {}
@@ -140,7 +138,7 @@ class PortableEngine(Backend):
         return self._folder
 
     def sent_options(self, name: str) -> list[str]:
-        """Return the options of a job as flags, but for the address of the job service."""
+        """Return the options of a job as flags, except for the address of the job service."""
         given: dict[str, Any] = {
             "job_name": name,
             "environment_type": self.environment.upper(),
@@ -151,7 +149,7 @@ class PortableEngine(Backend):
         return flags(given)
 
     def run(self, build: Build, name: str) -> Any:
-        """Run a pipeline: start what it needs, send it, and wait."""
+        """Run a pipeline: start its services, send it, and wait."""
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -249,7 +247,7 @@ class PortableEngine(Backend):
         return str(script), {}
 
     def check(self) -> None:
-        """Refuse what could not work, and what Beam would not tell."""
+        """Refuse options that could not work and that Beam would not report."""
         config = self.environment_config
         if self.environment == "external" and config:
             check_answers(config, "the worker pool", "start it, or leave environment_config out")
@@ -267,7 +265,7 @@ class PortableEngine(Backend):
             check_beam_options(self.beam_options, own=_OWN)
 
     def _describes_options(self) -> bool:
-        """Say whether the job service itself tells which options it takes."""
+        """Return whether the job service lists its own options."""
         return False
 
     def _start(self) -> None:
@@ -306,7 +304,7 @@ class PortableEngine(Backend):
             raise
 
     def _is_private(self) -> bool:
-        """Say whether the program gets a private network; warn of what is open beside it.
+        """Return whether the program gets a private network; warn about open services.
 
         Raises
         ------
@@ -325,10 +323,10 @@ class PortableEngine(Backend):
         """Return what others can do while the run lasts, where the program has no private network."""
         if not why:
             return ""
-        return f"whoever reaches this machine can run code as you by {self.name}, since {why}"
+        return f"anyone who can connect to this machine can run code as you through {self.name}, because {why}"
 
     def warn(self, text: str) -> None:
-        """Tell the user, once a run, who can connect."""
+        """Tell the user, once per run, who can connect."""
         if not self._has_warned:
             self._has_warned = True
             text = f"warning: {text}; see docs/how-to/engines.md, 'Who can connect'"
@@ -336,7 +334,7 @@ class PortableEngine(Backend):
             self.note(text)
 
     def await_service(self, endpoint: str) -> None:
-        """Wait until the job service answers, and check Beam's options by what it knows."""
+        """Wait until the job service answers, and check Beam's options against its list."""
         import grpc
         from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
@@ -356,7 +354,7 @@ class PortableEngine(Backend):
                 )
 
     def watch(self, name: str) -> None:  # noqa: ARG002
-        """Raise where what a job needs is gone, or waiting for it is in vain."""
+        """Raise if a job's services are gone, or waiting is in vain."""
         if self._server is not None:
             self._server.check()
         self._pool.check()
@@ -366,7 +364,7 @@ class PortableEngine(Backend):
             if silent < _ANSWER:
                 continue
             try:
-                check_answers(address, what, "the job was given up")
+                check_answers(address, what, "the job was abandoned")
                 self._last_answers[address] = now
             except EngineError:
                 if silent > _SILENCE:
@@ -399,5 +397,5 @@ class PortableEngine(Backend):
 
 
 def executable(path: Path) -> bool:
-    """Say whether a file can be run."""
+    """Return whether a file can be run."""
     return path.is_file() and os.access(path, os.X_OK)

@@ -21,12 +21,7 @@ _PROGRAM = "github.com/apache/beam/sdks/v2/go/cmd/prism"
 
 
 class Prism(PortableEngine):
-    """Runs jobs on a Prism of this run's own.
-
-    Parameters
-    ----------
-    options : of the engine
-    """
+    """Runs jobs on a Prism of this run's own."""
 
     def __init__(self, options: PrismOptions) -> None:
         # Prism asks for one worker, which works on several bundles at once in threads.
@@ -50,8 +45,8 @@ class Prism(PortableEngine):
             found = Path(on_path)
         if found is None:
             raise EngineError(
-                f"prism is not there: build it by 'go install {_PROGRAM}@v{version}', and name it by "
-                f"--runner-option binary=PATH or {BINARY_VARIABLE}"
+                f"prism is missing: build it with 'go install {_PROGRAM}@v{version}', and name it "
+                f"with --runner-option binary=PATH or {BINARY_VARIABLE}"
             )
         if not executable(found):
             raise EngineError(f"{found} cannot be run; make it executable (chmod +x)")

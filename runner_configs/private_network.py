@@ -1,10 +1,10 @@
-"""A network of its own for a program that listens where anybody could reach it.
+"""A private network for a program that listens where anybody could reach it.
 
 Run by its path with ``SOCKETS PROGRAM [ARGUMENT ...]``: enters a new network namespace, in which
-there is nothing but a loopback interface, and runs the Python program PROGRAM there. What leads into
-the network are Unix sockets in the folder SOCKETS, one for each port that was asked for at its
-``door``; what leads out are ports behind which are Unix sockets of that folder. Without arguments it
-says why it cannot. Nothing but the standard library is imported; Linux only.
+there is only a loopback interface, and runs the Python program PROGRAM there. Unix sockets
+in the folder SOCKETS lead into the network, one for each port requested at its ``door``; ports
+connected to Unix sockets of that folder lead out. Without arguments it says why it cannot. Nothing
+but the standard library is imported; Linux only.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ def private_address(sockets: Path, url: str) -> str:
         asked.connect(str(sockets / _DOOR))
         asked.sendall(f"{found[1]}\n".encode("ascii"))
         if not asked.recv(1):
-            raise OSError(f"no way to port {found[1]} of the engine's private network")
+            raise OSError(f"cannot reach port {found[1]} of the engine's private network")
     return f"unix:{sockets / found[1]}"
 
 
@@ -172,7 +172,7 @@ def piped(connect: Callable[[], socket.socket]) -> Callable[[socket.socket], Non
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
-    """Send what comes until nothing more does; each socket is closed by its last user's end."""
+    """Forward data until it ends; the last user of each socket closes it."""
     with contextlib.suppress(OSError):
         while data := source.recv(_AT_ONCE):
             target.sendall(data)

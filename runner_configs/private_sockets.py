@@ -1,8 +1,8 @@
-"""Sockets of a run that no other user of the machine can open: Unix sockets in a folder of its own.
+"""Sockets of a run that no other user of the machine can open: Unix sockets in a private folder.
 
-Beam's in-process runner listens on every address of the machine for its worker processes, and hands
-any file of the run's owner to who asks. Here it listens on Unix sockets instead, in a folder that
-only the owner can enter, and offers no files.
+Beam's in-process runner listens on every address of the machine for its worker processes, and gives
+any file of the run's owner to anyone who asks. Here it listens on Unix sockets instead, in a folder
+that only the owner can enter, and offers no files.
 """
 
 from __future__ import annotations
@@ -57,25 +57,20 @@ def socket_folder() -> Path:
         if stat.S_IMODE(folder.stat().st_mode) & 0o077:
             folder.rmdir()
             raise EngineError(
-                f"{parent} does not keep folders private, which the sockets of worker processes "
-                "need; set TMPDIR to a folder of this machine's own disk"
+                f"{parent} cannot hold private folders, which the sockets of worker processes "
+                "need; set TMPDIR to a folder on a local disk"
             )
         if len(os.fsencode(folder)) + 1 + _LONGEST_NAME <= _LONGEST_PATH:
             return folder
         folder.rmdir()
     raise EngineError(
-        f"the path of the temporary folder {next(iter(tried))} is too long for sockets, or not of "
-        "plain letters; set TMPDIR to another one"
+        f"the path of the temporary folder {next(iter(tried))} is too long for sockets, or "
+        "contains special characters; set TMPDIR to another folder"
     )
 
 
 def in_process_runner(pool: str, sockets: Path) -> Any:
     """Return Beam's in-process runner, whose workers reach it at Unix sockets only.
-
-    Parameters
-    ----------
-    pool : address of the worker pool
-    sockets : folder for its sockets
 
     Raises
     ------

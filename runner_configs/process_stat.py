@@ -1,4 +1,4 @@
-"""What the system tells of a process by its number."""
+"""The system's information about a process, by its number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine says of a failure, turned into a line for the user."""
+"""The error of an engine as one line for the user."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _OUT_OF_MEMORY = (
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Return whether an error comes of Ctrl-C, by the type of what it was raised from.
+    """Return whether an error comes from Ctrl-C, by the type of its cause.
 
     An interrupt in the runner's own thread arrives as an error of the worker.
     """
@@ -65,11 +65,10 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def for_user(error: BaseException, log: Path | None = None) -> SlicebeamError:
-    """Return the error that a worker raised for the user, found in what the engine made of it.
+    """Return the error that a worker raised for the user, found in the engine's error.
 
     Parameters
     ----------
-    error : as it came from Beam
     log : where the whole of it is; None if nowhere
     """
     cause: BaseException | None = error
@@ -90,7 +89,7 @@ def for_user(error: BaseException, log: Path | None = None) -> SlicebeamError:
 
 
 def reported(text: str) -> SlicebeamError | None:
-    """Return the error of ours that a text tells of, None where it tells of none."""
+    """Return the slicebeam error in a text, None if there is none."""
     found = _OURS.search(text)
     if found is None:
         return None

@@ -20,17 +20,12 @@ if TYPE_CHECKING:
 JAR_VARIABLE = "SLICEBEAM_SPARK_JOB_SERVER_JAR"
 _WEB_PORT = 8080
 _ANSWER = 5.0
-# The master's page tells its version beside the name.
+# The master's page tells its version next to the name.
 _VERSION = re.compile(r'<span class="version"[^>]*>\s*([\d.]+)\s*</span>')
 
 
 class Spark(ClusterEngine):
-    """Runs jobs on Spark.
-
-    Parameters
-    ----------
-    options : of the engine
-    """
+    """Runs jobs on Spark."""
 
     engine = "spark"
     variable = JAR_VARIABLE
@@ -66,12 +61,12 @@ class Spark(ClusterEngine):
             self._check_pages()
 
     def _check_pages(self) -> None:
-        """Refuse what the master's pages tell; where they are not there, nothing is known."""
+        """Check the master's pages; if they are missing, nothing is known."""
         pages = self.options.web_ui or f"{self.options.host}:{_WEB_PORT}"
         try:
             state = ask(f"http://{pages}/json/")
             if state.get("url") != self.options.master:
-                # The pages of another master: nothing is known of this one.
+                # The pages of another master: nothing is known about this one.
                 return
             with urllib.request.urlopen(f"http://{pages}/", timeout=_ANSWER) as answer:
                 found = _VERSION.search(answer.read().decode("utf-8", "replace"))
@@ -93,8 +88,8 @@ class Spark(ClusterEngine):
         if found and wanted and found.group(1) != wanted:
             raise EngineError(
                 f"the Spark master {self.options.master} is version {found.group(1)}, and the job "
-                f"server is built for {wanted}: they must be the same to the patch; name another "
-                "job_server_jar"
+                f"server is built for {wanted}: they must be the same, including the patch "
+                "version; name another job_server_jar"
             )
 
     def default_processes(self) -> int:

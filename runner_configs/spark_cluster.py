@@ -39,11 +39,7 @@ def up(
 
     Parameters
     ----------
-    folder : of the cluster
-    workers : how many
-    cores : of each worker
     port, web_port : of the master and of its pages; None for any that are free
-    version : of Spark
 
     Raises
     ------

@@ -34,7 +34,7 @@ class WorkerPool:
         self._threads: tuple[str, Any] | None = None
 
     def start(self, network: NetworkAccess | None) -> None:
-        """Let processes import what they need, which takes them a second.
+        """Let processes import, which takes them a second.
 
         Parameters
         ----------
@@ -49,11 +49,7 @@ class WorkerPool:
         return self._network.sockets if self._network is not None else None
 
     def address(self, log: Path) -> str:
-        """Return where the engine asks for workers.
-
-        Parameters
-        ----------
-        log : file that processes write to
+        """Return the address where the engine requests workers.
 
         Raises
         ------
@@ -82,7 +78,7 @@ class WorkerPool:
         return self._processes.cpu_seconds() if self._processes is not None else 0.0
 
     def stop(self) -> None:
-        """End the workers; they may be started anew."""
+        """End the workers; they may be started again."""
         if self._threads is not None:
             self._threads[1].stop(0)
             self._threads = None

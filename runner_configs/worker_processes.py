@@ -35,11 +35,10 @@ _ASKED_AT_ONCE = 8
 class WorkerProcesses:
     """Processes that work for the pipelines of this one, until it stops them or ends.
 
-    They listen at Unix sockets, which only this user can open.
+    They listen on Unix sockets, which only this user can open.
 
     Parameters
     ----------
-    count : of processes
     network : folder of the private network of the engine that they work for, if it has one
 
     Attributes
@@ -65,15 +64,14 @@ class WorkerProcesses:
         self._address = ""
 
     def cpu_seconds(self) -> float:
-        """Return the CPU seconds of the workers so far, where the system tells them by /proc."""
+        """Return the CPU seconds of the workers so far, if the system has /proc."""
         return sum(map(process_stat.cpu_seconds, self._workers))
 
     def address(self, log: Path, at: str = "", secret: str = "") -> str:
-        """Return where Beam asks for workers, when all processes are ready.
+        """Return the address where Beam requests workers, when all processes are ready.
 
         Parameters
         ----------
-        log : file that the processes write to
         at : address to listen at; left out, a Unix socket of this user's
         secret : that Beam must know to get a worker
 
@@ -91,7 +89,7 @@ class WorkerProcesses:
                 told.flush()
             ready = [said.readline().split() for _ in range(self.count)]
             if not all(ready):
-                raise EngineError(f"a worker process did not start; what it said is in {log}")
+                raise EngineError(f"a worker process did not start; its output is in {log}")
             self._workers = [int(worker) for worker, _ in ready]
             self._address, self._dispatch = serve_pool(
                 _dispatcher([address for _, address in ready]),
@@ -104,8 +102,8 @@ class WorkerProcesses:
         """Raise an EngineError where one of the processes has ended."""
         if self._process.poll() is not None:
             raise EngineError(
-                "a worker process ended, perhaps killed for its memory; lower --memory-budget or "
-                "the number of workers"
+                "a worker process ended, perhaps killed for using too much memory; lower "
+                "--memory-budget or the number of workers"
             )
 
     def stop(self) -> None:
@@ -142,7 +140,6 @@ def serve_pool(start: Callable[[Any], Any], at: str, secret: str = "") -> tuple[
 
     Parameters
     ----------
-    start : answers a request for a worker
     at : address to listen at; port 0 is any that is free
     secret : that a request must bring as its parameter of that name
 
@@ -182,7 +179,6 @@ def start_thread(request: Any, network: Path | None = None) -> Any:
 
     Parameters
     ----------
-    request : of the engine
     network : folder of the engine's private network, if it has one
     """
     import threading

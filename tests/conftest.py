@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import runpy
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from tests.storage_faults import Proxy, faulty
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from tests.faults.faults import Commands
     from tests.object_stores import Bucket, TestStore
 
 ADULT = Path(__file__).parent.parent / "pipelines" / "demo_data" / "adult_scored.parquet"
@@ -82,6 +84,28 @@ def signals() -> None:
 def columns() -> None:
     """Let what is printed be as wide as in a pipe: pytest-xdist has its workers think of 80 columns."""
     os.environ.pop("COLUMNS", None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_beam() -> Iterator[None]:
+    """Let small jobs be quick, where the tests import Beam at all."""
+    if "apache_beam" not in sys.modules:
+        yield
+        return
+    from tests.quick_beam import remember_answers
+
+    with pytest.MonkeyPatch.context() as patch:
+        remember_answers(patch.setattr)
+        yield
+
+
+@pytest.fixture(scope="session")
+def commands() -> Iterator[Commands]:
+    """Starts commands as forks of one process, which takes seconds to import what they need."""
+    from tests.faults.faults import Commands
+
+    with Commands() as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

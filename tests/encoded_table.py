@@ -13,7 +13,8 @@ from slicebeam.metrics.findings.candidates import Candidates
 from slicebeam.metrics.findings.deviation_law import DeviationLaw
 from slicebeam.metrics.findings.forward import find
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
-from slicebeam.metrics.findings.overlap import InsideCounts
+from slicebeam.metrics.findings.part_tables import InsideCounts
+from slicebeam.metrics.findings.patterns import InsideSums
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.significance.random_subset import bin_edges, bin_sums, population
 from slicebeam.metrics.significance.subset_law import Population
@@ -129,8 +130,7 @@ class EncodedTable:
             added.append(chosen)
             ordered = [table.tocsc().tocsr() for table in tables]
             return InsideCounts(
-                distinct,
-                sums,
+                InsideSums(distinct, sums),
                 ordered[0].indptr.astype(np.int64),
                 ordered[0].indices.astype(np.int32),
                 np.stack([table.data for table in ordered], axis=1),
@@ -142,7 +142,7 @@ class EncodedTable:
     def find(self, candidates=None, *, upward=True, group=None, **options):
         counted = self.counting()
 
-        def count_groups(chosen, masks):
+        def count_groups(_found, chosen, masks):
             rank = np.argsort(masks)
             pattern = rank[np.searchsorted(masks[rank], counted.masks)]
             cells, cell = np.unique(group * masks.size + pattern, return_inverse=True)

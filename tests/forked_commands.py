@@ -20,6 +20,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tests import quick_beam
+
 _POLL = 0.002
 _IMPORTED = (
     "apache_beam.runners.portability.fn_api_runner.fn_runner",
@@ -114,13 +116,14 @@ def _import_what_is_needed() -> None:
     """Import what a command imports on its way, which one without rights could not read."""
     for module in _IMPORTED:
         import_module(module)
+    quick_beam.remember_answers(setattr)
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         from slicebeam.pipelines.cli import run
 
         with tempfile.TemporaryDirectory() as folder:
-            options = ["--label=income", "--prediction=prediction", "--max-cross-size=2"]
+            options = ["--label=income", "--prediction=prediction", "--features=sex,race"]
             run(["search", f"--data={_DATA}", f"--output={folder}", "--quiet", *options])
         with os.fdopen(writing, "w") as pipe:
             pipe.write(json.dumps(list(sys.modules)))

@@ -61,6 +61,7 @@ NOT_RUN = {
     "slicebeam search --data ranked.parquet": TFMA,
     "slicebeam export tfma": TFMA,
     "PYTHONPATH=. slicebeam discover": ELSEWHERE,
+    "PYTHONPATH=. slicebeam adapt suggest": ELSEWHERE,
     "slicebeam search --data electricity.parquet": ELSEWHERE,
     "slicebeam search --data compas.parquet": ELSEWHERE,
     "slicebeam search --data features.parquet": ELSEWHERE,

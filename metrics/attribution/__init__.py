@@ -1,1 +1,1 @@
-"""Whether a slice is what its name says: precision and recall of words, from a few labels."""
+"""Whether a slice matches its name: precision and recall of words, from a few labels."""

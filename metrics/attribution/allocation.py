@@ -39,7 +39,7 @@ def split_labels(
     decides how wide the interval of R is, so that more of them go outside than the variances of P̂
     and Q̂ alone would have it. Neither gets less than a quarter, as far as there are examples.
 
-    What was answered so far is left out on purpose: the numbers of draws have to be fixed beforehand
+    What was answered so far is left out on purpose: the numbers of draws must be fixed beforehand
     for Q̂ of several rounds to be unbiased (`Draws.merged`).
 
     Parameters

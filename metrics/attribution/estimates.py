@@ -1,4 +1,4 @@
-"""Precision and recall of the words that are said of a slice, and how sure one can be."""
+"""Precision and recall of the words that describe a slice, with intervals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ YES, NO, UNSURE = 1, 0, -1
 
 Decision = Literal["accept", "update", "label more"]
 
-# Products of a share and a number of examples are whole but for rounding.
+# Products of a share and a number of examples are whole except for rounding.
 _ROUNDING = 1e-9
 
 
@@ -110,10 +110,10 @@ class Draws:
         if not self.item.shape == self.weight.shape == self.label.shape == (self.item.size,):
             raise ValueError(
                 f"items {self.item.shape}, weights {self.weight.shape} and labels "
-                f"{self.label.shape} are not one each"
+                f"{self.label.shape} do not have the same length"
             )
         if not self.least_weight > 0:
-            raise InputError(f"least weight {self.least_weight} of a draw; it has to be above 0")
+            raise InputError(f"least weight {self.least_weight} of a draw; it must be above 0")
         possible = np.isfinite(self.weight)
         possible &= self.weight >= self.least_weight * (1 - _ROUNDING)
         if not possible.all():
@@ -139,7 +139,7 @@ class Draws:
         all earlier rounds, so is Q̂ as long as the m_t are fixed beforehand, even if a proposal
         was chosen for what was labelled before. Weights by the mixture of all proposals (the balance
         heuristic) have a smaller variance, but are biased in that case, and every earlier example
-        would have to be weighed anew. All rounds have to be of the same slice: once its members
+        would must be weighed again. All rounds must be of the same slice: once its members
         change, only the labels are kept, and what is outside is drawn again.
 
         Raises
@@ -313,7 +313,7 @@ def precision(labels: LabelArray, size: int, confidence: float = 0.95) -> Interv
 
 
 def missed_share(draws: Draws, size: int, confidence: float = 0.95) -> Interval:
-    """Return Q, the share of what is outside the slice that satisfies the words.
+    """Return Q, the share of the examples outside the slice that satisfies the words.
 
     Parameters
     ----------
@@ -460,7 +460,6 @@ def decision(found: Alignment, *, precision: float, recall: float) -> Decision:
 
     Parameters
     ----------
-    found : Alignment
     precision, recall : float in [0, 1]
         The least of each that is wanted.
 

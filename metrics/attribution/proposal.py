@@ -1,4 +1,4 @@
-"""Which examples are labelled: of the slice at random, outside it those that the words are like.
+"""Which examples are labelled: at random in the slice, by similarity to the words outside it.
 
 Source: Eyuboglu et al. (2024), "Model ChangeLists", appendix B.2.
 """
@@ -32,7 +32,7 @@ class Proposal:
     Attributes
     ----------
     probability : float64 [N_C]
-        q(x) > 0, in the order of the examples, which has to be the same in every run of a seed.
+        q(x) > 0, in the order of the examples, which must be the same in every run of a seed.
     """
 
     probability: FloatArray
@@ -142,8 +142,8 @@ def proposal(similarity: ArrayLike, *, exponent: float, uniform_share: float = 0
         if not finite.all():
             place = int(np.argmin(finite))
             raise InputError(
-                f"similarity of example {place} to query {number} is {scaled[place]}; "
-                "embeddings have to be finite"
+                f"similarity of example {place} to query {number} is {scaled[place]}; embeddings "
+                "must be finite"
             )
         least, most = scaled.min(), scaled.max()
         if least == most:
@@ -160,7 +160,7 @@ def proposal(similarity: ArrayLike, *, exponent: float, uniform_share: float = 0
 def simple_random_sample(ids: UInt64Array, count: int, *, seed: int, start: int = 0) -> IntArray:
     """Return places start..start + count − 1 of a random order of the slice's examples.
 
-    The order is that of a hash of (seed, id), whatever the order of `ids`, so that a sample can be
+    The order is that of a hash of (seed, id), in any order of `ids`, so that a sample can be
     added to, and the first of a sample are themselves a simple random sample.
 
     Parameters
@@ -168,7 +168,6 @@ def simple_random_sample(ids: UInt64Array, count: int, *, seed: int, start: int 
     ids : uint64 [n_S]
         Different for each example.
     count, start : int, at least 0
-    seed : int
 
     Returns
     -------

@@ -35,7 +35,7 @@ Method = Literal["dense", "sparse", "inside", "listed"]
 
 # Rows that are counted at a time: their packed codes stay in the second-level cache.
 ROWS_AT_A_TIME = 1 << 16
-# A lookup table up to this size is faster than a binary search, and small beside the tables.
+# A lookup table up to this size is faster than a binary search, and small next to the tables.
 _LOOKUP_CELLS = 1 << 18
 # A table of more cells than this many times the rows is added to where the rows are.
 _SPREAD_OUT = 1
@@ -102,7 +102,7 @@ class RowBlock:
     weights : int64 [0 or 2, rows] weight and its square, in fixed point
     terms : int64 [terms and total terms, rows] in fixed point
     buckets : int64 [0, 1 or 2, rows] of each model's score: label, then score
-    narrow : returns the codes of a feature that is no list as they are stored, in few bytes [rows]
+    narrow : returns the codes of a feature that is not a list as they are stored, in few bytes [rows]
     """
 
     rows: int
@@ -116,7 +116,7 @@ class RowBlock:
     narrow: Callable[[int], NDArray[Any]] | None = None
 
     def stored(self, feature: int) -> Any:
-        """Return the codes of a feature, which is no list, in whatever width they are stored."""
+        """Return the codes of a feature, which is not a list, in their stored width."""
         return self.column(feature) if self.narrow is None else self.narrow(feature)
 
 
@@ -184,7 +184,7 @@ def positions(wanted: IntArray, cells: int) -> Callable[[IntArray], IntArray]:
 
 
 def selector_bytes(bases: int, cells: int) -> int:
-    """Return the memory of what finds base slices by their codes in a table of so many cells."""
+    """Return the memory of the lookup of base slices by code in a table of this many cells."""
     return 4 * cells if cells <= _LOOKUP_CELLS else 24 * bases
 
 

@@ -1,4 +1,4 @@
-"""Decides how slices are counted: which method for which tuple, in blocks that fit the memory.
+"""Plans how slices are counted: a method for each tuple, in blocks that fit the memory.
 
 Pure integer arithmetic on the numbers of rows, codes and candidates, so a plan does not depend on
 shards, workers or the engine.
@@ -155,7 +155,7 @@ def _part_of(codes: IntArray, parts: int) -> IntArray:
 
 
 def _fits(cells: int, budget: Budget) -> bool:
-    """Return whether a tuple of so many cells is counted in a table."""
+    """Return whether a tuple with this many cells is counted in a table."""
     small = cells <= _SMALL_TABLE + _CELLS_PER_ROW * budget.rows
     return small and cells * budget.cell_bytes <= budget.memory
 

@@ -1,4 +1,4 @@
-"""Counts in how many groups the examples of a slice are, as far as it matters."""
+"""Counts in how many groups the examples of a slice are, up to `ENOUGH_GROUPS`."""
 
 from __future__ import annotations
 

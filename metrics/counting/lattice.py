@@ -43,7 +43,7 @@ class Lattice:
     Raises
     ------
     InputError
-        The slices are more than 64-bit numbers can tell apart.
+        The slices are more than 64-bit numbers can distinguish.
 
     Examples
     --------
@@ -151,7 +151,7 @@ class Lattice:
     def cross_sizes(self, keys: Keys) -> IntArray:
         """Return the number of predicates [slices] of each slice."""
         sizes: IntArray = (keys != 0).astype(np.int64)
-        # Some digit after the first l is set where the key is no multiple of the l-th weight.
+        # Some digit after the first l is set where the key is not a multiple of the l-th weight.
         for weight in self._weights[:-1].tolist():
             sizes += keys % weight != 0
         return sizes
@@ -252,7 +252,7 @@ class Lattice:
         return cells
 
     def matched(self, features: Sequence[int], cells: IntArray) -> BoolArray | None:
-        """Return which cells of a tuple's table are slices; None where all of them are."""
+        """Return which cells of a tuple's table are slices; None if all of them are."""
         if not any(self.radices[f] > self.sizes[f] for f in features):
             return None
         mask = np.ones(cells.shape, bool)

@@ -84,7 +84,7 @@ class Membership:
     def _nodes(
         self, slices: IntArray, parent: IntArray, parents: int, depth: int
     ) -> tuple[_Node, ...]:
-        """Return the nodes of slices that go on from their parents' conjunctions."""
+        """Return the nodes of slices that continue from their parents' conjunctions."""
         nodes = []
         features = self._features[slices, depth] if slices.size else slices
         for feature in np.unique(features).tolist():

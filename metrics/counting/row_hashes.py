@@ -1,4 +1,4 @@
-"""Tells whether slices hold the very same examples, by sums of row hashes."""
+"""Detects slices with the same examples, by sums of row hashes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def plan_hashes(
 class RowHashSums:
     """The sum modulo 2^64 of the row hashes of each slice, over row blocks.
 
-    Two slices with equal sums hold the same examples, but for a chance of 2^-64.
+    Two slices with equal sums hold the same examples, except for a chance of 2^-64.
 
     Parameters
     ----------

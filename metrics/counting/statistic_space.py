@@ -2,7 +2,7 @@
 
 Slices only ever *sum*. Each example has a few *indicators* (bits such as "the model is wrong
 here") and perhaps classes; together they are its *cell*, and a slice's statistics are how many of
-its examples are in each cell, plus sums of what is no count: a loss, its square, a weight. Metrics
+its examples are in each cell, plus sums of what is not a count: a loss, its square, a weight. Metrics
 that need the same statistics share them (the split of Statistic and Metric of WeatherBench-X).
 
 Every sum is an integer: values are taken in fixed point, as many bits as the number of examples
@@ -187,7 +187,7 @@ class StatisticSpace:
         return values
 
     def stride(self, axis: str, *, old: bool = False) -> int:
-        """Return what an axis' value is multiplied with in a cell's number."""
+        """Return the factor of an axis' value in a cell's number."""
         return self.axes[axis, old][0]
 
     def holds(self, indicator: str, *, old: bool = False) -> BoolArray:
@@ -261,7 +261,7 @@ class StatisticSpace:
         return float(totals[self.columns + at] * self.scales[len(self.terms) + at])
 
     def shift(self, value: str) -> float:
-        """Return what was taken off a value before it was summed."""
+        """Return the shift subtracted from a value before summing."""
         return dict(self.shifts)[value]
 
     def in_weight_units(self, weights: FloatArray) -> FloatArray:
@@ -269,7 +269,7 @@ class StatisticSpace:
         return np.ldexp(weights, -self.weight_exponent)
 
     def deviations_of(self, value: str) -> Deviations | None:
-        """Return all examples' deviations of a value, None where nothing is held against them."""
+        """Return all examples' deviations of a value, None if nothing is held against them."""
         return dict(self.deviations).get(value)
 
     def _ranking(self, sums: IntArray, *, old: bool) -> FloatArray:
@@ -355,7 +355,7 @@ class StatisticSpace:
     def scaled(
         self, ranges: Mapping[tuple[str, bool], Range], heaviest: float, rows: int
     ) -> StatisticSpace:
-        """Return the space with shifts, and scales that hold whatever the values within the ranges.
+        """Return the space with shifts, and scales that hold for all values within the ranges.
 
         Parameters
         ----------
@@ -453,7 +453,7 @@ def _scale(total: float, largest: float) -> float:
 
 
 def _in_units(column: FloatArray) -> IntArray:
-    """Return what is within -1..1 in fixed point, with a mark for NaN."""
+    """Return values within -1..1 in fixed point, with a mark for NaN."""
     known = ~np.isnan(column)
     fixed = np.rint(np.where(known, column, 0.0) / _UNIT).astype(np.int64)
     return np.where(known, fixed, _UNDEFINED)

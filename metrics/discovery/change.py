@@ -68,7 +68,7 @@ class ChangeSums:
         Returns
         -------
         ChangeSums
-            The same to about 1e-13 of their size however rows are cut into chunks.
+            The same to about 1e-13 of their size however rows are divided into chunks.
 
         Raises
         ------
@@ -91,7 +91,6 @@ class ChangeSums:
         Parameters
         ----------
         components : int64 [n], 0..K−1
-        K : int
         change, first_row : as for `of`
 
         Raises
@@ -140,7 +139,7 @@ class ChangeSums:
             They are of different numbers of slices.
         """
         if self.n.shape != other.n.shape:
-            raise ValueError(f"sums of {self.n.size} and of {other.n.size} slices do not add up")
+            raise ValueError(f"sums of {self.n.size} and of {other.n.size} slices cannot be added")
         n = self.n + other.n
         apart = np.square(self.mean - other.mean)
         # The share of the one times the number of the other, which is 0 where either is empty.

@@ -75,7 +75,7 @@ class Coverage(NamedTuple):
 
 
 def of_partition(components: ChangeSums) -> Coverage:
-    """Return what a regression of D on the component explains, of examples each of which is in one.
+    """Return what a regression of D on the component explains; each example is in one.
 
     Parameters
     ----------

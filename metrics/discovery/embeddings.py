@@ -1,4 +1,4 @@
-"""Embeddings as chunks of rows, and the error that names a row which is none."""
+"""Embeddings as chunks of rows, and the error for a row that is not one."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def initial(
         K.
     seed : int
         The same seed, sample and library give the same start.
-    classes : of each head, its number of classes, or None where the loss is real-valued
+    classes : of each head, its number of classes, or None if the loss is real-valued
     loss_weight : float
         γ.
 
@@ -107,8 +107,8 @@ def initial(
         raise InputError(f"{components} components; give at least 1")
     if z.ndim != 2 or z.shape[0] < components:
         raise InputError(
-            f"{components} components cannot be started from {z.shape[0]} points; "
-            "give fewer components or more data"
+            f"{components} components cannot be initialised from {z.shape[0]} points; give fewer "
+            "components or more data"
         )
     check_finite(z)
     heads = no_sums(components, losses, classes)
@@ -150,10 +150,8 @@ def fit(
     ----------
     z : float32 or float64 [n, d]
     losses : of each head, [n]
-    start : Mixture
     tolerance : float
         EM stops when the mean of ln changed by less than this.
-    most_iterations : int
 
     Notes
     -----

@@ -148,7 +148,6 @@ class NormalSums:
     ----------
     first, second : float64 [K]
         u_j = Σ_i r_ij(ℓ_i − centre) and v'_j = Σ_i r_ij(ℓ_i − centre)².
-    centre, floor : float
     """
 
     first: FloatArray
@@ -213,10 +212,9 @@ def no_sums(
 
     Parameters
     ----------
-    components : int
     losses : of each head, [n]
         Of which the mean becomes the centre of a real-valued head.
-    classes : of each head, its number of classes, or None where the loss is real-valued
+    classes : of each head, its number of classes, or None if the loss is real-valued
 
     Raises
     ------

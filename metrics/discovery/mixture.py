@@ -63,10 +63,10 @@ class Mixture:
     def __post_init__(self) -> None:
         K = self.weights.size
         if self.means.ndim != 2 or self.means.shape[0] != K:
-            raise ValueError(f"means of shape {self.means.shape} are not those of {K} components")
+            raise ValueError(f"means of shape {self.means.shape} do not fit {K} components")
         if self.variances.shape != self.means.shape:
             raise ValueError(
-                f"variances have the shape {self.variances.shape}, means {self.means.shape}"
+                f"variances have shape {self.variances.shape}, means {self.means.shape}"
             )
         for head in self.heads:
             if head.components != K:
@@ -74,7 +74,7 @@ class Mixture:
         if not (self.weights > 0).all() or not (self.variances > 0).all():
             raise ValueError("a weight or a variance of the mixture is not above 0")
         if not self.loss_weight >= 0:
-            raise ValueError(f"loss_weight = {self.loss_weight} is not 0 or more")
+            raise ValueError(f"loss_weight = {self.loss_weight} must be at least 0")
 
     @property
     def components(self) -> int:
@@ -189,7 +189,6 @@ def log_responsibilities(
 
     Parameters
     ----------
-    mixture : Mixture
     z : float32 or float64 [n, d]
     losses : of each head, [n]; optional
         Without them the embeddings alone decide, as is needed for points whose losses are then
@@ -201,10 +200,10 @@ def log_responsibilities(
     -------
     log_r : float64 [n, K]
         log r_ij ∝ log π_j + Σ_d log N(z_id; μ_jd, v_jd) + γ Σ_heads log f(ℓ_i|j).
-        The same to the byte however rows are cut into chunks, on the same machine.
+        The same to the byte however rows are divided into chunks, on the same machine.
     log_likelihood : float64 [n]
         ln_i, the logarithm of the sum over j of what r_ij is proportional to, in nats. With γ other
-        than 0 and 1 it is no likelihood, but it is what EM raises.
+        than 0 and 1 it is not a likelihood, but it is what EM raises.
 
     Raises
     ------
@@ -267,7 +266,6 @@ def sums(
 
     Parameters
     ----------
-    mixture : Mixture
     z : float32 or float64 [n, d]
     losses : of each head, [n]
         Whole numbers 0..C−1 for a categorical head, finite ones for a normal head.
@@ -277,7 +275,7 @@ def sums(
     Returns
     -------
     MixtureSums
-        In float64, the same to about 1e-13 of their size however rows are cut into chunks, the same
+        In float64, the same to about 1e-13 of their size however rows are divided into chunks, the same
         to the byte for the same chunk on the same machine and number of BLAS threads. The working
         memory is a few blocks of 1,024 rows.
 
@@ -351,7 +349,7 @@ def updated(found: MixtureSums) -> Mixture:
         There are no points.
     """
     if found.n == 0:
-        raise ValueError("a mixture cannot be fitted to no points")
+        raise ValueError("a mixture needs at least one point")
     sizes = found.sizes + 10 * EPS
     mean = found.first / sizes[:, None]
     # Rounding may leave less than 0 of the variance of a constant.

@@ -28,7 +28,6 @@ class PcaSums:
 
     Attributes
     ----------
-    n : int
     mean : float64 [D]
         Σz/n; 0 of no points.
     scatter : float64 [D, D]
@@ -58,7 +57,7 @@ class PcaSums:
         """
         if self.mean.shape != other.mean.shape:
             raise ValueError(
-                f"sums over {self.mean.size} and over {other.mean.size} dimensions do not add up"
+                f"sums over {self.mean.size} and over {other.mean.size} dimensions cannot be added"
             )
         if not self.n or not other.n:
             return self if self.n else other
@@ -104,7 +103,7 @@ def sums(z: Embeddings, first_row: int = 0) -> PcaSums:
     Returns
     -------
     PcaSums
-        In float64, the same to about 1e-13 of the largest however rows are cut into chunks.
+        In float64, the same to about 1e-13 of the largest however rows are divided into chunks.
 
     Raises
     ------
@@ -152,7 +151,7 @@ def components(found: PcaSums, d: int) -> Pca:
     equal variances may be turned among themselves.
     """
     if found.n == 0:
-        raise ValueError("there are no principal components of no points")
+        raise ValueError("principal components need at least one point")
     if d < 1:
         raise ValueError(f"d = {d} is below 1")
     D = found.mean.size
@@ -171,13 +170,12 @@ def components(found: PcaSums, d: int) -> Pca:
 def projected(z: Embeddings, pca: Pca, first_row: int = 0) -> NDArray[np.float32]:
     """Return the coordinates of points along principal axes: float32 [n, d].
 
-    They are computed in float64 and rounded once, the same to the byte however rows are cut into
+    They are computed in float64 and rounded once, the same to the byte however rows are divided into
     chunks, on the same machine.
 
     Parameters
     ----------
     z : float32 or float64 [n, D]
-    pca : Pca
     first_row : int
         Number of the chunk's first row, for errors.
 

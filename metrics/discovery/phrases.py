@@ -76,7 +76,7 @@ class EmbeddingSums:
         """
         if self.total.shape != other.total.shape:
             raise ValueError(
-                f"sums of shapes {self.total.shape} and {other.total.shape} do not add up"
+                f"sums of shapes {self.total.shape} and {other.total.shape} cannot be added"
             )
         return EmbeddingSums(self.n + other.n, self.total + other.total)
 
@@ -161,7 +161,6 @@ def best_phrases(
 
     Parameters
     ----------
-    found : PhraseScores
     phrases : [P] of str
     few : int
         How many at most of each slice. Only phrases are kept that the slice is more like than all
@@ -210,7 +209,6 @@ def distinct_best(ranked: Sequence[str], few: int) -> list[int]:
     Parameters
     ----------
     ranked : [P] of str, the best first
-    few : int
 
     Returns
     -------
@@ -236,7 +234,7 @@ def _within(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
 
 
 def _same_word(one: str, other: str) -> bool:
-    """Whether two words are the same but for an English plural.
+    """Whether two words are the same except for an English plural.
 
     >>> _same_word("story", "stories"), _same_word("actress", "actresses"), _same_word("car", "care")
     (True, True, False)

@@ -1,4 +1,4 @@
-"""Examples that show what a slice is like: the best few of each slice, over chunks."""
+"""Typical examples: the best few of each slice, over chunks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROLES: tuple[Role, ...] = ("representative", "improved", "degraded", "boundary")
 
 
 class TypicalExample(NamedTuple):
-    """An example that is shown of a slice.
+    """A shown example of a slice.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class TopExamples:
     most : int, at least 1
     slices, rows : int64 [m]
         By slice, the best first. Rows decide between equals: the lower is better. As no row comes
-        twice, the order is total and the result the same however rows are cut into chunks.
+        twice, the order is total and the result the same however rows are divided into chunks.
     log_odds, change : float64 [m]
     """
 
@@ -72,7 +72,7 @@ class TopExamples:
         )
 
     def _keys(self) -> tuple[FloatArray, ...]:
-        """Return what is sorted by, rising, the last first."""
+        """Return the sort keys, ascending, the last first."""
         if self.role == "representative":
             return (-self.log_odds,)
         if self.role == "boundary":
@@ -90,7 +90,7 @@ class TopExamples:
         if (self.role, self.most) != (other.role, other.most):
             raise ValueError(
                 f"the best {self.most} of role {self.role} and the best {other.most} of role "
-                f"{other.role} do not merge"
+                f"{other.role} cannot be merged"
             )
         return TopExamples(
             self.role,

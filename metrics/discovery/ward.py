@@ -1,4 +1,4 @@
-"""Ward's merging of weighted centres: what k-means cut in two is put together again."""
+"""Ward's merging of weighted centres: merges clusters that k-means split."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def ward(centres: FloatArray, sizes: FloatArray, clusters: int) -> IntArray:
-    """Return the clusters that remain when the two nearest are merged until so many are left.
+    """Return the clusters after merging the two nearest until this number is left.
 
     Nearest are the two whose merging adds least to the sum of squares within clusters:
     n_a n_b/(n_a + n_b)·|c_a − c_b|².

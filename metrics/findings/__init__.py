@@ -1,1 +1,1 @@
-"""Findings: the few slices that are worse than those before them let one expect, one after another."""
+"""Findings: the few slices that are worse than expected from those before them."""

@@ -1,4 +1,4 @@
-"""What findings are chosen from, and what is known of those that were chosen."""
+"""The candidates of findings, and the chosen ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Candidates(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What two models' candidates changed, for the test that they changed at all.
+    """The changes of candidates between two models, to test whether they changed at all.
 
     Attributes
     ----------
@@ -54,19 +54,20 @@ class Changes(NamedTuple):
     counts: bool
 
 
-# Sums of a few candidates by group and pattern, given their positions and the patterns' masks.
-CountGroups: TypeAlias = "Callable[[IntArray, IntArray], GroupSums]"
+# Sums of a few candidates by group and pattern, given the positions of the findings so far and of the
+# candidates, and the patterns' masks.
+CountGroups: TypeAlias = "Callable[[IntArray, IntArray, IntArray], GroupSums]"
 
 
 class Finding(NamedTuple):
-    """A candidate that is worse than the findings before it let one expect.
+    """A candidate that is worse than expected from the findings before it.
 
     Attributes
     ----------
     candidate : position among the candidates
     size : examples (in the denominator), or summed weights
     value : observed mean target
-    expected : mean target that the findings before it let one expect
+    expected : mean target expected from the findings before it
     gain : log-likelihood ratio less the log of the level's number of tests
     p_value : conditional
     covariance : of value and expected
@@ -96,6 +97,7 @@ class Findings(NamedTuple):
     ----------
     findings : in the order of their choice
     masks : int64 [patterns] which findings the examples of a pattern are in
+    sums : float64 [patterns, columns] of all examples of each pattern, as `TargetSums` lays them out
     model : of all findings
     stop : ``nothing left``: no other candidate passes; ``small differences``: some do, but each says
         less than it takes to name it; ``most findings``: the limit was reached; ``no candidates``:
@@ -106,6 +108,7 @@ class Findings(NamedTuple):
 
     findings: list[Finding]
     masks: IntArray
+    sums: FloatArray
     model: ExpectationModel
     stop: StopReason
     candidates: int

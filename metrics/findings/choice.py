@@ -1,4 +1,4 @@
-"""The state of a choice of findings: the candidates that are looked at, weighed step by step."""
+"""The state of a choice of findings: the candidates, evaluated step by step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from slicebeam.metrics.findings.conditional import (
 )
 from slicebeam.metrics.findings.covariance import Covariance, of_patterns
 from slicebeam.metrics.findings.model import ExpectationModel, fit
-from slicebeam.metrics.findings.overlap import InsideCounts, Overlap
+from slicebeam.metrics.findings.part_tables import CandidateParts, InsideCounts, PartTables
+from slicebeam.metrics.findings.patterns import InsideSums, Patterns
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.findings.unchanged import change_p_value
 
@@ -51,7 +52,6 @@ class _Step(NamedTuple):
     model : of the findings so far
     variances : float64 [patterns] of the deviations from it
     expected : float64 [candidates] expected sum
-    variance : float64 [candidates] of the sum, were the model known
     excess : float64 [candidates] by which the sum is worse than expected
     ratio : float64 [candidates] log-likelihood ratio, 0 where it is not worse
     gain : float64 [candidates] the ratio less the cost of naming the candidate
@@ -60,7 +60,6 @@ class _Step(NamedTuple):
     model: ExpectationModel
     variances: FloatArray
     expected: FloatArray
-    variance: FloatArray
     excess: FloatArray
     ratio: FloatArray
     gain: FloatArray
@@ -76,7 +75,7 @@ class _Next(NamedTuple):
 
 
 class Choice:
-    """The state of the choice: which candidates are looked at, and the sums by pattern."""
+    """The state of the choice: the remaining candidates, and the sums by pattern."""
 
     def __init__(
         self,
@@ -85,6 +84,7 @@ class Choice:
         layout: TargetSums,
         *,
         moments: Callable[[NDArray[Any]], FloatArray],
+        count_inside: Callable[[int, IntArray], InsideCounts],
         upward: bool,
         tests: FloatArray,
         alpha: float,
@@ -93,19 +93,23 @@ class Choice:
         no_change: float,
     ) -> None:
         self.law, self.changes, self.no_change = law, changes, no_change
+        self.count_inside = count_inside
+        # Positions of the findings.
+        self.found: list[int] = []
         self.layout, self.sign = layout, 1.0 if upward else -1.0
         self.tail: Tail = "upper" if upward else "lower"
         eligible = np.flatnonzero(candidates.significant & (candidates.harm > 0))
         self.positions = eligible
         self._select(candidates, tests, alpha)
-        self.overlap = Overlap(everything, candidates.sizes[self.positions], layout, moments)
+        self.patterns = Patterns(everything, layout, moments)
+        self.parts = self._tables(candidates)
         self.left_out = max(0, eligible.size - MOST_CANDIDATES)
         if self.left_out:
             gain = self._step(self._model()).gain
             kept = np.sort(np.lexsort((candidates.id[eligible], -gain))[:MOST_CANDIDATES])
             self.positions = eligible[kept]
             self._select(candidates, tests, alpha)
-            self.overlap = Overlap(everything, candidates.sizes[self.positions], layout, moments)
+            self.parts = self._tables(candidates)
 
     def _select(self, candidates: Candidates, tests: FloatArray, alpha: float) -> None:
         some = self.positions
@@ -118,9 +122,17 @@ class Choice:
         self.bound = alpha / (tests.size * of_level)
         self.free = self.sizes[:, 0] > 0
 
+    def _tables(self, candidates: Candidates) -> CandidateParts:
+        sizes = candidates.sizes[self.positions]
+        return PartTables(
+            sizes,
+            self.layout,
+            lambda chosen: self.count_inside(int(self.positions[chosen]), self.positions),
+        )
+
     def run(
         self,
-        count_inside: Callable[[int, IntArray], InsideCounts],
+        hold: Callable[[IntArray], CandidateParts | None] | None,
         count_groups: CountGroups | None,
         most: int,
     ) -> Findings:
@@ -139,13 +151,17 @@ class Choice:
                     stop = "small differences"
                 break
             chosen = best.chosen
-            part = self.layout.size(self.overlap.parts(np.array([chosen]))[0], 1)
-            acts = influence(model, self.layout.moment(self.overlap.sums, 1, 0), part)
-            masks = self.overlap.masks
-            inside = count_inside(int(self.positions[chosen]), self.positions)
+            part = self.layout.size(self._parts(np.array([chosen]))[0], 1)
+            acts = influence(model, self.layout.moment(self.patterns.sums, 1, 0), part)
+            expected = float(part @ model.expected)
+            masks = self.patterns.masks
+            if not found and hold is not None:
+                self.parts = hold(self.positions) or self.parts
+            inside = self.parts.count(chosen, self.patterns)
             self._check(chosen, inside)
-            self.overlap.add(inside)
+            self.parts.split(self.patterns.add(inside))
             self.free[chosen] = False
+            self.found.append(int(self.positions[chosen]))
             model = self._model()
             size = float(self.sizes[chosen, 0])
             value = float(self.total[chosen]) / size
@@ -155,7 +171,7 @@ class Choice:
                     int(self.positions[chosen]),
                     size,
                     value,
-                    float(step.expected[chosen]) / size,
+                    expected / size,
                     float(step.gain[chosen]),
                     best.p,
                     self._covariance(best, masks, -acts.outside, model),
@@ -165,13 +181,14 @@ class Choice:
                     outside,
                 )
             )
-        masks = self.overlap.masks
-        return Findings(found, masks, model, stop, self.positions.size, self.left_out)
+        masks = self.patterns.masks
+        sums = self.patterns.sums
+        return Findings(found, masks, sums, model, stop, self.positions.size, self.left_out)
 
     def _model(self) -> ExpectationModel:
-        sums = self.overlap.sums
+        sums = self.patterns.sums
         weight, total = self.layout.moment(sums, 1, 0), self.layout.moment(sums, 1, 1)
-        return fit(self.layout.kind, self.overlap.masks, self.overlap.findings, weight, total)
+        return fit(self.layout.kind, self.patterns.masks, self.patterns.findings, weight, total)
 
     @property
     def _counts(self) -> bool:
@@ -181,27 +198,27 @@ class Choice:
     def _variances(self, model: ExpectationModel) -> FloatArray:
         if self._counts:
             return np.where(model.varies, model.variance, 0.0)
-        return pattern_variances(model, self.overlap.sums, self.layout)
+        return pattern_variances(model, self.patterns.sums, self.layout)
 
     def _covariance(
         self, found: _Next, masks: IntArray, taken: FloatArray, model: ExpectationModel
     ) -> Covariance:
         """Return how value and expectation vary, given the patterns before and the model after."""
         before = {mask: at for at, mask in enumerate(masks.tolist())}
-        bit = 1 << (self.overlap.findings - 1)
-        inside = (self.overlap.masks & bit) > 0
-        was = np.array([before[mask] for mask in (self.overlap.masks & ~bit).tolist()], np.int64)
+        bit = 1 << (self.patterns.findings - 1)
+        inside = (self.patterns.masks & bit) > 0
+        was = np.array([before[mask] for mask in (self.patterns.masks & ~bit).tolist()], np.int64)
         if found.groups is None:
-            return of_patterns(model, self.overlap.sums, self.layout, inside, taken[was])
+            return of_patterns(model, self.patterns.sums, self.layout, inside, taken[was])
         expected = np.zeros((2, masks.size))
         expected[inside.astype(np.int64), was] = model.expected
         return found.groups.covariance(found.of_groups, taken, expected[1], expected[0])
 
     def _outside(self) -> tuple[float, float, float, float]:
-        """Return what the findings hold: size, targets, their share of all; and the mean outside."""
-        sums = self.overlap.sums
+        """Return the findings' size, targets and share of all, and the mean outside."""
+        sums = self.patterns.sums
         weight, total = self.layout.moment(sums, 1, 0), self.layout.moment(sums, 1, 1)
-        held = self.overlap.masks > 0
+        held = self.patterns.masks > 0
         rest = float(weight[~held].sum())
         everything = float(total.sum())
         inside = float(total[held].sum())
@@ -212,8 +229,8 @@ class Choice:
             float(total[~held].sum()) / rest if rest > 0 else float("nan"),
         )
 
-    def _check(self, chosen: int, inside: InsideCounts) -> None:
-        found = self.overlap.moments(inside.sums.sum(axis=0, keepdims=True))
+    def _check(self, chosen: int, inside: InsideSums) -> None:
+        found = self.patterns.moments(inside.sums.sum(axis=0, keepdims=True))
         size = float(self.layout.moment(found, 1, 0)[0])
         total = float(self.layout.moment(found, 1, 1)[0])
         wanted = float(self.sizes[chosen, 0]), float(self.total[chosen])
@@ -224,22 +241,28 @@ class Choice:
                 f"{wanted[1]:g}, but counting inside it found {size:g} and {total:g}"
             )
 
+    def _parts(self, some: IntArray) -> FloatArray:
+        return self.parts.parts(some, self.patterns.masks.size)
+
+    def _weigh(self, by: FloatArray, power: int = 1) -> FloatArray:
+        return self.parts.weigh(self.patterns.summable(by), power)
+
     def _step(self, model: ExpectationModel) -> _Step:
-        """Weigh the candidates' parts by what the model expects of the patterns."""
+        """Weight the candidates' parts by the model's expectation of the patterns."""
         layout = self.layout
-        expected = self.overlap.weigh(model.expected)
+        expected = self._weigh(model.expected)
         variances = self._variances(model)
-        variance = self.overlap.weigh(variances, 2)
         excess = self.sign * (self.total - expected)
         if layout.kind == "rate":
             size = np.maximum(self.sizes[:, 0], _LEAST)
             effective = size**2 / np.maximum(layout.size(self.sizes, 2), _LEAST)
             ratio = effective * _divergence(self.total / size, expected / size)
         else:
+            variance = self._weigh(variances, 2)
             varies = variance > 0
             ratio = np.divide(0.5 * excess**2, variance, out=np.zeros(excess.shape), where=varies)
         ratio = np.where(excess > 0, ratio, 0.0)
-        return _Step(model, variances, expected, variance, excess, ratio, ratio - self.cost)
+        return _Step(model, variances, expected, excess, ratio, ratio - self.cost)
 
     def _best(
         self, step: _Step, count_groups: CountGroups | None, among: BoolArray
@@ -254,8 +277,9 @@ class Choice:
             return found
         # The first ones have failed, and most of the others can't pass: the variance within
         # patterns whose own sums are known is at most that given the sums that the model keeps.
-        least = np.maximum(self.overlap.within(step.variances)[rest], 0.0)
-        rest = self._ordered(rest[self._may_pass(rest, step, least)], step)
+        least = np.maximum(self.parts.within(rest, step.variances, self.patterns), 0.0)
+        known = self._weigh(step.variances, 2)[rest]
+        rest = self._ordered(rest[self._may_pass(rest, step, known, least)], step)
         for begin in range(0, rest.size, _NEXT):
             found = self._first_passing(rest[begin : begin + _NEXT], step, count_groups)
             if found is not None:
@@ -268,22 +292,34 @@ class Choice:
         keys = (self.id[some], -self.sizes[some, 0], self.level[some], -ties)
         return np.asarray(some[np.lexsort(keys)])
 
-    def _may_pass(self, some: IntArray, step: _Step, variance: FloatArray) -> BoolArray:
-        """Say which candidates' p may be small enough, given the least variance of their sums."""
+    def _may_pass(
+        self, some: IntArray, step: _Step, known: FloatArray, variance: FloatArray
+    ) -> BoolArray:
+        """Say which candidates' p may be small enough.
+
+        Parameters
+        ----------
+        some : int64 [some] candidates
+        step : _Step
+        known : float64 [some] the variances of their sums, were the model known
+        variance : float64 [some] the least that they may be
+        """
         with np.errstate(divide="ignore", invalid="ignore"):
             normal = 0.5 * step.excess[some] ** 2 / variance
-            skewed = step.ratio[some] * (step.variance[some] / variance)
+            skewed = step.ratio[some] * (known / variance)
         needed = 0.5 * ndtri(self.bound[some]) ** 2
         return np.asarray(~(np.fmax(normal, skewed) < _SCREEN * needed))
 
     def _first_passing(
         self, some: IntArray, step: _Step, count_groups: CountGroups | None
     ) -> _Next | None:
-        parts = self.overlap.parts(some)
-        weight = self.layout.moment(self.overlap.sums, 1, 0)
+        parts = self._parts(some)
+        weight = self.layout.moment(self.patterns.sums, 1, 0)
         worth = np.ones(some.size, np.bool_)
         if self._counts:
-            worth = self._may_pass(some, step, rate_variances(step.model, weight, parts[:, :, 0]))
+            own = parts[:, :, 0]
+            least = rate_variances(step.model, weight, own)
+            worth = self._may_pass(some, step, own @ step.variances, least)
         passing: list[tuple[int, float, FloatArray]] = []
         for at, part in zip(some[worth].tolist(), parts[worth], strict=True):
             p = self._p_value(at, part, step)
@@ -297,7 +333,7 @@ class Choice:
         if not passing or count_groups is None:
             return None
         positions = self.positions[[at for at, _, _ in passing]]
-        groups = count_groups(positions, self.overlap.masks)
+        groups = count_groups(np.array(self.found, np.int64), positions, self.patterns.masks)
         of_model = groups.of_model(step.model)
         for number, (at, p, part) in enumerate(passing):
             acts = influence(step.model, weight, self.layout.size(part, 1))
@@ -318,7 +354,7 @@ class Choice:
         return change_p_value(net, squares, self.tail, counts=self.changes.counts)
 
     def _p_value(self, at: int, part: FloatArray, step: _Step) -> float:
-        layout, sums, observed = self.layout, self.overlap.sums, float(self.total[at])
+        layout, sums, observed = self.layout, self.patterns.sums, float(self.total[at])
         if self._counts:
             weight = layout.moment(sums, 1, 0)
             return rate_p_value(step.model, weight, part[:, 0], observed, self.tail)

@@ -1,4 +1,4 @@
-"""How surprising a candidate's sum is, given what the findings so far let one expect.
+"""How surprising a candidate's sum is, given its expectation from the findings so far.
 
 Under the hypothesis the model is right: examples of a pattern are alike, whether or not they are in
 the candidate. The model was fitted to the same examples, the candidate's among them; all tests here
@@ -54,11 +54,10 @@ class Influence(NamedTuple):
 
 
 def influence(model: ExpectationModel, weight: FloatArray, part: FloatArray) -> Influence:
-    """Return what is left of each deviation once the model has been fitted.
+    """Return the rest of each deviation after the fit of the model.
 
     Parameters
     ----------
-    model : ExpectationModel
     weight : float64 [patterns]
         Examples or summed weights of the patterns.
     part : float64 [patterns]
@@ -221,7 +220,7 @@ class _Conditional:
             decrement = float(score @ change) + off * step
             if largest <= _NEAR and decrement <= _SOLVED:
                 break
-            # Far from the solution the likelihood is no parabola.
+            # Far from the solution the likelihood is not a parabola.
             scale = min(1.0, _LONGEST_STEP / largest)
             psi, shift = psi + scale * step, shift + scale * change
         else:
@@ -262,7 +261,6 @@ def sum_p_value(
 
     Parameters
     ----------
-    model : ExpectationModel
     variances : float64 [patterns]
         See `pattern_variances`.
     sums : float64 [patterns, columns]
@@ -271,7 +269,6 @@ def sum_p_value(
         Sizes of the candidate's part of each pattern.
     observed : float
         Σ weight·target of the candidate's examples.
-    layout : TargetSums
     law : DeviationLaw
         Of weight·(target − overall mean), of all examples.
     tail : {"upper", "lower", "both"}
@@ -305,9 +302,7 @@ def pattern_variances(model: ExpectationModel, sums: FloatArray, layout: TargetS
 
     Parameters
     ----------
-    model : ExpectationModel
     sums : float64 [patterns, columns]
-    layout : TargetSums
 
     Notes
     -----

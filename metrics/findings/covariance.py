@@ -1,4 +1,4 @@
-"""How sure a finding's value and its expectation are, and how far the two go together."""
+"""The variances of a finding's value and its expectation, and their covariance."""
 
 from __future__ import annotations
 
@@ -79,7 +79,6 @@ def of_patterns(
         With the finding in it.
     sums : float64 [patterns, columns]
         Of all examples of this model's patterns, as `TargetSums` lays them out.
-    layout : TargetSums
     inside : bool [patterns]
         Which patterns are the finding's.
     taken : float64 [patterns]

@@ -64,7 +64,7 @@ class DeviationLaw:
         self.variance = float(self.chances @ self.points**2)
         self.span = of.span
         if not self.variance > 0:
-            raise ValueError("the deviations of all examples are all the same: there is no law")
+            raise ValueError("all examples have the same deviation: there is no law")
 
     def p_value(
         self,
@@ -145,7 +145,7 @@ class DeviationLaw:
 def _merged(
     number: FloatArray, influence: FloatArray, often: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return at most so many classes of like patterns, with the same number and variance."""
+    """Return at most this many classes of similar patterns, with the same number and variance."""
     if number.size <= _CLASSES:
         return number, influence, often
     order = np.argsort(often, kind="stable")

@@ -1,9 +1,9 @@
-"""The choice of findings: again and again the candidate that says the most beyond those before it.
+"""The choice of findings: repeatedly the candidate that adds most to those before it.
 
 Many slices that are significant against all examples repeat a few causes. A candidate becomes a
-finding if its sum is harmful *given* what the findings so far let one expect of it, at a level that
-counts all slices that could have been chosen. Then the model learns its sum, and the others are
-looked at again.
+finding if its sum is harmful *given* its expectation from the findings so far, at a level that
+counts all slices that could have been chosen. Then the model is fitted to its sum, and the others
+are evaluated again.
 
 Sources: De Bie (2011), Data Min. Knowl. Discov. 23:407 (patterns are shown one after another, each
 updates what is expected); Proença, Grünwald, Bäck and van Leeuwen (2022), Data Min. Knowl. Discov.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.findings.candidates import Candidates, Changes, CountGroups, Findings
     from slicebeam.metrics.findings.deviation_law import DeviationLaw
-    from slicebeam.metrics.findings.overlap import InsideCounts
+    from slicebeam.metrics.findings.part_tables import CandidateParts, InsideCounts
 
 
 def find(
@@ -37,6 +37,7 @@ def find(
     layout: TargetSums,
     count_inside: Callable[[int, IntArray], InsideCounts],
     *,
+    hold: Callable[[IntArray], CandidateParts | None] | None = None,
     upward: bool,
     tests_per_level: Sequence[int],
     law: DeviationLaw | None = None,
@@ -51,7 +52,6 @@ def find(
 
     Parameters
     ----------
-    candidates : Candidates
     everything : array [columns, or raw columns]
         Sums of all examples, as `layout` says, or what `moments` makes that of. Sums may be in any
         unit, the same for candidates, counts and the law; the findings' values are in it too.
@@ -62,6 +62,9 @@ def find(
         candidates to count, int64 [counted], it returns the sums of the finding's examples by the
         pattern they had before, `InsideCounts`, in which candidates are numbered as in the second
         argument. A pattern's bit k is the k-th finding chosen.
+    hold : callable, optional
+        Given the positions of the candidates, it returns what knows all their examples, such as
+        `HeldExamples`: then nothing is counted inside. None if they are too many to be held.
     upward : bool
         Whether large targets are for the worse, as errors and losses are.
     tests_per_level : sequence of int
@@ -76,8 +79,8 @@ def find(
         The most findings, at most 50.
     count_groups : callable, optional
         Where examples come in groups that depend on each other: `GroupSums` of the few candidates
-        that pass the test of independent examples, given their positions and the masks of the
-        patterns. A finding must pass both.
+        that pass the test of independent examples, given the positions of the findings so far, theirs,
+        and the masks of the patterns. A finding must pass both.
     moments : callable, optional
         Makes float64 [patterns, columns], as `layout` says, of sums [patterns, raw columns] that
         ``everything`` and the counts inside are in; without, they are the columns themselves.
@@ -116,13 +119,14 @@ def find(
         np.asarray(everything),
         layout,
         moments=_as_floats if moments is None else moments,
+        count_inside=count_inside,
         upward=upward,
         tests=np.asarray(tests_per_level, np.float64),
         alpha=alpha,
         law=law,
         changes=changes,
         no_change=no_change,
-    ).run(count_inside, count_groups, most)
+    ).run(hold, count_groups, most)
 
 
 def _as_floats(sums: NDArray[Any]) -> FloatArray:
@@ -142,7 +146,7 @@ def _validate(
     level = np.asarray(candidates.level)
     if level.size and (level.min() < 1 or level.max() > len(tests_per_level)):
         raise ValueError(
-            f"levels {level.min()}..{level.max()} were given, but tests of {len(tests_per_level)}"
+            f"levels {level.min()}..{level.max()} were given, but test counts for {len(tests_per_level)}"
         )
     if min(tests_per_level, default=1) < 0:
         raise ValueError(f"tests_per_level = {list(tests_per_level)} holds a negative number")

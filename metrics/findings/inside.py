@@ -134,7 +134,7 @@ class InsideCounter:
         return {features: self.keys[places] for features, places in tuples.items()}
 
     def count(self, some: Iterable[RowBlock], finding: int, earlier: Keys) -> PatternParts:
-        """Return what the finding's examples among some blocks add.
+        """Return the counts of the finding's examples in some blocks.
 
         Parameters
         ----------
@@ -173,7 +173,7 @@ class InsideCounter:
         )
 
     def parts(self, block: RowBlock, masks: IntArray, finding: int) -> PatternParts:
-        """Return what a finding's examples add.
+        """Return the counts of a finding's examples.
 
         Parameters
         ----------
@@ -209,7 +209,8 @@ class InsideCounter:
         self, block: RowBlock, pattern: IntArray, patterns: int
     ) -> tuple[IntArray, IntArray, IntArray]:
         """Return pattern, candidate and sizes of the candidates' parts, row by row."""
-        rows, candidate = self._lookup.pairs(block)
+        rows, own = self._lookup.pairs(block)
+        candidate = own.astype(np.int64)
         sizes = weights_of(block, self.space)
         pairs = pattern[rows], candidate, sizes[rows]
         if rows.size <= _MOST_PAIRS:
@@ -304,7 +305,7 @@ class InsideCounter:
         return features[single], digits[single]
 
     def _left(self, finding: int, in_tables: BoolArray) -> dict[tuple[int, ...], _Read]:
-        """Return what is left of the candidates' conditions in a finding's examples, by feature tuple.
+        """Return the remaining conditions of candidates within a finding, by feature tuple.
 
         The finding's own conditions hold there and need not be looked at; candidates that contradict
         one have no examples there.
@@ -330,7 +331,7 @@ class InsideCounter:
     def _narrowed(
         self, units: list[Unit], finding: int, pending: dict[tuple[int, ...], _Read]
     ) -> tuple[list[Unit], list[list[_Read]]]:
-        """Return units without a finding's features, and what is read of each; pending ones are taken.
+        """Return units without a finding's features, and what is read of each; takes pending ones.
 
         Parameters
         ----------

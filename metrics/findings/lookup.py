@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -10,6 +10,10 @@ from slicebeam.metrics.counting.counting import table_cells
 from slicebeam.metrics.counting.membership import Membership
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
     from slicebeam.metrics.arrays import BoolArray, IntArray
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.lattice import Keys, Lattice
@@ -17,22 +21,26 @@ if TYPE_CHECKING:
 # Cells of the tables of all tuples; of more, a tree of predicates is walked.
 _MOST_CELLS = 1 << 24
 # Pairs of a row and a tuple that are looked up together: they stay in the cache.
-_PAIRS_AT_A_TIME = 1 << 18
+_PAIRS_AT_A_TIME = 1 << 16
 
 
-class _Tuples(NamedTuple):
-    """Feature tuples of one length.
+class _Group(NamedTuple):
+    """Feature tuples that differ in their last feature only.
 
     Attributes
     ----------
-    features : int64 [length, tuples]
-    radices : int32 [length, tuples, 1]
-    begins : int32 [tuples, 1] where the table of each begins among all cells
+    first : the features before the last
+    last : int64 [tuples] features
+    begins : int32 [tuples, 1] where a value of 0 of each last feature lies in a row of the table
+    table : int32 [cells of the first features · width] candidates, −1 where there is none
+    width : values of all last features
     """
 
-    features: IntArray
-    radices: Any
-    begins: Any
+    first: tuple[int, ...]
+    last: IntArray
+    begins: NDArray[np.int32]
+    table: NDArray[np.int32]
+    width: int
 
 
 class CandidateLookup:
@@ -52,50 +60,79 @@ class CandidateLookup:
         if not is_plain or sum(cells.values()) > _MOST_CELLS:
             self._tree = Membership(keys, lattice)
             return
-        self._number = np.full(sum(cells.values()), -1, np.int32)
-        self._tuples: list[_Tuples] = []
-        begin = 0
-        for length in sorted({len(features) for features in tuples}):
-            some = [features for features in tuples if len(features) == length]
-            begins = []
-            for features in some:
-                places = tuples[features]
-                own = lattice.key_cells(keys[places], features)
-                self._number[begin + own] = places
-                begins.append(begin)
-                begin += cells[features]
-            which = np.array(some, np.int64).T
-            radices = lattice.radices[which].astype(np.int32)[:, :, None]
-            self._tuples.append(_Tuples(which, radices, np.array(begins, np.int32)[:, None]))
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for *first, last in sorted(tuples):
+            groups.setdefault(tuple(first), []).append(last)
+        self._groups = [
+            self._group(first, lasts, keys, tuples, lattice) for first, lasts in groups.items()
+        ]
         self._features = sorted({one for features in tuples for one in features})
+        self._radices = lattice.radices.astype(np.int32)
 
-    def pairs(self, block: RowBlock) -> tuple[IntArray, IntArray]:
-        """Return rows and the candidates that they are in: int64 [pairs] each."""
-        rows, found = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    @staticmethod
+    def _group(
+        first: tuple[int, ...],
+        lasts: list[int],
+        keys: Keys,
+        tuples: dict[tuple[int, ...], IntArray],
+        lattice: Lattice,
+    ) -> _Group:
+        radices = lattice.radices[lasts]
+        begins = np.cumsum(radices) - radices
+        width = int(radices.sum())
+        table = np.full((table_cells(first, lattice), width), -1, np.int32)
+        for last, begin, radix in zip(lasts, begins.tolist(), radices.tolist(), strict=True):
+            places = tuples[(*first, last)]
+            cells = lattice.key_cells(keys[places], (*first, last))
+            table[cells // radix, begin + cells % radix] = places
+        last_features = np.array(lasts, np.int64)
+        return _Group(first, last_features, begins.astype(np.int32)[:, None], table.ravel(), width)
+
+    def pairs(self, block: RowBlock) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return rows and the candidates that they are in: int32 [pairs] each."""
+        none = np.zeros(0, np.int32)
+        rows, candidates = zip((none, none), *self.some_pairs(block), strict=True)
+        return np.concatenate(rows), np.concatenate(candidates)
+
+    def some_pairs(self, block: RowBlock) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
+        """Yield rows and the candidates that they are in, int32 [pairs] each, bit by bit."""
         if block.rows == 0:
-            return rows[0], found[0]
+            return
         if self._tree is not None:
             for _, slices, members in self._tree.of(block):
-                rows.append(members)
-                found.append(slices)
-            return np.concatenate(rows), np.concatenate(found)
+                yield members.astype(np.int32), slices.astype(np.int32)
+            return
         codes = np.zeros((max(self._features) + 1, block.rows), np.int32)
         for feature in self._features:
             codes[feature] = block.stored(feature)
-        for one in self._tuples:
-            step = max(1, _PAIRS_AT_A_TIME // block.rows)
-            for begin in range(0, one.features.shape[1], step):
-                some = slice(begin, begin + step)
-                cell = codes[one.features[0, some]]
-                for which, radix in zip(one.features[1:, some], one.radices[1:, some], strict=True):
-                    cell *= radix
-                    cell += codes[which]
-                cell += one.begins[some]
-                number = self._number[cell]
-                held = np.flatnonzero(number.ravel() >= 0)
-                rows.append(held % block.rows)
-                found.append(number.ravel()[held].astype(np.int64))
-        return np.concatenate(rows), np.concatenate(found)
+        for group in self._groups:
+            step = max(1, _PAIRS_AT_A_TIME // group.last.size)
+            for begin in range(0, block.rows, step):
+                some = codes[:, begin : begin + step]
+                own = self._candidates(group, some)
+                held = np.flatnonzero(own >= 0)
+                rows = (held % some.shape[1]).astype(np.int32)
+                rows += np.int32(begin)
+                yield rows, own[held]
+
+    def _candidates(self, group: _Group, codes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return the candidate of each tuple and row [tuples · rows], −1 where there is none.
+
+        Parameters
+        ----------
+        group : _Group
+        codes : int32 [features, rows]
+        """
+        cell = codes[group.last]
+        cell += group.begins
+        if group.first:
+            of_first = codes[group.first[0]].copy()
+            for feature in group.first[1:]:
+                of_first *= self._radices[feature]
+                of_first += codes[feature]
+            of_first *= np.int32(group.width)
+            cell += of_first
+        return np.asarray(group.table.take(cell.ravel(), mode="clip"))
 
 
 def rows_in(block: RowBlock, lattice: Lattice, key: int) -> IntArray:

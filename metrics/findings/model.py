@@ -1,10 +1,10 @@
-"""What the findings so far let one expect: main effects that keep each finding's observed sum.
+"""The expectation from the findings so far: main effects that keep each finding's observed sum.
 
-Of all ways to give every example an expected target, the model takes the one that says the least
+Of all ways to give every example an expected target, the model takes the one that assumes least
 beyond the observed sums: of all examples together and of each finding. For rates this is the law of
-maximum entropy, a logistic regression on membership; for means it is least squares. Examples that are
-in the same findings, a *pattern*, have the same expectation, so that a fit costs as many rows as
-there are patterns.
+maximum entropy, a logistic regression on membership; for means it is least squares. Examples that
+are in the same findings, a *pattern*, have the same expectation, so that a fit costs as many rows
+as there are patterns.
 
 Sources: De Bie (2011), Data Min. Knowl. Discov. 23:407, "Maximum entropy models and subjective
 interestingness" (section 3: expected sums as constraints, the dual is a maximum of likelihood);
@@ -152,13 +152,13 @@ def _validate(kind: Kind, X: FloatArray, weight: FloatArray, total: FloatArray) 
     if not (np.isfinite(weight).all() and np.isfinite(total).all()):
         raise ValueError("a weight or a total is not a finite number")
     if not weight.size or weight.min() < 0 or weight.max() <= 0:
-        raise ValueError("no pattern has weight, or one has less than none")
+        raise ValueError("no pattern has a positive weight, or a weight is negative")
     wrong = (weight == 0) & (total != 0)
     if kind == "rate":
         wrong |= (total < 0) | (total > weight)
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise ValueError(f"a pattern of weight {weight[at]} can't have a total of {total[at]}")
+        raise ValueError(f"a pattern with weight {weight[at]} can't have a total of {total[at]}")
 
 
 def _least_squares(
@@ -315,7 +315,7 @@ def _logistic(X: FloatArray, weight: FloatArray, total: FloatArray) -> FloatArra
         beta, likelihood = beta + step, value
     if least > _SUFFICIENT * everything:
         raise ArithmeticError(
-            f"the model's sums stay {least:.3g} off the observed ones, of a weight of {everything:.6g}"
+            f"the model's sums stay {least:.3g} off the observed ones, with a total weight of {everything:.6g}"
         )
     return best
 

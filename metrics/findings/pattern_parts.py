@@ -1,4 +1,4 @@
-"""What some of a finding's examples add to their patterns, and to the candidates there."""
+"""The contribution of some of a finding's examples to patterns and candidates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
-from slicebeam.metrics.findings.overlap import InsideCounts
+from slicebeam.metrics.findings.part_tables import InsideCounts
+from slicebeam.metrics.findings.patterns import InsideSums
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import IntArray
@@ -20,7 +21,7 @@ _MOST_CELLS = 1 << 24
 
 
 class PatternParts(NamedTuple):
-    """What some of a finding's examples add to their patterns, and to the candidates there.
+    """The contribution of some of a finding's examples to patterns and candidates.
 
     Attributes
     ----------
@@ -94,9 +95,10 @@ def added_pairs(
 
 
 def inside_counts(parts: PatternParts, candidates: int) -> InsideCounts:
-    """Return the parts, in any order, as what a finding adds."""
+    """Return the parts, in any order, as the counts of a finding."""
     pattern, candidate, sizes = added_pairs(
         parts.pattern, parts.candidate, parts.sizes, parts.masks.size, candidates
     )
     starts = np.searchsorted(pattern, np.arange(parts.masks.size + 1))
-    return InsideCounts(parts.masks, parts.sums, starts, candidate.astype(np.int32), sizes)
+    of_all = InsideSums(parts.masks, parts.sums)
+    return InsideCounts(of_all, starts, candidate.astype(np.int32), sizes)

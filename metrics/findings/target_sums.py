@@ -1,4 +1,4 @@
-"""What is summed of the examples of a pattern: their number or weights, and what is measured of them.
+"""The sums over the examples of a pattern: their number or weights, and their target.
 
 The *target* is what a metric averages: 0 or 1 of each example of a rate's denominator, a loss, or
 the change of either between two models.

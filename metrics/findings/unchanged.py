@@ -1,4 +1,4 @@
-"""Whether a slice changed between two models at all, whatever others did.
+"""Whether a slice changed between two models at all, regardless of other slices.
 
 Where an update helps nearly everywhere, a slice that it leaves alone is worse than expected, and is no
 finding: nothing happened there. Chance makes the change of such a slice positive half the time.

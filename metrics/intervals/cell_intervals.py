@@ -1,4 +1,4 @@
-"""Confidence intervals of metrics that are no plain share, from the counts of a confusion table.
+"""Confidence intervals of metrics that are not plain shares, from the counts of a confusion table.
 
 They keep their coverage in small slices by the same means as the intervals of shares: a variance
 under the tested value (F_β), Jeffreys's intervals of the parts (balanced accuracy), or counts to which
@@ -128,7 +128,7 @@ def balanced_accuracy(
     low = value - 0.5 * np.hypot(recall - low_recall, specificity - low_specificity)
     high = value + 0.5 * np.hypot(high_recall - recall, high_specificity - specificity)
     missing = (with_label == 0) | (without == 0)
-    # Ends within 0..1 keep these there as well, but for rounding.
+    # Ends within 0..1 keep these there as well, except for rounding.
     low, high = np.clip(low, 0.0, value), np.clip(high, value, 1.0)
     return np.where(missing, 0.0, low), np.where(missing, 1.0, high)
 

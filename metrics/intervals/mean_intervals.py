@@ -91,7 +91,7 @@ def of_difference_from_overall(
     outside = np.clip(1.0 - np.asarray(share, dtype=np.float64), 0.0, 1.0)
     low, high = _interval(against_rest(sample, rest), confidence)
     whole = outside == 0.0
-    # 0·inf is no number.
+    # 0·inf is not a number.
     factor = np.where(whole, 1.0, outside)
     return np.where(whole, 0.0, factor * low), np.where(whole, 0.0, factor * high)
 

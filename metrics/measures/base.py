@@ -60,12 +60,12 @@ class Needs:
 
     @property
     def predictions(self) -> bool:
-        """Whether a model is asked at all, and not only what the examples are."""
+        """Whether a model's output is needed at all."""
         return self.scores or self.predicted_classes or self.predicted_numbers
 
     @property
     def labels(self) -> bool:
-        """Whether the true class, or number, of an example is asked for."""
+        """Whether the true class, or number, of an example is needed."""
         return self.predictions or bool(self.indicators)
 
     @property
@@ -75,7 +75,7 @@ class Needs:
 
 
 class Target(NamedTuple):
-    """What a metric averages over examples, so that each of them has a share of its own in it.
+    """What a metric averages over examples.
 
     Attributes
     ----------
@@ -94,24 +94,24 @@ class Target(NamedTuple):
 class Metric(ABC):
     """A metric: a function of a slice's sums.
 
-    A new metric of counts derives from `CellMetric`, which asks for its value and its derivative
-    only. `Mean` averages a value of each example. Others define the abstract methods below.
+    A new metric of counts derives from `CellMetric`, which needs only its value and its derivative.
+    `Mean` averages a value of each example. Others define the abstract methods below.
 
     Arrays of sums are int64 [slices, columns] as `StatisticSpace` lays them out; ``totals`` are
-    those of all examples [columns], followed by the sums that are wanted of all examples only.
+    those of all examples [columns], followed by the sums that are needed for all examples only.
 
     Attributes
     ----------
     name : what ``--metric`` calls it
-    title : what a reader is told
+    title : its name for readers
     higher_is_better : its direction
     range : its smallest and largest value
     needs : what must be known of each example
     kind : ``pointwise`` if each example has a value of its own, whose mean the metric is
     min_slice_size : smallest slice that is tested by default
     compares_models : whether it can be compared between two models
-    counted : which examples are in its denominator, in plain words; None where all are
-    indivisible : of a metric without a `target`: why no example has a share of its own in it
+    counted : which examples are in its denominator, in plain words; None for all
+    indivisible : for a metric without a `target`: why it is not an average over examples
 
     Examples
     --------
@@ -152,8 +152,8 @@ class Metric(ABC):
     >>> low.round(2), high.round(2)
     (array([-0.2 , -0.03]), array([-0.06,  0.15]))
 
-    Once it is in the ``METRICS`` of a module in ``slicebeam.metrics.registered``, the command line and
-    all pipelines know it by its name.
+    Add it to the ``METRICS`` of a module in ``slicebeam.metrics.registered``: the command line and
+    all pipelines then know it by name.
     """
 
     name: str
@@ -262,7 +262,7 @@ class Metric(ABC):
         return reasons.astype(np.int8)
 
     def needs_rows(self, space: StatisticSpace) -> bool:
-        """Return whether the default test must resample examples: the sums do not tell enough."""
+        """Return whether the sums are not enough for the default test, which then resamples."""
         return False
 
     def smallest_p(
@@ -272,7 +272,7 @@ class Metric(ABC):
         return np.zeros(len(sums))
 
     def target(self, space: StatisticSpace) -> Target | None:
-        """Return what the metric averages; None where its examples have no share of their own in it."""
+        """Return what the metric averages; None if it is not an average over examples."""
         return None
 
     def target_sums(self, sums: IntArray, space: StatisticSpace) -> FloatArray:
@@ -283,7 +283,7 @@ class Metric(ABC):
         ValueError
             The metric has no target.
         """
-        raise ValueError(f"the examples have no share of their own in {self.name}")
+        raise ValueError(f"no average over the examples gives {self.name}")
 
     def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> FloatArray:
         """Return weight times target of each example of a block [rows].
@@ -293,7 +293,7 @@ class Metric(ABC):
         ValueError
             The metric has no target.
         """
-        raise ValueError(f"the examples have no share of their own in {self.name}")
+        raise ValueError(f"no average over the examples gives {self.name}")
 
     def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
         """Return the metric, or its change between two models, of the mean target [sets]."""
@@ -302,19 +302,19 @@ class Metric(ABC):
     def change_variance(self, sums: IntArray, space: StatisticSpace) -> FloatArray | None:
         """Return the variance [slices] of what each example adds to the delta.
 
-        Of two models that of the change, of one that of the value. None for a metric that is no mean
+        Of two models that of the change, of one that of the value. None for a metric that is not a mean
         over all examples of the slice, or where they are weighted.
         """
         return None
 
     def tail(self, alternative: Alternative) -> Tail:
-        """Return the tail of the metric's value that the alternative looks at."""
+        """Return the tail of the metric's value that the alternative tests."""
         if alternative == "both":
             return "both"
         return "lower" if (alternative == "worse") == self.higher_is_better else "upper"
 
     def reference(self, sums: IntArray, totals: IntArray, space: StatisticSpace) -> FloatArray:
-        """Return what a slice [slices] is compared with: all examples, or the old model on it."""
+        """Return the reference of each slice [slices]: all examples, or the old model on it."""
         if space.comparison == "baseline":
             return self.value(sums, space, old=True)
         whole = self.value(totals[None, : space.columns], space)

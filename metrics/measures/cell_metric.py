@@ -39,9 +39,9 @@ _SEED = 0
 class CellMetric(base.Metric):
     """A metric of cell counts.
 
-    A subclass says what the value is (`of_cells`) and its derivative (`gradient`); `Metric` has an
-    example. It names its denominators (`strata`) if they are not all examples. The test against all
-    examples is then the law of the metric on random subsets; the rest is by the delta method.
+    A subclass defines the value (`of_cells`) and its derivative (`gradient`), and its denominators
+    (`strata`) if they are not all examples; `Metric` has an example. The test against all examples
+    is then the law of the metric on random subsets; the rest is by the delta method.
     """
 
     @abstractmethod
@@ -92,7 +92,7 @@ class CellMetric(base.Metric):
         return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
 
     def own_cells(self, sums: Sums, space: StatisticSpace) -> tuple[Sums, StatisticSpace]:
-        """Return sums [slices, columns] over the cells that this metric tells apart, and their space.
+        """Return sums [slices, columns] over the cells that this metric distinguishes, and their space.
 
         Other metrics may need finer cells; what is found of this one must not depend on them.
         """

@@ -1,4 +1,4 @@
-"""Metrics of the confusion matrix that are no share: F-beta, balanced accuracy, MCC, macro averages."""
+"""Metrics of the confusion matrix that are not shares: F-beta, balanced accuracy, MCC, macro."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def predicts_label(table: IntArray, is_range: BoolArray) -> LabelPrediction | No
     Left out in this way, an example does not predict itself: a column of which every value occurs
     once predicts nothing. "Almost all" means that of the errors of always predicting the most frequent
     class at most one in `ERRORS_PER_LEFT` is left (Goodman and Kruskal's lambda of 0.95 or more,
-    J. Am. Stat. Assoc. 49, 1954). So a rare class has to be predicted as well as a frequent one: where
+    J. Am. Stat. Assoc. 49, 1954). So a rare class must be predicted as well as a frequent one: where
     99 % of the examples have one class, 99 % right predictions are none. Nothing is said with fewer
     than `FEWEST_OTHERS` examples outside the most frequent class.
 

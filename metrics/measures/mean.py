@@ -413,7 +413,7 @@ class Mean(base.Metric):
         )
 
     def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
-        """Return what the test and the interval are computed from.
+        """Return the inputs of the test and the interval.
 
         n, mean, variance and skewness of the slice and its complement, or of the changes; against
         all examples n, N and the slice's sum of deviations too.

@@ -283,7 +283,7 @@ class Share(CellMetric):
     def target(self, space: StatisticSpace) -> base.Target | None:
         """Return what counts against the metric, or the change of marks between two models.
 
-        None for two models with denominators of their own: the difference of two ratios is no mean.
+        None for two models with denominators of their own: the difference of two ratios is not a mean.
         """
         new, scales = self._which(space), space.weight_scales if space.weighted else (1.0, 1.0)
         if space.comparison == "overall":

@@ -1,1 +1,1 @@
-"""The metrics that have a name: each module has some rows, as ``METRICS``."""
+"""The named metrics: each module lists some in ``METRICS``."""

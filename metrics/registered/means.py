@@ -1,4 +1,4 @@
-"""Losses and errors that every example has: a row each."""
+"""Losses and errors of each example, one row each."""
 
 from math import inf
 

@@ -1,4 +1,4 @@
-"""Accuracy and the other shares: a row each."""
+"""Accuracy and the other shares, one row each."""
 
 from slicebeam.metrics.measures.share import FOne, Share
 

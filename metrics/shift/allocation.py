@@ -1,4 +1,4 @@
-"""Where to ask next: MASA's adaptive rule, and orders that are known before anything is asked."""
+"""Which stratum to query next: MASA's adaptive rule, and orders that are known in advance."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BATCH_SHARE = 16
 
 
 def batch_size(calls: int) -> int:
-    """Return how many calls are made before their answers are looked at, after so many calls.
+    """Return how many calls to make before the next look, after this many calls.
 
     A sixteenth of what was asked, 16 to 256: small enough that a rule that adapts or stops loses
     little by it, large enough that calls are made side by side. It depends on nothing else, so
@@ -40,7 +40,7 @@ def smallest_budget(strata: Strata) -> int:
 
 
 def static_weights(method: Method, strata: Strata) -> FloatArray:
-    """Return g_s, in proportion to which the strata are asked: float64 [S].
+    """Return g_s, the allocation weights of the strata: float64 [S].
 
     ``proportional``: p_s. ``plus``: p_s·√(½σ²_old,s + ½Σ p σ²_old), where σ²_old,s = 1 − Σ_j Ō²_sj is
     the variance of the old predictions: strata in which they varied change more often, and the half

@@ -1,4 +1,4 @@
-"""New predictions as an update of a model would make them, to plan with."""
+"""Simulated new predictions of an updated model, for planning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The new confusion matrix from a sample, how it shifted, and how sure one can be."""
+"""The new confusion matrix from a sample, its shift, and their intervals."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def cell_p_values(shift: FloatArray, errors: FloatArray) -> FloatArray:
     Returns
     -------
     float64 of that shape
-        2·Φ̄(|ΔĈ|/√(V + 3c²)); 1 where ΔĈ is 0 but for rounding, as where every item was asked and
+        2·Φ̄(|ΔĈ|/√(V + 3c²)); 1 where ΔĈ is 0 except for rounding, as where every item was asked and
         none changed.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -157,7 +157,7 @@ def _reliance(strata: Strata, counts: Counts) -> FloatArray:
 
 
 def _counts(strata: Strata, sample: Sample) -> Counts:
-    """Return what the estimate is made of.
+    """Return the inputs of the estimate.
 
     Raises
     ------
@@ -166,14 +166,14 @@ def _counts(strata: Strata, sample: Sample) -> Counts:
     """
     if (sample.asked == 0).any():
         raise ValueError(
-            "a stratum was not asked at all; ask at least smallest_budget(strata) items"
+            "a stratum has no queried item; query at least smallest_budget(strata) items"
         )
     return counts_of(strata, sample)
 
 
 @dataclass(frozen=True)
 class Slices:
-    """G slices of the pool, whose items are asked with all others.
+    """G slices of the pool, whose items are queried with all others.
 
     Attributes
     ----------
@@ -198,7 +198,7 @@ def estimate(
     replacement: bool = False,
     slices: Slices | None = None,
 ) -> MatrixEstimate:
-    """Return the new confusion matrix, its variances, and what the stopping rule needs.
+    """Return the new confusion matrix, its variances, and the inputs of the stopping rule.
 
     Ĉ_ij = Σ_{s∈i} p_s [H_sj/N_s − λ(O_sj/N_s − Ō_sj)].
 
@@ -259,7 +259,7 @@ def estimate(
         matrix += np.where(seen[:, :, None] > 0, factor, 1.0) * slices.old
     if not replacement:
         left = 1 - asked / strata.sizes
-        # All of a stratum's items in two halves sum to its size but for rounding.
+        # All of a stratum's items in two halves sum to its size except for rounding.
         weights = weights * np.where(left > _ROUNDING, left, 0)
     squares = counts.new - 2 * factor * counts.both + np.square(factor) * counts.old
     centre = ratio[:, strata.row]

@@ -1,8 +1,8 @@
 """Allocation by the answers so far that keeps the estimate unbiased.
 
 Where the answers of a stratum decide how many more of its items are asked, its mean is biased: a
-stratum that happened to show no change is starved, and its chance stays in the estimate. So each
-stratum is cut into two random halves, and what is asked of one half is decided by the answers of the
+stratum that happened to show no change is neglected, and this chance stays in the estimate. So each
+stratum is divided into two random halves, and the answers of one half decide the queries in the
 other (cross-fitting). Within a half the number of items depends on none of its own answers, so its
 mean is unbiased, and so is a fixed combination of the two.
 
@@ -32,7 +32,7 @@ _RELIANCE = (0.4, 0.7)
 
 
 class Counts(NamedTuple):
-    """What was counted in each stratum, as if so many of its items had been drawn alike.
+    """The counts in each stratum, as if so many of its items had been drawn uniformly.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ def half_sizes(sizes: IntArray) -> IntArray:
 
 
 def half_limits(sizes: IntArray, calls: int) -> IntArray:
-    """Return beyond which numbers the halves of strata are not asked: int64 [2S].
+    """Return the largest numbers of queries in the halves of strata: int64 [2S].
 
     Their sizes, and half of all calls: no half is worth more, and of a large pool only so many items
     of each stratum are at hand.
@@ -62,12 +62,12 @@ def half_limits(sizes: IntArray, calls: int) -> IntArray:
 
 
 def first_look(strata: int) -> int:
-    """Return after how many calls the answers are looked at first: max(128, 4S)."""
+    """Return the number of calls before the first look: max(128, 4S)."""
     return max(_FIRST_LOOK, _PER_STRATUM * strata)
 
 
 def next_look(strata: int, calls: int) -> int:
-    """Return the first look after so many calls; looks are at 1, 2, 4, 8 … times the first one."""
+    """Return the next look after this many calls; looks are at 1, 2, 4, 8 … times the first one."""
     look = first_look(strata)
     while look <= calls:
         look *= 2
@@ -90,7 +90,7 @@ def static_halves(strata: Strata, sizes: IntArray, calls: int) -> IntArray:
 
 
 def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> FloatArray:
-    """Return g, in proportion to which each half is asked, by the answers of the other: [R, 2S].
+    """Return g, the allocation weight of each half, by the answers of the other: [R, 2S].
 
     g_s = p_s·√v_s, Neyman's optimum, where v_s is the sample variance of what the estimate sums,
     1[new = j] − λ·1[old = j] over all j, in the other half, shrunk to what the static weights expect
@@ -152,7 +152,7 @@ def adapted_order(weights: FloatArray, halves: Sample, sizes: IntArray, calls: i
 
 
 def counts_of(strata: Strata, sample: Sample) -> Counts:
-    """Return what the estimate is made of.
+    """Return the inputs of the estimate.
 
     Where the halves were asked by each other's answers, the means of a stratum are α·(those of the
     first half) + (1 − α)·(those of the second), with α the first half's share of its items: the

@@ -29,7 +29,7 @@ class Quality:
     errors : float64 [R]
         Frobenius error of Ĉ.
     accuracy_bias : mean of the estimated accuracy minus the true one
-    accuracy_coverage : share of runs whose interval of the accuracy holds the true one
+    accuracy_coverage : share of runs whose interval of the accuracy contains the true one
     cell_coverage : mean over the cells of the share of runs whose interval holds the true one; of
         the cells that the old or the new API ever predicted, since the others are always covered
     accuracy_width, cell_width : mean widths of the intervals
@@ -150,7 +150,7 @@ def calls_for_target(found: Sequence[Quality], target: float, q: float = 0.95) -
     -------
     float or None
         Interpolated between two checks on logarithmic scales, on which the error is about straight;
-        None where it is larger at every one of them.
+        None if it is larger at every one of them.
     """
     calls = np.array([each.calls for each in found], np.float64)
     errors = np.array([each.quantile(q) for each in found])

@@ -77,11 +77,10 @@ class Checked(NamedTuple):
 
 
 def item_order(seed: int, identity: NDArray[np.uint64], starts: IntArray) -> IntArray:
-    """Return the order in which the items of each stratum are asked: by a hash of seed and identity.
+    """Return the order of queries in each stratum, by a hash of seed and identity.
 
     Parameters
     ----------
-    seed : int
     identity : uint64 [items], ordered by stratum
     starts : int64 [S + 1]
         Where each stratum begins.
@@ -270,7 +269,7 @@ class _Course:
 
 
 def uniform_order(seed: int, identity: NDArray[np.uint64]) -> IntArray:
-    """Return the order in which items are asked that are drawn from the whole pool: int64 [items]."""
+    """Return the order of queries of items drawn from the whole pool: int64 [items]."""
     return np.argsort(hash64(seed, 0, identity), kind="stable")
 
 

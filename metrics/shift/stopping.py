@@ -1,4 +1,4 @@
-"""When enough was asked: the error is below a target with the wanted confidence."""
+"""The stopping rule: the error is below a target with the given confidence."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FIRST_CHECK = 100
 
 
 def first_check(strata: int) -> int:
-    """Return the number of calls from which the rule is looked at: max(100, 2S)."""
+    """Return the number of calls from which the rule applies: max(100, 2S)."""
     return max(_FIRST_CHECK, 2 * strata)
 
 
 def error_bound(found: MatrixEstimate, confidence: float = 0.95) -> FloatArray:
-    """Return what the Frobenius error of Ĉ is below with the given confidence: float64 [R].
+    """Return an upper bound of the Frobenius error of Ĉ with the given confidence: float64 [R].
 
     √((T + z·SE(T) + z²·e₁)·χ²_{h,q}/h) with h = max(½, T²/(2ΣV²)), where z and χ² are the quantiles
     q of a standard normal and of a chi-squared variable: the squared error is about a scaled

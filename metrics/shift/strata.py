@@ -1,4 +1,4 @@
-"""The pool in strata, and what was counted of the items that were asked."""
+"""The pool in strata, and the counts of the queried items."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Strata:
             The old predictions are not known.
         """
         if self.old is None:
-            raise ValueError("the old predictions are not known item by item")
+            raise ValueError("the old predictions are not known for each item")
         shares: FloatArray = self.old / self.sizes[:, None]
         return shares
 
@@ -85,7 +85,7 @@ class Strata:
 
 @dataclass
 class Sample:
-    """What was counted of the items that were asked, in R independent runs.
+    """The counts of the queried items, in R independent runs.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class Sample:
 
     @classmethod
     def empty(cls, runs: int, strata: int, predictions: int) -> Sample:
-        """Return the counts before anything was asked."""
+        """Return the counts before any query."""
         cells = (runs, strata, predictions)
         return cls._counted(
             np.zeros((runs, strata), np.int64), *(np.zeros(cells, np.int64) for _ in range(3))
@@ -125,7 +125,7 @@ class Sample:
 
     @property
     def calls(self) -> IntArray:
-        """Items that were asked in each run: int64 [R]."""
+        """Queried items in each run: int64 [R]."""
         calls: IntArray = self.asked.sum(axis=1)
         return calls
 
@@ -135,7 +135,7 @@ class Sample:
         Parameters
         ----------
         stratum : int64 [R, calls]
-            Where each was asked; a negative number is no call.
+            Where each was asked; a negative number is not a call.
         new, old : int64 [R, calls]
             The predictions.
         """

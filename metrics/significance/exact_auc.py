@@ -35,7 +35,7 @@ class ScoredRows(NamedTuple):
     ----------
     rank : int64 [rows] number of the score among the different scores of the group
     positive : bool [rows] the label
-    weights : int64 [rows] in fixed point; None where all rows count the same
+    weights : int64 [rows] in fixed point; None if all rows count the same
     """
 
     rank: IntArray
@@ -149,7 +149,7 @@ class Areas:
                 self._add_own(runs, counts, below)
 
     def _add_layer(self, layer: int, runs: _Runs, counts: IntArray) -> IntArray:
-        """Count pairs, and return what is below each run in its slice [2, runs]."""
+        """Count pairs, and return the counts below each run in its slice [2, runs]."""
         # Sums over slices may wrap around; their differences within a slice do not.
         running = np.cumsum(counts, axis=1) - counts
         carried = self._below[layer, runs.slices].T

@@ -55,7 +55,7 @@ class Studentised(NamedTuple):
     difference, error : float64 arrays of one shape, error ≥ 0
     df : float64 array, degrees of freedom
     bend : float64 array, G, the skewness of the difference
-    known : bool array, False where a sample is too small to have a variance
+    known : bool array, False if a sample is too small to have a variance
     too_skewed : bool array, True where the correction does not hold
     """
 

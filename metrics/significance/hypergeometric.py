@@ -2,7 +2,7 @@
 
 Assumption of the test: under the null, the n examples of the slice are a random subset of the N
 examples, K of which are marked (wrong, say). Conditioning on N, K and n removes the unknown rate,
-so that no approximation is involved; the mid-p takes the observed value by half.
+so no approximation is involved; the mid-p counts half of the observed value's probability.
 """
 
 from __future__ import annotations

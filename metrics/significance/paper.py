@@ -1,4 +1,4 @@
-"""AutoSlicer's own test: t over Poisson-bootstrap replicates. Faithful, and not calibrated.
+"""AutoSlicer's own test: t over Poisson-bootstrap replicates. Faithful, but not calibrated.
 
 It is a Wald test in the limit: for small slices its false-positive rate is many times the nominal
 one. Source: Liu, Rosen and Paul Suganthan (2022), "AutoSlicer: Scalable automated data slicing for
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.randomness import UInt64Array
 
 _UNDEFINED_SHARE = 0.05
-# Replicates that differ by less, relative to the observed delta, are equal but for rounding.
+# Replicates that differ by less, relative to the observed delta, are equal except for rounding.
 _EQUAL = 1e-9
 # Means up to here read their distribution function from one table.
 _TABLE_MEANS = 64
@@ -70,7 +70,7 @@ def t_p_value(delta: ArrayLike, replicate_deltas: ArrayLike, tail: Tail) -> Pape
     PaperTest
         p = 1 with the reason `outcome_codes.UNDEFINED_REPLICATES` where the delta, more than 5 % of the
         replicates, or all but one are undefined, and `outcome_codes.NO_VARIANCE` where they are all equal
-        but for rounding.
+        except for rounding.
     """
     observed = np.asarray(delta, dtype=np.float64)
     replicates = np.asarray(replicate_deltas, dtype=np.float64)
@@ -109,8 +109,6 @@ def poisson_cell_counts(counts: ArrayLike, replicates: int, seed: int) -> IntArr
     ----------
     counts : int array [slices, atoms]
         Whole numbers ≥ 0.
-    replicates : int
-    seed : int
 
     Returns
     -------

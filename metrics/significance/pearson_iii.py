@@ -1,6 +1,6 @@
 """Pearson's type III law: the tail of a statistic of which mean, deviation and skewness are known.
 
-Counting how many of a thousand permutations are as extreme says nothing of p-values below 1/1,000;
+Counting how many of a thousand permutations are as extreme says nothing about p-values below 1/1,000;
 a law with the statistic's first three moments does. It is a shifted gamma law, normal at skewness 0.
 
 Sources: Mielke and Berry (2007), "Permutation methods", section 2.3; Winkler, Ridgway, Douaud,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ValueOf: TypeAlias = Callable[[IntArray], FloatArray]
 
-# Scores that differ by less than this, relative to the largest, are equal but for rounding.
+# Scores that differ by less than this, relative to the largest, are equal except for rounding.
 _EQUAL_SCORES = 1e-12
 _UNDEFINED_SHARE = 0.05
 _DRAWS_TO_COUNT = 20
@@ -251,7 +251,6 @@ def permutation_p_value(
         ``lower``: small values are extreme.
     replicates : int
         Draws per size of slice.
-    seed : int
 
     Returns
     -------

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.kinds import Tail
 
 # Bins of a population, evenly spaced in asinh(deviation / (this part of the standard deviation)):
-# they are narrow beside the deviation in the middle and beside the value itself in the tails.
+# they are narrow next to the deviation in the middle and next to the value itself in the tails.
 BINS = 256
 _MIDDLE = 0.25
 # A variance within a bin below this part of the bin's squared width is what rounding leaves of none.
@@ -294,7 +294,7 @@ class _WithFarValue:
 
 
 def _chance_of(held: tuple[int, ...], counts: tuple[int, ...], n: IntArray, N: int) -> FloatArray:
-    """Return the probability [slices] that a random subset holds just so many of each outlier."""
+    """Return the probability [slices] of exactly this many of each outlier."""
     chance, left, drawn = np.ones(n.shape), N, n
     for times, count in zip(held, counts, strict=True):
         possible = drawn >= times

@@ -1,4 +1,4 @@
-"""The smallest mid-p that the margins of a slice allow: what a slice could never reach.
+"""The smallest mid-p that the margins of a slice allow.
 
 A slice of few examples, or with few errors to distribute, has a smallest p-value above 0, which its
 margins fix before the errors are seen. Corrections that count only the slices which could have been
@@ -63,7 +63,7 @@ def hypergeometric_smallest_p(n: ArrayLike, N: ArrayLike, K: ArrayLike, tail: Ta
 
 
 def mcnemar_smallest_p(discordant: ArrayLike, tail: Tail) -> FloatArray:
-    """Return the smallest value of `mcnemar.mid_p` with so many discordant examples.
+    """Return the smallest value of `mcnemar.mid_p` with this many discordant examples.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ class Population(NamedTuple):
 
 
 class SubsetLaw:
-    """The sums of random subsets of a population, for the sizes that were asked for so far."""
+    """The sums of random subsets of a population, for the sizes requested so far."""
 
     def __init__(self, of: Population, *, is_part: bool) -> None:
         self.is_part = is_part

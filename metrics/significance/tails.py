@@ -1,4 +1,4 @@
-"""How two one-sided tails make the p-value of the asked tail."""
+"""Combines two one-sided tails into the p-value of the requested tail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def select_tail(upper: FloatArray, lower: FloatArray, tail: Tail) -> FloatArray:
-    """Return the p-value of the asked tail from the two one-sided ones.
+    """Return the p-value of the requested tail from the two one-sided ones.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Corrections for having tested many slices: adjusted p-values (q-values) that compare with α.
+"""Corrections for testing many slices: adjusted p-values (q-values) that compare with α.
 
-The number of tests is never the number of slices looked at, since these were chosen by their
+The number of tests is never the number of visited slices, because these were chosen by their
 parents' p-values: it is the number of slices that could have been tested, which depends on the
 features only. Slices that nobody visited count as p = 1.
 """

@@ -42,23 +42,23 @@ def check_test(test: Test, name: str, comparison: Comparison, *, weighted: bool)
     own = metric(name)
     if test in OF_CELLS and not isinstance(own, CellMetric):
         raise OptionError(
-            f"--test {test} draws counts, and {name} is no metric of counts; use bootstrap-rows or auto"
+            f"--test {test} draws counts, and {name} is not a metric of counts; use bootstrap-rows or auto"
         )
     if weighted and test in (*OF_CELLS, "permutation"):
         raise OptionError(
-            f"--test {test} takes all examples for equal, but --weight is given; use auto or "
+            f"--test {test} treats all examples as equal, but --weight is given; use auto or "
             "bootstrap-rows"
         )
     if test == "permutation":
         if comparison == "baseline":
             raise OptionError(
-                "--test permutation holds a slice against random subsets of all examples; to compare "
-                "two models use auto or bootstrap-rows"
+                "--test permutation compares a slice with random subsets of all examples; to "
+                "compare two models, use auto or bootstrap-rows"
             )
         if not isinstance(own, (CellMetric, Mean)):
             raise OptionError(
-                f"--test permutation: the default test of {name} is the permutation's own law already; "
-                "use auto"
+                f"--test permutation: the default test of {name} already uses the law of the "
+                "permutation; use auto"
             )
     if comparison == "baseline" and not own.compares_models:
         raise OptionError(
@@ -86,7 +86,7 @@ class Outcomes(NamedTuple):
 
 @dataclass(frozen=True)
 class SliceTest:
-    """What is tested and how.
+    """The settings of a test.
 
     Attributes
     ----------
@@ -239,7 +239,7 @@ class SliceTest:
     def _run_cells(self, sums: IntArray, totals: IntArray) -> Outcomes:
         own, space = metric(self.metric), self.space
         if not isinstance(own, CellMetric):
-            raise TypeError(f"{self.metric} is no metric of counts")
+            raise TypeError(f"{self.metric} is not a metric of counts")
         merged, cells = own.own_cells(sums, space)
         whole = cells.counts(own.own_cells(totals, space)[0])
         drawn, drawn_totals = self._drawn_cells(cells.counts(merged), whole)

@@ -1,1 +1,1 @@
-"""The command `slicebeam attribute`: whether a slice is what its name says, by a few labels."""
+"""The command `slicebeam attribute`: does a slice match its name? Answered with a few labels."""

@@ -1,4 +1,4 @@
-"""Asks a person in the terminal, and keeps each answer at once."""
+"""Asks a person in the terminal, and stores each answer at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LABELER = "terminal"
 
 
 def terminal_labeler() -> TerminalLabeler:
-    """Return what asks in the terminal.
+    """Return the labeler that asks in the terminal.
 
     Raises
     ------
@@ -31,8 +31,8 @@ def terminal_labeler() -> TerminalLabeler:
     """
     if not sys.stdin.isatty():
         raise InputError(
-            "without --labels and --llm a person labels, but standard input is no terminal; give "
-            "one of the two, or label the sheets of 'slicebeam attribute sample'"
+            "without --labels or --llm, you label by hand, but standard input is not a terminal; "
+            "give one of the two options, or label the sheets of 'slicebeam attribute sample'"
         )
 
     def say(text: str) -> None:
@@ -56,7 +56,6 @@ class TerminalLabeler:
     Parameters
     ----------
     read : returns a line; EOFError at the end of the input
-    say : shows a text
     """
 
     def __init__(self, read: Callable[[str], str], say: Callable[[str], None]) -> None:
@@ -76,7 +75,7 @@ class TerminalLabeler:
             at += step
 
     def _answer(self, item: Id, store: LabelStore, *, is_first: bool) -> int | None:
-        """Keep an answer, and return by how many items to go on; None to end."""
+        """Keep an answer, and return by how many items to continue; None to end."""
         before = store.known.get(item)
         was = "" if before is None else f" (was {WORDS[before.label]})"
         while True:
@@ -96,7 +95,7 @@ class TerminalLabeler:
             if label is not None:
                 store.add({item: label}, LABELER)
                 return 1
-            self._say(f"{printable(word)!r} is no answer; press y, n, u, b or q")
+            self._say(f"{printable(word)!r} is not an answer; press y, n, u, b or q")
 
 
 def _shown(row: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Draws the items of a round: of the slice at random, outside it those that the words are like."""
+"""Draws the items of a round: at random in the slice, by similarity to the words outside it."""
 
 from __future__ import annotations
 
@@ -35,16 +35,10 @@ def draw_round(
     exponent: float,
     uniform_share: float,
 ) -> Drawn | None:
-    """Return the items of a further round, None where every example was drawn before.
+    """Return the items of a further round, None if every example was drawn before.
 
     Items whose label is known are not labelled again, so that a round may cost less than its
     budget. Their draws are not replaced: how many draws there are must not depend on what they are.
-
-    Parameters
-    ----------
-    known : items with a label
-    budget : labels that may be requested
-    queries, exponent, uniform_share : of the proposal
     """
     inside, outside = np.flatnonzero(population.member), np.flatnonzero(~population.member)
     in_slice, others = split_labels(
@@ -122,7 +116,7 @@ def draw_training(
         others = _unknown(ids_at(population, outside[drawn]), taken)[:half]
     members = _unknown(ids_at(population, inside[order]), taken)[: budget - len(others)]
     if not members and not others:
-        raise InputError("every example that could train a classifier is labelled already")
+        raise InputError("every example that could train a classifier already has a label")
     items = _interleaved(members, others)
     return Drawn(
         number=number + 1,

@@ -1,4 +1,4 @@
-"""From labels to the precision and recall of the words, and what to do next."""
+"""From labels to the precision and recall of the words, and the next step."""
 
 from __future__ import annotations
 
@@ -35,14 +35,12 @@ _STATES: dict[Decision, Literal["accepted", "rejected", "estimated"]] = {
 
 @dataclass(frozen=True)
 class Evidence:
-    """The labels that estimates are made of.
+    """The labels that the estimates use.
 
     Attributes
     ----------
     inside : int8 [m_P], of the sample of the slice
-    outside : draws outside it
-    rounds : what was labelled in each, by phase
-    open : items of the rounds that have no label yet
+    rounds : the labels of each, by phase
     waiting : labels that count only when those of items drawn before them are there
     """
 
@@ -61,7 +59,7 @@ class Evidence:
 
 
 def gather(state: State, store: LabelStore, population: SlicePopulation) -> Evidence:
-    """Return what is labelled of what was drawn.
+    """Return the labels of the drawn items.
 
     Of each phase of a round the draws up to the first one without a label count. However many these
     are, they are a sample as good as any, whereas what somebody picked to label is none.
@@ -72,7 +70,7 @@ def gather(state: State, store: LabelStore, population: SlicePopulation) -> Evid
     waiting, precision_goes_on = 0, True
     for one in state.rounds:
         labels = store.codes(one.precision)
-        # A later round goes on with the same order of the slice.
+        # A later round continues with the same order of the slice.
         counted = labels[: _labelled_first(labels) if precision_goes_on else 0]
         precision_goes_on &= counted.size == labels.size
         inside.append(counted)
@@ -146,15 +144,7 @@ def _round(
 
 @dataclass(frozen=True)
 class Assessed:
-    """What the labels say.
-
-    Attributes
-    ----------
-    attribution : as the document reports it
-    decision : what to do
-    found : the estimates
-    notes : what to be careful about
-    """
+    """What the labels say."""
 
     attribution: Attribution
     decision: Decision
@@ -167,8 +157,7 @@ def assess(state: State, evidence: Evidence, labels_uri: str) -> Assessed:
 
     Parameters
     ----------
-    state : with this look among those that were taken
-    evidence : its labels
+    state : including this look
     labels_uri : where the labels are, as the document states it
     """
     level = 1 - (1 - state.confidence) / state.looks
@@ -210,9 +199,9 @@ def _notes(state: State, evidence: Evidence) -> tuple[str, ...]:
         least = max(0.0, 1 - taken * (1 - state.confidence) / state.looks)
         notes.append(
             f"This is look {taken} at the labels, and {state.looks} "
-            f"{'was' if state.looks == 1 else 'were'} planned: that all looks' intervals hold is "
-            f"only sure to {least:.0%}, not {state.confidence:.0%}. For a sound decision plan the "
-            "--looks before the first label."
+            f"{'was' if state.looks == 1 else 'were'} planned: the confidence that the intervals "
+            f"of all looks hold is only {least:.0%}, not {state.confidence:.0%}. For a valid "
+            "decision, set --looks before the first label."
         )
     unsure = sum(one.unsure for one in evidence.rounds if one.phase != "train")
     if unsure:
@@ -223,6 +212,6 @@ def _notes(state: State, evidence: Evidence) -> tuple[str, ...]:
         notes.append(f"{len(evidence.open):,} items have no label yet.")
     if evidence.waiting:
         notes.append(
-            f"{evidence.waiting:,} labels don't count yet: items drawn before them have none."
+            f"{evidence.waiting:,} labels don't count yet: items drawn earlier have no label."
         )
     return tuple(notes)

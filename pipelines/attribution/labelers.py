@@ -1,4 +1,4 @@
-"""What gives labels without a person: a recorded column, or a language model behind an API."""
+"""Labels without a person: from a recorded column, or a language model behind an API."""
 
 from __future__ import annotations
 
@@ -33,18 +33,17 @@ _MOST_SHOWN = 5
 
 
 class Labeler(Protocol):
-    """Who says whether words are true of items."""
+    """The source of labels: whether words are true of items."""
 
     def label(self, items: Sequence[Id], population: SlicePopulation, store: LabelStore) -> None:
         """Put a label of each item into the store; fewer where the user stopped it."""
 
 
 class RecordedLabels:
-    """Labels that a column of the data holds.
+    """Labels from a column of the data.
 
     Parameters
     ----------
-    column : its name
     positive : values of which the words are true; none for a column of booleans, of 0 and 1, or of
         yes, no and unsure
     """
@@ -53,7 +52,7 @@ class RecordedLabels:
         self.column, self.positive = column, tuple(positive)
 
     def label(self, items: Sequence[Id], population: SlicePopulation, store: LabelStore) -> None:
-        """Look the labels up; what is not recorded is unsure.
+        """Look up the labels; unrecorded ones are unsure.
 
         Raises
         ------
@@ -75,8 +74,8 @@ class RecordedLabels:
         label = label_of(value)
         if label is None:
             raise OptionError(
-                f"--labels {self.column}: {value!r} is no label; name the values of which the words "
-                "are true by --positive"
+                f"--labels {self.column}: {value!r} is not a label; name the values that mean yes "
+                "with --positive"
             )
         return label
 
@@ -86,8 +85,8 @@ class RecordedLabels:
             if not any(_is(value, one) for value in values):
                 shown = ", ".join(map(repr, values[:_MOST_SHOWN]))
                 raise OptionError(
-                    f"--positive {one!r}: column {self.column!r} holds no such value; it holds "
-                    f"{shown}{', …' if len(values) > _MOST_SHOWN else ''}"
+                    f"--positive {one!r}: column {self.column!r} has no such value; its values "
+                    f"are {shown}{', …' if len(values) > _MOST_SHOWN else ''}"
                 )
 
 
@@ -104,15 +103,14 @@ def _is(value: Any, written: str) -> bool:
 
 
 class LanguageModel:
-    """Labels that are bought from an API, whose file is one of ``slicebeam shift --api``.
+    """Labels bought from an API, described by a file as for ``slicebeam shift --api``.
 
-    In it ``{attribution_text}`` stands for the words, and ``{column}`` for what shows an item. An
-    answer that is no label is unsure; each is paid once, whichever run asks.
+    In the file ``{attribution_text}`` stands for the words, and ``{column}`` for a column that shows
+    an item. An answer that is not a label is unsure; each is paid once.
 
     Parameters
     ----------
-    path : of the file
-    ledger : folder of what was paid; None for one beside the labels
+    ledger : folder of the paid answers; None for one next to the labels
     labels_dir : that would be beside
     note : receives a line about what will be bought
     """
@@ -127,20 +125,20 @@ class LanguageModel:
         self.api = read_api(path, "--llm")
         if TEXT not in self.api.columns:
             raise InputError(
-                f"{path}: no {{{TEXT}}} is in url, params, json or headers, so that the model would "
-                "not know which words to judge; write it into the prompt"
+                f"{path}: no {{{TEXT}}} is in url, params, json or headers, so the model would "
+                "not know which words to judge; add it to the prompt"
             )
         if not set(self.api.columns) - {TEXT}:
             raise InputError(
-                f"{path}: no {{column}} that shows an item is in url, params, json or headers; write "
-                "one into the prompt"
+                f"{path}: no {{column}} that shows an item is in url, params, json or headers; "
+                "add one to the prompt"
             )
         name = f"ledger-{self.api.identity[:10]}"
         self._folder = storage_path(ledger, "--ledger") if ledger else labels_dir / name
         self._name, self._note = f"llm {storage_path(path).name}", note
 
     def label(self, items: Sequence[Id], population: SlicePopulation, store: LabelStore) -> None:
-        """Buy an answer for each item; what was bought is kept whatever happens.
+        """Buy an answer for each item; paid answers are always stored.
 
         Raises
         ------
@@ -160,7 +158,7 @@ class LanguageModel:
         with buying(api, self._folder, {"api": api.identity}, is_label) as (ledger, http):
             missing = [key for key in keys if key not in ledger.answers]
             paid = len(keys) - len(missing)
-            of = f"{len(keys):,} items" + (f" ({paid:,} are paid already)" if paid else "")
+            of = f"{len(keys):,} items" + (f" ({paid:,} already paid)" if paid else "")
             self._note(announcement(api, len(missing), of))
             try:
                 http.buy(wanted, ledger, ledger.calls + len(missing))
@@ -174,7 +172,7 @@ class LanguageModel:
         lost: Mapping[str, int],
         store: LabelStore,
     ) -> None:
-        """Put what was answered into the store; a call that is paid and lost is never answered."""
+        """Store the answers; a paid call that was lost has none."""
         labels = {item: UNSURE for key, item in keys.items() if key in lost}
         for key, item in keys.items():
             if key in answers:

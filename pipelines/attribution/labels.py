@@ -1,4 +1,4 @@
-"""The labels that were given: yes, no or unsure, each kept the moment it is known."""
+"""The given labels: yes, no or unsure, each stored as soon as it is known."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CHOICES = "yes, no or unsure (y, n, u, true, false, 1, 0)"
 
 
 def label_of(value: Any) -> int | None:
-    """Return the label that a word, a boolean or 0 or 1 stands for, None where it stands for none.
+    """Return the label that a word, a boolean or 0 or 1 stands for, None if it stands for none.
 
     >>> label_of(" Yes "), label_of(False), label_of("perhaps not")
     (1, 0, None)
@@ -48,7 +48,7 @@ def label_of(value: Any) -> int | None:
 
 
 def is_label(value: Any) -> bool:
-    """Return whether what a model says is a label."""
+    """Return whether a model's answer is a label."""
     return _said(value) is not None
 
 
@@ -72,7 +72,6 @@ class Label:
     Attributes
     ----------
     label : `YES`, `NO` or `UNSURE`
-    labeler : who gave it
     at : when, as ISO text
     """
 
@@ -83,15 +82,13 @@ class Label:
 
 
 class LabelStore:
-    """The labels of a text, in a folder, and those of the same text in the folders beside it.
+    """The labels of a text, in a folder, and those of the same text in the folders next to it.
 
     Whether words are true of an item does not depend on the slice, so that none is labelled twice.
 
     Parameters
     ----------
-    folder : of the slice and text
     siblings : folders of the same text and other slices
-    text : the words
     """
 
     def __init__(self, folder: StoragePath, siblings: Iterable[StoragePath], text: str) -> None:
@@ -117,7 +114,7 @@ class LabelStore:
         return np.array([MISSING if one is None else one.label for one in found], np.int8)
 
     def labeler(self, items: Sequence[Id]) -> str:
-        """Return who labelled these items."""
+        """Return the labelers of these items."""
         found = (self._known[item].labeler for item in items if item in self._known)
         return ", ".join(sorted(set(found))) or "nobody"
 
@@ -210,8 +207,8 @@ def _read(path: StoragePath, text: str) -> tuple[list[Label], bool]:
         one = _label_in(line, text)
         if one is None:
             raise EngineError(
-                f"{path.parent.name}/{path.name}, line {number} is damaged: it is not what was "
-                "written; restore the file, or remove the line to label that item again"
+                f"{path.parent.name}/{path.name}, line {number} is damaged: its content has "
+                "changed; restore the file, or remove the line to label that item again"
             )
         labels.append(one)
     last = _label_in(rest, text) if rest else None

@@ -78,8 +78,8 @@ def positions_of(population: SlicePopulation, ids: Sequence[Id]) -> IntArray:
     if found.null_count:
         lost = ids[found.is_null().to_pylist().index(True)]
         raise InputError(
-            f"item {lost!r} that was drawn is not in the data any more; give the --data that it "
-            "was drawn from"
+            f"item {lost!r} was drawn but is no longer in the data; give the --data that it was "
+            "drawn from"
         )
     positions: IntArray = found.cast(pa.int64()).to_numpy()
     return positions

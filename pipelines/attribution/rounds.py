@@ -1,4 +1,4 @@
-"""Rounds with a labeler: draw, label, look, until it is decided or the budget is used up."""
+"""Rounds with a labeler: draw, label and check, until a decision or the end of the budget."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finished:
-    """What came of labelling.
+    """The result of labelling.
 
     Attributes
     ----------
     assessed : what the labels say
-    slice : that they are about
-    document : the revision that was published; None where nothing changed
+    document : the published revision; None if nothing changed
     proposed : the slice that labels made of this one, if they did
     """
 
@@ -35,18 +34,13 @@ class Finished:
 
 @dataclass(frozen=True)
 class Stopped:
-    """Labelling stopped before its end.
-
-    Attributes
-    ----------
-    left : items of the round without a label
-    """
+    """Labelling stopped before its end."""
 
     left: int
 
 
 def estimate(session: Session) -> Finished:
-    """Return what the labels in the sheets say, and publish it.
+    """Return the estimates from the labels in the sheets, and publish them.
 
     Where the labels of a train round are all there, the slice that they make is proposed too.
     """
@@ -63,16 +57,14 @@ def _published(session: Session, assessed: Assessed) -> Finished:
 def run_rounds(
     session: Session, labeler: Labeler, *, budget: int, rounds: int, train: int = 0
 ) -> Finished | Stopped:
-    """Draw, label and look in turn, and publish what comes out.
+    """Draw, label and check in turn, and publish the result.
 
-    A run that was stopped goes on where it was: what is drawn stays drawn, and what is labelled
+    A run that was stopped continues where it was: what is drawn stays drawn, and what is labelled
     is not requested again.
 
     Parameters
     ----------
-    labeler : gives the labels
     budget : labels of all rounds, those of earlier runs too
-    rounds : into which the budget is divided
     train : further labels, to train a classifier by where the slice is not what its words say
 
     Raises
@@ -100,7 +92,7 @@ def run_rounds(
         if session.draw(-(-left // max(rounds - done, 1))) is None:
             break
     if assessed is None:
-        raise InputError("there is nothing to draw")
+        raise InputError("there is no example to draw")
     has_train = any(one.train for one in session.state.rounds)
     if assessed.decision == "update" and train and not has_train:
         session.draw(train, is_train=True)

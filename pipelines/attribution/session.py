@@ -49,13 +49,11 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Plan:
-    """The user's options for a slice; None is what an earlier round had, or the default.
+    """The user's options for a slice; None means the value of an earlier round, or the default.
 
     Attributes
     ----------
-    text : the words
-    queries : that are like examples of which the words are true; none for the text itself
-    looks, seed, least_precision, least_recall : fixed by the first round
+    queries : texts similar to examples for which the words are true; none for the text itself
     exponent, uniform_share : of the proposal of the rounds to come
     """
 
@@ -69,7 +67,7 @@ class Plan:
     uniform_share: float = UNIFORM_SHARE
 
     def __post_init__(self) -> None:
-        """Check what is given.
+        """Validate the given options.
 
         Raises
         ------
@@ -77,7 +75,7 @@ class Plan:
             A value is out of its range.
         """
         if not self.text.strip():
-            raise OptionError("--text is empty; write what is said to be true of the slice")
+            raise OptionError("--text is empty; write a description of the slice")
         if self.looks is not None and self.looks < 1:
             raise OptionError(f"--looks {self.looks}: give a whole number that is at least 1")
         if not (math.isfinite(self.exponent) and self.exponent >= 0):
@@ -129,15 +127,6 @@ def session(
 ) -> Iterator[Session]:
     """Open the labels of a slice and a text for this process alone.
 
-    Parameters
-    ----------
-    population : the examples
-    document, one : the ChangeList and its slice
-    plan : the user's options
-    place : of the document and the labels
-    begins : whether there may be no round yet
-    default_looks : that are planned where the plan does not say
-
     Raises
     ------
     InputError
@@ -148,8 +137,8 @@ def session(
     """
     if not population.member.any():
         raise InputError(
-            f"slice {one.slice_id} has no example in this data, so there is nothing to label; give "
-            "the --data that it was found in"
+            f"slice {one.slice_id} has no example in this data, so there is nothing to label; "
+            "give the --data of the run that found it"
         )
     # A name of a file, whatever the slice is called.
     name = folder_name(re.sub(r"[^A-Za-z0-9_.-]", "_", one.slice_id), plan.text)
@@ -157,13 +146,13 @@ def session(
     state = read_state(folder)
     if state is None and not begins:
         raise InputError(
-            f"no items of slice {one.slice_id} were drawn for {plan.text!r}; begin with "
+            f"no items of slice {one.slice_id} were drawn for {plan.text!r}; start with "
             "'slicebeam attribute sample', with the same --text"
         )
     with storage_errors(folder, "make"):
         make_folder(folder)
     with _locked(folder):
-        # Another process may have gone on meanwhile.
+        # Another process may have gone on in the meantime.
         state = read_state(folder)
         if state is None:
             state = _begun(population, one, plan, default_looks)
@@ -216,20 +205,18 @@ def check_plan(plan: Plan, state: State) -> None:
         if given is not None and given != kept:
             flag = name.replace("_", "-")
             raise OptionError(
-                f"--{flag} {given}, but the first round was drawn with {kept}, and what is planned "
-                "must not follow from the labels; leave it out, or begin anew in another --labels-dir"
+                f"--{flag} {given}, but the first round was drawn with {kept}, and a plan must "
+                "not depend on the labels; leave the option out, or start over in another "
+                "--labels-dir"
             )
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """A round that is to be labelled.
+    """A round to label.
 
     Attributes
     ----------
-    drawn : the round
-    is_new : whether it was drawn just now
-    left : items of it without a label
     sheet, lines : the CSV and the JSON Lines
     """
 
@@ -242,7 +229,7 @@ class Sampled:
 
 @dataclass
 class Session:
-    """The labels of a slice and a text, which are this process's; made by `session`."""
+    """The labels of a slice and a text, held by this process; made by `session`."""
 
     population: SlicePopulation
     document: SearchChangeList
@@ -266,7 +253,7 @@ class Session:
         return tuple(item for item in dict.fromkeys(to_label) if item not in self.store.known)
 
     def read_back(self) -> None:
-        """Keep what the sheets say.
+        """Store the labels of the sheets.
 
         Raises
         ------
@@ -277,12 +264,10 @@ class Session:
         for one in self.state.rounds:
             replaced += self.store.add(read_sheets(self.folder, one), "sheet")
         if replaced:
-            self.notes.append(
-                f"{replaced:,} labels are other ones now than when they were read before."
-            )
+            self.notes.append(f"{replaced:,} labels have changed since they were last read.")
 
     def draw(self, budget: int, *, is_train: bool = False) -> Drawn | None:
-        """Draw a further round, and record it; None where every example was drawn."""
+        """Draw a further round, and record it; None if every example was drawn."""
         if budget < 1:
             raise OptionError(f"--budget {budget}: give a whole number that is at least 1")
         make = draw_training if is_train else draw_round
@@ -320,8 +305,8 @@ class Session:
             drawn = self.draw(budget, is_train=is_train)
         if drawn is None:
             raise InputError(
-                "every example was drawn in a round before; 'slicebeam attribute estimate' "
-                "reports what the labels say"
+                "every example has been drawn in an earlier round; 'slicebeam attribute "
+                "estimate' reports what the labels say"
             )
         sheet, lines = paths(self.folder, drawn.number)
         if is_new or not (sheet.is_file() or lines.is_file()):
@@ -330,7 +315,7 @@ class Session:
         return Sampled(drawn, is_new, left, sheet, lines)
 
     def look(self) -> Assessed:
-        """Return what the labels say, and count that it was looked.
+        """Return the estimates from the labels, and count the look.
 
         Raises
         ------
@@ -345,7 +330,7 @@ class Session:
                 else ""
             )
             raise InputError(
-                f"nothing is labelled yet; fill the column label of {self.folder.name}/{sheet}"
+                f"there are no labels yet; fill in the column label of {self.folder.name}/{sheet}"
             )
         if evidence.digest not in self.state.looked:
             looked = (*self.state.looked, evidence.digest)
@@ -396,7 +381,7 @@ class Session:
 
         Returns
         -------
-        path : None where the document says it all already
+        path : None if the document says it all already
         proposed : None without an update, or where the document has that slice
         """
         proposed = None
@@ -420,7 +405,7 @@ class Session:
 def _changed(
     document: SearchChangeList, one: Slice, attribution: Attribution, proposed: Slice | None
 ) -> tuple[SearchChangeList, tuple[Edit, ...]]:
-    """Return the document with an attribution, and perhaps a slice more, and what was edited."""
+    """Return the document with an attribution and perhaps one more slice, and the edits."""
     at = datetime.now(timezone.utc)
     with_attribution = one.model_copy(update={"attribution": attribution})
     slices = [with_attribution if each is one else each for each in document.slices]
@@ -444,7 +429,7 @@ def _changed(
                 op="add_slice",
                 target=proposed.slice_id,
                 after=_as_json(proposed),
-                note=f"a classifier trained by labels of {attribution.text!r}, from {one.slice_id}",
+                note=f"a classifier trained on labels of {attribution.text!r}, from {one.slice_id}",
             )
         )
     return document.model_copy(update={"slices": tuple(slices)}), tuple(edits)

@@ -1,4 +1,4 @@
-"""The sheets to be labelled, as CSV and as JSON Lines, and what comes back of them."""
+"""The sheets to label, as CSV and JSON Lines, and reading them back."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _facts(drawn: Drawn) -> dict[Id, dict[str, Any]]:
 
 
 def _cell(value: Any) -> Any:
-    """Return what a spreadsheet shows of a value, and does not execute."""
+    """Return a value as text that a spreadsheet shows but does not execute."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, (dict, list)):
@@ -143,8 +143,8 @@ def read_sheets(folder: StoragePath, drawn: Drawn) -> dict[Id, int]:
         for item, (label, place) in _labels_in(path.name, read(path.name, content), drawn).items():
             if labels.setdefault(item, label) != label:
                 raise InputError(
-                    f"{place}: item {item!r} has another label in the .csv of this round; make them "
-                    "the same, or empty one of the two"
+                    f"{place}: item {item!r} has a different label in the .csv of this round; "
+                    "make them the same, or clear one of them"
                 )
     return labels
 
@@ -159,13 +159,13 @@ def _labels_in(name: str, rows: Iterator[_SheetRow], drawn: Drawn) -> dict[Id, t
         item = by_text.get(_id_text(row.cells.get("item")))
         if item is None:
             raise InputError(
-                f"{row.place}: item {row.cells.get('item')!r} is none of this round; leave the items "
-                "as they were written (a spreadsheet may reformat them: import that column as text, "
-                "or fill the .jsonl)"
+                f"{row.place}: item {row.cells.get('item')!r} does not belong to this round; keep "
+                "the items as they were written (a spreadsheet may reformat them: import that "
+                "column as text, or fill the .jsonl)"
             )
         if item in seen:
             raise InputError(
-                f"{row.place}: item {item!r} is in {seen[item]} already; keep one of the two rows"
+                f"{row.place}: item {item!r} is already in {seen[item]}; keep one of the two rows"
             )
         seen[item] = row.place.rpartition(", ")[2]
         _check_facts(row, item, facts[item])
@@ -181,7 +181,7 @@ def _labels_in(name: str, rows: Iterator[_SheetRow], drawn: Drawn) -> dict[Id, t
         raise InputError(
             f"{name}: item {lost[0]!r} is missing"
             + (f", and {len(lost) - 1:,} more" if len(lost) > 1 else "")
-            + "; restore the row, and leave its label empty where there is none"
+            + "; restore the row; leave its label empty if there is none"
         )
     return labels
 
@@ -203,7 +203,7 @@ def _id_text(value: Any) -> str:
 
 
 def _check_facts(row: _SheetRow, item: Id, facts: Mapping[str, Any]) -> None:
-    """Refuse what was changed beside the label, where that column is still there."""
+    """Refuse changes of other columns than the label."""
     for name, drawn_value in facts.items():
         value = row.cells.get(name)
         text = "" if value is None else str(value).strip()
@@ -216,8 +216,8 @@ def _check_facts(row: _SheetRow, item: Id, facts: Mapping[str, Any]) -> None:
             is_same = number is not None and math.isclose(number, drawn_value, rel_tol=_ROUNDING)
         if not is_same:
             raise InputError(
-                f"{row.place}: {name} {value!r} of item {item!r}, which was drawn with {drawn_value}; "
-                "restore it, only the label is for you to fill"
+                f"{row.place}: {name} {value!r} of item {item!r}, which was drawn with "
+                f"{drawn_value}; restore it; fill in only the label"
             )
 
 
@@ -251,10 +251,12 @@ def _csv_rows(name: str, content: bytes) -> Iterator[_SheetRow]:
             # Some programs leave out empty cells at the end.
             yield _SheetRow(place, dict(zip(header, map(unquoted, cells), strict=False)))
         if header is None:
-            raise FileError(f"{name} is empty; restore it, or remove it to have it written again")
+            raise FileError(
+                f"{name} is empty; restore it, or remove it so that it is written again"
+            )
     except csv.Error as error:
         raise InputError(
-            f"{name}, line {reader.line_num}: no readable CSV ({error}); save it as CSV UTF-8"
+            f"{name}, line {reader.line_num}: not readable as CSV ({error}); save it as CSV UTF-8"
         ) from error
     finally:
         csv.field_size_limit(before)
@@ -276,7 +278,7 @@ def _decoded(name: str, content: bytes) -> str:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise InputError(f"{name}, line {line} is no UTF-8 text; save it as CSV UTF-8") from error
+        raise InputError(f"{name}, line {line} is not UTF-8 text; save it as CSV UTF-8") from error
 
 
 def _json_rows(name: str, content: bytes) -> Iterator[_SheetRow]:
@@ -287,7 +289,7 @@ def _json_rows(name: str, content: bytes) -> Iterator[_SheetRow]:
         try:
             record = parse_json(line)
         except ValueError as error:
-            raise InputError(f"{place}: no readable JSON ({error}); mend it") from error
+            raise InputError(f"{place}: not readable as JSON ({error}); correct it") from error
         if not isinstance(record, dict) or "item" not in record:
             raise InputError(f"{place}: an object with 'item' and 'label' is expected")
         yield _SheetRow(place, record)

@@ -18,7 +18,7 @@ _QUOTED = re.compile(rf"{_BEGIN}'(?='*{_SIGN})")
 
 
 def quoted(text: str) -> str:
-    """Return text in which an apostrophe stands before whatever a spreadsheet may run.
+    """Return text with an apostrophe before everything that a spreadsheet may run.
 
     These are the signs ``= + - @``, their full-width forms, the minus sign, a tab and a carriage
     return, at the beginning or after a character that separates cells. `unquoted` undoes it.

@@ -1,4 +1,4 @@
-"""What was drawn to be labelled, and how often it was looked: the record beside the sheets."""
+"""The drawn items and the number of looks: the record next to the sheets."""
 
 from __future__ import annotations
 
@@ -29,14 +29,11 @@ class Drawn(_Record):
     Attributes
     ----------
     number : of the round, from 1
-    budget : labels that it might ask for
-    queries, exponent, uniform_share : of the proposal
     precision : of the slice, a simple random sample, in the order in which they were drawn
     recall : of the others, each draw, the same item possibly several times
-    weights : w of each of these draws
     least_weight : the smallest w of any item that could be drawn; None without a draw
     train : of both, to train a classifier by
-    asked : items of which no label was known, in the order of the sheet
+    asked : items without a known label, in the order of the sheet
     """
 
     number: int
@@ -58,13 +55,12 @@ class Drawn(_Record):
 
 
 class State(_Record):
-    """All that the labels of a slice and a text are estimated by.
+    """All that estimates from the labels of a slice and a text need.
 
     Attributes
     ----------
     slice_fingerprint : of the ids inside the slice and outside it
     looks : how often it may be looked whether the labels suffice, as planned before the first one
-    looked : what was known at each look
     """
 
     version: Literal[1] = 1
@@ -86,7 +82,7 @@ class State(_Record):
         """The seed of all draws.
 
         That of another slice is another one, even if the user's is the same: a slice that was made
-        by labels of a sample has to be judged by one that is independent of them.
+        by labels of a sample must be judged by one that is independent of them.
         """
         identity = f"{self.seed}\n{self.slice_fingerprint}\n{self.text}"
         return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big")
@@ -118,7 +114,7 @@ def text_hash(text: str) -> str:
 
 
 def slice_fingerprint(population: SlicePopulation) -> str:
-    """Return a hash of the examples and of which are in the slice, whatever their order."""
+    """Return a hash of the examples and of those in the slice, independent of their order."""
     digest = hashlib.sha256()
     for part in (population.member, ~population.member):
         hashes = np.sort(population.hashes[part])
@@ -128,7 +124,7 @@ def slice_fingerprint(population: SlicePopulation) -> str:
 
 
 def read_state(folder: StoragePath) -> State | None:
-    """Return the record in a folder, None where there is none."""
+    """Return the record in a folder, None if there is none."""
     path = folder / NAME
     try:
         text = path.read_text("utf-8")
@@ -141,8 +137,8 @@ def read_state(folder: StoragePath) -> State | None:
         return State.model_validate_json(text)
     except (ValidationError, ValueError) as error:
         raise EngineError(
-            f"{folder.name}/{NAME} is damaged or of another version; restore it, or choose another "
-            "--labels-dir"
+            f"{folder.name}/{NAME} is damaged, or from another version; restore it, or choose "
+            "another --labels-dir"
         ) from error
 
 
@@ -163,8 +159,8 @@ def check_same(state: State, population: SlicePopulation) -> None:
     if state.slice_fingerprint != slice_fingerprint(population):
         now = int(population.member.sum())
         raise InputError(
-            f"slice {state.slice_id} or the data has other examples than when items were drawn "
-            f"({now:,} of {population.member.size:,} now, {state.size:,} of "
-            f"{state.size + state.size_outside:,} then); give the same --data, or draw anew in "
+            f"slice {state.slice_id} or the data has changed since items were drawn ({now:,} of "
+            f"{population.member.size:,} now, {state.size:,} of "
+            f"{state.size + state.size_outside:,} then); give the same --data, or start over in "
             "another --labels-dir"
         )

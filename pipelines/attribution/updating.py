@@ -1,4 +1,4 @@
-"""The slice that a logistic regression makes of labels and of what was in the slice before."""
+"""The slice that a logistic regression makes from labels and the previous members of the slice."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ class Updated:
 
     Attributes
     ----------
-    definition : what it is
     member : bool [n], the examples that are in it
-    labels : by which it was trained
     """
 
     definition: ClassifierDefinition
@@ -67,7 +65,9 @@ def train(population: SlicePopulation, state: State, store: LabelStore, encoder:
     sure = (codes != MISSING) & (codes != UNSURE)
     labelled = [item for item, is_sure in zip(items, sure, strict=True) if is_sure]
     if not labelled:
-        raise InputError("no label to train by is yes or no; label the sheet of the train round")
+        raise InputError(
+            "there is no yes or no label to train on; label the sheet of the training round"
+        )
     places = positions_of(population, labelled)
     coefficients, intercept = _fit(population, state.sampling_seed, places, codes[sure] == YES)
     definition = ClassifierDefinition(
@@ -80,8 +80,8 @@ def train(population: SlicePopulation, state: State, store: LabelStore, encoder:
     if member.all() or not member.any():
         raise InputError(
             f"{'all' if member.any() else 'none'} of the {member.size:,} examples would be in the "
-            "slice that the labels make; label more by 'slicebeam attribute sample --train', or "
-            "find other words"
+            "slice of the trained classifier; label more with 'slicebeam attribute sample "
+            "--train', or choose other words"
         )
     return Updated(definition, member, len(labelled))
 
@@ -110,9 +110,7 @@ def _fit(
     weight *= (positions.size - places.size) / max(weight.sum(), 1.0)
     weight[: places.size] = _WEIGHT_OF_LABELS * max(weight.sum(), 1.0) / places.size
     if target.all() or not target.any():
-        raise InputError(
-            "all examples that could train the classifier have one label; label more of them"
-        )
+        raise InputError("all training examples have the same label; label more of them")
     features = population.embeddings(positions).astype(np.float64)
     mean, deviation = features.mean(axis=0), features.std(axis=0)
     deviation[deviation == 0] = 1.0

@@ -1,4 +1,4 @@
-"""What was compared by which metrics, and the change that a metric shows."""
+"""The comparison, its metrics, and the change in a metric."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class MetricEntry(Part):
     primary: bool
     counted: str | None = Field(
         None,
-        description="the examples that the metric is a share of, which n of a finding counts, such as "
-        "those predicted positive; absent where that is all examples",
+        description="the examples in the denominator of the metric, which n of a finding counts, "
+        "such as those predicted positive; absent for all examples",
     )
 
 
@@ -68,20 +68,18 @@ class Change(Part):
     )
     p_value: float | None = None
     p_adjusted: float | None = Field(None, description="the q-value of slices.parquet")
-    test: str | None = Field(None, description="the test that gave the p-value")
-    inputs: dict[str, float] | None = Field(
-        None, description="the numbers that the test was computed from"
-    )
-    reason: str | None = Field(None, description="why there is no test; the p-value then is 1")
+    test: str | None = Field(None, description="the test of the p-value")
+    inputs: dict[str, float] | None = Field(None, description="the inputs of the test")
+    reason: str | None = Field(None, description="why there is no test; the p-value is then 1")
     significant: bool = False
     direction: Literal["improved", "degraded", "none"] = Field(
         description="of the delta in the metric's own direction"
     )
     label: Literal["new", "refines", "inherited"] | None = Field(
-        None, description="whether the slice says more than those above it in this metric"
+        None, description="whether the slice adds to those above it in this metric"
     )
     place: Annotated[int, Field(ge=1)] | None = Field(
         None,
-        description="place among the slices that are reported for this metric, the worst first; "
-        "absent where the slice is reported for another metric only",
+        description="place among the slices reported for this metric, the worst first; absent if "
+        "the slice is reported only for another metric",
     )

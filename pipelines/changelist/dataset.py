@@ -1,4 +1,4 @@
-"""The section of the examples: their columns, and how these are cut into predicates."""
+"""The section of the examples: their columns, and how they are divided into predicates."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from slicebeam.pipelines.changelist.parts import Condition, Part, Sha256
 
 
 class Seen(Part):
-    """What the data held of a column besides its predicates: later data is compared with it."""
+    """The content of a column outside its predicates; later data is compared with it."""
 
     missing: Annotated[int, Field(ge=0)] = Field(description="examples without a value")
     other: Annotated[int, Field(ge=0)] = Field(
         0,
-        description="examples whose value has no predicate of its own; of a list column, elements; of "
-        "numbers, those in none of the earlier run's bins",
+        description="examples whose value has no predicate of its own; for a list column, "
+        "elements; for numbers, those outside the earlier run's bins",
     )
     largest_other: Annotated[int, Field(ge=0)] = Field(
         0, description="examples with the most frequent of these values"
@@ -30,16 +30,18 @@ class Seen(Part):
         None, description="examples with a value larger than any of the earlier run"
     )
     distinct: int | None = Field(
-        None, description="different values; absent of lists and where bins were given"
+        None, description="number of distinct values; absent for lists and given bins"
     )
 
 
 class NewValue(Part):
-    """A value that the run whose domains were taken had no predicate for."""
+    """A value without a predicate in the run whose domains are used."""
 
     value: Any
-    n: int = Field(description="examples that hold it")
-    occurred: bool = Field(description="whether it may have been among the other values then")
+    n: int = Field(description="examples with it")
+    occurred: bool = Field(
+        description="whether it may have been among the other values in the earlier run"
+    )
 
 
 class Domain(Part):
@@ -53,19 +55,19 @@ class Domain(Part):
     closed: bool = Field(description="whether every value of this data satisfies one of them")
     seen: Seen | None = Field(None, description="absent in documents of older versions")
     new_values: tuple[NewValue, ...] = Field(
-        (), description="values with a predicate now that the run of config.domains had none for"
+        (), description="values with a predicate now, but not in the run of config.domains"
     )
 
 
 class LeftOut(Part):
-    """A column that is no feature, and why."""
+    """A column that is not a feature, and why."""
 
     name: str
     reason: str
 
 
 class FeatureHint(Part):
-    """A feature that looks like no property of an example, and why."""
+    """A feature that does not look like a property of an example, and why."""
 
     name: str
     looks_like: Literal["output", "label", "id"] = Field(
@@ -81,8 +83,8 @@ class Dataset(Part):
     name: str
     uri: tuple[str, ...]
     fingerprint: Sha256 = Field(
-        description="of all examples' values as far as slices tell them apart, labels and "
-        "predictions, whatever their order"
+        description="hash of all examples' values as far as slices distinguish them, labels and "
+        "predictions, in any order"
     )
     n: Annotated[int, Field(ge=0)]
     id_field: str | None = None
@@ -97,6 +99,6 @@ class Dataset(Part):
     )
     drift: tuple[str, ...] = Field(
         (),
-        description="what this data holds and that of config.domains did not: a sentence for each "
-        "column where it is material",
+        description="values that this data has and that of config.domains did not, if material: "
+        "one sentence per column",
     )

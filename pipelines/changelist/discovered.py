@@ -27,21 +27,21 @@ class MembershipDefinition(Part):
 
 
 class TextQueryDefinition(Part):
-    """The examples whose embedding is at least so similar to that of a text."""
+    """The examples whose embedding has at least this similarity to that of a text."""
 
     kind: Literal["text_query"] = "text_query"
     query: str
-    threshold: float = Field(description="least cosine similarity, of the raw embeddings")
-    encoder: str = Field(description="fingerprint of what embedded the query")
+    threshold: float = Field(description="smallest cosine similarity of the raw embeddings")
+    encoder: str = Field(description="fingerprint of the encoder of the query")
 
 
 class LlmFilterDefinition(Part):
-    """The examples of which a language model says yes to a question."""
+    """The examples for which a language model answers yes to a question."""
 
     kind: Literal["llm_filter"] = "llm_filter"
     prompt: str
     model: str = Field(description="path of the file that describes the endpoint")
-    ids: tuple[Id, ...] = Field(description="of the examples to which it said yes")
+    ids: tuple[Id, ...] = Field(description="of the examples for which it answered yes")
 
 
 class ClassifierDefinition(Part):
@@ -51,7 +51,7 @@ class ClassifierDefinition(Part):
     intercept: float
     coefficients: tuple[float, ...] = Field(description="of the raw embeddings' dimensions")
     threshold: float = Field(0.5, description="least probability")
-    encoder: str = Field(description="fingerprint of what made the embeddings")
+    encoder: str = Field(description="fingerprint of the encoder of the embeddings")
 
 
 class AnyOfDefinition(Part):
@@ -107,13 +107,13 @@ class ShownExample(Part):
     """An example of a slice."""
 
     role: Literal["representative", "improved", "degraded", "boundary"]
-    id: Id | None = Field(None, description="absent where no column identifies examples")
+    id: Id | None = Field(None, description="absent if no column identifies examples")
     row: int = Field(description="position among all examples, from 0")
     membership: float = Field(
-        description="least responsibility of its components, from embeddings alone"
+        description="smallest responsibility of its components, from embeddings alone"
     )
     change: float | None = Field(
-        None, description="loss before minus loss after; of one model, mean loss minus its loss"
+        None, description="loss before minus loss after; for one model, mean loss minus its loss"
     )
     display: dict[str, Any] = Field({}, description="fields that show it, such as the text")
 
@@ -126,7 +126,7 @@ class Overlap(Part):
 
 
 class Found(Part):
-    """What discovery knows of a slice."""
+    """What discovery knows about a slice."""
 
     z: float | None = Field(
         None, description="|mean D|/sqrt((variance of D + .05)/n), by which slices are ranked"
@@ -141,14 +141,14 @@ class Found(Part):
     examples: tuple[ShownExample, ...] = ()
     overlaps: tuple[Overlap, ...] = Field(
         (),
-        description="with other slices; compared are the findings and the first slices, 100 or --slices in all",
+        description="with other slices; the comparison covers the findings and the first slices, 100 or --slices in all",
     )
 
 
 class Resolution(Part):
-    """One mixture: how embeddings were cut into components."""
+    """One mixture, which divides embeddings into components."""
 
-    field: str = Field(description="the column that it gives every example, such as cluster@25")
+    field: str = Field(description="the column of its components, such as cluster@25")
     components: int
     nonempty: int | None = Field(None, description="components with at least one tested example")
     iterations: int
@@ -158,29 +158,30 @@ class Resolution(Part):
         None, description="share of the variance of D that membership explains"
     )
     r2_expected: float | None = Field(
-        None, description="the same where losses have nothing to do with membership"
+        None, description="the same if losses do not depend on membership"
     )
 
 
 class Discovery(Part):
     """How slices were discovered."""
 
-    encoder: str = Field(description="what made the embeddings")
+    encoder: str = Field(description="encoder of the embeddings")
     encoder_fingerprint: str
     embedding_field: str | None = None
     text_field: str | None = None
     dimensions: int = Field(description="of an embedding")
     kept_dimensions: int = Field(description="principal components that the mixtures are fitted to")
-    kept_variance: float = Field(description="share of the variance that they hold")
+    kept_variance: float = Field(description="share of the variance that they keep")
     loss_weight: float
     discovery_share: float | None = Field(
-        None, description="share of the examples that shaped the mixtures and are not tested"
+        None,
+        description="share of the examples that the mixtures are fitted to and that are not tested",
     )
-    discovery_examples: int = Field(description="examples that shaped the mixtures")
+    discovery_examples: int = Field(description="examples that the mixtures are fitted to")
     evaluation_examples: int = Field(description="examples that were tested")
     mixture_fingerprint: str = Field(description="of the content of mixture.npz")
     resolutions: tuple[Resolution, ...]
-    described: int = Field(description="the first so many slices have phrases and examples")
+    described: int = Field(description="number of first slices with phrases and examples")
 
 
 class Round(Part):
@@ -198,7 +199,7 @@ class Round(Part):
 
 
 class Attribution(Part):
-    """How far words are true of a slice."""
+    """To what extent words are true of a slice."""
 
     text: str
     queries: tuple[str, ...] = ()
@@ -208,13 +209,13 @@ class Attribution(Part):
     missed: Estimate = Field(description="share of the examples outside that satisfy the words")
     least_precision: float
     least_recall: float
-    looks: int = Field(description="how often it may be looked whether the labels suffice")
+    looks: int = Field(description="planned number of looks at the labels")
     rounds: tuple[Round, ...] = ()
     labels_uri: str
 
 
 class Edit(Part):
-    """A recorded change of the document, with what undoes it."""
+    """A recorded change of the document, and how to undo it."""
 
     at: datetime
     op: Literal[

@@ -1,4 +1,4 @@
-"""The ChangeList: the JSON document of a run. Its models, and those of its parts, own its schema."""
+"""The ChangeList: the JSON document of a run, whose models define its schema."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
+from slicebeam.pipelines.changelist.adaptive import AdaptiveTests
 from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEntry, Model
 from slicebeam.pipelines.changelist.dataset import Dataset
 from slicebeam.pipelines.changelist.discovered import Discovery, Edit, Parent
@@ -24,14 +25,16 @@ SCHEMA_VERSION = "1.0"
 
 
 class ChangeList(Part):
-    """The document of a run; keys that begin with ``x_`` are passed over."""
+    """The document of a run; keys that begin with ``x_`` are ignored."""
 
     model_config = ConfigDict(validate_by_name=True)
 
     schema_version: Annotated[str, Field(pattern=r"^1\.[0-9]+$")] = SCHEMA_VERSION
     changelist_id: str
     revision: Annotated[int, Field(ge=0)] = 0
-    parent: Parent | None = Field(None, description="of a revision: what it was made from")
+    parent: Parent | None = Field(
+        None, description="in a revision: the document that it was made from"
+    )
     title: str
     summary: str = Field(description="the result in plain words")
     created_at: datetime
@@ -40,34 +43,38 @@ class ChangeList(Part):
     comparison: Comparison
     metrics: Annotated[tuple[MetricEntry, ...], Field(min_length=1)]
     global_: Annotated[tuple[Change, ...], Field(alias="global", min_length=1)]
-    testing: Testing | None = Field(None, description="of a search or check: present")
-    search: Search | None = Field(None, description="of a search or check: present")
+    testing: Testing | None = Field(None, description="present in a search or check")
+    search: Search | None = Field(None, description="present in a search or check")
     check: Check | None = None
     validation: Validation | None = Field(
-        None, description="of a check with the thresholds of an EvalConfig: present"
+        None, description="present in a check with the thresholds of an EvalConfig"
     )
-    shift: Shift | None = Field(None, description="of the command shift: present")
+    shift: Shift | None = Field(None, description="present after the command shift")
     since: Since | None = None
+    adaptive: AdaptiveTests | None = Field(
+        None, description="of the command adapt run, whose slices are topics: present"
+    )
     discovery: Discovery | None = Field(None, description="of the command discover: present")
     findings: tuple[Finding, ...] = Field(
         (),
-        description="of a search, discovery or check: the few slices that are worse than those before "
-        "them let one expect, metric by metric, by rank",
+        description="in a search, discovery or check: the few slices that are worse than "
+        "expected from those before them, by metric and rank",
     )
     finding_models: tuple[FindingModel, ...] = Field(
         (),
-        description="of each metric and direction: how its findings were chosen, or why there are none",
+        description="for each metric and direction: how its findings were chosen, or why there are none",
     )
     slices: tuple[Slice, ...]
     tfma_metrics: tuple[TfmaMetric, ...] = Field(
         (),
         description="metrics of TensorFlow Model Analysis over all examples and on the listed slices",
     )
-    edits: tuple[Edit, ...] = Field((), description="of a revision: what was changed, in order")
+    edits: tuple[Edit, ...] = Field((), description="in a revision: the changes, in order")
     files: dict[str, PublishedFile] | None = Field(
         None,
-        description="the files of this very run, by what they hold: slices, and of the command discover "
-        "membership and mixture; absent in documents of earlier versions, and where there are none",
+        description="the files of this run, by content: slices, and after the command discover "
+        "membership and mixture; absent in documents of earlier versions, and if "
+        "there are none",
     )
     replaced_files: tuple[PublishedFile, ...] | None = Field(
         None,

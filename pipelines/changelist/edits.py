@@ -1,6 +1,6 @@
-"""Edits of a ChangeList: each returns the changed document and what the journal says of it.
+"""Edits of a ChangeList: each returns the changed document and its entry in the journal.
 
-Whatever is done is undone by what the journal says was there before.
+The entry holds the previous state, which undoes the edit.
 """
 
 from __future__ import annotations
@@ -31,13 +31,7 @@ _FIELDS = {
 
 
 class Edited(NamedTuple):
-    """What an edit gives.
-
-    Attributes
-    ----------
-    document : the changed one, not yet a revision
-    edit : its entry in the journal
-    """
+    """What an edit gives."""
 
     document: SearchChangeList
     edit: Edit
@@ -60,7 +54,7 @@ def find_slice(document: SearchChangeList, text: str) -> Slice:
     if len(found) > 1:
         ids = ", ".join(one.slice_id for one in found[:3])
         more = ", …" if len(found) > 3 else ""
-        raise OptionError(f"--slice {text!r} may be {ids}{more}; give the whole id")
+        raise OptionError(f"--slice {text!r} may be {ids}{more}; give the full id")
     if not found:
         if not document.slices:
             raise OptionError(f"--slice {text!r}: the document has no slices")
@@ -135,8 +129,8 @@ def undone(document: SearchChangeList) -> Edited:
             changed = _put_back(document, edit)
     except (KeyError, TypeError, ValidationError) as error:
         raise InputError(
-            f"edit {number}, {edit.op}, can't be undone: its entry in the journal is not what was "
-            "written; go on from an earlier revision"
+            f"edit {number}, {edit.op}, can't be undone: its entry in the journal has changed; "
+            "continue from an earlier revision"
         ) from error
     note = f"undoes edit {number}, {edit.op}"
     return Edited(changed, _edit("undo", edit.target, after={"undone": number}, note=note))
@@ -168,11 +162,13 @@ def check_name(document: SearchChangeList, name: str, *, besides: str | None = N
         It is empty, can't be printed, or is the name or the id of another slice.
     """
     if not name.strip() or name != name.strip() or not name.isprintable():
-        raise OptionError(f"--name {name!r} is no name: write a line without blanks around it")
+        raise OptionError(
+            f"--name {name!r} is not a name: write one line without leading or trailing spaces"
+        )
     for one in document.slices:
         if one.slice_id != besides and name in (one.name, one.slice_id):
             raise OptionError(
-                f"--name {shortened(name)!r}: slice {one.slice_id} is called so; take another name"
+                f"--name {shortened(name)!r}: slice {one.slice_id} has this name; choose another"
             )
 
 
@@ -180,7 +176,7 @@ def _check_text(option: str, text: str) -> None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise InputError(f"{option} is no UTF-8 text; write it again") from error
+        raise InputError(f"{option} is not UTF-8 text; write it again") from error
 
 
 def _slice(document: SearchChangeList, slice_id: str) -> Slice:
@@ -191,11 +187,11 @@ def _slice(document: SearchChangeList, slice_id: str) -> Slice:
 
 
 def _with_field(document: SearchChangeList, op: str, slice_id: str, value: Any) -> Edited:
-    """Set what an edit of one slice changes, to a JSON value."""
+    """Set a field of one slice to a JSON value."""
     field, old = _FIELDS[op], _slice(document, slice_id)
     before = old.model_dump(mode="json", exclude_none=True).get(field)
     if value == before:
-        raise InputError(f"the {field} of slice {slice_id} is this already; nothing to change")
+        raise InputError(f"the {field} of slice {slice_id} is already this; nothing to change")
     content = {**old.model_dump(mode="json", exclude_none=True), field: value}
     new = Slice.model_validate(content)
     slices = tuple(new if one.slice_id == slice_id else one for one in document.slices)
@@ -283,8 +279,8 @@ def _check_new(left: Sequence[Slice], new: Sequence[Slice]) -> None:
     for one in new:
         if one.slice_id in known:
             raise InputError(
-                f"slice {one.slice_id}, {shortened(known[one.slice_id].name)!r}, is defined in the "
-                "same way; nothing to add"
+                f"slice {one.slice_id}, {shortened(known[one.slice_id].name)!r}, has the same "
+                "definition; nothing to add"
             )
         known[one.slice_id] = one
 

@@ -1,4 +1,4 @@
-"""The findings: the few slices that are worse than those before them let one expect."""
+"""The findings: the few slices that are worse than expected from those before them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slicebeam.pipelines.changelist.parts import Part
 
 
 class Finding(Part):
-    """A slice that is worse (or better) than the findings of a lower rank let one expect."""
+    """A slice that is worse (or better) than expected from the findings of lower rank."""
 
     metric: str
     direction: Literal["worse", "better"]
@@ -22,28 +22,41 @@ class Finding(Part):
         description="examples of the slice that are in the metric's denominator: `counted` of the metric "
         "says which"
     )
-    value: float = Field(description="the metric on the slice; of two models its change")
+    value: float = Field(description="the metric on the slice; for two models its change")
     expected: float = Field(
-        description="what the findings of a lower rank let one expect of it; of rank 1 the metric over "
-        "all examples"
+        description="its expected value from the findings of lower rank; for rank 1 the metric "
+        "over all examples"
     )
     difference: float = Field(description="value minus expected")
     interval: tuple[float | None, float | None] = Field(
         description="of the difference; it does not allow for the choice among many slices"
     )
     p_value: float = Field(
-        description="of a slice as extreme if the findings of a lower rank explained everything"
+        description="of a slice as extreme, if the findings of lower rank explained everything"
     )
     held_share: float | None = Field(
         None,
-        description="share of all that counts against the metric, such as errors, or of the summed "
-        "values of a loss or column, that is in the findings up to this rank; absent for changes between "
-        "two models, and where a value is below 0: parts of a sum of either sign are no shares",
+        description="share of all that counts against the metric, such as errors, or of the "
+        "summed values of a loss or column, that is in the findings up to this rank; "
+        "absent for changes between two models, and if a value is below 0: parts of "
+        "a sum with mixed signs are not shares",
     )
     rate_outside: float | None = Field(
         None,
         description="the metric, or its change, over the examples outside the findings up to this rank",
     )
+
+
+class Intersection(Part):
+    """Examples that are in the same of the first ten findings, and in no other of these."""
+
+    findings: tuple[int, ...] = Field(
+        description="their ranks; empty of examples in none of the ten"
+    )
+    share: float = Field(
+        description="of all examples in the metric's denominator, by weight where there are weights"
+    )
+    value: float | None = Field(description="the metric, or its change, over these examples")
 
 
 class FindingModel(Part):
@@ -57,28 +70,33 @@ class FindingModel(Part):
     )
     coefficients: tuple[float, ...] = Field(
         (),
-        description="of all examples, then of each finding by rank: what an example is expected to be "
-        "(against the metric, such as an error) is made of those of the findings that it is in",
+        description="of all examples, then of each finding by rank: the expectation of an "
+        "example (of what counts against the metric, such as an error) adds those of "
+        "the findings that contain it",
     )
     unbounded: tuple[float, ...] = Field(
         (),
-        description="where not empty, coefficients go to infinity along this direction: some patterns of "
-        "findings hold no error, or nothing else",
+        description="where not empty, coefficients go to infinity along this direction: some "
+        "patterns of findings contain no errors, or only errors",
     )
     removed: tuple[int, ...] = Field(
         (),
-        description="ranks of findings whose slice an edit took out of the document, and which went with "
-        "it; what was expected of those of a higher rank still rests on them",
+        description="ranks of findings that an edit removed with their slice; the expected "
+        "values of findings of higher rank still include them",
+    )
+    intersections: tuple[Intersection, ...] = Field(
+        (),
+        description="which findings hold the same examples: the largest sets of examples, the largest first",
     )
     candidates: int = Field(0, description="slices that findings were chosen from")
     left_out: int = Field(
-        0, description="significant slices that were not looked at, as they are too many"
+        0, description="significant slices that were not considered, because there are too many"
     )
     stop: Literal[
         "nothing left", "small differences", "no candidates", "most findings", "not possible"
     ] = Field(
-        description="nothing left: no other slice is worse than the findings let one expect; small "
-        "differences: others are, by too little to be worth a line; no candidates: no slice is "
-        "significant; most findings: there are 50; not possible: see reason"
+        description="nothing left: no other slice is worse than expected from the findings; "
+        "small differences: others are, but by too little to list; no candidates: no "
+        "slice is significant; most findings: there are 50; not possible: see reason"
     )
     reason: str | None = Field(None, description="why there can be no findings")

@@ -1,4 +1,4 @@
-"""What the parts of a ChangeList are made of."""
+"""The building blocks of a ChangeList."""
 
 from __future__ import annotations
 

@@ -11,23 +11,21 @@ from slicebeam.transforms.storage.published_files import NAME_PATTERN
 
 
 class PublishedFile(Part):
-    """A file beside the document, published with it."""
+    """A file next to the document, published with it."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)] = Field(
-        description="of the file in the document's folder; no other content ever has this name"
+        description="of the file in the document's folder; its content never changes"
     )
     sha256: Sha256
     size: Annotated[int, Field(ge=0)] = Field(description="bytes")
 
 
 class Run(Part):
-    """The run that published the document: by this the same command sees that it has nothing to do."""
+    """The run that published the document, by which the same command sees that it is done."""
 
-    config: Sha256 = Field(
-        description="of all options that decide what is found, as they were given"
-    )
+    config: Sha256 = Field(description="of all options that decide the result, as given")
     data: Sha256 = Field(description="of size and time, or version, of each file that was read")
-    content: Sha256 | None = Field(None, description="of the document without this very entry")
+    content: Sha256 | None = Field(None, description="of the document without this entry")
 
 
 class Provenance(Part):
@@ -39,6 +37,6 @@ class Provenance(Part):
     runner: str
     seed: int
     config: dict[str, Any] = Field(
-        description="every option that had an effect, by its name, defaults too: it repeats the run"
+        description="every option that had an effect, by name, including defaults; it repeats the run"
     )
     run: Run | None = Field(None, description="absent in documents of older versions")

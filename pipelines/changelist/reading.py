@@ -1,4 +1,4 @@
-"""Reads ChangeLists of earlier runs, and the tables of slices beside them."""
+"""Reads ChangeLists of earlier runs, and the tables of slices next to them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _entry(file: published_files.DocumentFile) -> PublishedFile:
 def file_of(uri: str, document: ChangeList, well_known: str) -> StoragePath:
     """Return the path of a file that belongs to a document.
 
-    That is the one which the document names; where it is not there, as beside a copy of the document
+    That is the one which the document names; where it is not there, as next to a copy of the document
     or one of an earlier version, the one with the well-known name, which may be another run's.
     """
     folder = storage_path(uri).parent
@@ -64,7 +64,6 @@ def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> Chang
 
     Parameters
     ----------
-    uri : path of the document
     option : that named it, for the errors
     with_slices : whether the slices are read, and those of ``since``, which are most of a document
 
@@ -81,10 +80,12 @@ def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> Chang
     except IsADirectoryError as error:
         raise FileError(f"{option} {uri} is a folder; name its changelist.json") from error
     except ValueError as error:
-        raise InputError(f"{option} {uri}: no readable JSON ({error})") from error
+        raise InputError(f"{option} {uri}: not readable as JSON ({error})") from error
     version = content.get("schema_version") if isinstance(content, dict) else None
     if not isinstance(version, str):
-        raise FileError(f"{option} {uri}: no ChangeList; name a changelist.json of an earlier run")
+        raise FileError(
+            f"{option} {uri}: not a ChangeList; name the changelist.json of an earlier run"
+        )
     if version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
         raise InputError(
             f"{option} {uri}: a ChangeList of version {version}, but this program reads {SCHEMA_VERSION}"
@@ -99,10 +100,10 @@ def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> Chang
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise InputError(
-            f"{option} {uri}: no whole ChangeList ({place}: {first['msg']})"
+            f"{option} {uri}: incomplete ChangeList ({place}: {first['msg']})"
         ) from error
     if wrong := _misunderstood(content, document.model_dump(mode="json", by_alias=True)):
-        raise InputError(f"{option} {uri}: no whole ChangeList ({wrong} has another type)")
+        raise InputError(f"{option} {uri}: incomplete ChangeList ({wrong} has the wrong type)")
     _refuse_doubles(f"{option} {uri}", document)
     check_findings(f"{option} {uri}", document, with_slices=with_slices)
     return document
@@ -118,7 +119,7 @@ def read_search(uri: str, option: str, *, with_slices: bool = True) -> SearchCha
     document = read_changelist(uri, option, with_slices=with_slices)
     if not isinstance(document, SearchChangeList):
         raise InputError(
-            f"{option} {uri} is the document of a shift; name that of a search or a check"
+            f"{option} {uri} is the document of a shift; name the document of a search or a check"
         )
     return document
 
@@ -127,7 +128,7 @@ def read_shift(uri: str, option: str) -> ShiftChangeList:
     """Return the ChangeList of a shift; parameters and errors as of `read_changelist`."""
     document = read_changelist(uri, option)
     if not isinstance(document, ShiftChangeList):
-        raise InputError(f"{option} {uri} is not the document of a shift; name one")
+        raise InputError(f"{option} {uri} is not the document of a shift; name one that is")
     return document
 
 
@@ -178,12 +179,7 @@ def _text(path: StoragePath) -> str:
 
 @contextmanager
 def opened_table(uri: str, document: SearchChangeList) -> Iterator[pa.NativeFile | None]:
-    """Open the table that a document names; None where it is not beside it.
-
-    Parameters
-    ----------
-    uri : of the document
-    """
+    """Open the table that a document names; None if it is not next to it."""
     path = file_of(uri, document, TABLE)
     with storage_errors(path, "read"), ExitStack() as stack:
         try:
@@ -201,11 +197,10 @@ def opened_table(uri: str, document: SearchChangeList) -> Iterator[pa.NativeFile
 def read_table(
     uri: str, document: SearchChangeList, metrics: Sequence[str], columns: Sequence[str]
 ) -> dict[str, pa.Table] | None:
-    """Return the rows of each metric in the table that a document names; None where it is not beside it.
+    """Return the rows of each metric in the table that a document names; None if it is not next to it.
 
     Parameters
     ----------
-    uri : of the document
     metrics : names
     columns : those that the table has not, being of an earlier version, are left out
     """

@@ -1,4 +1,4 @@
-"""Revisions of a ChangeList: a document is never changed, a changed one appears beside it.
+"""Revisions of a ChangeList: a document never changes; an edit writes a new one next to it.
 
 ``changelist.json`` is revision 0, and ``changelist.r3.json`` in the same folder is revision 3, which
 says from which revision it was made, and by which edits.
@@ -79,7 +79,7 @@ def later_revision(folder: StoragePath, document: SearchChangeList) -> StoragePa
     """Return the path of a later revision of a document than it is itself, None if there is none."""
     for number in reversed(revisions(folder)):
         path = revision_path(folder, number)
-        # One that can't be read is no reason not to go on from an earlier one.
+        # One that can't be read is no reason not to continue from an earlier one.
         with suppress(InputError):
             if number > document.revision and (
                 read_search(str(path), "--changelist").changelist_id == document.changelist_id
@@ -103,10 +103,7 @@ def publish_revision(
 
     Parameters
     ----------
-    base_uri : path of the document that was changed; any revision
-    base : what was read there
-    changed : the same with other slices
-    edits : what was done, in order
+    base_uri : path of the changed document; any revision
 
     Raises
     ------
@@ -117,7 +114,9 @@ def publish_revision(
     with storage_errors(path, "read"), open_input(path) as stream:
         fingerprint = f"sha256:{sha256_of(stream)}"
     if read_search(base_uri, "--changelist").to_json() != base.to_json():
-        raise EngineError(f"{base_uri} was replaced by another run meanwhile; begin again")
+        raise EngineError(
+            f"{base_uri} was replaced by another run in the meantime; run the command again"
+        )
     parent = Parent(
         changelist_id=base.changelist_id, revision=base.revision, fingerprint=fingerprint
     )
@@ -183,7 +182,7 @@ def _created_object(path: ObjectPath, content: bytes) -> bool:
 
 
 def _is_reserved(path: StoragePath) -> bool:
-    """Whether a file only keeps its name for one who is writing it, or was."""
+    """Whether a file only reserves its name for a writer."""
     if not isinstance(path, Path):
         return False
     with storage_errors(path, "read"):

@@ -1,4 +1,4 @@
-"""What a definition of a ChangeList says, as a rule that is evaluated on data."""
+"""Definitions of a ChangeList as rules that are evaluated on data."""
 
 from __future__ import annotations
 

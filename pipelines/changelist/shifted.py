@@ -15,14 +15,14 @@ class ChangedCell(Part):
     """A cell of the confusion matrix that changed significantly."""
 
     label: Any
-    prediction: Any = Field(None, description="null: an answer that is no class")
+    prediction: Any = Field(None, description="null: an answer that is not a class")
     shift: Estimate = Field(description="new minus old probability of this label and prediction")
     p_value: float
     p_adjusted: float
 
 
 class ShiftStratum(Part):
-    """Items of one label and one bin of the difficulty, of which so many were queried."""
+    """Items of one label and one bin of the difficulty, and how many were queried."""
 
     label: Any
     low: float | None = Field(None, description="least difficulty; null: no bound")
@@ -33,13 +33,13 @@ class ShiftStratum(Part):
 
 
 class ShiftCost(Part):
-    """What was queried, and what it cost."""
+    """The queried items and their cost."""
 
-    calls: int = Field(description="answers that the estimate is made of")
+    calls: int = Field(description="answers in the estimate")
     replayed: int = Field(description="of these, answers that the ledger had from earlier runs")
-    no_result: int = Field(description="of these, answers that are no class")
+    no_result: int = Field(description="of these, answers that are not a class")
     unaccounted: int = Field(
-        0, description="further calls that got no answer: they may have been charged"
+        0, description="further calls without an answer, which may have been charged"
     )
     price: float | None = Field(None, description="of a call")
     currency: str | None = None
@@ -64,7 +64,7 @@ class Shift(Part):
     method: Literal["plus", "masa", "proportional", "uniform"]
     labels: tuple[Any, ...] = Field(description="of the rows of the matrices")
     predictions: tuple[Any, ...] = Field(
-        description="of their columns; null is an answer that is no class"
+        description="of their columns; null is an answer that is not a class"
     )
     old_matrix: Matrix
     new_matrix: Matrix
@@ -78,7 +78,7 @@ class Shift(Part):
     corrected_for: str = Field(description="how the significance of cells was corrected")
     changed: tuple[ChangedCell, ...] = Field(description="cells that changed, the largest first")
     frobenius_bound: float = Field(
-        description="what the Frobenius error of the new matrix is below, with that confidence"
+        description="upper bound of the Frobenius error of the new matrix, with that confidence"
     )
     stopped: Literal["budget", "target_error", "pool"] = Field(
         description="why no more items were queried: the budget was spent, the target error was reached, "
@@ -90,8 +90,8 @@ class Shift(Part):
         None, description="weight of the old predictions as a control variate, 0 to 1"
     )
     old_from: Literal["predictions", "document"] = Field(
-        description="whether the old matrix is of known predictions, or of an earlier document, whose "
-        "errors then widen the intervals"
+        description="whether the old matrix comes from known predictions, or from an earlier "
+        "document, whose errors then widen the intervals"
     )
     cost: ShiftCost
     strata: tuple[ShiftStratum, ...]

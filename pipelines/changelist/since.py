@@ -11,7 +11,7 @@ from slicebeam.pipelines.changelist.parts import Estimate, Part, Predicate
 
 
 class Difference(Part):
-    """How a number differs between two runs, tested as that of independent samples."""
+    """The difference of a number between two runs, tested as for independent samples."""
 
     difference: Estimate = Field(description="now minus then, with an interval")
     p_value: float = Field(description="two-sided, that nothing changed")
@@ -31,14 +31,14 @@ class OverallSince(Part):
     now: Estimate = Field(description="the metric of the model under test")
     then: Estimate
     value_change: Difference | None = Field(
-        None, description="of the value; absent where it could not be tested"
+        None, description="of the value; absent if it could not be tested"
     )
     delta_now: Estimate | None = Field(
         None, description="baseline: the model under test minus the old one"
     )
     delta_then: Estimate | None = None
     delta_change: Difference | None = Field(
-        None, description="of the delta; absent where it could not be tested"
+        None, description="of the delta; absent if it could not be tested"
     )
     reason: str | None = Field(None, description="why something could not be tested")
 
@@ -49,7 +49,7 @@ class Moment(Part):
     n: int
     value: float | None = None
     value_interval: Estimate | None = Field(
-        None, description="the value with its interval; absent where none is known"
+        None, description="the value with its interval; absent if unknown"
     )
     delta: Estimate
     p_adjusted: float | None = None
@@ -93,10 +93,14 @@ class MetricSince(Part):
     compared: int = Field(description="slices in both runs whose deltas were compared")
     new: int
     gone: int
-    worse: int = Field(description="compared slices whose delta is significantly worse than then")
+    worse: int = Field(
+        description="compared slices whose delta is significantly worse than in the earlier run"
+    )
     better: int
     value_compared: int = Field(description="slices whose values were compared")
-    value_worse: int = Field(description="those whose value is significantly worse than then")
+    value_worse: int = Field(
+        description="those whose value is significantly worse than in the earlier run"
+    )
     value_better: int
 
 
@@ -111,7 +115,7 @@ class Since(Part):
         description="whether all tested slices of the earlier run were known, or its reported ones"
     )
     metric: str = Field(description="the first metric that both runs measured")
-    summary: str = Field(description="what changed in plain words")
+    summary: str = Field(description="the changes in plain words")
     overall: tuple[OverallSince, ...] = Field(
         (), description="each metric that both runs measured, over all examples"
     )
@@ -119,16 +123,18 @@ class Since(Part):
         (), description="counts of slices by each metric that both runs measured"
     )
     compared: int = Field(
-        description="slices in both runs whose deltas were compared, once for each metric, as all that "
-        "follows"
+        description="slices in both runs whose deltas were compared, once for each metric; so "
+        "are the following counts"
     )
     corrected_for: str
     new: int
     gone: int
-    worse: int = Field(description="compared slices whose delta is significantly worse than then")
+    worse: int = Field(
+        description="compared slices whose delta is significantly worse than in the earlier run"
+    )
     better: int
     warnings: tuple[str, ...] = ()
     slices: tuple[SinceSlice, ...] = Field(
-        description="those that are new, gone, worse or better, and those that both runs report or "
-        "check, metric by metric; a thousand at the most"
+        description="those that are new, gone, worse or better, and those that both runs report "
+        "or check, metric by metric; at most a thousand"
     )

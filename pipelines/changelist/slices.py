@@ -1,4 +1,4 @@
-"""A slice: where it comes from, how large it is, and what changes on it."""
+"""A slice: its origin, its size and the changes on it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Origin(Part):
     ] = Field(
         "metadata_search",
         description="found by a search, found by a mixture over embeddings, defined by a text, a "
-        "language model, a classifier or by hand, or taken from another document to be checked "
-        "again",
+        "language model, a classifier or by hand, or taken from another document for "
+        "a check",
     )
     derived_from: str | None = Field(
         None, description="changelist_id of the document that it was taken from"
@@ -41,7 +41,7 @@ class Size(Part):
 
 
 class Refinement(Part):
-    """Whether a slice says more than the slices above it."""
+    """Whether a slice adds to the slices above it."""
 
     label: Literal["new", "refines", "inherited"]
     parent: str | None = Field(None, description="slice_id of the parent that explains it best")
@@ -58,24 +58,24 @@ class Slice(Part):
     description: str | None = Field(None, description="written by a person")
     notes: tuple[str, ...] = Field((), description="written by people")
     rank: int | None = Field(
-        None, description="of documents of earlier versions, which had a cover in place of findings"
+        None, description="in documents of earlier versions, which had a cover in place of findings"
     )
-    explained: float | None = Field(None, description="of documents of earlier versions")
+    explained: float | None = Field(None, description="in documents of earlier versions")
     origin: Origin = Origin()
     definition: AnyDefinition
     cross_size: int
     size: Size
     impact: float | None = Field(
-        None, description="n times delta of the primary metric; absent where that is undefined"
+        None, description="n times delta of the primary metric; absent if undefined"
     )
     refinement: Refinement | None = Field(
         None,
-        description="of a search only: in a check no slice is held against those above it; by the first "
-        "metric in which it says more",
+        description="after a search only: a check does not compare slices with those above them; "
+        "for the first metric in which it adds to them",
     )
     same_examples_as: tuple[str, ...] = Field(
-        (), description="longer predicates that hold of the very same examples"
+        (), description="longer predicates with the same examples"
     )
-    found: Found | None = Field(None, description="of a discovered slice: what it is like")
-    attribution: Attribution | None = Field(None, description="how far its words are true")
+    found: Found | None = Field(None, description="description of a discovered slice")
+    attribution: Attribution | None = Field(None, description="to what extent its words are true")
     changes: Annotated[tuple[Change, ...], Field(min_length=1)]

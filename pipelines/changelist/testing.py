@@ -19,13 +19,13 @@ class Bootstrap(Part):
 
 
 class MetricTests(Part):
-    """How far the slices could be tested by one metric, and what came out."""
+    """How many slices could be tested by one metric, and the results."""
 
     metric: str
     test: str = Field(description="the tests that were used, the most frequent one first")
     tested: int = Field(description="slices that could be tested")
     untested: dict[str, int] = Field(
-        {}, description="how many large enough slices could not be tested, by the reason"
+        {}, description="number of slices that are large enough but could not be tested, by reason"
     )
     blind: str | None = Field(
         None, description="why no slice at all could be tested; absent where some could"
@@ -47,9 +47,10 @@ class Testing(Part):
     bootstrap: Bootstrap | None = None
     min_slice_size: int
     family_size: int = Field(
-        description="slices that the correction counts, of at least min_slice_size examples: all of "
-        "them in a batch search or a check; where a strategy did not visit all, those it tested and "
-        "an upper bound of the others, which count with p = 1; each metric has a correction of its own"
+        description="slices that the correction counts, of at least min_slice_size examples: all "
+        "of them in a batch search or a check; if a strategy did not visit all, "
+        "those it tested and an upper bound of the others, which count with p = 1; "
+        "each metric has its own correction"
     )
     family_per_level: tuple[int, ...]
     tested_per_level: tuple[int, ...]
@@ -60,22 +61,21 @@ class Testing(Part):
     )
     expected_false: float | None = Field(
         None,
-        description="expected number of false results, over all metrics; only where nothing was "
-        "corrected",
+        description="expected number of false results, over all metrics; only without a correction",
     )
-    warnings: tuple[str, ...] = Field((), description="what to be careful about")
+    warnings: tuple[str, ...] = Field((), description="warnings for the reader")
     unseen: tuple[str, ...] = Field(
         (),
-        description="where the model may be worse and no test could tell: with --fail-on worse the "
-        "exit code is 2 unless it is 1",
+        description="where the model may be worse but no test could decide: with --fail-on worse "
+        "the exit code is 2 unless it is 1",
     )
 
 
 class Iteration(Part):
-    """What one iteration of the search did and cost."""
+    """The work and cost of one iteration of the search."""
 
     iteration: int
-    candidates: int = Field(description="conjunctions that were generated")
+    candidates: int = Field(description="generated conjunctions")
     nonempty: int = Field(description="candidates whose slice is not empty")
     nonempty_estimated: float | None = None
     tested: int
@@ -95,18 +95,18 @@ class Search(Part):
     stopped: Literal["exhausted", "iterations"]
     iterations: tuple[Iteration, ...]
     reported: int = Field(
-        description="significant slices that say more than those above them in any metric, each set "
-        "of examples once, or all slices of a check; the document holds a thousand, the worst of each "
-        "metric"
+        description="significant slices that add to those above them in any metric, each set of "
+        "examples once, or all slices of a check; the document has at most a "
+        "thousand, the worst of each metric"
     )
     inherited: int = Field(description="significant slices that a slice above them explains")
     duplicates: int = Field(
-        description="slices that say more than those above them, with the examples of a shorter one"
+        description="slices that add to those above them, with the same examples as a shorter one"
     )
     saved_slices: Literal["tested", "significant"] = Field(
         description="which slices are in slices.parquet; with significant also the singletons"
     )
-    slices_fingerprint: Sha256 = Field(description="of the table of slices of this very run")
+    slices_fingerprint: Sha256 = Field(description="of the table of slices of this run")
 
 
 class Check(Part):
@@ -117,6 +117,6 @@ class Check(Part):
     )
     uri: str
     changelist_id: str | None = None
-    slices: int = Field(description="slices that were given; each is in slices.parquet")
-    too_small: int = Field(description="those with fewer examples than are tested")
+    slices: int = Field(description="given slices; each is in slices.parquet")
+    too_small: int = Field(description="those with too few examples to test")
     empty: int = Field(description="those without any example in this data")

@@ -1,4 +1,4 @@
-"""Metrics of TensorFlow Model Analysis, computed for what a search found."""
+"""Metrics of TensorFlow Model Analysis, computed for the slices that a search found."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class TfmaValue(Part):
 
     slice_id: str
     after: Estimate = Field(description="the metric of the model under test")
-    before: Estimate | None = Field(None, description="of two models, that of the baseline")
+    before: Estimate | None = Field(None, description="for two models, that of the baseline")
     delta: Estimate = Field(
-        description="after minus before, or of one model minus the metric over all examples"
+        description="after minus before, or for one model minus the metric over all examples"
     )
     p_value: float | None = Field(
         None,
-        description="two-sided, of a delta of 0, by t over the replicates; not corrected, as slices were "
-        "chosen by other metrics",
+        description="two-sided, of a delta of 0, by t over the replicates; not corrected, "
+        "because the slices were chosen by other metrics",
     )
 
 
@@ -30,9 +30,10 @@ class TfmaMetric(Part):
 
     metric: str = Field(description="as --metric names it, such as tfma:AUC")
     name: str = Field(description="of the number, as a metric may have many")
+    output: str | None = Field(None, description="of a model of several outputs, which one it is")
     replicates: int
-    unit: Literal["rows", "groups", "queries"] = Field(description="what is resampled")
+    unit: Literal["rows", "groups", "queries"] = Field(description="the resampled units")
     overall: Estimate
-    overall_before: Estimate | None = Field(None, description="of two models, the baseline's")
-    overall_delta: Estimate | None = Field(None, description="of two models, overall minus before")
+    overall_before: Estimate | None = Field(None, description="for two models, the baseline's")
+    overall_delta: Estimate | None = Field(None, description="for two models, overall minus before")
     slices: tuple[TfmaValue, ...]

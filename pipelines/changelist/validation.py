@@ -12,11 +12,11 @@ from slicebeam.pipelines.changelist.parts import Part
 class FailedThreshold(Part):
     """A threshold that a metric does not meet on a slice."""
 
-    metric: str = Field(description="what the EvalConfig calls it")
+    metric: str = Field(description="its name in the EvalConfig")
     slice: str
     slice_id: str | None = Field(None, description="absent for all examples")
     compared_with: str | None = Field(
-        None, description="of two slices: the one whose value is subtracted"
+        None, description="for two slices: the one whose value is subtracted"
     )
     kind: Literal["value", "change"] = Field(
         description="a bound of the value, or of the change from the old model"
@@ -43,10 +43,10 @@ class Validation(Part):
     """Whether the thresholds of an EvalConfig are met: what TFMA calls validation."""
 
     passed: bool
-    checked: int = Field(description="thresholds that were held against slices")
+    checked: int = Field(description="thresholds compared with slices")
     failures: tuple[FailedThreshold, ...] = ()
     missing_slices: tuple[str, ...] = Field(
-        (), description="slices that a threshold is for and that do not occur: a failure, too"
+        (), description="slices that have a threshold but do not occur, which is also a failure"
     )
 
     def reasons(self) -> tuple[str, ...]:

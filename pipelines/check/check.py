@@ -112,7 +112,7 @@ def prepare_check(
             Confirmed(encoder=config.encoder),
         )
     if config.eval_config is not None:
-        on_stage(Stage("looking up the values that are slices"))
+        on_stage(Stage("looking up the values of the slices"))
         source = read_source(config, files, work, engine)
         wanted = value_slices(config.eval_config, source, work, engine)
     else:
@@ -134,7 +134,6 @@ def prepare_given(
 
     Parameters
     ----------
-    wanted : slices
     known : the document that they are from; None for a file
     split : the examples that shaped the components that slices are about, which are left out
     """
@@ -177,8 +176,7 @@ def wishes_of(wanted: WantedSlices, own: Iterable[str]) -> DerivedColumnRequest:
 
     Parameters
     ----------
-    wanted : slices
-    own : columns of the data that are no components, whatever they are called
+    own : columns of the data that are not components, whatever their names
     """
     definitions = {
         one.column: one.definition for one in wanted.slices if one.definition is not None
@@ -208,9 +206,7 @@ def with_own_columns(
         if not is_cluster_field(name):
             raise unknown_name("column", name, source.schema.names)
     for name in sorted(wishes.components & set(source.schema.names)):
-        raise InputError(
-            f"the data has a column {name!r}, which is what components are called; rename it"
-        )
+        raise InputError(f"the data has a column {name!r}, the name of the components; rename it")
     own = [name for name in source.schema.names if name in wishes.all_fields]
     return with_derived(
         known,
@@ -229,7 +225,7 @@ def with_own_columns(
 
 
 class GivenIterations(Iterations):
-    """Counts and tests all given slices in one iteration, also those too small to be tested."""
+    """Counts and tests all given slices in one iteration, including those too small to test."""
 
     def search(self) -> SearchResult:
         """Count and test the slices."""
@@ -258,7 +254,6 @@ class GivenNames(SliceNames):
     Parameters
     ----------
     lattice : in which each slice is a singleton
-    given : the slices
     """
 
     def __init__(self, lattice: Lattice, given: GivenSlices) -> None:

@@ -1,4 +1,4 @@
-"""Holds what a check measured against the thresholds of an EvalConfig."""
+"""Compares the measurements of a check with the thresholds of an EvalConfig."""
 
 from __future__ import annotations
 
@@ -39,12 +39,7 @@ def validation(
     names: SliceNames,
     found: Sequence[TfmaMetric],
 ) -> Validation | None:
-    """Return which thresholds are met; None where the EvalConfig has none.
-
-    Parameters
-    ----------
-    found : metrics that TFMA computed
-    """
+    """Return which thresholds are met; None if the EvalConfig has none."""
     if config.eval_config is None or prepared.given is None:
         return None
     plan = eval_plan(config.eval_config, has_baseline=config.comparison == "baseline")
@@ -63,10 +58,11 @@ def _by_slice(
     held = {one.metric for one in plan.thresholds}
     by_name = {(one.metric, one.name): one for one in found}
     values: dict[str | None, dict[str, tuple[float, float]]] = defaultdict(dict)
-    for key, text in plan.found:
-        entry = by_name.get((text, key))
+    for number in plan.found:
+        key = number.key
+        entry = by_name.get((number.text, number.number))
         if entry is None and key in held:
-            raise no_number(uri, text, key)
+            raise no_number(uri, number.text, number.number)
         if entry is not None:
             values[None][key] = _pair(entry.overall, entry.overall_before)
             for one in entry.slices:
@@ -88,7 +84,7 @@ def measured(
     names: SliceNames,
     found: Mapping[str | None, Mapping[str, tuple[float, float]]],
 ) -> dict[SliceKey, Measured]:
-    """Return what the EvalConfig's metrics are on its slices, all examples first.
+    """Return the EvalConfig's metrics on its slices, all examples first.
 
     A slice of fewer examples than ``min_slice_size`` has no values.
 
@@ -142,7 +138,9 @@ def _values(
         ratio = np.divide(total, of, out=np.full(total.shape, np.nan), where=~np.isclose(of, 0.0))
         return ratio, np.full(ratio.shape, math.nan)
     own = metric(f"mean:{columns[name]}" if name in columns else name)
-    new = own.value(sums, space)
+    # Where there is one class only, TFMA has 0.
+    undefined = 0.0 if name == "auc" else math.nan
+    new = np.nan_to_num(own.value(sums, space), nan=undefined)
     if space.comparison == "baseline":
-        return new, own.value(sums, space, old=True)
+        return new, np.nan_to_num(own.value(sums, space, old=True), nan=undefined)
     return new, np.full(new.shape, math.nan)

@@ -65,7 +65,7 @@ def run(config: RoundsConfig, note: Note) -> Finished | Stopped:
         )
         _note_all(opened, note)
     if isinstance(came, Stopped):
-        note(f"{came.left:,} items have no label yet; the same command goes on")
+        note(f"{came.left:,} items have no label yet; run the same command to continue")
     return came
 
 
@@ -76,7 +76,7 @@ def show_estimate(came: Finished | Stopped, config: AttributionConfig) -> None:
 
 
 def _plan(config: AttributionConfig) -> Plan:
-    """Return what is wanted of the slice.
+    """Return the user's options for the slice.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def _labeler(
     labels_dir: StoragePath,
     note: Note,
 ) -> Labeler:
-    """Return who labels.
+    """Return the labeler.
 
     Raises
     ------
@@ -139,10 +139,12 @@ def _labeler(
         raise OptionError(f"--labels {labels} and --llm {llm} both give labels; choose one")
     if positive and labels is None:
         raise OptionError(
-            f"--positive {positive[0]!r} says which values of a column mean yes; name it by --labels"
+            f"--positive {positive[0]!r} names a value of a column that means yes; name the column with --labels"
         )
     if ledger is not None and llm is None:
-        raise OptionError(f"--ledger {ledger} is of a language model; name its file by --llm")
+        raise OptionError(
+            f"--ledger {ledger} stores the answers of a language model; name its file with --llm"
+        )
     if labels is not None:
         return RecordedLabels(labels, positive)
     if llm is not None:

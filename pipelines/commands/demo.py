@@ -1,4 +1,4 @@
-"""``slicebeam demo``: the census data that ships with the package, and what is searched in it.
+"""``slicebeam demo``: two searches of the census data that ships with the package.
 
 The data is the test part of the UCI Adult data set (B. Becker and R. Kohavi, CC BY 4.0) with the
 predictions of two models; ``examples/make_demo_data.py`` makes it.
@@ -35,7 +35,7 @@ class DemoConfig(Options):
 
 
 def run_demo(name: str, given: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG001
-    """Search the census data twice and show what is found; return the exit code."""
+    """Search the census data twice and show the results; return the exit code."""
     from slicebeam.pipelines.show.terminal import Terminal
 
     for title, config in demo_runs(Path(validated(DemoConfig, given).output)):
@@ -60,7 +60,7 @@ def demo_runs(output: Path) -> list[tuple[str, SearchConfig]]:
         "label": "income",
         "prediction": "prediction",
     }
-    # fnlwgt is the weight of the census, which says nothing of a person.
+    # fnlwgt is the weight of the census, which says nothing about a person.
     no_features = ("row_id", "fnlwgt", "score", "score_old")
     runs: list[tuple[str, dict[str, Any]]] = [
         (
@@ -71,7 +71,7 @@ def demo_runs(output: Path) -> list[tuple[str, SearchConfig]]:
             },
         ),
         (
-            "2. Where did its update change it, and how?",
+            "2. Where did the update change the model, and how?",
             {
                 "baseline_prediction": "prediction_old",
                 "alternative": "both",

@@ -123,7 +123,7 @@ def _lines(edits: tuple[Edit, ...]) -> list[str]:
 
 
 def _what(edit: Edit) -> str:
-    """Return what an edit did, in a few words."""
+    """Return a short description of an edit."""
     if edit.note:
         return edit.note
     if edit.op == "attribute" or edit.after is None:

@@ -1,4 +1,4 @@
-"""The commands ``slicebeam export …``: a ChangeList in the form of another tool."""
+"""The commands ``slicebeam export …``: a ChangeList in the format of another tool."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _judged(document: SearchChangeList) -> tuple[bool, tuple[str, ...]]:
 
 
 def show_exported(found: Exported, config: ExportTfmaConfig) -> None:
-    """Print what was written."""
+    """Print the written folder."""
     if config.as_json:
         sys.stdout.write(json_line(asdict(found)) + "\n")
     elif not config.quiet:

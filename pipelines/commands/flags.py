@@ -1,4 +1,4 @@
-"""The command line of the commands: flags are made of the fields of their options."""
+"""The command line of the commands: flags are generated from the fields of their options."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class CommandGroup(TyperGroup):
         return super().parse_args(ctx, args or (["--help"] if self.within == "edit" else []))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  (typer's)
-        """Return a command; None where there is none."""
+        """Return a command; None if there is none."""
         if cmd_name not in self.specs:
             return None
         if not self.within and cmd_name in SUBCOMMANDS:

@@ -28,7 +28,7 @@ class Invocation:
     Attributes
     ----------
     events : where errors are written as JSON lines; None for plain text
-    command : what runs; None for what has no work folder
+    command : the running command; None for those without a work folder
     """
 
     events: EventLog | None = None
@@ -84,7 +84,7 @@ def run_command(name: str, given: Mapping[str, Any], invocation: Invocation) -> 
 
 
 def document_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
-    """Run a command that reads a ChangeList, and print what came of it."""
+    """Run a command that reads a ChangeList, and print the result."""
     from slicebeam.pipelines.config.common import validated
     from slicebeam.pipelines.show.terminal_text import harmless
 
@@ -103,14 +103,11 @@ def document_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
 def launch(
     command: Command, options: Mapping[str, Any], run_options: RunOptions, invocation: Invocation
 ) -> int:
-    """Run a command and show what it found.
+    """Run a command and show its result.
 
     Parameters
     ----------
-    command : which one
-    options : of its configuration that are no defaults
-    run_options : what else the user wants
-    invocation : of the process
+    options : of its configuration, other than defaults
 
     Returns
     -------
@@ -127,7 +124,7 @@ def launch(
     if run_options.fail_on not in (None, "worse"):
         raise OptionError(f"--fail-on {run_options.fail_on!r}: only 'worse' is known")
     if run_options.allow_http and command == "search":
-        raise OptionError("--allow-http has no effect on a search, which asks no endpoint")
+        raise OptionError("--allow-http has no effect on a search, which calls no endpoint")
     allow(run_options.allow_http)
     if command == "shift":
         from slicebeam.pipelines.commands.shift import launch_shift
@@ -143,7 +140,7 @@ def launch(
         config = configuration(command, options)
         if run_options.fail_on == "worse" and config.alternative == "better":
             raise OptionError(
-                "--fail-on worse needs --alternative worse or both: better finds none"
+                "--fail-on worse needs --alternative worse or both: with better, no slice is worse"
             )
         if run_options.dry_run or run_options.single_job or run_options.template is not None:
             from slicebeam.pipelines.commands.previews import check_preview
@@ -164,7 +161,7 @@ def launch(
         )
         perhaps = options.get("since_if_exists")
         if perhaps is not None and config.since is None:
-            terminal.note(f"there is no {perhaps!r} yet, so that nothing is compared with it")
+            terminal.note(f"there is no {perhaps!r} yet, so there is nothing to compare with")
         published = run_config(config, engine, terminal, run_options)
         if run_options.page:
             from slicebeam.pipelines.commands.page import write_page
@@ -177,8 +174,8 @@ def launch(
         events.published(published, found)
     if found.code == BLIND:
         raise UntestedError(
-            f"--fail-on {run_options.fail_on}: {'; '.join(found.reasons)}\n"
-            f"what was found is published: {published.changelist_path}"
+            f"--fail-on {run_options.fail_on}: {'; '.join(found.reasons)}\nthe result is "
+            f"published: {published.changelist_path}"
         )
     # The log has the reasons in its last event.
     for reason in found.reasons if events is None else ():
@@ -205,7 +202,7 @@ def configuration(command: Command, options: Mapping[str, Any]) -> RunConfig:
         if given.get("since") is not None:
             raise OptionError("--since and --since-if-exists both name an earlier run; choose one")
         if not isinstance(perhaps, str) or not perhaps:
-            raise OptionError(f"--since-if-exists {perhaps!r} is no path")
+            raise OptionError(f"--since-if-exists {perhaps!r} is not a path")
         if storage_path(perhaps, "--since-if-exists").is_file():
             given["since"] = perhaps
     configured: RunConfig = COMMANDS[command].configured(given)

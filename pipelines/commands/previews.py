@@ -1,4 +1,4 @@
-"""What is printed or written of a run instead of running it: a dry run, a template."""
+"""Previews instead of a run: a dry run, a template."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def check_preview(config: RunConfig, run_options: RunOptions) -> None:
     given = [flag for flag, is_given in wanted.items() if is_given]
     of_search = [flag for flag in given if flag != "--dry-run"]
     if of_search and config.command != "search":
-        raise InputError(f"{of_search[0]} is for search, not for {config.command}")
+        raise InputError(f"{of_search[0]} is for a search, not for {config.command}")
     if run_options.template is not None and (run_options.dry_run or run_options.single_job):
-        raise InputError(f"{' and '.join(given)} do not go together; choose one")
+        raise InputError(f"{' and '.join(given)} cannot be combined; choose one")
     if run_options.resume and (run_options.dry_run or run_options.template is not None):
-        raise OptionError(f"--resume has no effect beside {given[0]}, which runs nothing")
+        raise OptionError(f"--resume has no effect with {given[0]}, which runs no job")
     if run_options.explain is not None and given:
         raise OptionError(
             f"--explain needs what the search counts in this process; leave out {given[0]}"
@@ -45,7 +45,7 @@ def check_preview(config: RunConfig, run_options: RunOptions) -> None:
 
 
 def preview(config: RunConfig, engine: Engine, run_options: RunOptions) -> None:
-    """Print what a run would do, or write its template.
+    """Print the plan of a run, or write its template.
 
     Raises
     ------

@@ -32,7 +32,7 @@ _DATE = re.compile(r"date(?P<days>[+-]\d{1,5})?(?::(?P<format>.+))?")
 
 
 class FileConfig(Options):
-    """Options of ``slicebeam run``, besides those that stand in for the file's."""
+    """Options of ``slicebeam run``, besides those that replace the file's."""
 
     file: Annotated[
         str,
@@ -55,12 +55,12 @@ class FileConfig(Options):
 
 
 def replaceable() -> list[OptionField]:
-    """Return the options that may be given beside a file, in place of what it says."""
+    """Return the options that may replace those of a file."""
     found: dict[str, OptionField] = {}
     for config in CONFIGS.values():
         for name, field in declared(config).items():
             if field.option.stands_instead:
-                option = replace(field.option, help=f"Replaces {name!r} of the file.", default=None)
+                option = replace(field.option, help=f"Replace {name!r} of the file.", default=None)
                 found.setdefault(
                     name, replace(field, option=option, is_required=False, default=None)
                 )
@@ -68,7 +68,7 @@ def replaceable() -> list[OptionField]:
 
 
 def run_file(name: str, given: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG001
-    """Run what a file describes, and return the exit code."""
+    """Run the command in a file, and return the exit code."""
     wanted = {one: given[one] for one in declared(FileRunOptions) if one in given}
     if "log_format" in wanted:
         invocation.log(validated(RunOptions, wanted))
@@ -80,13 +80,11 @@ def run_file(name: str, given: Mapping[str, Any], invocation: Invocation) -> int
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What a file says.
+    """The content of a run file.
 
     Attributes
     ----------
-    command : to run
-    options : of its configuration
-    run_options : what is no part of the configuration, by the names of `RunOptions`
+    run_options : options outside the configuration, by the names of `RunOptions`
     """
 
     command: Command
@@ -100,14 +98,12 @@ def read_run(
     environment: Mapping[str, str],
     instead: Mapping[str, Any] = MappingProxyType({}),
 ) -> RunSpec:
-    """Return what a configuration file, or the document of an earlier run, describes.
+    """Return the run that a configuration file, or the document of an earlier run, describes.
 
     Parameters
     ----------
-    file : YAML or JSON
     date : what ``{date}`` stands for, as an ISO date; None for today in UTC
     environment : the variables that ``${NAME}`` stands for
-    instead : options in place of the file's
 
     Raises
     ------
@@ -120,7 +116,7 @@ def read_run(
     if "schema_version" in content and "provenance" in content:
         if date is not None:
             raise OptionError(
-                f"--date {date}: {file} is the document of a run, whose paths are spelt out"
+                f"--date {date}: {file} is the document of a run, whose paths have no {{date}}"
             )
         made_by = read_changelist(file, "run").provenance
         fields = declared(CONFIGS[made_by.command])
@@ -168,10 +164,10 @@ def _content(file: str) -> dict[Any, Any]:
     except IsADirectoryError as error:
         raise FileError(f"{file} is a folder; name a file") from error
     except ValueError as error:
-        raise FileError(f"{file}: it can't be read ({' '.join(str(error).split())})") from error
+        raise FileError(f"{file}: cannot be read ({' '.join(str(error).split())})") from error
     if not isinstance(content, dict):
         raise InputError(
-            f"{file}: 'command: search', 'check', 'shift' or 'discover' is expected, and the options"
+            f"{file}: 'command: search', 'check', 'shift' or 'discover' is expected, and its options"
         )
     return content
 
@@ -194,7 +190,7 @@ def _day(date: str | None) -> dt.date:
     try:
         return dt.date.fromisoformat(date)
     except ValueError as error:
-        raise OptionError(f"--date {date!r} is no date; write it as 2026-11-20") from error
+        raise OptionError(f"--date {date!r} is not a date; write it as 2026-11-20") from error
 
 
 @dataclass(frozen=True)
@@ -233,13 +229,13 @@ class _Filling:
             return str(storage_path(self.file).parent)
         if found is None:
             raise InputError(
-                f"{where}: {written} stands for nothing; write {{date}}, {{date-1}}, "
+                f"{where}: {written} is not a placeholder; write {{date}}, {{date-1}}, "
                 "{date:%Y%m%d} or {here}, and {{ for a brace"
             )
         try:
             day = self.day + dt.timedelta(days=int(found["days"] or 0))
         except OverflowError as error:
             raise InputError(
-                f"{where}: {written} of {self.day} is no date of the years 1 to 9999"
+                f"{where}: {written} of {self.day} is not a date in the years 1 to 9999"
             ) from error
         return day.strftime(found["format"]) if found["format"] else day.isoformat()

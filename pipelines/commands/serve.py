@@ -77,11 +77,13 @@ def _run(
         except RunningError as error:
             raise OptionError(f"{name} is served already, at {error.address}") from error
         own(f"http://127.0.0.1:{session.port}/runs/{quote(name)}/#token={session.token}")
+        stack.enter_context(served.at_end)
         return served
 
     if isinstance(shown, Runs):
         app = application_of_runs(shown, opened, session)
     else:
+        stack.enter_context(shown.at_end)
         app = application(shown, session)
     run_server(app, bound, started)
 

@@ -25,14 +25,13 @@ def launch_shift(
 
     Parameters
     ----------
-    options : of its configuration that are no defaults
-    run_options : what else the user wants
+    options : of its configuration, other than defaults
     events : where a scheduler reads what happens
     """
     for name in ("explain", "single_job", "template", "dry_run"):
         if getattr(run_options, name):
             flag = "--" + name.replace("_", "-")
-            instead = "; --plan says what it would cost" if name == "dry_run" else ""
+            instead = "; --plan estimates the cost" if name == "dry_run" else ""
             raise InputError(f"{flag} is not for a shift{instead}; leave it out")
     with start_engine(
         options.get("runner_config", "direct"), options.get("runner_option", ())
@@ -45,7 +44,7 @@ def launch_shift(
             raise OptionError("--fail-on has no effect on --plan and --repeat; leave it out")
         if run_options.resume and not (config.output or config.work_dir):
             raise OptionError(
-                "--resume goes on in the folder that a run began with: give its --output or --work-dir"
+                "--resume continues in the folder where the run began: give its --output or --work-dir"
             )
         if config.simulates and run_options.page:
             raise OptionError("--page has no effect on --plan and --repeat; leave it out")
@@ -82,7 +81,7 @@ def _assess(
 
 
 def _is_worse(document: ShiftChangeList) -> bool:
-    """Say whether the accuracy fell significantly, over all or on a slice."""
+    """Return whether the accuracy fell significantly, over all or on a slice."""
     changes = [document.global_[0], *(one.changes[0] for one in document.slices)]
     return any(change.significant and change.direction == "degraded" for change in changes)
 

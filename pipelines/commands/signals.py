@@ -1,4 +1,4 @@
-"""How an interrupted command ends, and how any goes on without the streams it usually has."""
+"""How an interrupted command ends, and how any continues without the streams it usually has."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def hold_streams() -> None:
 
 
 class _Lenient(io.FileIO):
-    """A file that takes no offence at some errors of writing."""
+    """A file that ignores some write errors."""
 
     def __init__(self, number: int, error: type[OSError]) -> None:
         super().__init__(number, "w", closefd=False)

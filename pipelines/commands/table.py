@@ -1,7 +1,7 @@
-"""The commands, an entry each: what their help says, their options, and what runs them.
+"""The commands, one entry each: their help, their options, and the functions that run them.
 
-What an entry refers to is imported when the command runs or its help is shown, so that
-``slicebeam --help`` is quick.
+The references of an entry are imported when the command runs or its help is shown, so ``slicebeam
+--help`` is quick.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ class CommandSpec:
     Attributes
     ----------
     group : heading under which the list of commands has it
-    help : what it does: a sentence, and what more is to be said
-    example : a command line that works
+    help : a sentence, and further paragraphs
     main : function of the name, the flags that were given and the `launch.Invocation`; returns the
         exit code
-    models : its options: the configuration first, then what does not change what is found
+    models : its options: the configuration first, then what does not change the result
     more_fields : function that returns further options; empty for none
     configure : function that validates the options of a command that tests slices; empty for others
     runs : function that runs it; empty for what only the command line has
-    shows : prints what that returns; empty for what shows itself
+    shows : prints what `runs` returns; empty for commands that print themselves
     """
 
     group: str
@@ -79,11 +78,11 @@ class CommandSpec:
         return _named(self.configure)(options)
 
     def run(self, *arguments: Any, **options: Any) -> Any:
-        """Run it, and return what came of it."""
+        """Run it, and return the result."""
         return self.function(*arguments, **options)
 
     def show(self, came: Any, config: Any) -> None:
-        """Print what came of it."""
+        """Print the result."""
         _named(self.shows)(came, config)
 
 
@@ -120,10 +119,10 @@ COMMANDS: dict[str, CommandSpec] = {
     "discover": CommandSpec(
         group="Find",
         help="Find the groups of texts or images where a model changed.\n\n"
-        "Anything that has embeddings can be grouped. With one model, find the groups where it is "
-        "worse than elsewhere.\n\n"
-        "A mixture over the embeddings gives each example a component. Components are then searched, "
-        "tested and corrected like any other feature.",
+        "Anything that has embeddings can be grouped. With one model, the command finds the "
+        "groups where it is worse than elsewhere.\n\n"
+        "A mixture over the embeddings gives each example a component. Components are then "
+        "searched, tested and corrected like any other feature.",
         example="slicebeam discover --data reviews.parquet --text review --label stars "
         "--prediction new --baseline-prediction old --output out",
         main=_RUN,
@@ -137,10 +136,11 @@ COMMANDS: dict[str, CommandSpec] = {
     "check": CommandSpec(
         group="Find",
         help="Test known slices on new data, without a search.\n\n"
-        "The slices come from an earlier run (--changelist), from a file of predicates (--slices) or from "
-        "an EvalConfig of TensorFlow Model Analysis (--eval-config).\n\n"
-        "With --changelist, options that you leave out are as in that run: label, prediction, metric, "
-        "test and so on.",
+        "The slices come from an earlier run (--changelist), from a file of predicates "
+        "(--slices) or from an EvalConfig of TensorFlow Model Analysis "
+        "(--eval-config).\n\n"
+        "With --changelist, options that you leave out are taken from that run: label, "
+        "prediction, metric, test and so on.",
         example="slicebeam check --data new.parquet --changelist out/changelist.json --output checked "
         "--fail-on worse",
         main=_RUN,
@@ -153,9 +153,11 @@ COMMANDS: dict[str, CommandSpec] = {
     ),
     "define": CommandSpec(
         group="Describe",
-        help="Define a slice by hand: by words, a predicate, ids, labels or a language model.\n\n"
-        "The slice is counted on the data and added to a new revision of the ChangeList, beside it. A "
-        "language model is called for every example.",
+        help="Define a slice by hand: with words, a predicate, ids, labels or a language "
+        "model.\n\n"
+        "The command counts the slice on the data and adds it to a new revision of the "
+        "ChangeList, in the same folder. --llm-filter calls a language model for every "
+        "example.",
         example="slicebeam define --changelist out --name 'young women' --where 'age < 25 & sex = Female'",
         main=_DOCUMENT,
         models=("slicebeam.pipelines.config.define:DefineConfig",),
@@ -165,23 +167,25 @@ COMMANDS: dict[str, CommandSpec] = {
     "edit": CommandSpec(
         group="Describe",
         help="Change the slices of a ChangeList. Every edit can be undone.\n\n"
-        "An edit is a new revision beside the document, which stays as it is.",
+        "Each edit writes a new revision to the same folder. The document itself does not "
+        "change.",
         example="slicebeam edit rename --changelist out --slice 1f0c --name 'young women'",
         main="",
     ),
     "attribute": CommandSpec(
         group="Describe",
         help="Test with a few labels whether words describe a slice.\n\n"
-        "Estimates the precision and the recall of the words, with intervals.",
+        "The command estimates the precision and recall of the words, with intervals.",
         example="slicebeam attribute sample --changelist out --slice 1f0c --text 'mentions a refund' "
         "--budget 100",
         main="",
     ),
     "report": CommandSpec(
         group="Describe",
-        help="Write a page that shows a result: report.html, beside the ChangeList.\n\n"
-        "The page is one file. It opens in a browser from a disk or a mail, and asks the network for "
-        "nothing. It holds examples only with --examples.",
+        help="Write a page that shows a result: report.html, in the folder of the "
+        "ChangeList.\n\n"
+        "The page is one file. It opens in a browser from a disk or an email, and needs no "
+        "network. It contains examples only with --examples.",
         example="slicebeam report out",
         main=_DOCUMENT,
         models=("slicebeam.pipelines.config.report:ReportConfig",),
@@ -199,16 +203,23 @@ COMMANDS: dict[str, CommandSpec] = {
     ),
     "export": CommandSpec(
         group="Describe",
-        help="Write a ChangeList in the form of another tool.",
+        help="Write a ChangeList in the format of another tool.",
         example="slicebeam export tfma out --to out/tfma",
+        main="",
+    ),
+    "adapt": CommandSpec(
+        group="Test",
+        help="Grow tests of a model, and see which topics an update fixed and broke.\n\n"
+        "Tests are in topics, in a CSV file as AdaTest writes it.",
+        example="slicebeam adapt run tests.csv --model models:new --baseline-model models:old --output out",
         main="",
     ),
     "shift": CommandSpec(
         group="APIs",
         help="Estimate how a paid prediction API changed, from few calls.\n\n"
-        "Each answer is written to the ledger before it is used. Run again, the command calls the API "
-        "only for what is missing. A call without an answer may have been charged: 'lost_calls' in the "
-        "--api file says whether its item is sent again.",
+        "The command writes each answer to the ledger before it uses it. When run again, it "
+        "calls the API only for missing answers. A call without an answer may have been "
+        "charged: 'lost_calls' in the --api file decides whether its item is sent again.",
         example="slicebeam shift --data pool.parquet --label label --old-prediction old --api api.yaml "
         "--budget 5USD --output out",
         main=_RUN,
@@ -221,10 +232,10 @@ COMMANDS: dict[str, CommandSpec] = {
     ),
     "run": CommandSpec(
         group="Run",
-        help="Run what a file describes, or repeat an earlier run.\n\n"
-        "Models, encoders, APIs and engines in the changelist.json of a run are not used unless you "
-        "name them again, because they run code or send data. With your own file, the ones that you "
-        "name replace the file's.",
+        help="Run the command in a file, or repeat an earlier run.\n\n"
+        "Models, encoders, APIs and engines in the changelist.json of a run are not used "
+        "unless you name them again, because they run code or send data. With your own "
+        "file, those that you name replace the file's.",
         example="slicebeam run nightly.yaml --resume --log-format json",
         main="slicebeam.pipelines.commands.run_file:run_file",
         models=(
@@ -241,7 +252,7 @@ COMMANDS: dict[str, CommandSpec] = {
     ),
     "demo": CommandSpec(
         group="Run",
-        help="Show what a search reports, on census data that is part of the package.",
+        help="Search census data that ships with the package, and show the results.",
         example="slicebeam demo",
         main="slicebeam.pipelines.commands.demo:run_demo",
         models=("slicebeam.pipelines.commands.demo:DemoConfig",),
@@ -306,12 +317,52 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             shows="slicebeam.pipelines.commands.export:show_exported",
         ),
     },
+    "adapt": {
+        "run": CommandSpec(
+            group="Tests",
+            help="Score a test tree, and report the topics that fail, and those fixed and broken.\n\n"
+            "A topic with those below it is a slice of the ChangeList: with --baseline-model the two "
+            "models are compared test by test (McNemar's test, Benjamini-Hochberg over all topics). An "
+            "answer that an endpoint sold is in the ledger before it is used, and is not paid twice.",
+            example="slicebeam adapt run tests.csv --model models:new --baseline-model models:old "
+            "--output out --fail-on worse",
+            main="slicebeam.pipelines.commands.adapt:run_command",
+            models=("slicebeam.pipelines.config.adapt:AdaptRunConfig",),
+            runs="slicebeam.pipelines.commands.adapt:run",
+            shows="slicebeam.pipelines.show.adaptive:show",
+        ),
+        "suggest": CommandSpec(
+            group="Tests",
+            help="Propose tests of a topic, score them by a model, and write those that fail first.\n\n"
+            "Templates, edits, a pool of texts and another tree need no language model; with --endpoint one "
+            "goes on with the tests of the topic. Tests that you accept into the tree steer what is proposed "
+            "next.",
+            example="slicebeam adapt suggest tests.csv --model models:new --topic /Negation --pool texts.txt "
+            "-k 100",
+            main=_DOCUMENT,
+            models=("slicebeam.pipelines.config.adapt_suggest:AdaptSuggestConfig",),
+            runs="slicebeam.pipelines.adaptive.suggestions.suggest:suggest",
+            shows="slicebeam.pipelines.show.suggestions:show_suggestions",
+        ),
+        "import-checklist": CommandSpec(
+            group="Files",
+            help="Write the test tree of a CheckList suite: a topic each test, a test each case.\n\n"
+            "Nothing of a pickle runs: its texts and labels are read, and nothing else. What a test "
+            "expects beyond a label is code in CheckList; say it in --expectations.",
+            example="slicebeam adapt import-checklist sentiment_suite.pkl --to sentiment.csv "
+            "--expectations sentiment.yaml",
+            main=_DOCUMENT,
+            models=("slicebeam.pipelines.config.adapt:ImportChecklistConfig",),
+            runs="slicebeam.pipelines.adaptive.checklist_import:import_checklist",
+            shows="slicebeam.pipelines.show.adaptive:show_imported",
+        ),
+    },
     "attribute": {
         "sample": CommandSpec(
             group="Rounds",
             help="Write the items to label, as CSV and as JSON Lines.\n\n"
-            "Fill the column label with yes, no or unsure in either file. Run again, the command draws "
-            "a further round.",
+            "Fill in the column label with yes, no or unsure in either file. When run "
+            "again, the command draws another round.",
             example="slicebeam attribute sample --changelist out --slice 1f0c "
             "--text 'mentions a refund' --budget 100",
             main=_DOCUMENT,
@@ -331,9 +382,10 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
         ),
         "run": CommandSpec(
             group="Rounds",
-            help="Label in rounds until it is decided: by a column, a language model, or you.\n\n"
-            "Stopped and run again with the same options, the command continues. Nothing is labelled "
-            "twice.",
+            help="Label in rounds until there is a decision: from a column, with a language "
+            "model, or by hand.\n\n"
+            "If stopped, the command continues when run again with the same options. No "
+            "item is labelled twice.",
             example="slicebeam attribute run --changelist out --slice 1f0c --text 'mentions a refund' "
             "--labels refund --budget 400 --rounds 4",
             main=_DOCUMENT,

@@ -11,17 +11,23 @@ EXPONENT, UNIFORM_SHARE = 4.0, 0.2
 
 
 class AttributionConfig(ExamplesConfig):
-    """Options of every command about a slice and the words that are said to describe it."""
+    """Options of every command about a slice and the words that describe it."""
 
     slice: Annotated[
         str,
         Option(
-            "Slice: its slice_id, the beginning of that, or its name.", "Data", metavar="<slice>"
+            "Slice, given by its slice_id, the start of its slice_id, or its name.",
+            "Data",
+            metavar="<slice>",
         ),
     ]
     text: Annotated[
         str,
-        Option("Words that are said to be true of its examples.", "Data", metavar="<text>"),
+        Option(
+            "Words to test: a description that should be true of the slice's examples.",
+            "Data",
+            metavar="<text>",
+        ),
     ]
     labels_dir: Annotated[
         str | None,
@@ -43,8 +49,8 @@ class AttributionConfig(ExamplesConfig):
     looks: Annotated[
         int | None,
         Option(
-            "How often you will check whether the labels suffice; the intervals allow for it. Kept "
-            "from the first round.",
+            "Number of times you will check whether there are enough labels. The intervals allow "
+            "for it. Kept from the first round.",
             "Statistics",
             default="1, or --rounds",
         ),
@@ -68,8 +74,8 @@ class DrawingConfig(AttributionConfig):
     query: Annotated[
         tuple[str, ...],
         Option(
-            "Text like the examples of which the words are true, to find those that the slice misses. "
-            "Repeatable.",
+            "Text similar to the examples that --text describes, to find those that the slice "
+            "misses. Repeatable.",
             "Labels",
             metavar="<text>",
             default="--text",
@@ -78,12 +84,13 @@ class DrawingConfig(AttributionConfig):
     exponent: Annotated[
         float,
         Option(
-            "How strongly draws outside the slice prefer examples that are similar to the queries.",
+            "Strength of the preference for examples similar to --query, in draws outside the slice.",
             "Statistics",
         ),
     ] = EXPONENT
     uniform_share: Annotated[
-        float, Option("Share of these draws that prefer no example, above 0.", "Statistics")
+        float,
+        Option("Share of the draws outside the slice that are uniform, above 0.", "Statistics"),
     ] = UNIFORM_SHARE
 
 
@@ -93,7 +100,7 @@ class SampleConfig(DrawingConfig):
     budget: Annotated[int, Option("Number of labels in this round.", "Labels")]
     train: Annotated[
         bool,
-        Option("Draw items to train a classifier with, instead of to estimate from.", "Labels"),
+        Option("Draw items for training a classifier instead of for estimation.", "Labels"),
     ] = False
 
 
@@ -105,23 +112,24 @@ class RoundsConfig(DrawingConfig):
     """Options of ``slicebeam attribute run``."""
 
     budget: Annotated[
-        int, Option("Number of labels in all rounds, those of earlier runs included.", "Labels")
+        int, Option("Number of labels in all rounds, including those of earlier runs.", "Labels")
     ]
     rounds: Annotated[
         int,
-        Option("Number of rounds, with a check after each whether the labels suffice.", "Labels"),
+        Option(
+            "Number of rounds. After each, the command checks whether there are enough labels.",
+            "Labels",
+        ),
     ] = 1
     train: Annotated[
         int,
         Option(
-            "Number of further labels, to train a classifier that proposes a better slice where this "
-            "one is not what its words say.",
+            "Number of further labels for training a classifier, which proposes a better slice "
+            "if the words do not describe this one.",
             "Labels",
         ),
     ] = 0
-    labels: Annotated[
-        str | None, Option("Column that holds the labels.", "Labels", metavar=COLUMN)
-    ] = None
+    labels: Annotated[str | None, Option("Column of the labels.", "Labels", metavar=COLUMN)] = None
     positive: Annotated[
         tuple[str, ...],
         Option("Value of --labels that means yes. Repeatable.", "Labels", metavar="<value>"),
@@ -129,8 +137,8 @@ class RoundsConfig(DrawingConfig):
     llm: Annotated[
         str | None,
         Option(
-            "YAML file that describes a language model's API, as for slicebeam shift --api, with "
-            "{attribution_text} and the columns that show an item in its prompt.",
+            "YAML file that describes a language model's API, as for slicebeam shift --api. Its "
+            "prompt contains {attribution_text} and the columns that show an item.",
             "Labels",
             metavar=FILE,
         ),
@@ -138,9 +146,9 @@ class RoundsConfig(DrawingConfig):
     ledger: Annotated[
         str | None,
         Option(
-            "Folder that keeps the answers that were paid for.",
+            "Folder that stores the paid answers.",
             "Labels",
             metavar=FOLDER,
-            default="in the folder of labels",
+            default="in the folder of the labels",
         ),
     ] = None

@@ -1,4 +1,4 @@
-"""The configuration of a check, most of which an earlier run's document can give."""
+"""The configuration of a check, most of which may come from the document of an earlier run."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class CheckConfig(RunConfig):
     encoder: Annotated[
         str | None,
         Option(
-            "Confirms the encoder in --changelist, where it is code (module:function) or an endpoint "
-            "(openai:URL) that gets your texts.",
+            "Encoder in --changelist, to confirm it. Needed if it is code (module:function) or "
+            "an endpoint (openai:URL) that receives your texts.",
             "Known slices",
             metavar="<encoder>",
             stands_instead=True,
@@ -94,8 +94,8 @@ class CheckConfig(RunConfig):
     features: Annotated[
         tuple[str, ...],
         Option(
-            "Columns that a --model reads which does not know the names of its columns. Repeatable, "
-            "or separated by commas.",
+            "Columns that --model reads, if the model does not know their names. Repeatable, or "
+            "separated by commas.",
             "Models",
             metavar=COLUMNS,
             default="all others",
@@ -105,7 +105,7 @@ class CheckConfig(RunConfig):
     exclude_features: Annotated[
         tuple[str, ...],
         Option(
-            "Columns that such a --model does not read. Repeatable, or separated by commas.",
+            "Columns that --model does not read, if the model does not know the names of its columns. Repeatable, or separated by commas.",
             "Models",
             metavar=COLUMNS,
             by_commas=True,
@@ -122,7 +122,9 @@ class CheckConfig(RunConfig):
                 "file of predicates, or --eval-config"
             )
         if self.encoder is not None and self.changelist is None:
-            raise OptionError("--encoder confirms that of a --changelist, which is not given")
+            raise OptionError(
+                "--encoder confirms the encoder of a --changelist, but --changelist is not given"
+            )
         for name in ("features", "exclude_features"):
             if getattr(self, name) and not (self.model or self.baseline_model):
                 raise OptionError(
@@ -151,7 +153,7 @@ class CheckConfig(RunConfig):
 
     @property
     def files_read(self) -> tuple[str, ...]:
-        """The files that decide what is found, besides the data."""
+        """The files that decide the result, besides the data."""
         return (
             *super().files_read,
             *filter(None, [self.changelist, self.slices, self.eval_config]),
@@ -161,7 +163,7 @@ class CheckConfig(RunConfig):
 def check_config(options: dict[str, Any]) -> CheckConfig:
     """Return the validated configuration of a check.
 
-    With a ChangeList what the user leaves out is as in the run that the document describes: its
+    With a ChangeList, missing options are those of the run that the document describes: its
     columns, metrics and tests. A model is code, which only the user may name.
 
     Raises
@@ -191,13 +193,7 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
 
 
 def taken_over(earlier: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of an earlier run that a check has too, unless others were given.
-
-    Parameters
-    ----------
-    earlier : the configuration in the document
-    given : what the user gave
-    """
+    """Return the options of an earlier run that a check has too, unless others were given."""
     taken: dict[str, Any] = {}
     groups = list(_TOGETHER)
     if earlier.get("model") or earlier.get("baseline_model"):

@@ -1,4 +1,4 @@
-"""Values of options that come from elsewhere than the command line, as it would have them."""
+"""Converts values of options from files and Python to those of the command line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def listed(values: Sequence[str]) -> tuple[str, ...]:
         )
     except csv.Error as error:
         raise OptionError(
-            f"{','.join(values)!r} is no list separated by commas ({error}); put names in quotes"
+            f"{','.join(values)!r} is not a list separated by commas ({error}); put names in quotes"
         ) from error
 
 
@@ -62,18 +62,13 @@ def split_lists(model: type[Options], given: Mapping[str, Any]) -> dict[str, Any
 def as_flag(where: str, field: OptionField, value: Any) -> Any:
     """Return a value as the flag of an option would have it.
 
-    Parameters
-    ----------
-    where : how an error names it
-    field : the option
-
     Raises
     ------
     OptionError
         It is of another type.
     """
     if value is None:
-        raise OptionError(f"{where}: it has no value; give one or leave the key out")
+        raise OptionError(f"{where}: the key has no value; give one or leave the key out")
     if field.option.keeps_variables and isinstance(value, dict):
         return tuple(f"{name}={_scalar(one)}" for name, one in value.items())
     if field.is_list:
@@ -92,7 +87,7 @@ def as_flag(where: str, field: OptionField, value: Any) -> Any:
     if field.kind is str or get_origin(field.kind) is Literal:
         return _text(where, value)
     if isinstance(value, (bool, list, tuple, dict)):
-        raise OptionError(f"{where}: {value!r} is no number")
+        raise OptionError(f"{where}: {value!r} is not a number")
     return value
 
 
@@ -105,11 +100,11 @@ def _whole(where: str, value: Any) -> int | str:
         return value
     # Those of numpy are integers too.
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise OptionError(f"{where}: {value!r} is no whole number")
+        raise OptionError(f"{where}: {value!r} is not a whole number")
     return int(value)
 
 
 def _text(where: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise OptionError(f"{where}: {value!r} is no text; put it in quotes")
+        raise OptionError(f"{where}: {value!r} is not text; put it in quotes")
     return value

@@ -1,4 +1,4 @@
-"""What every command's configuration has in common: its data, where it writes, and its engine."""
+"""The common part of every command's configuration: data, output and engine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def memory_bytes(text: str) -> int:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     unit = found.group(2).upper() if found else "?"
     if found is None or unit not in _UNITS:
-        raise InputError(f"--memory-budget {text!r} is no size; write it as 512MB or 2GB")
+        raise InputError(f"--memory-budget {text!r} is not a size; write it as 512MB or 2GB")
     # No machine has more bytes than 64 bits count.
     size = int(min(float(found.group(1)) * _UNITS[unit], 2.0**63))
     if size < _SMALLEST_BUDGET:
@@ -73,7 +73,7 @@ def delimiter_character(text: str) -> str:
         )
     if not character.isascii() or character.isalnum() or character in _NO_DELIMITERS:
         raise InputError(
-            f"--delimiter {text!r} can't stand between values; give a sign such as ';' or '|', or tab"
+            f"--delimiter {text!r} can't separate values; give a character such as ';' or '|', or tab"
         )
     return character
 
@@ -109,7 +109,6 @@ class DataConfig(Options):
 
     Attributes
     ----------
-    command : the command
     choices, without_flag : as in `Options`
     """
 
@@ -137,7 +136,7 @@ class DataConfig(Options):
     ]
     format: Annotated[
         str | None,
-        Option("Format: parquet, csv, jsonl or tfrecord.", "Data", default="by the file's name"),
+        Option("Format: parquet, csv, jsonl or tfrecord.", "Data", default="from the file's name"),
     ] = None
     column_names: Annotated[
         tuple[str, ...],
@@ -191,12 +190,12 @@ class DataConfig(Options):
     @field_validator("*")
     @classmethod
     def _not_empty(cls, value: Any, info: Any) -> Any:
-        # A delimiter is no name: its own check follows.
+        # A delimiter is not a name: its own check follows.
         if info.field_name == "delimiter":
             return value
         if value == "" or (isinstance(value, tuple) and "" in value):
             raise InputError(
-                f"{flag(info.field_name)} holds an empty name; give one or leave it out"
+                f"{flag(info.field_name)} contains an empty name; give one or leave it out"
             )
         return value
 
@@ -231,7 +230,7 @@ class DataConfig(Options):
 
     @property
     def files_read(self) -> tuple[str, ...]:
-        """The files that decide what is found, besides the data."""
+        """The files that decide the result, besides the data."""
         return ()
 
     @property
@@ -242,7 +241,7 @@ class DataConfig(Options):
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
-# Options that do not change what is found, so a run may resume with others.
+# Options that do not change the result, so a run may resume with others.
 NON_IDENTITY_OPTIONS = frozenset(
     {"work_dir", "output", "runner_config", "runner_option", "save_slices"}
 )

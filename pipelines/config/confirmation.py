@@ -1,8 +1,8 @@
-"""What a document names but only the user may start: code, programs and endpoints.
+"""Code, programs and endpoints that a document names but only the user may start.
 
-A ChangeList may come from a stranger. Its paths, columns and predicates are data; but loading a model
-runs the code in it, and an endpoint gets the user's texts and keys. Whatever of that kind stands in a
-document is used only where the user names it again.
+A ChangeList may come from a stranger. Its paths, columns and predicates are data; but loading a
+model runs the code in it, and an endpoint gets the user's texts and keys. Such entries of a
+document are used only if the user names them again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _RUNS_CODE = "loading it runs the code in it"
-_STARTS = "it decides which programs are started"
+_STARTS = "it decides which programs start"
 _SENDS = "data and keys are sent to the endpoint in it"
 # Why an option of a document needs the user's word.
 _REASONS = {
@@ -37,7 +37,6 @@ class Confirmed:
 
     Attributes
     ----------
-    model, baseline_model : files of models
     encoder : ``module:function`` or ``openai:URL``
     """
 
@@ -56,9 +55,8 @@ def refuse_unconfirmed(
 
     Parameters
     ----------
-    source : the document
-    options : what is about to be used of its configuration
-    confirmed : what the user gave, by the names of the options
+    options : the entries of its configuration that will be used
+    confirmed : the user's options, by name
 
     Raises
     ------
@@ -71,7 +69,7 @@ def refuse_unconfirmed(
             # The configuration has this too, but loading it takes longer than printing help may.
             given = f"--{name.replace('_', '-')} {_written(value)}"
             raise InputError(
-                f"{source} names {given}, and {reason}; if you trust it, confirm it by {given}"
+                f"{source} names {given}, and {reason}; if you trust it, confirm it with {given}"
             )
 
 

@@ -42,7 +42,7 @@ class DefineConfig(CountingConfig):
     threshold: Annotated[
         float | None,
         Option(
-            "Least cosine similarity for --text-filter.",
+            "Smallest cosine similarity for --text-filter.",
             "Definition",
             default="mean + 2 standard deviations of the similarities of all examples",
         ),
@@ -76,8 +76,8 @@ class DefineConfig(CountingConfig):
     llm_filter: Annotated[
         str | None,
         Option(
-            "Examples for which a language model answers yes to this prompt. {text} in it stands for "
-            "the text of the example; it works best after a few answered ones.",
+            "Examples for which a language model answers yes to this prompt. {text} stands for "
+            "the text of the example. It works best after a few answered examples.",
             "Definition",
             metavar="<prompt>",
         ),
@@ -85,7 +85,7 @@ class DefineConfig(CountingConfig):
     llm: Annotated[
         str | None,
         Option(
-            "YAML file that describes the language model's API, as for shift --api. {prompt} in it "
+            "YAML file that describes the language model's API, as for shift --api. {prompt} "
             "stands for the prompt.",
             "Definition",
             metavar=FILE,
@@ -94,7 +94,7 @@ class DefineConfig(CountingConfig):
     budget: Annotated[
         int | None,
         Option(
-            "Maximum number of calls for --llm-filter, those of earlier runs included.",
+            "Maximum number of calls for --llm-filter, including those of earlier runs.",
             "Definition",
         ),
     ] = None
@@ -112,9 +112,9 @@ class DefineConfig(CountingConfig):
     def _is_defined_once(self) -> DefineConfig:
         given = [name for name in METHODS if getattr(self, name) is not None]
         if len(given) != 1:
-            found = f"not {' and '.join(map(flag, given))}" if given else "none is given"
+            found = f"not {' and '.join(map(flag, given))}" if given else "none of them is given"
             raise InputError(
-                f"a slice is defined by one of {', '.join(map(flag, METHODS))}; {found}"
+                f"a slice needs exactly one of {', '.join(map(flag, METHODS))}; {found}"
             )
         for name, beside in _BESIDE.items():
             if getattr(self, name) is not None and given[0] != beside:

@@ -1,4 +1,4 @@
-"""The configuration of discovery: where embeddings come from, and how they are cut into slices."""
+"""The configuration of discovery: the source of embeddings, and how they become slices."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class DiscoverConfig(SearchConfig):
 
     embedding: Annotated[
         str | None,
-        Option("Column of vectors that describe the examples.", "Embeddings", metavar=COLUMN),
+        Option("Column of embeddings: a vector for each example.", "Embeddings", metavar=COLUMN),
     ] = None
     text: Annotated[
         str | None,
         Option(
-            "Column of texts to embed. With --embedding, the texts only show the examples.",
+            "Column of texts to embed. With --embedding, the texts are only displayed.",
             "Embeddings",
             metavar=COLUMN,
         ),
@@ -42,9 +42,9 @@ class DiscoverConfig(SearchConfig):
     encoder: Annotated[
         str | None,
         Option(
-            "What embeds texts: lsa (fitted to them), minilm, openai:URL of an endpoint, or "
-            "module:function that returns a model handler of Beam's. With --embedding, what made "
-            "the vectors.",
+            "Encoder of texts: lsa (fitted to them), minilm, openai:URL (an endpoint), or "
+            "module:function (which returns a Beam model handler). With --embedding, the encoder "
+            "that made the vectors.",
             "Embeddings",
             metavar="<encoder>",
             default="lsa with --text",
@@ -73,15 +73,17 @@ class DiscoverConfig(SearchConfig):
         float,
         Field(ge=0, le=1000, allow_inf_nan=False),
         Option(
-            "How much losses shape the mixture. Above 0, only examples that did not shape it are "
-            "tested.",
+            "Weight of the losses in the fit of the mixture. Above 0, only examples outside the "
+            "fit are tested.",
             "Embeddings",
         ),
     ] = 0.0
     discovery_share: Annotated[
         float,
         Field(gt=0, lt=1),
-        Option("Share of the examples that shape the mixture, with --loss-weight.", "Embeddings"),
+        Option(
+            "Share of the examples that the mixture is fitted to, with --loss-weight.", "Embeddings"
+        ),
     ] = 0.7
     slices: Annotated[
         int,
@@ -91,8 +93,8 @@ class DiscoverConfig(SearchConfig):
     phrases: Annotated[
         str | None,
         Option(
-            "Phrases to describe slices by, one a line; or the YAML file of an API whose model "
-            "suggests some.",
+            "File of phrases that may describe slices, one per line; or YAML file of an API "
+            "whose model suggests phrases.",
             "Embeddings",
             metavar=FILE,
             default="taken from the texts",
@@ -112,7 +114,7 @@ class DiscoverConfig(SearchConfig):
     example_id: Annotated[
         str | None,
         Option(
-            "Column that identifies an example in what is published.",
+            "Column that identifies an example in the result.",
             "Data",
             metavar=COLUMN,
             flags=("--example-id", "--id"),
@@ -127,7 +129,7 @@ class DiscoverConfig(SearchConfig):
         for number in numbers:
             if not 2 <= number <= _MOST_COMPONENTS:
                 raise OptionError(
-                    f"--components {number} is not from 2 to {_MOST_COMPONENTS:,}; give numbers such as 25,100"
+                    f"--components {number} is not between 2 and {_MOST_COMPONENTS:,}; give numbers such as 25,100"
                 )
         if not numbers:
             raise OptionError("--components is empty; give a number such as 50, or 25,100")
@@ -137,26 +139,28 @@ class DiscoverConfig(SearchConfig):
     def _discovers(self) -> DiscoverConfig:
         if not (self.embedding or self.text):
             raise InputError(
-                "give what describes an example: --embedding, a column of vectors, or --text, which is "
-                "embedded"
+                "no embeddings: give --embedding, a column of vectors, or --text, a column of "
+                "texts to embed"
             )
         for name in _OF_COLUMNS:
             if getattr(self, name):
                 raise OptionError(f"{flag(name)} is for a search, not for discovery; leave it out")
         if self.encoder == LSA and self.embedding:
             raise OptionError(
-                "--encoder lsa is fitted to texts and did not make the embeddings; leave --embedding out, "
-                "or name what made them"
+                "--encoder lsa is fitted to texts and did not make the embeddings; leave "
+                "--embedding out, or name the encoder that made them"
             )
         if self.phrases and not self.describes:
             raise OptionError(
-                "--phrases are embedded, as the examples were; name the --encoder that did"
+                "--phrases must be embedded like the examples; name the --encoder that embedded them"
             )
         if self.phrases and not self.text and self.phrases.lower().endswith((".yaml", ".yml")):
-            raise OptionError("--phrases of a language model needs texts to show it; give --text")
+            raise OptionError(
+                "--phrases from a language model needs texts to show to the model; give --text"
+            )
         if self.loss_weight == 0 and "discovery_share" in self.model_fields_set:
             raise OptionError(
-                "--discovery-share is for --loss-weight above 0: without, losses shape nothing and all "
+                "--discovery-share is for --loss-weight above 0: without losses in the fit, all "
                 "examples are tested"
             )
         for name in ("embedding", "text"):
@@ -175,7 +179,7 @@ class DiscoverConfig(SearchConfig):
 
     @property
     def used_encoder(self) -> str | None:
-        """What embeds texts; None where embeddings are given and nobody says what made them."""
+        """What embeds texts; None if embeddings are given and nobody says what made them."""
         return self.encoder or (None if self.embedding else LSA)
 
     @property
@@ -185,11 +189,11 @@ class DiscoverConfig(SearchConfig):
 
     @property
     def files_read(self) -> tuple[str, ...]:
-        """The files that decide what is found, besides the data."""
+        """The files that decide the result, besides the data."""
         return (*super().files_read, *filter(None, [self.phrases]))
 
     def options_used(self) -> dict[str, Any]:
-        """Return every option that has an effect whatever is searched, defaults too."""
+        """Return every option that has an effect with any strategy, including defaults."""
         options = super().options_used()
         if self.used_encoder is not None:
             options["encoder"] = self.used_encoder

@@ -10,7 +10,7 @@ from slicebeam.pipelines.config.option_fields import FILE, PATH, Option
 from slicebeam.pipelines.config.run_options import AllowHttp, Display
 
 CHANGELIST = Option(
-    "ChangeList, of any revision; or its folder, for the last revision.", "Data", metavar=PATH
+    "ChangeList (any revision), or its folder for the last revision.", "Data", metavar=PATH
 )
 
 
@@ -57,7 +57,7 @@ class ExamplesConfig(DocumentConfig):
 
     @property
     def confirmed(self) -> Confirmed:
-        """What the user names again of what the document names."""
+        """The entries of the document that the user confirms."""
         return Confirmed(self.model, self.baseline_model, self.encoder)
 
 

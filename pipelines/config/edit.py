@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from slicebeam.pipelines.config.document import CountingConfig, DocumentConfig
 from slicebeam.pipelines.config.option_fields import Option
 
-_SLICE = "Slice: its slice_id, the beginning of that, or its name."
+_SLICE = "Slice, given by its slice_id, the start of its slice_id, or its name."
 
 
 class SliceConfig(DocumentConfig):
@@ -47,7 +47,7 @@ class MergeConfig(CountingConfig):
     slices: Annotated[
         tuple[str, ...],
         Option(
-            "One of the slices, as its slice_id or name. Repeatable.",
+            "Slice to merge, given by its slice_id or name. Repeatable.",
             "Slices",
             metavar="<slice>",
             flags=("--slice",),
@@ -63,7 +63,7 @@ class SplitConfig(CountingConfig):
     where: Annotated[
         str,
         Option(
-            "Examples that satisfy this predicate are one part, the others the second.",
+            "Predicate that splits the slice. The examples that satisfy it become one part, the others the second.",
             "Slices",
             metavar="<predicate>",
         ),
@@ -74,7 +74,7 @@ class SplitConfig(CountingConfig):
             "Name of a part. Give it twice, or not at all.",
             "Slices",
             metavar="<name>",
-            default="made of slice and predicate",
+            default="made from the slice and the predicate",
         ),
     ] = ()
 

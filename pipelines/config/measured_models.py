@@ -14,7 +14,7 @@ from slicebeam.transforms.tfma.metric_specs import is_tfma, parse_metric
 
 
 class MetricsConfig(ModelsConfig):
-    """Options of what is measured of one model, or of two."""
+    """Options of the metrics of one model, or of two."""
 
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         **ModelsConfig.choices,
@@ -24,11 +24,12 @@ class MetricsConfig(ModelsConfig):
     metric: Annotated[
         tuple[str, ...],
         Option(
-            "Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, "
-            "balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, "
-            "label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro); after "
-            "the search, for what it found, tfma:NAME(argument=value) of TensorFlow Model Analysis. "
-            "Repeatable, or separated by commas; the first one steers the search.",
+            "Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, "
+            "specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, "
+            "prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, "
+            "f1_macro (or _micro). tfma:NAME(argument=value) is a metric of TensorFlow Model "
+            "Analysis, computed after the search for the slices it found. Repeatable, or "
+            "separated by commas; the first one steers the search.",
             "Statistics",
             metavar="<metrics>",
             default="accuracy; loss with --loss",
@@ -68,8 +69,8 @@ class MetricsConfig(ModelsConfig):
             return given
         if not own or is_tfma(str(names[0])):
             raise OptionError(
-                f"--metric {others[0]} can't steer a search; name one of slicebeam's own first, such as "
-                f"--metric accuracy --metric '{others[0]}'"
+                f"--metric {others[0]} can't steer a search; name one of slicebeam's own metrics "
+                f"first, such as --metric accuracy --metric '{others[0]}'"
             )
         return {**given, "metric": tuple(own), "tfma_metric": others}
 
@@ -107,8 +108,8 @@ class MetricsConfig(ModelsConfig):
             column = getattr(self, name)
             if column and column == getattr(self, f"baseline_{name}"):
                 raise OptionError(
-                    f"--{name} and --baseline-{name} are both {column!r}: a model does not differ from "
-                    "itself; name the old model's"
+                    f"--{name} and --baseline-{name} are both {column!r}: a model does not differ "
+                    "from itself; name the old model's column or file"
                 )
 
     def check_losses(self) -> None:
@@ -117,7 +118,7 @@ class MetricsConfig(ModelsConfig):
 
         needs = needs_of(self.metric)
         if self.baseline_loss and not self.loss:
-            raise OptionError("--baseline-loss needs the losses of the new model, too: give --loss")
+            raise OptionError("--baseline-loss also needs the losses of the new model: give --loss")
         for name in ("loss", "baseline_loss"):
             if getattr(self, name) and not needs.losses:
                 raise OptionError(
@@ -160,22 +161,33 @@ class MetricsConfig(ModelsConfig):
             return
         first = f"--metric {self.tfma_metric[0]}"
         compares = self.comparison == "baseline"
-        if compares and (self.score is None) != (self.baseline_score is None):
-            raise OptionError(
-                f"{first} reads the same of both models; give --score and --baseline-score, or neither"
+        # A column of predictions is read before a model is run.
+        has_scores, had_scores = (
+            bool(score or (model and not prediction))
+            for score, model, prediction in (
+                (self.score, self.model, self.prediction),
+                (self.baseline_score, self.baseline_model, self.baseline_prediction),
             )
-        own = next((one for one in self.tfma_metric if parse_metric(one).prediction_key), None)
-        if compares and own is not None:
+        )
+        if compares and has_scores != had_scores:
             raise OptionError(
-                f"--metric {own} has a prediction_key, which is of one model; add --compare overall"
+                f"{first} reads the same kind of column for both models; give --score and --baseline-score, or neither"
             )
+        for one in self.tfma_metric:
+            columns = parse_metric(one).columns
+            if compares and columns.prediction and not columns.baseline_prediction:
+                raise OptionError(
+                    f"--metric {one} has a prediction_key, which is of one model; add a "
+                    "baseline_prediction_key, or --compare overall"
+                )
         if self.command == "discover":
             raise OptionError(f"{first} is for search and check, not for discover")
-        old = self.baseline_score or self.baseline_prediction
-        if not (self.label and (self.score or self.prediction) and (old or not compares)):
+        new = self.score or self.prediction or self.model
+        old = self.baseline_score or self.baseline_prediction or self.baseline_model
+        if not (self.label and new and (old or not compares)):
             raise OptionError(
-                f"{first} needs --label, and --score or --prediction, of both models if there are two; "
-                "write the predictions of a model to a column"
+                f"{first} needs --label, and --score, --prediction or --model, of both models if there "
+                "are two"
             )
 
     def sets_a_class_apart(self) -> bool:
@@ -193,7 +205,12 @@ class MetricsConfig(ModelsConfig):
             and self.baseline_prediction is None
             and self.baseline_model is None
         )
-        return new or old
+        return new or old or self.cuts_models
+
+    @property
+    def cuts_models(self) -> bool:
+        """Whether --threshold replaces the classes that models have of their own."""
+        return self.threshold != 0.5 and bool(self.model or self.baseline_model)
 
     @property
     def has_baseline(self) -> bool:

@@ -1,4 +1,4 @@
-"""The options that say what a model predicted, and what is true."""
+"""The options that name predictions and labels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from slicebeam.pipelines.config.common import DataConfig
-from slicebeam.pipelines.config.option_fields import COLUMN, FILE, Option
+from slicebeam.pipelines.config.option_fields import COLUMN, Option
 
 
 class ModelsConfig(DataConfig):
@@ -16,7 +16,7 @@ class ModelsConfig(DataConfig):
     label: Annotated[
         str,
         Option(
-            "Column of the true class or value. Not needed with --loss, nor for mean:COLUMN.",
+            "Column of the true class or value. Not needed with --loss or for mean:COLUMN.",
             "Models",
             metavar=COLUMN,
         ),
@@ -39,10 +39,10 @@ class ModelsConfig(DataConfig):
     model: Annotated[
         str | None,
         Option(
-            "Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder) or "
-            "ONNX. Loading one runs the code in it: name only files that you trust.",
+            "Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), "
+            "ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.",
             "Models",
-            metavar=FILE,
+            metavar="<model>",
             has_placeholders=True,
             stands_instead=True,
         ),
@@ -61,9 +61,9 @@ class ModelsConfig(DataConfig):
     baseline_model: Annotated[
         str | None,
         Option(
-            "The old model's file. Loading it runs the code in it, as for --model.",
+            "The old model. Loading it runs the code in it, as for --model.",
             "Models",
-            metavar=FILE,
+            metavar="<model>",
             has_placeholders=True,
             stands_instead=True,
         ),
@@ -82,7 +82,7 @@ class ModelsConfig(DataConfig):
     positive_class: Annotated[
         str | None,
         Option(
-            "The class whose probability a score is.",
+            "Class whose probability is the score.",
             "Models",
             metavar="<class>",
             default="1 or true",
@@ -92,5 +92,7 @@ class ModelsConfig(DataConfig):
     threshold: Annotated[
         float,
         Field(ge=0, le=1),
-        Option("Smallest score that predicts the positive class.", "Models"),
+        Option(
+            "Smallest score, or probability by --model, that predicts the positive class.", "Models"
+        ),
     ] = 0.5

@@ -1,7 +1,8 @@
 """What an option is: a field of a pydantic model, with its help, its group and its spelling.
 
-Each option is declared once, as a field whose annotation holds an `Option`. From the fields are made
-the flags of the command line, the keywords of Python, the keys of a run file and the reference page.
+Each option is declared once, as a field whose annotation holds an `Option`. The flags of the
+command line, the keywords of Python, the keys of a run file and the reference page are generated
+from the fields.
 """
 
 from __future__ import annotations
@@ -43,15 +44,14 @@ _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 @dataclass(frozen=True)
 class Option:
-    """What an option says of itself, beside its type, default and bounds, which its field has.
+    """The properties of an option besides its type, default and bounds, which its field has.
 
     Attributes
     ----------
     help : a sentence that can be read on its own
-    panel : the group of the page of help
-    metavar : what stands for the value; None for the name of its type
+    metavar : the placeholder of the value; None for the name of its type
     flags : its spelling on the command line where that is not its name
-    default : the default in words, where it is no constant
+    default : the default in words, where it is not a constant
     comes_first : before the others of its group
     is_argument : without a flag on the command line
     by_commas : repeated, or separated by commas
@@ -83,7 +83,7 @@ class Options(BaseModel):
     Attributes
     ----------
     choices : the options that take one of some words, with these
-    without_flag : fields that are no flags of the command
+    without_flag : fields without a flag on the command
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -98,9 +98,8 @@ class OptionField:
 
     Attributes
     ----------
-    name : of the field
     kind : its type, without bounds and without None
-    default : its value where it is left out; None where there is none
+    default : its value where it is left out; None if there is none
     is_required, is_nullable : whether it must be given, and whether None is a value
     choices : the words that it takes; empty for any
     bounds : such as ``at least 2``; empty for none
@@ -171,7 +170,7 @@ def flagged(model: type[BaseModel]) -> dict[str, OptionField]:
 
 
 def by_panel(fields: list[OptionField]) -> dict[str, list[OptionField]]:
-    """Return options by the groups of a page of help, what is needed most first."""
+    """Return options by the groups of a help page, the most important first."""
     rank = sorted(fields, key=lambda one: not one.option.comes_first)
     panels: dict[str, list[OptionField]] = {
         "Arguments": [one for one in rank if one.option.is_argument],

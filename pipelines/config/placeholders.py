@@ -1,7 +1,7 @@
 """Placeholders in the texts of a file that describes a run or an API.
 
-``${NAME}`` and ``${NAME:-default}`` stand for an environment variable, ``{{`` for a brace, and ``{name}``
-for what the kind of file says.
+``${NAME}`` and ``${NAME:-default}`` stand for an environment variable, ``{{`` for a brace, and
+``{name}`` for a value that depends on the kind of file.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ class Placeholder:
 
     Attributes
     ----------
-    written : with its braces
-    name : what is between them, empty for nothing and for a single brace
+    name : the text between the braces, empty for nothing and for a single brace
     """
 
     written: str
@@ -65,8 +64,8 @@ def parts_of(
             variable = _VARIABLE.fullmatch(found["variable"])
             if variable is None:
                 raise InputError(
-                    f"{where}: {found[0]} names no environment variable; write ${{NAME}} or "
-                    "${NAME:-default}"
+                    f"{where}: {found[0]} does not name an environment variable; write ${{NAME}} "
+                    "or ${NAME:-default}"
                 )
             literal += value(variable)
         else:

@@ -17,7 +17,7 @@ class ReportConfig(Display):
     changelist: Annotated[
         str,
         Option(
-            "Output folder of a run, for the last revision of its ChangeList; or a ChangeList.",
+            "Output folder of a run (for the last revision of its ChangeList), or a ChangeList.",
             "Data",
             metavar=FOLDER,
             is_argument=True,
@@ -27,7 +27,7 @@ class ReportConfig(Display):
         int,
         Field(ge=0, le=100),
         Option(
-            "Examples of each finding to put into the page, which then holds your data.",
+            "Number of examples of each finding to include. The page then contains your data.",
             "Data",
             metavar="<count>",
         ),
@@ -45,5 +45,5 @@ class ReportConfig(Display):
     @model_validator(mode="after")
     def _data_is_used(self) -> ReportConfig:
         if self.data and not self.examples:
-            raise OptionError("--data goes with --examples: the page holds no other data")
+            raise OptionError("--data goes with --examples: the page contains no other data")
         return self

@@ -1,4 +1,4 @@
-"""What a user wants of a run besides its configuration: it does not change what is found."""
+"""Options of a run besides its configuration: they do not change the result."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Display(Options):
 
 
 class RunOptions(Display):
-    """What a user wants of a run besides its configuration.
+    """Options of a run besides its configuration.
 
     Attributes
     ----------
-    resume : go on where a stopped run was; begin where there is none, do nothing where it published
-    explain : id or text of the slice whose test is explained
+    resume : continue a stopped run; start one if there is none, do nothing if it has published
+    explain : id or text of the slice whose test to explain
     fail_on : ``worse`` or None
     report : ``findings`` or ``all``
     page : whether the page of the result is written, too
@@ -46,7 +46,7 @@ class RunOptions(Display):
     explain: Annotated[
         str | None,
         Option(
-            "Slice, by its id or text, whose test to explain with all numbers.",
+            "Slice (id or text) whose test to explain, with all numbers.",
             "Output",
             metavar="<slice>",
         ),
@@ -75,7 +75,7 @@ class RunOptions(Display):
     log_format: Annotated[
         str,
         Option(
-            "Format of the messages on stderr: text, or json (an object a line, for schedulers).",
+            "Format of the messages on stderr: text, or json (one object per line, for schedulers).",
             "Output",
             in_python=False,
         ),
@@ -83,7 +83,7 @@ class RunOptions(Display):
     resume: Annotated[
         bool,
         Option(
-            "Continue a stopped run. Begin if there is none, and do nothing if it has published.",
+            "Continue a stopped run. Start it if there is none; do nothing if it has published its result.",
             "Engine",
             comes_first=True,
         ),
@@ -107,8 +107,8 @@ class RunOptions(Display):
     template: Annotated[
         str | None,
         Option(
-            "Write a classic Dataflow template of the search (batch only) to a gs:// folder, or to a "
-            "local one to look at it, and do not run it.",
+            "Write a classic Dataflow template of the search (batch only) instead of running it: "
+            "to a gs:// folder, or to a local one for inspection.",
             "Engine",
             metavar=FOLDER,
             in_python=False,
@@ -173,8 +173,8 @@ class ShiftRunOptions(RunOptions):
     resume: Annotated[
         bool,
         Option(
-            "Continue a stopped run, without reading again a pool that it has read. Begin if there is "
-            "none, and do nothing if it has published. Answers in the ledger are used either way.",
+            "Continue a stopped run without reading its pool again. Start it if there is none; "
+            "do nothing if it has published its result. Answers in the ledger are always used.",
             "Engine",
             comes_first=True,
         ),

@@ -46,7 +46,7 @@ class SearchConfig(RunConfig):
     ] = 10
     exact_edges: Annotated[
         bool,
-        Option("Cut bins at values of the data, not at numbers of few digits.", "Features"),
+        Option("Use values of the data as the edges of bins, not round numbers.", "Features"),
     ] = False
     top_values: Annotated[
         int,
@@ -79,7 +79,7 @@ class SearchConfig(RunConfig):
         Option("Maximum number of candidates in an iteration of --strategy priority.", "Search"),
     ] = 50_000
     keep_refining: Annotated[
-        bool, Option("Also visit the slices within significant ones.", "Search")
+        bool, Option("Also visit the slices within significant slices.", "Search")
     ] = False
     save_slices: Annotated[
         str | None,
@@ -97,9 +97,9 @@ class SearchConfig(RunConfig):
                 users = " and ".join(STRATEGIES_OF[name])
                 raise OptionError(f"{flag(name)} is for --strategy {users}, not {self.strategy}")
         if self.domains and "bins" in self.model_fields_set:
-            raise OptionError("--bins has no effect beside --domains, which has them")
+            raise OptionError("--bins has no effect with --domains, which gives the bins")
         if self.domains and self.exact_edges:
-            raise OptionError("--exact-edges has no effect beside --domains, which has the edges")
+            raise OptionError("--exact-edges has no effect with --domains, which gives the edges")
         return self
 
     def _without_effect(self, strategy: str) -> list[str]:
@@ -111,7 +111,7 @@ class SearchConfig(RunConfig):
         ]
 
     def resolved_strategy(self, space: int) -> Literal["batch", "iterative", "priority"]:
-        """Return how a lattice of so many conjunctions is searched.
+        """Return the strategy for a lattice with this number of conjunctions.
 
         Raises
         ------
@@ -132,7 +132,7 @@ class SearchConfig(RunConfig):
     def with_domains_of_since(self) -> SearchConfig:
         """Return the search with the bins and values of the run that it is compared with.
 
-        Unless the user chose others: what is cut otherwise can't be compared.
+        Unless the user chose others: slices with other bins can't be compared.
         """
         if self.exact_edges or {"domains", "bins", "top_values"} & self.model_fields_set:
             return self
@@ -145,7 +145,7 @@ class SearchConfig(RunConfig):
 
     @property
     def files_read(self) -> tuple[str, ...]:
-        """The files that decide what is found, besides the data."""
+        """The files that decide the result, besides the data."""
         return (*super().files_read, *filter(None, [self.domains, self.eval_config]))
 
     def resolved(self, strategy: str) -> dict[str, Any]:

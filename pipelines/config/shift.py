@@ -24,11 +24,10 @@ _SOURCES = ("api", "model", "replay_prediction")
 
 @dataclass(frozen=True)
 class CallBudget:
-    """What may be spent.
+    """The budget: calls or money.
 
     Attributes
     ----------
-    amount : calls, or money
     currency : three letters; None for calls
     """
 
@@ -47,12 +46,12 @@ class CallBudget:
             return int(self.amount)
         if price is None:
             raise OptionError(
-                f"--budget {self.amount:g} {self.currency} is money, and no call has a price; give "
-                "--price, the 'price' of the --api file, or a number of calls"
+                f"--budget {self.amount:g} {self.currency} is money, but calls have no price; "
+                "give --price, the 'price' of the --api file, or a number of calls"
             )
         if currency is not None and currency != self.currency:
             raise OptionError(
-                f"--budget is in {self.currency} and the price in {currency}; give both in one"
+                f"--budget is in {self.currency} and the price in {currency}; give both in one currency"
             )
         if self.amount >= price * _MOST_CALLS:
             return _MOST_CALLS
@@ -81,7 +80,7 @@ def parse_budget(text: str) -> CallBudget:
     amount = min(float(found["number"]), float(_MOST_CALLS))
     if unit is None and not amount.is_integer():
         raise OptionError(
-            f"--budget {text!r}: a number of calls is whole; write money as {text}USD"
+            f"--budget {text!r}: a number of calls is an integer; write money as {text}USD"
         )
     if amount <= 0:
         raise OptionError(f"--budget {text!r} buys nothing; give more")
@@ -115,8 +114,8 @@ class ShiftConfig(DataConfig):
     old_matrix: Annotated[
         str | None,
         Option(
-            "ChangeList of an earlier shift, whose new confusion matrix is the old one now; instead "
-            "of --old-prediction.",
+            "ChangeList of an earlier shift, whose new confusion matrix is the old one of this "
+            "run. Replaces --old-prediction.",
             "Old answers",
             metavar=FILE,
             has_placeholders=True,
@@ -125,8 +124,8 @@ class ShiftConfig(DataConfig):
     difficulty: Annotated[
         str | None,
         Option(
-            "Column of a confidence, of the old API or of a cheap model. Its quantile bins are "
-            "strata.",
+            "Column of confidence values, from the old API or a cheap model. Its quantile bins "
+            "are strata.",
             "Budget",
             metavar=COLUMN,
         ),
@@ -147,8 +146,8 @@ class ShiftConfig(DataConfig):
     model: Annotated[
         str | None,
         Option(
-            "scikit-learn model to call instead, or module:function that returns a model handler of "
-            "Beam's. Loading one runs the code in it: name only what you trust.",
+            "scikit-learn model to call instead of an API, or module:function that returns a "
+            "Beam model handler. Loading a model runs the code in it: give only what you trust.",
             "New answers",
             metavar="<model>",
             has_placeholders=True,
@@ -158,8 +157,8 @@ class ShiftConfig(DataConfig):
     features: Annotated[
         tuple[str, ...],
         Option(
-            "Columns that --model reads, if it does not know them. Repeatable, or separated by "
-            "commas.",
+            "Columns that --model reads, if the model does not know their names. Repeatable, or "
+            "separated by commas.",
             "New answers",
             metavar=COLUMNS,
             by_commas=True,
@@ -174,9 +173,9 @@ class ShiftConfig(DataConfig):
     method: Annotated[
         Method | None,
         Option(
-            "plus: sample most where most changed, and use the old predictions as a control variate. "
-            "masa: sample most where answers vary most (Chen et al., 2021; biased). proportional: "
-            "strata by size. uniform: all items alike.",
+            "plus: sample most where most changed, with the old predictions as a control "
+            "variate. masa: sample most where answers vary most (Chen et al., 2021; biased). "
+            "proportional: strata by size. uniform: all items alike.",
             "Budget",
             default="plus with --old-prediction, else proportional",
         ),
@@ -194,8 +193,9 @@ class ShiftConfig(DataConfig):
     target_error: Annotated[
         Annotated[float, Field(gt=0, lt=2)] | None,
         Option(
-            "Stop when the Frobenius error of the new matrix is below this with --confidence. With "
-            "--repeat: the error for which calls are counted (default 0.01).",
+            "Stop when the Frobenius error of the new matrix is below this value, with "
+            "--confidence. With --repeat: the error whose number of calls is reported (default "
+            "0.01).",
             "Budget",
             comes_first=True,
         ),
@@ -208,7 +208,7 @@ class ShiftConfig(DataConfig):
     price: Annotated[
         Annotated[float, Field(ge=0, allow_inf_nan=False)] | None,
         Option(
-            "Price of a call, in the currency of the --api file or of --budget, else USD.",
+            "Price of a call, in the currency of the --api file or of --budget, otherwise USD.",
             "Budget",
             default="'price' of the --api file",
         ),
@@ -233,8 +233,8 @@ class ShiftConfig(DataConfig):
     ledger: Annotated[
         str | None,
         Option(
-            "Folder that keeps every answer of --api or --model. No call is made for an answer that "
-            "is in it.",
+            "Folder that stores every answer of --api or --model. A stored answer is never "
+            "requested again.",
             "Output",
             metavar=FOLDER,
             default="OUTPUT/ledger",
@@ -253,8 +253,8 @@ class ShiftConfig(DataConfig):
     repeat: Annotated[
         Annotated[int, Field(ge=1, le=100_000)] | None,
         Option(
-            "Make no call: print how good the method is on --replay-prediction over so many seeds. "
-            "With --plan: runs of each simulation (default 100).",
+            "Make no call: print how well the method does on --replay-prediction over this many "
+            "seeds. With --plan: runs of each simulation (default 100).",
             "Budget",
             in_python=False,
         ),
@@ -270,8 +270,8 @@ class ShiftConfig(DataConfig):
     example_id: Annotated[
         str | None,
         Option(
-            "Column that identifies an item. The ledger knows the item by this value, also in changed "
-            "data.",
+            "Column that identifies an item. The ledger finds the item by this value, even if "
+            "the data changes.",
             "Data",
             metavar=COLUMN,
             default="its row in the data",
@@ -280,7 +280,7 @@ class ShiftConfig(DataConfig):
     seed: Annotated[
         int,
         Field(ge=0, lt=2**63),
-        Option("Random seed, which decides which items are drawn.", "Budget"),
+        Option("Random seed for drawing items.", "Budget"),
     ] = 0
     memory_budget: Annotated[
         str,
@@ -324,7 +324,7 @@ class ShiftConfig(DataConfig):
             raise OptionError("--by and --changelist both name slices; choose one")
         if self.old_matrix and self.old_prediction:
             raise OptionError(
-                "--old-matrix has no effect beside --old-prediction, which gives the old matrix too"
+                "--old-matrix has no effect with --old-prediction, which also gives the old matrix"
             )
         return self
 
@@ -333,7 +333,7 @@ class ShiftConfig(DataConfig):
             if getattr(self, name) == self.label:
                 raise OptionError(f"{flag(name)} {self.label!r} is the label; name another column")
         if self.difficulty is None and "bins" in self.model_fields_set:
-            raise OptionError("--bins cuts --difficulty, which is not given; leave it out")
+            raise OptionError("--bins divides --difficulty, which is not given; leave --bins out")
 
     def _check_source(self) -> None:
         given = [name for name in _SOURCES if getattr(self, name)]
@@ -343,15 +343,17 @@ class ShiftConfig(DataConfig):
             )
         if not given and not self.plan:
             raise InputError(
-                "nothing answers: give --api, --model or --replay-prediction (or --plan, which asks "
-                "nothing)"
+                "no source of answers: give --api, --model or --replay-prediction (or --plan, "
+                "which needs none)"
             )
         if self.features and not self.model:
             raise OptionError(
-                "--features are what a --model reads, which is not given; leave it out"
+                "--features are the columns that --model reads, but --model is not given; leave --features out"
             )
         if self.ledger and not (self.api or self.model):
-            raise OptionError("--ledger keeps the answers of --api or --model; leave it out")
+            raise OptionError(
+                "--ledger stores the answers of --api or --model, and neither is given; leave --ledger out"
+            )
 
     def _check_simulation(self) -> None:
         if self.plan:
@@ -378,15 +380,15 @@ class ShiftConfig(DataConfig):
                     )
         elif self.replacement:
             raise OptionError(
-                "--replacement, which asks an item again, is for studies of a method: add --repeat"
+                "--replacement, which may query an item twice, is for studies of a method: add --repeat"
             )
         elif self.old_prediction is None and self.old_matrix is None:
             raise InputError(
-                "the old confusion matrix is not known: give --old-prediction, or --old-matrix, the "
-                "document of an earlier shift"
+                "the old confusion matrix is missing: give --old-prediction, or --old-matrix, "
+                "the document of an earlier shift"
             )
         if not self.plan and self.budget is None and self.target_error is None:
-            raise InputError("when to stop is not said: give --budget, --target-error or both")
+            raise InputError("there is no stopping rule: give --budget, --target-error or both")
 
     @property
     def simulates(self) -> bool:
@@ -402,7 +404,7 @@ class ShiftConfig(DataConfig):
 
     @property
     def files_read(self) -> tuple[str, ...]:
-        """The files that decide what is found, besides the data."""
+        """The files that decide the result, besides the data."""
         model = None if self.model is None or ":" in self.model else self.model
         return tuple(filter(None, (self.old_matrix, self.api, model, self.changelist)))
 

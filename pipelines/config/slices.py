@@ -1,4 +1,4 @@
-"""What commands that test slices have in common: their models, their metrics and their tests."""
+"""The common options of commands that test slices: their models, their metrics and their tests."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ Direction = Annotated[
 EvalConfig = Annotated[
     str | None,
     Option(
-        "EvalConfig of TensorFlow Model Analysis (text or JSON), whose models, metrics and sizes to use. "
-        "A check also takes its slices and thresholds: exit code 1 if one fails. Needs slicebeam[tfma].",
+        "EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and "
+        "sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold "
+        "fails. Needs slicebeam[tfma].",
         "Data",
         metavar=FILE,
         has_placeholders=True,
@@ -81,7 +82,7 @@ class RunConfig(MetricsConfig):
     ] = ()
     weight: Annotated[
         str | None,
-        Option("Column of sampling weights, which are at least 0.", "Data", metavar=COLUMN),
+        Option("Column of sampling weights (0 or more).", "Data", metavar=COLUMN),
     ] = None
     group: Annotated[
         str | None,
@@ -141,7 +142,7 @@ class RunConfig(MetricsConfig):
     since_if_exists: Annotated[
         str | None,
         Option(
-            "As --since, but a missing file is no error: for the first of many runs.",
+            "Like --since, but a missing file is not an error. For the first of a series of runs.",
             "Output",
             metavar=FILE,
             has_placeholders=True,
@@ -205,12 +206,12 @@ class RunConfig(MetricsConfig):
             check_test(self.test, name, self.comparison, weighted=self.weight is not None)
         if self.group and self.test not in ("auto", *OF_ROWS):
             raise OptionError(
-                f"--test {self.test} takes examples for independent, but --group is given; use auto or "
-                "bootstrap-rows, which resample whole groups"
+                f"--test {self.test} treats examples as independent, but --group is given; use "
+                "auto or bootstrap-rows, which resample whole groups"
             )
         if self.group and self.example_id and not self.names_examples:
             raise OptionError(
-                "--example-id has no effect beside --group, whose examples are resampled together"
+                "--example-id has no effect with --group, whose examples are resampled together"
             )
         if self.replicates is not None and not (self.draws_replicates or self.tfma_metric):
             raise OptionError(
@@ -220,7 +221,7 @@ class RunConfig(MetricsConfig):
 
     @property
     def names_examples(self) -> bool:
-        """Whether ids tell the user which examples are meant, and not only how to resample them."""
+        """Whether ids identify examples to the user, and not only for resampling."""
         return False
 
     @property
@@ -287,7 +288,7 @@ class RunConfig(MetricsConfig):
 
     @property
     def files_read(self) -> tuple[str, ...]:
-        """The files that decide what is found, besides the data."""
+        """The files that decide the result, besides the data."""
         from slicebeam.transforms.encode.exported_models import model_files
 
         models = [*model_files(self.model), *model_files(self.baseline_model)]
@@ -304,9 +305,7 @@ class RunConfig(MetricsConfig):
         plan = eval_plan(uri, has_baseline=self.comparison == "baseline")
         lines = [*plan.notes]
         if self.command == "search" and (plan.specs or plan.thresholds):
-            lines.append(
-                "slicing_specs and thresholds are for slicebeam check, and are passed over"
-            )
+            lines.append("slicing_specs and thresholds are for slicebeam check and are ignored")
         return tuple(f"--eval-config {uri}: {line}" for line in lines)
 
     def resolved(self, strategy: str) -> dict[str, Any]:  # noqa: ARG002  (a search has several)
@@ -314,7 +313,7 @@ class RunConfig(MetricsConfig):
         return self.options_used()
 
     def options_used(self) -> dict[str, Any]:
-        """Return every option that has an effect whatever is searched, defaults too."""
+        """Return every option that has an effect with any strategy, including defaults."""
         options = self.model_dump(mode="json", exclude_none=True)
         options |= {
             "alpha": self.used_alpha,

@@ -58,7 +58,7 @@ def classifier(
     right = (embeddings.astype(np.float64) @ weights + intercept >= 0) == wanted
     note = (
         f"{int(wanted.sum()):,} examples with label yes, {int((~wanted).sum()):,} with no; the "
-        f"classifier says so of {right.mean():.1%} of them, which it was fitted to"
+        f"classifier agrees on {right.mean():.1%} of them, its training examples"
     )
     definition = ClassifierDefinition(
         intercept=intercept, coefficients=tuple(weights.tolist()), encoder=encoder
@@ -81,7 +81,7 @@ def read_labels(uri: str, known: pa.Array) -> dict[Id, bool]:
     for name in ("id", "label"):
         if name not in header:
             raise InputError(
-                f"{where}: there is no column {name!r}; the columns are to be id and label"
+                f"{where}: there is no column {name!r}; the columns must be id and label"
             )
     at, of = header.index("id"), header.index("label")
     ids = as_ids((row[at] for row in rows), known.type, where)
@@ -90,14 +90,14 @@ def read_labels(uri: str, known: pa.Array) -> dict[Id, bool]:
         label = label_of(row[of] or WORDS[UNSURE])
         if label is None:
             raise InputError(
-                f"{where}, id {one!r}: label {shortened(repr(row[of]))} is none; write {CHOICES}"
+                f"{where}, id {one!r}: label {shortened(repr(row[of]))} is not valid; write {CHOICES}"
             )
         if label != UNSURE and labels.setdefault(one, label == YES) != (label == YES):
             raise InputError(f"{where}: id {one!r} has both labels; keep one of them")
     for label in (YES, NO):
         if (label == YES) not in labels.values():
             raise InputError(
-                f"{where}: no example has the label {WORDS[label]}; label at least one so"
+                f"{where}: no example has the label {WORDS[label]}; give it to at least one"
             )
     check_known(list(labels), known, where)
     return labels

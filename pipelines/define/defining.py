@@ -30,7 +30,7 @@ def define_slice(config: DefineConfig, on_start: Callable[[str], None]) -> Revis
     Parameters
     ----------
     config : the document, what defines the slice, and where it is counted
-    on_start : is called with what is about to be paid
+    on_start : called with the upcoming payment
 
     Raises
     ------
@@ -110,8 +110,8 @@ def _encoder(base: EditSession, way: str) -> str:
     discovery = base.document.discovery
     if discovery is None:
         raise OptionError(
-            f"{flag(way)} needs embeddings, and this document has none; name that of a slicebeam "
-            "discover"
+            f"{flag(way)} needs embeddings, and this document has none; name the document of a "
+            "slicebeam discover"
         )
     return discovery.encoder_fingerprint
 
@@ -120,8 +120,8 @@ def _id_field(base: EditSession, way: str) -> str:
     found = base.document.dataset.id_field
     if found is None:
         raise OptionError(
-            f"{flag(way)} keeps ids, and the document knows no column of them; run it again with "
-            "--example-id"
+            f"{flag(way)} needs ids, but the document has no column of ids; run the search again "
+            "with --example-id"
         )
     return found
 
@@ -130,5 +130,5 @@ def _text_column(base: EditSession, config: DefineConfig) -> str:
     discovery = base.document.discovery
     found = config.text or (discovery.text_field if discovery is not None else None)
     if found is None:
-        raise OptionError("--llm-filter asks about texts; name their column by --text")
+        raise OptionError("--llm-filter reads texts; name their column with --text")
     return found

@@ -1,4 +1,4 @@
-"""All examples of a document's data, as slices are defined and words held against them."""
+"""All examples of a document's data, for defining slices and testing words."""
 
 from __future__ import annotations
 
@@ -53,9 +53,8 @@ class Examples:
 
     Attributes
     ----------
-    known : the document
     data : files or globs; None for those of the document
-    definition : of the slice whose members are wanted; None for none
+    definition : of the slice whose members are requested, if any
     """
 
     known: PublishedDiscovery
@@ -119,10 +118,10 @@ class Examples:
         counts = pc.value_counts(ids)
         twice = counts.filter(pc.greater(counts.field("counts"), 1))
         if ids.null_count or len(twice):
-            what = "a row has none" if ids.null_count else f"{twice[0]['values'].as_py()!r} twice"
+            what = "a row has no id" if ids.null_count else f"{twice[0]['values'].as_py()!r} twice"
             raise ColumnError(
-                f"column {self.id_field!r} does not tell examples apart: {what}; give every example an "
-                "id of its own"
+                f"column {self.id_field!r} does not identify examples: {what}; give every example "
+                "a unique id"
             )
         return ids
 
@@ -225,7 +224,7 @@ class Examples:
         ]
         if some:
             return some
-        # What models say of an example is no part of it.
+        # What models say of an example is not a part of it.
         models = {
             name
             for model in document.models
@@ -289,7 +288,7 @@ def open_examples(
     Parameters
     ----------
     data : other files or globs than the document's
-    confirmed : what of the document the user named again
+    confirmed : the entries of the document that the user confirms
 
     Raises
     ------
@@ -310,8 +309,7 @@ def open_population(
 
     Parameters
     ----------
-    slice_name : slice_id, the beginning of one, or a name
-    confirmed : what of the document the user named again
+    confirmed : the entries of the document that the user confirms
 
     Raises
     ------

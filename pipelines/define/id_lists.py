@@ -45,13 +45,13 @@ def id_list(
     """
     ids = as_ids(_listed(uri, id_field), known.type, f"--ids {uri}")
     if not ids:
-        raise OptionError(f"--ids {uri} lists no id; write one a line")
+        raise OptionError(f"--ids {uri} contains no ids; write one per line")
     check_known(ids, known, f"--ids {uri}")
     notes: tuple[str, ...] = ()
     repeated = sum(times > 1 for times in Counter(ids).values())
     if repeated:
         are = "ids are" if repeated > 1 else "id is"
-        notes = (f"{repeated:,} {are} listed more than once, and counted once",)
+        notes = (f"{repeated:,} {are} listed more than once and counted once",)
     return MembershipDefinition(ids=tuple(dict.fromkeys(ids))), notes
 
 
@@ -74,8 +74,8 @@ def as_ids(values: Iterable[Any], kind: pa.DataType, where: str) -> list[Id]:
             one = _id(value, is_text=is_text)
         except ValueError as error:
             raise InputError(
-                f"{where}, id {number}: {shortened(repr(value))} is no id; those of the data are "
-                f"{'texts' if is_text else 'whole numbers'}"
+                f"{where}, id {number}: {shortened(repr(value))} is not an id; ids of the data "
+                f"are {'texts' if is_text else 'whole numbers'}"
             ) from error
         found.append(one)
     return found
@@ -87,7 +87,7 @@ def _id(value: Any, *, is_text: bool) -> Id:
             return value
         number = int(value) if _WHOLE.fullmatch(value) else 2**63
         if not -(2**63) <= number < 2**63:
-            raise ValueError("no number of 64 bits")
+            raise ValueError("not a 64-bit number")
         return number
     if isinstance(value, int) and not isinstance(value, bool) and not is_text:
         return value
@@ -114,11 +114,11 @@ def _in_json(line: str, id_field: str, where: str) -> Any:
     try:
         record = parse_json(line)
     except ValueError as error:
-        raise InputError(f"{where}: no JSON ({error})") from error
+        raise InputError(f"{where}: not JSON ({error})") from error
     if not isinstance(record, dict):
         return record
     if id_field not in record:
-        raise InputError(f"{where}: there is no {id_field!r}; write the ids under this name")
+        raise InputError(f"{where}: there is no {id_field!r}; give each id under this key")
     return record[id_field]
 
 
@@ -142,7 +142,7 @@ def read_text(uri: str, option: str) -> str:
     except IsADirectoryError as error:
         raise FileError(f"{option} {uri} is a folder; name a file") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{option} {uri}: no UTF-8 text; save it as UTF-8") from error
+        raise InputError(f"{option} {uri}: not UTF-8 text; save it as UTF-8") from error
     except OSError:
         with storage_errors(path, "read"):
             raise
@@ -155,13 +155,13 @@ def read_csv(text: str, where: str) -> tuple[list[str], list[list[str]]]:
             [cell.strip() for cell in row] for row in csv.reader(io.StringIO(text), strict=True)
         ]
     except csv.Error as error:
-        raise InputError(f"{where}: no readable CSV ({error})") from error
+        raise InputError(f"{where}: not readable as CSV ({error})") from error
     rows = [row for row in rows if any(row)]
     if not rows:
-        raise FileError(f"{where} is empty; begin with a line of the columns' names")
+        raise FileError(f"{where} is empty; start with a header line")
     for number, row in enumerate(rows[1:], 1):
         if len(row) != len(rows[0]):
             raise InputError(
-                f"{where}, row {number}: {len(row)} cells under a header of {len(rows[0])}; mend it"
+                f"{where}, row {number}: {len(row)} cells under a header of {len(rows[0])}; correct it"
             )
     return rows[0], rows[1:]

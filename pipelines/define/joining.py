@@ -1,4 +1,4 @@
-"""Slices that are made of others: merged, or split by a predicate."""
+"""Slices made from others: merged, or split by a predicate."""
 
 from __future__ import annotations
 
@@ -27,10 +27,6 @@ def merged_slices(
 ) -> Edited:
     """Put a slice of all their examples in the place of some slices.
 
-    Parameters
-    ----------
-    slices : as a user names them, at least two
-
     Raises
     ------
     InputError
@@ -56,7 +52,6 @@ def split_slice(
 
     Parameters
     ----------
-    where : text of the predicate
     names : of the two parts; none for names of the slice and the predicate
 
     Raises
@@ -68,13 +63,13 @@ def split_slice(
     from slicebeam.pipelines.define.predicates import column_types, predicate_definition
 
     if len(names) not in (0, _PARTS):
-        raise OptionError(f"--name is given {len(names)} times; name both parts, or neither")
+        raise OptionError(f"--name occurs {len(names)} times; name both parts, or neither")
     columns = column_types(base.uri, base.document, base.data(counting))
     predicate = predicate_definition(where, columns)
     text = text_of(predicate)
     called = names or (f"{one.name} & {text}", f"{one.name} & not ({text})")
     if called[0] == called[1]:
-        raise OptionError(f"--name {called[0]!r} is given twice; name the parts differently")
+        raise OptionError(f"--name {called[0]!r} occurs twice; give the parts different names")
     left = tuple(other for other in base.document.slices if other is not one)
     for name in called:
         check_name(base.document.model_copy(update={"slices": left}), name)

@@ -1,4 +1,4 @@
-"""Slices of which a language model says yes: ``define --llm-filter``."""
+"""Slices for which a language model answers yes: ``define --llm-filter``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def llm_filter(
     """Return the definition of the examples of which a language model says yes, and notes.
 
     Examples with the same text cost one question. Every answer is in a ledger before it is used,
-    so that nothing is paid twice: the same question goes on with what was answered, also of other
+    so that nothing is paid twice: the same question continues with what was answered, also of other
     data.
 
     Parameters
@@ -46,7 +46,7 @@ def llm_filter(
     llm : YAML file of an HTTP API, as of ``slicebeam shift --api``, in which ``{prompt}`` stands for
         the question
     ids : int64 or string [n]
-    texts : string [n]; an example without one costs no question, and is no member
+    texts : string [n]; an example without one costs no question, and is not a member
     folder : gets the ledger's folder, ``llm-filter-<hash>``
     budget : most calls of all runs with this ledger
     on_start : receives a line about the questions, before the first one
@@ -61,11 +61,11 @@ def llm_filter(
     """
     if TEXT not in prompt:
         raise OptionError(
-            f"--llm-filter: the prompt has no {TEXT}, so that the model would not see the example; "
-            "write it where the example's text goes"
+            f"--llm-filter: the prompt has no {TEXT}, so the model would not see the example; "
+            "write it where the text of the example belongs"
         )
     if budget < 1:
-        raise OptionError(f"--budget {budget}: at least one call is needed")
+        raise OptionError(f"--budget {budget}: give at least 1")
     api = _api(llm)
     codes = texts.dictionary_encode()
     distinct = codes.dictionary.to_pylist()
@@ -74,15 +74,17 @@ def llm_filter(
     at = codes.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)
     member = np.append(said == YES, np.False_)[at]
     if not member.any():
-        raise InputError("the model says yes to no example; mend the prompt, or ask something else")
-    notes = [f"the model says yes to {int(member.sum()):,} of {len(ids):,} examples"]
+        raise InputError("the model answers yes for no example; change the prompt")
+    notes = [f"the model answers yes for {int(member.sum()):,} of {len(ids):,} examples"]
     unclear = int((np.append(said == UNSURE, np.False_)[at]).sum())
     if unclear:
-        notes.append(f"of {unclear:,} it says neither yes nor no; they are no members")
+        notes.append(f"of {unclear:,} it answers neither yes nor no; they are not in the slice")
     if texts.null_count:
-        notes.append(f"{texts.null_count:,} examples without a text are no members")
+        notes.append(f"{texts.null_count:,} examples without text are not in the slice")
     if lost:
-        notes.append(f"{lost:,} calls were paid perhaps and never answered; they count as unclear")
+        notes.append(
+            f"{lost:,} calls may have been charged but got no answer; they count as unclear"
+        )
     chosen = tuple(ids.filter(pa.array(member)).to_pylist())
     return LlmFilterDefinition(prompt=prompt, model=llm, ids=chosen), tuple(notes)
 
@@ -91,9 +93,11 @@ def _api(llm: str) -> ApiFile:
     api = read_api(llm, "--llm")
     other = [name for name in api.columns if name != PROMPT]
     if other or not api.columns:
-        wrong = f"there is no column {other[0]!r} here" if other else "the question is not in it"
+        wrong = (
+            f"there is no column {other[0]!r} here" if other else "it has no place for the prompt"
+        )
         raise InputError(
-            f"{llm}: {wrong}; write {{{PROMPT}}}, and nothing else in braces, where the question goes"
+            f"{llm}: {wrong}; write {{{PROMPT}}} where the prompt belongs, and nothing else in braces"
         )
     return api
 

@@ -1,4 +1,4 @@
-"""Counts and tests slices that somebody defined, on the data of a document."""
+"""Counts and tests user-defined slices, on the data of a document."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
 
-# How the files are read is no option of a check that takes over an earlier run's.
+# How the files are read is not an option of a check that takes over an earlier run's.
 _OF_FILES = (
     "format",
     "column_names",
@@ -57,12 +57,10 @@ def measured(
     Parameters
     ----------
     document : whose models, metrics and tests are used
-    definitions : name and definition of each slice
     data : the examples; None for those of the document, of which those that shaped its components are
         left out where slices are about components
     changelist_uri : of the document, beside which the model of a discovery is
-    runner_config, runner_option : the engine
-    confirmed : what of the document the user named again
+    confirmed : the entries of the document that the user confirms
 
     Raises
     ------

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DefinedSlice:
-    """A slice that is to be counted.
+    """A slice to count.
 
     Attributes
     ----------
@@ -46,8 +46,7 @@ class Counting:
     Attributes
     ----------
     data : files or globs; none for those that the document is about
-    runner_config, runner_option : the engine
-    confirmed : what of the document the user named again
+    confirmed : the entries of the document that the user confirms
     """
 
     data: tuple[str, ...] = ()
@@ -68,8 +67,6 @@ class EditSession:
     Attributes
     ----------
     uri : its path
-    document : what is in it
-    notes : what the user is to know
     """
 
     uri: str
@@ -84,7 +81,7 @@ class EditSession:
         later = later_revision(storage_path(uri).parent, base.document)
         if later is not None:
             base.notes.append(
-                f"{later.name} is a later revision; this one goes on from revision "
+                f"{later.name} is a later revision; this command started from revision "
                 f"{base.document.revision}"
             )
         return base
@@ -108,7 +105,7 @@ class EditSession:
         for slice_id in ids:
             if slice_id in known:
                 raise InputError(
-                    f"slice {slice_id}, {shortened(known[slice_id])!r}, is defined in the same way; "
+                    f"slice {slice_id}, {shortened(known[slice_id])!r}, has the same definition; "
                     "there is nothing to add"
                 )
         found = measured(
@@ -124,7 +121,7 @@ class EditSession:
         for slice_id, one, counted in zip(ids, wanted, found, strict=True):
             if counted.size.n == 0:
                 raise InputError(
-                    f"slice {shortened(one.name)!r} would have no examples; define it otherwise"
+                    f"slice {shortened(one.name)!r} would have no examples; change its definition"
                 )
             update = {
                 "slice_id": slice_id,
@@ -136,7 +133,7 @@ class EditSession:
         return slices
 
     def publish(self, edited: Edited, summary: str) -> Revision:
-        """Write the edited document as the next revision; the summary says what was done."""
+        """Write the edited document as the next revision, with a summary of the edit."""
         document, path = publish_revision(self.uri, self.document, edited.document, (edited.edit,))
         kept = {(one.metric, one.direction, one.rank) for one in document.findings}
         gone = [
@@ -146,8 +143,8 @@ class EditSession:
         ]
         if gone:
             self.notes.append(
-                f"with its slice went finding {', '.join(gone)}; what is expected of those of a higher "
-                "rank still rests on it"
+                f"removing its slice also removed finding {', '.join(gone)}; the expected values "
+                "of findings of higher rank still include it"
             )
         before = {one.slice_id: one for one in self.document.slices}
         changed = tuple(one for one in document.slices if before.get(one.slice_id) != one)
@@ -160,10 +157,7 @@ class Revision:
 
     Attributes
     ----------
-    document, path : as it was written, and where
-    changed : its slices that are new, or are not what they were
-    notes : what the user is to know
-    summary : what was done, in a sentence
+    changed : its new and changed slices
     """
 
     document: SearchChangeList

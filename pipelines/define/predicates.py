@@ -32,12 +32,11 @@ def predicate_definition(text: str, columns: Mapping[str, pa.DataType]) -> Predi
     Parameters
     ----------
     text : such as ``age in [37, 41) & sex = Female``
-    columns : types of the columns
 
     Raises
     ------
     InputError
-        It is no predicate, or does not fit the columns.
+        It is not a predicate, or does not fit the columns.
     """
     try:
         conditions = parse_predicate(text, columns)
@@ -65,7 +64,6 @@ def column_types(
 
     Parameters
     ----------
-    changelist_uri : path of the document
     data : the files or globs that it is about, or others with the same columns
     """
     schema = _schema(changelist_uri, document, expand_paths(data))

@@ -55,28 +55,30 @@ def text_filter(
     Raises
     ------
     InputError
-        The text is empty, the threshold is no cosine, or no example reaches it.
+        The text is empty, the threshold is not a cosine, or no example reaches it.
     """
     if not query.strip():
-        raise OptionError("--text-filter is empty; write what the examples are to be like")
+        raise OptionError(
+            "--text-filter is empty; write a text like the examples that you look for"
+        )
     if threshold is not None and not (math.isfinite(threshold) and -1 <= threshold <= 1):
         raise OptionError(f"--threshold {threshold}: a cosine is between -1 and 1")
     (similarity,) = population.similarity([query])
     if threshold is None and np.ptp(similarity) == 0:
         raise InputError(
-            f"every example is as similar to {shortened(query)!r} as any other, as where no word of "
-            "it is known; use other words"
+            f"every example is as similar to {shortened(query)!r} as any other, perhaps because "
+            "none of its words is known; use other words"
         )
     least = default_threshold(similarity) if threshold is None else threshold
     matched = int(np.count_nonzero(similarity >= least))
     if not matched:
         raise InputError(
-            f"no example is similar to the text by {least:.4f} or more; give a lower --threshold: the "
-            f"most similar has {float(similarity.max(initial=-1.0)):.4f}"
+            f"no example has a similarity to the text of {least:.4f} or more; give a lower "
+            f"--threshold: the highest similarity is {float(similarity.max(initial=-1.0)):.4f}"
         )
     how = "--threshold" if threshold is not None else f"mean + {DEVIATIONS:g} sd"
     note = (
-        f"{matched:,} of {similarity.size:,} examples ({matched / similarity.size:.1%}) are similar "
-        f"by {least:.4f} ({how}) or more"
+        f"{matched:,} of {similarity.size:,} examples ({matched / similarity.size:.1%}) have a "
+        f"similarity of {least:.4f} ({how}) or more"
     )
     return TextQueryDefinition(query=query, threshold=least, encoder=encoder), (note,)

@@ -217,7 +217,7 @@ def given_phrases(uri: str) -> list[str]:
     Raises
     ------
     InputError
-        There is no such file, or no phrase in it, or it is no text.
+        There is no such file, or no phrase in it, or it is not a text.
     """
     path = storage_path(uri, "--phrases")
     try:
@@ -226,11 +226,11 @@ def given_phrases(uri: str) -> list[str]:
         raise FileError(f"--phrases {uri}: no such file") from error
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(
-            f"--phrases {uri}: it can't be read; write a phrase a line as UTF-8"
+            f"--phrases {uri}: cannot be read; write one phrase per line, as UTF-8"
         ) from error
     phrases = list(dict.fromkeys(filter(None, lines)))
     if not phrases:
-        raise OptionError(f"--phrases {uri}: it holds no phrase; write one a line")
+        raise OptionError(f"--phrases {uri}: no phrases; write one per line")
     return phrases
 
 
@@ -289,7 +289,7 @@ def _value(column: pa.ChunkedArray, at: int) -> Any:
 
 
 def _shift(config: DiscoverConfig, description: Description) -> float:
-    """Return what is added to D: the mean loss, where there is one model."""
+    """Return the offset of D: the mean loss for one model."""
     if config.comparison == "baseline" or description.assessment is None:
         return 0.0
     return -float(description.assessment.overall.mean[0])
@@ -310,7 +310,6 @@ def _found(
     Parameters
     ----------
     jaccard : float64 [assessed, assessed] indices of the assessed slices
-    overall : direction of all examples
     """
     facts: dict[str, Any] = {}
     assessment = description.assessment

@@ -71,7 +71,7 @@ def further(
     work: WorkFolder,
     engine: Engine,
 ) -> SearchChangeList:
-    """Write the model and who is a member of what, and return the document with both."""
+    """Write the model and the membership, and return the document with both."""
     if not isinstance(prepared, PreparedDiscovery):
         raise TypeError("a discovery that discovered nothing")
     discovered = prepared.discovered
@@ -86,8 +86,8 @@ def discovery_order(results: Results, config: DiscoverConfig) -> Reported:  # no
     """Return the slices to report, of each metric those first that surely changed most.
 
     These are the significant slices that say more than those above them, each set of examples once,
-    by z of DISCOVERY's rule: |mean D|/sqrt((variance of D + .05)/n). For a metric that is no mean over
-    the examples of a slice, the variance is that which the interval implies.
+    by z of DISCOVERY's rule: |mean D|/sqrt((variance of D + .05)/n). For a metric that is not a mean over
+    the examples of a slice, the variance is the one that the interval implies.
     """
     return joined([_most_changed_first(results, measured) for measured in results.metrics])
 

@@ -1,4 +1,4 @@
-"""What a discovery knows of its examples, besides what is counted."""
+"""What a discovery knows about its examples, besides the counts."""
 
 from __future__ import annotations
 
@@ -22,13 +22,9 @@ class Discovered:
 
     Attributes
     ----------
-    source : all examples, also those that are not tested
-    embedding : where embeddings come from
-    files : of the embeddings
-    beside : folder of what is reported of each example besides its columns
-    fitted : the mixtures
-    model : the same as it is published
-    sample : of the texts; None where there are none
+    source : all examples, including untested ones
+    beside : folder of the further values reported for each example
+    sample : of the texts; None if there are none
     """
 
     source: Source
@@ -42,11 +38,6 @@ class Discovered:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedDiscovery(EncodedDataset):
-    """The examples of a discovery, ready to be counted.
-
-    Attributes
-    ----------
-    discovered : what is known of them besides
-    """
+    """The examples of a discovery, ready to be counted."""
 
     discovered: Discovered

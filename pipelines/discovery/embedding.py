@@ -1,4 +1,4 @@
-"""Reads data whose examples have embeddings: where they come from, and writes them once."""
+"""Reads data whose examples have embeddings, and writes the embeddings once."""
 
 from __future__ import annotations
 
@@ -51,15 +51,7 @@ _SECONDS_PER_TEXT = 5e-5
 
 @dataclass(frozen=True)
 class EmbeddingFields:
-    """How a user names what describes an example.
-
-    Attributes
-    ----------
-    embedding : column of vectors
-    text : column of texts
-    encoder : what embeds texts
-    cache : folder that keeps what was embedded
-    """
+    """The user's options for the embeddings of examples."""
 
     embedding: str | None
     text: str | None
@@ -88,7 +80,7 @@ class EmbeddingFields:
         return source.in_chunks(rows)
 
     def sample(self, source: Source, seed: int, work: WorkFolder) -> TextSample | None:
-        """Return which texts are sampled; None where there are none."""
+        """Return which texts are sampled; None if there are none."""
         if self.text is None:
             return None
         share = min(1.0, TEXTS / source.rows)
@@ -123,11 +115,9 @@ def embedding_of(
 
     Parameters
     ----------
-    fields : as the user names them
-    sample : texts that an encoder is fitted to, if it has to be
-    seed : of the fit
+    sample : texts that an encoder is fitted to, if it must be
     folder : for an encoder that is fitted, which is sent to workers by its path
-    fitted : arrays of an encoder that was fitted before
+    fitted : arrays of an encoder fitted before
     """
     own: Encoder | None = None
     if fields.encoder is not None and needs_fit(fields.encoder):
@@ -187,7 +177,7 @@ def embed(
 
 
 def embedded_files(paths: Sequence[StoragePath], embedding: Embedding) -> EmbeddedFiles:
-    """Return what the files of embeddings hold.
+    """Return the contents of the files of embeddings.
 
     Raises
     ------
@@ -201,7 +191,7 @@ def embedded_files(paths: Sequence[StoragePath], embedding: Embedding) -> Embedd
         raise InputError(
             f"{embedding.columns[0]!r} has {D} dimensions in {one['origin']} (from row "
             f"{one['start_row'] + 1:,} of all) and {other} in {another['origin']} (from row "
-            f"{another['start_row'] + 1:,}); embeddings are of one length"
+            f"{another['start_row'] + 1:,}); all embeddings must have the same length"
         )
     return EmbeddedFiles(
         tuple(paths),

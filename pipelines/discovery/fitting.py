@@ -1,4 +1,4 @@
-"""Fits mixtures to embeddings: the driver loop of EM, of which each iteration is one combine."""
+"""Fits mixtures to embeddings: the driver loop of EM, with one combine per iteration."""
 
 from __future__ import annotations
 
@@ -66,10 +66,7 @@ class EmbeddedFiles:
 
     Attributes
     ----------
-    paths : one for each chunk
-    rows : examples of each
     shaping : those of each that shape the mixtures
-    dimensions : D
     is_zero_one : whether losses are of a right or a wrong class
     """
 
@@ -117,7 +114,7 @@ class EmbeddedFiles:
 
 @dataclass
 class _FittingState:
-    """How far EM is, by the name of the mixtures' columns."""
+    """The progress of EM, by the names of the mixtures' columns."""
 
     mixtures: dict[str, Mixture]
     likelihoods: dict[str, list[float]] = field(default_factory=dict)
@@ -168,7 +165,6 @@ class Fitted:
 
     Attributes
     ----------
-    clusters : the mixtures, and the axes
     likelihoods : by column: the mean log likelihood before each iteration, in nats
     """
 
@@ -201,7 +197,7 @@ def fit_mixtures(
         files = _projected(files, axes, work, over)
     state = _read_state(work)
     if state is None:
-        on_stage(Stage("finding clusters to start from"))
+        on_stage(Stage("finding initial clusters"))
         with one_thread():
             state = _started(config, files, samples, axes)
         _write_state(work, state)
@@ -241,7 +237,7 @@ def _over(
     engine: Engine,
     has_written: Callable[[], bool] = lambda: True,
 ) -> list[Found]:
-    """Return what a function finds in each group, which workers read where it is much.
+    """Return the result of a function for each group, on workers if there is much to read.
 
     Parameters
     ----------
@@ -260,7 +256,7 @@ def _axes(config: DiscoverConfig, files: EmbeddedFiles, over: Callable[..., list
     parts = over("pca", PassOverRows, summing, files.groups(), seconds)
     total = summing.total(parts)
     if total.n == 0:
-        raise InputError("no example shapes the mixtures; raise --discovery-share")
+        raise InputError("no example is left for fitting the mixtures; raise --discovery-share")
     return pca.components(total, config.dimensions)
 
 
@@ -292,7 +288,7 @@ def _started(
     pieces = [piece for piece in pieces if len(piece[0])]
     if not pieces:
         raise InputError(
-            "no example shapes the mixtures; raise --discovery-share, or give more data"
+            "no example is left for fitting the mixtures; raise --discovery-share, or give more data"
         )
     z = np.concatenate([own for own, _ in pieces])
     losses = [np.concatenate(column) for column in zip(*(own for _, own in pieces), strict=True)]
@@ -301,8 +297,8 @@ def _started(
     most = max(config.components)
     if len(z) < most:
         raise OptionError(
-            f"--components {most} cannot be started from {len(z):,} examples; give fewer components or "
-            "more data"
+            f"--components {most} cannot be initialised from {len(z):,} examples; give fewer "
+            "components or more data"
         )
     mixtures = {
         cluster_field(components): initial(

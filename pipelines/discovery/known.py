@@ -46,13 +46,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PublishedDiscovery:
-    """The document of an earlier run, and what lies beside it.
+    """The document of an earlier run, and the files next to it.
 
     Attributes
     ----------
-    uri : of the document
-    document : the ChangeList
-    confirmed : what of the document the user named again
+    confirmed : the entries of the document that the user confirms
     """
 
     uri: str
@@ -75,8 +73,8 @@ class PublishedDiscovery:
         """
         if self.document.discovery is None:
             raise InputError(
-                f"{self.uri} is not of a discovery, so that nothing says what embeds an example; "
-                "name the document of slicebeam discover"
+                f"{self.uri} is not the document of a discovery, so the encoder is unknown; name "
+                "the document of slicebeam discover"
             )
         return self.document.discovery
 
@@ -119,21 +117,20 @@ class PublishedDiscovery:
         fingerprint = self.discovery.encoder_fingerprint
         if own.encoder is not None and own.encoder.fingerprint != fingerprint:
             raise OptionError(
-                f"--encoder {self.discovery.encoder} is not what it was at the discovery, so that new "
-                "embeddings cannot be compared; discover again"
+                f"--encoder {self.discovery.encoder} has changed since the discovery, so new "
+                "embeddings cannot be compared; run the discovery again"
             )
         return own
 
 
 @dataclass(frozen=True)
 class DerivedColumnRequest:
-    """What slices ask of examples besides the columns of the data.
+    """What slices need of examples besides the columns of the data.
 
     Attributes
     ----------
-    definitions : of slices that no predicate describes, by the column that says who is a member
-    fields : that predicates are about
-    own : columns of the data that are no components, whatever they are called
+    definitions : of slices without a predicate, by the column of their members
+    own : columns of the data that are not components, whatever their names
     """
 
     definitions: Mapping[str, AnyDefinition]
@@ -172,7 +169,7 @@ class DerivedColumnRequest:
 
     @property
     def any(self) -> bool:
-        """Whether anything is needed that is no column of the data."""
+        """Whether anything is needed that is not a column of the data."""
         return bool(self.definitions) or self.clusters
 
     def queries(self, embedding: Embedding) -> dict[str, NDArray[np.float32]]:
@@ -186,8 +183,8 @@ class DerivedColumnRequest:
             strange = encoders_of(one) - {known.discovery.encoder_fingerprint}
             if strange:
                 raise InputError(
-                    f"{name} is defined by the embeddings of another encoder than {known.uri} has; "
-                    "define it anew"
+                    f"{name} is defined by embeddings of another encoder than that of "
+                    f"{known.uri}; define it again"
                 )
 
 
@@ -209,12 +206,11 @@ def with_derived(
 
     Parameters
     ----------
-    columns : that are kept of the data
     chunked : returns the source as it is read where embeddings are read too
     split : the examples that are left out; None for all
     """
     if wishes.ids and id_field is None:
-        raise InputError("a slice is defined by ids: name the column of ids as --example-id")
+        raise InputError("a slice is defined by ids: name the column of ids with --example-id")
     queries: dict[str, NDArray[np.float32]] = {}
     embeddings = None
     clusters = None
@@ -244,7 +240,7 @@ def with_derived(
 
 
 def _check_column(known: PublishedDiscovery, fields: EmbeddingFields, source: Source) -> None:
-    """Refuse data without the column of the embeddings; texts beside them show examples only."""
+    """Refuse data without the column of the embeddings; texts next to them show examples only."""
     name = fields.embedding or fields.text
     if name not in source.schema.names:
         unknown = unknown_name("column", str(name), source.schema.names)
@@ -254,6 +250,6 @@ def _check_column(known: PublishedDiscovery, fields: EmbeddingFields, source: So
 def _check_dimensions(known: PublishedDiscovery, dimensions: int) -> None:
     if dimensions != known.discovery.dimensions:
         raise InputError(
-            f"embeddings of the data have {dimensions} dimensions, and those of the discovery had "
-            f"{known.discovery.dimensions}; embed them by the same encoder"
+            f"embeddings of the data have {dimensions} dimensions, but those of the discovery had "
+            f"{known.discovery.dimensions}; use the same encoder"
         )

@@ -1,4 +1,4 @@
-"""Phrases for slices that a language model thinks of, after it was shown some of their examples."""
+"""Phrases for slices from a language model that sees some of their examples."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def _api(llm: str) -> ApiFile:
     api = read_api(llm, "--phrases")
     if list(api.columns) != [PROMPT]:
         raise OptionError(
-            f"--phrases {llm}: write {{{PROMPT}}}, and nothing else in braces, where the question goes"
+            f"--phrases {llm}: write {{{PROMPT}}} where the prompt belongs, and nothing else in braces"
         )
     if api.labels is not None:
-        raise OptionError(f"--phrases {llm}: answers are phrases; leave 'labels' out")
+        raise OptionError(f"--phrases {llm}: the answers are phrases; leave 'labels' out")
     return api
 
 
@@ -95,7 +95,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def _phrases(answer: str) -> Iterator[str]:
-    """Yield the phrases of an answer, whatever list they are written as."""
+    """Yield the phrases of an answer, in any list format."""
     for line in answer.splitlines():
         phrase = _BULLET.sub("", line).strip(_QUOTES)
         if phrase and len(phrase) <= _LONGEST and len(phrase.split()) <= _MOST_WORDS:

@@ -1,4 +1,4 @@
-"""``membership.parquet``: which component every example belongs to, by the slice that it is."""
+"""``membership.parquet``: the component of every example, as the id of its slice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write_membership(
 
     Parameters
     ----------
-    beside : folder of what is reported of each example
+    beside : folder of the further values reported for each example
     is_split : whether some examples shaped the mixtures and were not tested
     """
     ids = {

@@ -1,4 +1,4 @@
-"""What a discovery learned, as it is kept: the mixtures, the principal axes, the fitted encoder."""
+"""The stored model of a discovery: the mixtures, the principal axes, the fitted encoder."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DiscoveryModel:
     Attributes
     ----------
     clusters : the mixtures, and the axes that they are fitted along
-    encoder : arrays of the encoder that was fitted to texts; empty where none was
+    encoder : arrays of the encoder fitted to texts; empty if there is none
     """
 
     clusters: Clusters
@@ -85,7 +85,7 @@ class DiscoveryModel:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all parameters, whatever packed them."""
+        """A hash of all parameters, independent of the file format."""
         digest = hashlib.sha256()
         for name, values in sorted(self.to_arrays().items()):
             header = f"{name} {values.dtype.str} {values.shape}".encode()
@@ -98,7 +98,7 @@ class DiscoveryModel:
 
     @classmethod
     def read(cls, path: StoragePath, fingerprint: str) -> DiscoveryModel:
-        """Read ``mixture.npz``, which has to be the one that the document speaks of.
+        """Read ``mixture.npz``, which must be the one that the document speaks of.
 
         Raises
         ------
@@ -110,20 +110,20 @@ class DiscoveryModel:
         with storage_errors(path, "read"):
             if not path.is_file():
                 raise FileError(
-                    f"{path}: no such file; it belongs beside the ChangeList of a discovery"
+                    f"{path}: no such file; it belongs next to the ChangeList of a discovery"
                 )
             content = path.read_bytes()
         try:
-            # What is no array would need a pickle, which is not loaded.
+            # What is not an array would need a pickle, which is not loaded.
             with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
                 model = cls.from_arrays({name: loaded[name] for name in loaded.files})
         except _DAMAGE as error:
             raise InputError(
-                f"{path} is damaged: it is not what the discovery wrote; discover again"
+                f"{path} is damaged: its content has changed; run the discovery again"
             ) from error
         if model.fingerprint != fingerprint:
             raise InputError(
-                f"{path} is of another run than the ChangeList beside it; keep the two together"
+                f"{path} belongs to another run than the ChangeList next to it; keep the two together"
             )
         return model
 

@@ -144,8 +144,8 @@ def _refuse_taken(config: DiscoverConfig, source: Source) -> None:
     for components in config.components:
         if cluster_field(components) in source.schema.names:
             raise InputError(
-                f"the data has a column {cluster_field(components)!r}, which is what components are "
-                "called; rename it"
+                f"the data has a column {cluster_field(components)!r}, the name of the "
+                "components; rename it"
             )
 
 
@@ -157,10 +157,12 @@ def _encoding(
     for name in config.features:
         if name in described:
             raise OptionError(
-                f"--features: {name!r} is what is embedded; its components are searched already"
+                f"--features: {name!r} is the embedded column; its components are already features"
             )
         if is_cluster_field(name):
-            raise OptionError(f"--features: {name!r}: components are features without being named")
+            raise OptionError(
+                f"--features: {name!r}: components are always features; leave them out"
+            )
     everything = choose_features(config, source, outcome)
     features = everything if config.features else []
     encoding = Encoding(
@@ -194,8 +196,8 @@ def _embedded(
 ) -> Embedded:
     if split is not None and not has_losses(config.metric[0]):
         raise OptionError(
-            f"--loss-weight needs a loss of each example, which --metric {config.metric[0]} has not; "
-            "name accuracy, a loss or an error first"
+            f"--loss-weight needs a loss for each example, which --metric {config.metric[0]} does "
+            "not have; name accuracy, a loss or an error first"
         )
     shaping = source.rows * (split.share if split else 1.0)
     most = max(_SAMPLE, _SAMPLE_PER_COMPONENT * max(config.components))

@@ -42,7 +42,7 @@ def with_eval_config(options: Mapping[str, Any]) -> dict[str, Any]:
                 f"{_flag(prefix + others[0])} {given[prefix + others[0]]!r} contradicts "
                 f"prediction_key {column!r} of --eval-config {uri}; leave one out"
             )
-    if "threshold" in found and (given.get("model") or given.get("prediction")):
+    if "threshold" in found and given.get("prediction"):
         # Classes are given: no score is cut.
         del found["threshold"]
     if "threshold" in found and _is_near(given.get("threshold"), found["threshold"]):

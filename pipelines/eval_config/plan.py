@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import FileError, OptionError
 from slicebeam.pipelines.eval_config.message import parsed
+from slicebeam.pipelines.eval_config.model_keys import model_keys
 from slicebeam.pipelines.eval_config.native_metrics import (
     ConfiguredMetric,
     NotNativeError,
@@ -20,17 +21,46 @@ from slicebeam.pipelines.eval_config.native_metrics import (
 from slicebeam.pipelines.eval_config.scopes import (
     cross_spec,
     slice_spec,
+    sub_keys,
     thresholds_by_name,
     thresholds_of,
 )
 from slicebeam.pipelines.eval_config.thresholds import CrossSpec, SliceSpec, Threshold
 from slicebeam.transforms.storage.storage import storage_path
-from slicebeam.transforms.tfma.metric_specs import OF_CLASSES, SCOPE, metric_text
+from slicebeam.transforms.tfma.metric_specs import (
+    COLUMNS,
+    OF_CLASSES,
+    SCOPE,
+    OwnColumns,
+    metric_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-_MEANS = ("mean:label", "mean:prediction", "calibration")
+_MEANS = {
+    "mean:label": ("label_key",),
+    "mean:prediction": ("prediction_key",),
+    "calibration": ("label_key", "prediction_key"),
+}
+# Metrics that take a score for each class.
+_OF_SCORES = ("Categorical", "SparseCategorical", "TopK", "SparseTopK", "MultiClass", "MultiLabel")
+
+
+@dataclass(frozen=True)
+class FoundMetric:
+    """A number that TFMA computes for what is found.
+
+    Attributes
+    ----------
+    key : what thresholds call it
+    number : what TFMA calls it
+    text : our name of its metric
+    """
+
+    key: str
+    number: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -41,7 +71,7 @@ class EvalPlan:
     ----------
     options : of a search or check, by name
     metrics : that slicebeam computes itself, in their order
-    found : that TFMA computes for what is found: what it calls the values, and our name
+    found : that TFMA computes for what is found
     specs : of the slices, without that of all examples
     is_overall : whether all examples are a slice of their own
     crosses : pairs of slices that are compared
@@ -52,7 +82,7 @@ class EvalPlan:
 
     options: Mapping[str, Any]
     metrics: tuple[ConfiguredMetric, ...]
-    found: tuple[tuple[str, str], ...]
+    found: tuple[FoundMetric, ...]
     specs: tuple[SliceSpec, ...]
     is_overall: bool
     crosses: tuple[CrossSpec, ...]
@@ -94,69 +124,78 @@ def _plan(text: str, has_baseline: bool) -> EvalPlan:
     return _Reader(parsed(text), has_baseline).plan()
 
 
+def _key(output: str, name: str, of: str) -> str:
+    """Return what thresholds call a number: of an output, and of a class, rank or average."""
+    return f"{output}/{name}{of}" if output else f"{name}{of}"
+
+
 class _Reader:
     """Reads one EvalConfig."""
 
     def __init__(self, message: Any, has_baseline: bool) -> None:
         self.message, self.notes = message, dict[str, None]()
-        self.of_classes = False
-        if len(message.model_specs) > 2:
-            raise OptionError(
-                f"model_specs has {len(message.model_specs)} models; slicebeam compares one with at "
-                "most one baseline"
-            )
-        self.old = next((one for one in message.model_specs if one.is_baseline), None)
-        new = [one for one in message.model_specs if not one.is_baseline]
-        if len(new) > 1:
-            raise OptionError(
-                "model_specs has two models and no is_baseline; set it on the old one"
-            )
-        if message.model_specs and not new:
-            raise OptionError("model_specs has a baseline only; add the model that is evaluated")
-        self.new = new[0] if new else None
+        old = next((one for one in message.model_specs if one.is_baseline), None)
+        # A spec may be for some models only.
+        self.specs = [
+            (f"metrics_specs {number}", one)
+            for number, one in enumerate(message.metrics_specs, 1)
+            if not (old is not None and set(one.model_names) == {old.name})
+        ]
+        self.keys = model_keys(message.model_specs, [one for _, one in self.specs])
+        self.new, self.old = self.keys.new, self.keys.old
         self.has_baseline = self.old is not None or has_baseline
+        # A column of scores for each class is read by no metric of our own.
+        self.of_classes = any(
+            not self._scope(spec).keys().isdisjoint(OF_CLASSES)
+            or any(config.class_name.startswith(_OF_SCORES) for config in spec.metrics)
+            for _, spec in self.specs
+        )
 
     def plan(self) -> EvalPlan:
         metrics: dict[tuple[str, str], ConfiguredMetric] = {}
-        found: dict[tuple[str, str], None] = {}
+        found: dict[FoundMetric, None] = {}
         thresholds: list[Threshold] = []
         weighted: dict[bool, str] = {}
-        for number, spec in enumerate(self.message.metrics_specs, 1):
-            where = f"metrics_specs {number}"
-            if self._is_of_baseline_only(spec):
-                self._note(f"{where} is for the baseline only, and is passed over")
-                continue
+        if len(self.specs) < len(self.message.metrics_specs):
+            self._note("metrics_specs for the baseline only are passed over")
+        for where, spec in self.specs:
             self._refuse(where, spec)
-            keys = set()
-            for config in spec.metrics:
-                if config.class_name.endswith("Plot"):
-                    self._note(f"{where}: {config.class_name} is a plot, and is passed over")
-                    continue
-                native = self._native(where, spec, config)
-                if native is not None:
-                    key = native.key
-                    metrics[key, native.native.name] = native
-                else:
-                    key, name = self._of_tfma(where, spec, config)
-                    found[key, name] = None
-                keys.add(key)
-                if native is None or native.native.name != "example_count":
-                    weighted[self._is_weighted(spec)] = where
-                thresholds += thresholds_of(f"{where} {key}", key, config)
-            thresholds += thresholds_by_name(where, spec, keys)
+            for output in spec.output_names if self.keys.has_several else ("",):
+                names = set()
+                for config in spec.metrics:
+                    native = self._native(where, spec, config)
+                    if native is not None:
+                        key = native.key
+                        keys = [key]
+                        metrics[key, native.native.name] = native
+                        if native.native.name != "example_count":
+                            weighted[self._is_weighted(spec)] = where
+                    else:
+                        key, text = self._of_tfma(where, spec, config, output)
+                        keys = [_key(output, key, one) for one in sub_keys(spec)]
+                        for own, one in zip(keys, sub_keys(spec), strict=True):
+                            found[FoundMetric(own, f"{key}{one}", text)] = None
+                    names.add(key)
+                    for own in keys:
+                        thresholds += thresholds_of(f"{where} {own}", own, config)
+                own_name = partial(_key, output)
+                thresholds += thresholds_by_name(where, spec, names, own_name)
         if len(weighted) > 1:
             raise OptionError(
                 "some metrics_specs are weighted and others are not; a run has either, so split the file"
             )
         of_tfma = tuple(found)
-        options = self._options(tuple(metrics.values()), weighted.get(True) is not None)
+        # Metrics of our own decide whether all of a run is weighted.
+        is_weighted = weighted or dict.fromkeys(self._is_weighted(one) for _, one in self.specs)
+        options = self._options(tuple(metrics.values()), True in is_weighted)
         if of_tfma and not metrics:
             self._note(
                 "no metric is slicebeam's own; the first of --metric (accuracy) is tested, and TFMA's are "
                 "computed afterwards"
             )
         if of_tfma:
-            options["metric"] = (*options.get("metric", ()), *(name for _, name in of_tfma))
+            texts = dict.fromkeys(one.text for one in of_tfma)
+            options["metric"] = (*options.get("metric", ()), *texts)
         specs = [slice_spec("slicing_specs", one) for one in self.message.slicing_specs]
         return EvalPlan(
             options,
@@ -175,14 +214,21 @@ class _Reader:
 
     def _native(self, where: str, spec: Any, config: Any) -> ConfiguredMetric | None:
         """Return a metric of our own; None for one that TFMA computes."""
-        if self._scope(spec):
+        is_plain = self._scope(spec).keys() <= {"example_weights"}
+        # Whether there is such a plot is known when TFMA is imported to compute it.
+        if self.keys.has_several or not is_plain or config.class_name.endswith("Plot"):
             return None
         try:
             one = configured_metric(where, config.class_name, config.module, config.config)
         except NotNativeError:
             return None
-        # Means of columns are of one model.
-        return None if self.has_baseline and one.native.name in _MEANS else one
+        if one.native.name in _MEANS:
+            # Means are of columns, and of one model.
+            reads = _MEANS[one.native.name]
+            has_columns = all(self.keys.key(self.new, name) for name in reads)
+            if self.has_baseline or self.of_classes or not has_columns:
+                return None
+        return one
 
     @staticmethod
     def _scope(spec: Any) -> dict[str, Any]:
@@ -192,35 +238,47 @@ class _Reader:
         content = json_format.MessageToDict(spec, preserving_proto_field_name=True)
         return {name: content[name] for name in SCOPE if content.get(name)}
 
-    def _of_tfma(self, where: str, spec: Any, config: Any) -> tuple[str, str]:
+    def _of_tfma(self, where: str, spec: Any, config: Any, output: str) -> tuple[str, str]:
         """Return what TFMA calls the values of a metric, and our name of it."""
         arguments = json_settings(f"{where} {config.class_name}", config.config)
         scope = self._scope(spec)
-        column = "" if self.new is None else self._key(self.new, "prediction_key")
-        if column and not scope.keys().isdisjoint(OF_CLASSES):
-            # It holds a score for each class, which no metric of our own reads.
-            scope["prediction_key"] = column
-            self.of_classes = True
+        keys, columns = self.keys, OwnColumns()
+        if scope.pop("example_weights", None) and spec.example_weights.unweighted:
+            scope["example_weights"] = {"unweighted": True}
+        elif self._is_weighted(spec):
+            columns = replace(columns, weight=keys.key(self.new, "example_weight_key", output))
+        if keys.has_several or self.of_classes:
+            columns = replace(
+                columns,
+                prediction=keys.key(self.new, "prediction_key", output),
+                baseline_prediction=keys.key(self.old, "prediction_key", output),
+            )
+        if keys.has_several:
+            if self.new is None or not self.new.prediction_keys:
+                raise OptionError(
+                    f"{where} has several output_names; add prediction_keys to model_specs, a column for "
+                    "each"
+                )
+            columns = replace(columns, label=keys.key(self.new, "label_key", output))
+            scope["output_name"] = output
+        own = asdict(columns)
+        scope |= {name: own[field] for name, field in COLUMNS.items() if own[field]}
         path = (
             f"{config.module}.{config.class_name}" if is_own(config.module) else config.class_name
         )
         key = str(arguments.get("name") or snake_case(config.class_name))
         return key, metric_text(path, {**arguments, **scope})
 
-    def _is_of_baseline_only(self, spec: Any) -> bool:
-        names = set(spec.model_names)
-        return bool(names) and self.old is not None and names == {self.old.name}
-
     def _refuse(self, where: str, spec: Any) -> None:
         """Refuse what a MetricsSpec says and slicebeam has no equal of."""
         if spec.output_weights:
             raise OptionError(
-                f"{where}: output_weights cannot run: a run has one output; leave it out"
+                f"{where}: output_weights cannot run; leave them out, and each of output_names has its "
+                "own numbers"
             )
-        if len(spec.output_names) > 1:
+        if self.keys.has_several and not spec.output_names:
             raise OptionError(
-                f"{where}: {len(spec.output_names)} output_names ({', '.join(spec.output_names)}); a run "
-                "has one output, so keep one of them"
+                f"{where} has no output_names, where others have; add them: {', '.join(self.keys.outputs)}"
             )
 
     def _is_weighted(self, spec: Any) -> bool:
@@ -231,18 +289,6 @@ class _Reader:
             self.new.example_weight_key or self.new.example_weight_keys
         )
         return bool(has_key) and not weights.unweighted
-
-    def _key(self, spec: Any, name: str) -> str:
-        """Return a key of a model, which may stand in the map of its only output."""
-        single, several = getattr(spec, name), getattr(spec, f"{name}s")
-        if single and several:
-            raise OptionError(f"model_specs {spec.name!r} has {name} and {name}s; keep one")
-        if len(set(several.values())) > 1:
-            raise OptionError(
-                f"{name}s names {len(several)} outputs ({', '.join(sorted(several))}); a run has one "
-                "output, so keep one of them"
-            )
-        return str(single or next(iter(several.values()), ""))
 
     def _options(self, metrics: tuple[ConfiguredMetric, ...], is_weighted: bool) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -257,13 +303,13 @@ class _Reader:
             if spec is None:
                 continue
             self._note_unused(spec)
-            key = self._key(spec, "prediction_key")
+            key = self.keys.key(spec, "prediction_key")
             if key and not self.of_classes:
                 found[prefix + ("score" if is_score else "prediction")] = key
         if self.new is not None:
-            if label := self._key(self.new, "label_key"):
+            if label := self.keys.key(self.new, "label_key"):
                 found["label"] = label
-            weight = self._key(self.new, "example_weight_key")
+            weight = self.keys.key(self.new, "example_weight_key")
             if is_weighted and weight:
                 found["weight"] = weight
         self._check_same("label_key", found.get("label"))
@@ -284,7 +330,11 @@ class _Reader:
         return found
 
     def _check_same(self, name: str, label: str | None) -> None:
-        if self.old is not None and label and (own := self._key(self.old, name)) not in ("", label):
+        if (
+            self.old is not None
+            and label
+            and (own := self.keys.key(self.old, name)) not in ("", label)
+        ):
             raise OptionError(
                 f"{name} is {label!r} and, of the baseline, {own!r}; a run has one label"
             )

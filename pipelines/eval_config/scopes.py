@@ -8,7 +8,7 @@ from slicebeam.metrics.errors import OptionError, nearest_hint
 from slicebeam.pipelines.eval_config.thresholds import CrossSpec, SliceSpec, Threshold, typed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _DIRECTIONS: dict[int, Any] = {1: "lower", 2: "higher"}
 
@@ -53,8 +53,34 @@ def _scoped(where: str, metric: str, by_slice: Any, by_cross: Any) -> Iterator[T
             yield from _bounds(where, metric, cross_spec(spec), each.threshold)
 
 
-def thresholds_by_name(where: str, spec: Any, keys: set[str]) -> Iterator[Threshold]:
-    """Yield the thresholds of a MetricsSpec, which are by the names of its metrics."""
+def sub_keys(spec: Any) -> tuple[str, ...]:
+    """Return what the names of a MetricsSpec's numbers end in: the class, rank or average each is of.
+
+    Thresholds hold of every one of them, as `_create_sub_keys` of TFMA's metric_specs.py has it.
+    """
+    found = [f"@classId:{one}" for one in spec.binarize.class_ids.values]
+    found += [f"@k:{one}" for one in spec.binarize.k_list.values]
+    found += [f"@topK:{one}" for one in spec.binarize.top_k_list.values]
+    if spec.HasField("aggregate"):
+        kinds = ("micro_average", "macro_average", "weighted_macro_average")
+        kind = next((one for one in kinds if getattr(spec.aggregate, one)), "")
+        if not kind:
+            raise OptionError(f"aggregate has no average; set one of {', '.join(kinds)}")
+        average = f"@{kind.removesuffix('_average')}"
+        found += [f"@topK:{one}{average}" for one in spec.aggregate.top_k_list.values] or [average]
+    return tuple(found) or ("",)
+
+
+def thresholds_by_name(
+    where: str, spec: Any, keys: set[str], own_name: Callable[[str, str], str]
+) -> Iterator[Threshold]:
+    """Yield the thresholds of a MetricsSpec, which are by the names of its metrics.
+
+    Parameters
+    ----------
+    keys : names of its metrics
+    own_name : returns the name of a number, given that of its metric and one of `sub_keys`
+    """
     maps = (spec.thresholds, spec.per_slice_thresholds, spec.cross_slice_thresholds)
     for name in sorted({name for one in maps for name in one}):
         if name not in keys:
@@ -62,16 +88,15 @@ def thresholds_by_name(where: str, spec: Any, keys: set[str]) -> Iterator[Thresh
                 f"{where}: a threshold is for {name!r}, a metric that is saved with the model, which "
                 f"is not run{nearest_hint(name, sorted(keys))} name its class in metrics"
             )
-        if name in spec.thresholds:
-            yield from _bounds(where, name, None, spec.thresholds[name])
-        yield from _scoped(
-            where,
-            name,
-            spec.per_slice_thresholds[name].thresholds if name in spec.per_slice_thresholds else (),
-            spec.cross_slice_thresholds[name].thresholds
-            if name in spec.cross_slice_thresholds
-            else (),
-        )
+        by_slice = by_cross = ()
+        if name in spec.per_slice_thresholds:
+            by_slice = spec.per_slice_thresholds[name].thresholds
+        if name in spec.cross_slice_thresholds:
+            by_cross = spec.cross_slice_thresholds[name].thresholds
+        for number in (own_name(name, one) for one in sub_keys(spec)):
+            if name in spec.thresholds:
+                yield from _bounds(where, number, None, spec.thresholds[name])
+            yield from _scoped(where, number, by_slice, by_cross)
 
 
 def _bounds(

@@ -1,4 +1,4 @@
-"""What a body answers: where the answer stands in it, and which class it is."""
+"""The answer in a response body: its place, and its class."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.pipelines.paid_api.event_stream import is_event_stream, whole_completion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -17,17 +18,16 @@ _LONGEST_CLASS = 1000
 
 
 class AnswerPath:
-    """Where the answer stands in a body.
+    """The place of the answer in a response body.
 
     Parameters
     ----------
-    expression : JMESPath
     wrong : returns the error of a key of the file
 
     Raises
     ------
     InputError
-        It is no expression, or the library is missing.
+        It is not an expression, or the library is missing.
     """
 
     def __init__(self, expression: str, wrong: Callable[[str, str], InputError]) -> None:
@@ -42,12 +42,20 @@ class AnswerPath:
             self._found = jmespath.compile(expression)
         except jmespath.exceptions.JMESPathError as error:
             reason = " ".join(str(error).split())
-            raise wrong("answer", f"{expression!r} is no JMESPath expression ({reason})") from None
+            raise wrong(
+                "answer", f"{expression!r} is not a JMESPath expression ({reason})"
+            ) from None
 
     def answer_in(self, body: bytes | str, redact: Callable[[str], str]) -> tuple[Any, str | None]:
         """Return the answer that a body holds, and None; or None, and why it holds none."""
         import jmespath
 
+        text = body if isinstance(body, str) else body.decode("utf-8", "replace")
+        if is_event_stream(text):
+            whole = whole_completion(text)
+            if whole is None:
+                return None, "a stream that broke off"
+            body = whole
         try:
             content = json.loads(body, parse_constant=_no_number)
         except (ValueError, RecursionError):
@@ -71,20 +79,19 @@ def classes_by_answer(
 
     Parameters
     ----------
-    labels : the class of each answer
-    written : the answers as they stand in the file, where NO is no boolean
+    written : the answers as in the file, where NO is not a boolean
     wrong : returns the error of a key of the file
     """
     if labels is None:
         return {}
     if not labels:
-        raise wrong("labels", "it is empty; give classes, or leave the key out")
+        raise wrong("labels", "the list is empty; give classes, or leave the key out")
     classes = {}
     for answer, label in labels.items():
         if not isinstance(answer, (str, bool, int, float)):
             raise wrong("labels", f"the answer {answer!r} is neither text nor a number")
         if label is not None and not isinstance(label, (str, bool, int, float)):
-            raise wrong(f"labels.{answer}", f"{label!r} is no class")
+            raise wrong(f"labels.{answer}", f"{label!r} is not a class")
         classes[kind(answer)] = label
     if len(written) == len(labels):
         for text, label in zip(written, labels.values(), strict=True):
@@ -100,11 +107,11 @@ def kind(value: Any) -> tuple[str, Any]:
 
 
 def _no_number(written: str) -> NoReturn:
-    raise ValueError(f"{written} is no number in JSON")
+    raise ValueError(f"{written} is not a number in JSON")
 
 
 def _unusable(value: Any) -> str | None:
-    """Return what a value is that can't be a class, None for one that can."""
+    """Return why a value can't be a class, None if it can."""
     if value is None:
         return "nothing"
     if isinstance(value, (list, dict)):

@@ -26,26 +26,22 @@ Scalar = str | bool | int | float
 
 
 class ApiFile(BaseModel):
-    """What a file says of a paid API; made by `read`.
+    """The description of a paid API; made by `read`.
 
     Attributes
     ----------
     url, params, headers, json_body : templates, in which ``{column}`` stands for a column of the
         item and ``${NAME}`` for an environment variable
-    method : of HTTP
     answer : a JMESPath expression that finds the answer
-    labels : the class of each answer; None where answers are classes themselves
-    price : of a call, in ``currency``; None where the file gives none
-    timeout : seconds that a call may take
-    concurrency : calls in flight
-    rate_limit : calls a second
+    labels : the class of each answer; None if answers are classes themselves
+    price : of a call, in ``currency``; None if the file gives none
     retries : further calls after one that failed
     lost_calls : what becomes of a call of which nobody knows whether it was served: ``repeat`` it,
         or ``count`` it as paid. Only a file that names its ``idempotency_header`` says that the API
         knows a repeated call, so ``repeat`` is the default there and ``count`` elsewhere
     idempotency_header : the name of the header by which the API knows a call that is repeated; it is
         sent by default, since an API that ignores it takes no harm
-    stop_after : the first so many answers without a class end the run; 0 for never
+    stop_after : this many first answers without a class end the run; 0 for never
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
@@ -83,7 +79,7 @@ class ApiFile(BaseModel):
 
     @classmethod
     def read(cls, path: str, environment: Mapping[str, str]) -> ApiFile:
-        """Return what a YAML file says.
+        """Return the description in a YAML file.
 
         Parameters
         ----------
@@ -96,7 +92,30 @@ class ApiFile(BaseModel):
             The file is missing or unreadable, a key is unknown or its value wrong, or an
             environment variable is not set.
         """
-        content, node = _content(path)
+        return cls.of(*_content(path), path, environment)
+
+    @classmethod
+    def of(
+        cls,
+        content: Mapping[Any, Any],
+        node: yaml.Node | None,
+        path: str,
+        environment: Mapping[str, str],
+    ) -> ApiFile:
+        """Return what the content of a file says.
+
+        Parameters
+        ----------
+        content : keys and values
+        node : as it is written; None for what was never written
+        path : stands for the file in errors
+        environment : as for `read`
+
+        Raises
+        ------
+        InputError
+            As for `read`.
+        """
         known = [field.alias or name for name, field in cls.model_fields.items()]
         for key in content:
             if key not in known:
@@ -108,7 +127,7 @@ class ApiFile(BaseModel):
             raise _wrong(path, error) from None
 
     def model_post_init(self, context: Any) -> None:
-        """Make requests' templates of what the file says, by what reads it."""
+        """Make the templates of requests from the file."""
         if not isinstance(context, _Context):
             raise TypeError("an ApiFile is made by ApiFile.read")
         reader = context.reader
@@ -117,7 +136,7 @@ class ApiFile(BaseModel):
         self._answer_path = AnswerPath(self.answer, reader.wrong)
         self._classes = classes_by_answer(self.labels, context.written_labels, reader.wrong)
         self._secrets = tuple(dict.fromkeys(filter(None, reader.values)))
-        # What the file itself spells out as an answer is no secret.
+        # What the file itself spells out as an answer is not a secret.
         self._hidden = hiding({one for one in self._secrets if ("text", one) not in self._classes})
 
     @property
@@ -137,7 +156,7 @@ class ApiFile(BaseModel):
 
     @property
     def identity(self) -> str:
-        """SHA-256 of the request, whatever is made of the answer; no secret is in it."""
+        """SHA-256 of the request, independent of the use of the answer; it contains no secret."""
         content = {
             "url": self.url,
             "method": self.method,
@@ -162,7 +181,7 @@ class ApiFile(BaseModel):
         return self._answer_path.answer_in(body, self.redact)
 
     def class_of(self, value: Any) -> Any:
-        """Return the class of an answer by ``labels``, None where it has none ("no result").
+        """Return the class of an answer by ``labels``, None if it has none ("no result").
 
         Without ``labels`` an answer is its own class.
         """
@@ -191,7 +210,7 @@ def _content(path: str) -> tuple[dict[Any, Any], yaml.Node | None]:
         raise FileError(f"{path} is a folder; name a file") from error
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise FileError(f"{path}: it can't be read ({reason})") from error
+        raise FileError(f"{path}: cannot be read ({reason})") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: a mapping with 'url' and 'answer' is expected")
     return content, node
@@ -211,7 +230,7 @@ def _wrong(path: str, error: ValidationError) -> InputError:
 
 
 def _written_labels(node: yaml.Node | None) -> list[str]:
-    """Return the keys of the labels as they stand in the file, where NO is no boolean."""
+    """Return the keys of the labels as in the file, where NO is not a boolean."""
     if not isinstance(node, yaml.MappingNode):
         return []
     for key, value in node.value:

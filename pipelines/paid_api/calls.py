@@ -1,4 +1,4 @@
-"""What is bought: the answer of an API to an item of the pool."""
+"""The answer of an API to an item of the pool."""
 
 from __future__ import annotations
 
@@ -11,13 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Item:
-    """An item of the pool, of which a call can be made.
-
-    Attributes
-    ----------
-    key : its identity in the ledger
-    fields : the columns that the request is made of
-    """
+    """An item of the pool that can be sent."""
 
     key: str
     fields: Mapping[str, Any]
@@ -25,13 +19,12 @@ class Item:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a call that was made, and paid.
+    """The answer to a paid call.
 
     Attributes
     ----------
-    key : of the item
-    value : the JSON scalar at the place of the answer, None where there is none
-    problem : why there is none, such as ``no JSON`` or ``HTTP 422``; None where there is one
+    value : the JSON scalar at the place of the answer, None if there is none
+    problem : why there is none, such as ``no JSON`` or ``HTTP 422``; None if there is one
     """
 
     key: str

@@ -1,8 +1,8 @@
-"""Buys answers from an HTTP API: many calls at once, each noted before it leaves and after it came.
+"""Buys answers from an HTTP API: many calls at once, each recorded before and after.
 
-What a failure means for the money decides what follows: a call that cost nothing is made again; of
-one whose outcome is unknown the file says whether it is repeated or counted as paid; an answer
-without a class is paid like any other.
+The cost of a failure decides what follows: a free call is made again; for a call with an unknown
+outcome the file decides whether it is repeated or counted as paid; an answer without a class is
+paid like any other.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ class HttpApi:
 
     Parameters
     ----------
-    api : what its file says
     is_class : whether what `ApiFile.class_of` returns is a class that is known
     """
 
@@ -127,7 +126,6 @@ class HttpApi:
         Parameters
         ----------
         items : those of a key that occurred before are left out
-        ledger : what was bought before, and what is bought now
         most_calls : the budget of the ledger as a whole, earlier runs too; None for any number
         on_answer : called after each new answer, once it is durable
 
@@ -164,7 +162,7 @@ def _signals(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> Iterat
         end()
 
     if threading.current_thread() is threading.main_thread():
-        # Those that end the process at once, or are ignored, go on doing so.
+        # Those that end the process at once, or are ignored, continue doing so.
         before = {one: now for one in _SIGNALS if callable(now := signal.getsignal(one))}
     for number in before:
         loop.add_signal_handler(number, note, number)
@@ -183,7 +181,6 @@ class _Purchase:
 
     Parameters
     ----------
-    http : the API
     others : as for `HttpApi.buy`
     """
 
@@ -268,7 +265,7 @@ class _Purchase:
                 self._ended.set()
 
     async def _taken(self) -> Item | None:
-        """Return the next item, with its call taken out of the budget; None where there is none."""
+        """Return the next item, with its call taken out of the budget; None if there is none."""
         while not self._ended.is_set() and self._next < len(self._wanted) and self._left > 0:
             if not self._unproven or self._in_vain < self.api.stop_after:
                 self._in_vain += 1
@@ -368,29 +365,29 @@ class _Purchase:
         self._may_go_on.set()
 
     def _check_first(self) -> None:
-        """Raise where the first answers all give no class."""
+        """Raise if the first answers all give no class."""
         number = self.api.stop_after
-        # Answers are in the ledger a moment before those who wait for them go on.
+        # Answers are in the ledger a moment before those who wait for them continue.
         first = list(islice(self.ledger.answers.values(), number))
         if any(self._has_class(answer) for answer in first):
             self._unproven = False
             self._may_go_on.set()
         if not self._unproven or len(first) < number:
             return
-        none = "none is a class of the pool"
+        none = "none of them is a class of the pool"
         if self.api.labels is not None and all(
             self.api.class_of(answer.value) is None for answer in first
         ):
-            none = "no key of labels is among them"
+            none = "none of them is a key of 'labels'"
         why = self._reason or none
         keys = "'answer'" if self._reason else "'answer' or 'labels'"
         if why.startswith("HTTP"):
             keys = "'json', 'params' or 'url', with another --ledger"
         raise InputError(
-            f"{self.api.path}: none of the first {number} answers gives a class "
+            f"{self.api.path}: none of the first {number} answers is a class "
             f"({self.api.redact(why)}); one is {self._excerpt(self._shown) or 'empty'}\n"
-            f"mend {keys}, or set stop_after: 0; the answers are kept in {self.ledger.folder}, and "
-            "are read again without a call"
+            f"correct {keys}, or set stop_after: 0; the answers are stored in "
+            f"{self.ledger.folder}, and using them again costs nothing"
         )
 
     def _refused(self, response: Response) -> InputError:
@@ -399,8 +396,8 @@ class _Purchase:
         if 300 <= status < 400:
             place = self.api.redact(response.headers.get("Location", "nowhere"))[:_SHOWN]
             return InputError(
-                f"{self.api.path}, url: HTTP {status}: it redirects to {place}, where no headers are "
-                "sent; if you trust that address, write it into the file"
+                f"{self.api.path}, url: HTTP {status}: it redirects to {place}, to which no "
+                "headers are sent; if you trust that address, put it in the file"
             )
         remedy = {
             401: "check the secrets in the environment, and 'headers'",

@@ -1,8 +1,8 @@
 """The ledger of paid calls: what was sent and what was answered, so that nothing is paid twice.
 
-A folder of segments, one for each run that made calls, of lines of JSON. A record is durable
-before the call that it is of goes on: a request leaves only when it is noted that it was sent, and
-an answer counts only when it is noted. Nothing is ever rewritten.
+A folder of segments, one for each run that made calls, of lines of JSON. A record is durable before
+its call continues: a request leaves only after it is recorded as sent, and an answer counts only
+after it is recorded. Nothing is ever rewritten.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class _LedgerState:
     ----------
     answers : the first answer of each key, in the order of the records
     bodies : of answers without a class, which another ``answer`` path may read
-    flying : calls that were sent and of which the outcome may still come, by key
-    lost : calls of which it never came, by key
+    flying : calls whose outcome may still come, by key
+    lost : calls whose outcome never came, by key
     """
 
     answers: dict[str, Answer] = field(default_factory=dict)
@@ -86,7 +86,6 @@ class Ledger:
 
     Attributes
     ----------
-    folder : where it is
     count_lost : whether calls without an outcome count as paid
     """
 
@@ -117,9 +116,8 @@ class Ledger:
 
         Parameters
         ----------
-        folder : local or in object storage
         identity : what its answers are answers to: the API, the data
-        count_lost : whether a call of which nobody knows the outcome counts as paid
+        count_lost : whether a call with an unknown outcome counts as paid
         redact : removes secrets from a text
 
         Raises
@@ -161,7 +159,7 @@ class Ledger:
                 raise
 
     def close(self) -> None:
-        """Wait for what is being written, and let others have the folder."""
+        """Wait for pending writes, and release the folder."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -195,7 +193,7 @@ class Ledger:
         return MappingProxyType(self._state.bodies)
 
     def idempotency_key(self, key: str) -> str:
-        """Return by what the API knows the call of an item again, whichever run makes it."""
+        """Return the idempotency key of an item's call, the same in every run."""
         text = json.dumps([self._identity, key], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -250,7 +248,7 @@ class Ledger:
 
     def _sent(self, key: str) -> dict[str, Any]:
         if key in self._state.answers:
-            raise ValueError(f"item {key!r} is answered already, and is not paid twice")
+            raise ValueError(f"item {key!r} already has an answer and is not paid twice")
         return {"kind": "sent", "key": key, "at": _now()}
 
     def _answered(self, answer: Answer, body: str, *, mendable: bool) -> dict[str, Any]:
@@ -309,19 +307,19 @@ class Ledger:
 
     def _missing(self, path: StoragePath) -> EngineError:
         return EngineError(
-            f"{self.folder}: what was written before {path.name} is missing; restore it, since it "
-            "says what was paid, or choose another --ledger"
+            f"{self.folder}: what was written before {path.name} is missing; restore it, because "
+            "it records what was paid, or choose another --ledger"
         )
 
     def _read_segment(self, path: StoragePath, text: bytes, after: str | None) -> None:
-        """Read a file of a segment; of its first one, ``after`` is what was written before it."""
+        """Read a file of a segment; for its first one, ``after`` names the records before it."""
         lines = text.split(b"\n")
         # A line that was not written to its end was not yet durable, and nothing followed from it.
         for number, line in enumerate(lines[:-1], 1):
             record = record_of(line)
             if record is None:
                 raise EngineError(
-                    f"{path}, line {number} is damaged: it is not what was written; restore the "
+                    f"{path}, line {number} is damaged: its content has changed; restore the "
                     "file, or choose another --ledger"
                 )
             if number == 1 and after is not None:
@@ -342,19 +340,19 @@ class Ledger:
         for name in {**self._identity, **before}:
             if self._identity.get(name) != before.get(name):
                 raise InputError(
-                    f"the answers in {self.folder} belong to something else: "
-                    f"{_difference(name, self._identity.get(name), before.get(name))}; "
-                    "choose another --ledger folder"
+                    f"the answers in {self.folder} belong to other requests: "
+                    f"{_difference(name, self._identity.get(name), before.get(name))}; choose "
+                    "another --ledger folder"
                 )
 
 
 def _difference(name: str, now: str | None, before: str | None) -> str:
     """Return how the requests differ from those that were paid before."""
     if name == "api":
-        return "they were bought with another url, method, params, json or headers"
+        return "url, method, params, json or headers were different"
     if name in ("data", "example_id") and (now is None or before is None):
         with_ids = (before is not None) == (name == "example_id")
-        return f"they were bought {'with' if with_ids else 'without'} --example-id"
+        return f"they were requested {'with' if with_ids else 'without'} --example-id"
     return f"{name} is {now or 'missing'} but was {before or 'missing'}"
 
 

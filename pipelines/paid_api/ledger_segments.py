@@ -26,13 +26,13 @@ _ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def line_of(record: Mapping[str, Any]) -> bytes:
-    """Return a record as it stands in a segment, with the CRC-32 of all before it."""
+    """Return a record as in a segment, with the CRC-32 of all before it."""
     text = _ENCODE(record).encode()[:-1]
     return b"%s%s%d}\n" % (text, _CRC, zlib.crc32(text))
 
 
 def record_of(line: bytes) -> dict[str, Any] | None:
-    """Return the record of a line, None where it is not what was written."""
+    """Return the record of a line, None if the line is damaged."""
     text, found, crc = line.rpartition(_CRC)
     if not found or crc != b"%d}" % zlib.crc32(text):
         return None
@@ -97,7 +97,7 @@ class _FileSegment:
 
 
 class _ObjectSegment:
-    """An object for each group of records, since objects do not grow."""
+    """One object for each group of records, because objects do not grow."""
 
     def __init__(self, folder: ObjectPath, number: int) -> None:
         self._folder, self._number, self._written = folder, number, 0
@@ -110,7 +110,7 @@ class _ObjectSegment:
             # It may be what a lost answer to this very request wrote.
             if path.read_bytes() != data:
                 raise EngineError(
-                    f"another run writes to {self._folder} too; wait for it, or choose another "
+                    f"another run also writes to {self._folder}; wait for it, or choose another "
                     "--ledger"
                 ) from error
         self._written += 1

@@ -1,4 +1,4 @@
-"""Writes what a ledger notes: all that waits together, by one thread."""
+"""Writes the records of a ledger: one thread writes all waiting records together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def of_ledger(error: EngineError) -> EngineError:
 
 @dataclass
 class Entry:
-    """Lines that become durable together, and who waits for them."""
+    """Lines that become durable together, and those who wait for them."""
 
     lines: list[bytes]
     apply: Callable[[], None]
@@ -35,13 +35,11 @@ class Entry:
 
 
 class LedgerWriter:
-    """Writes what waits, all of it together: a thousand records cost one write.
+    """Writes all waiting records together: a thousand records cost one write.
 
     Parameters
     ----------
-    segment : where to
-    head : the line that begins it
-    lock : by which the folder is this run's
+    lock : of the folder
     """
 
     def __init__(self, segment: Segment, head: bytes, lock: RunLock) -> None:
@@ -104,7 +102,7 @@ class LedgerWriter:
 
 
 def _tell(group: list[Entry], failure: EngineError | None) -> None:
-    """Let those who wait go on; those of an event loop are woken together."""
+    """Wake all who wait; those of one event loop together."""
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for entry in group:
         if isinstance(entry.future, asyncio.Future):

@@ -40,7 +40,7 @@ def buying(
 
     Parameters
     ----------
-    identity : what the ledger's answers are answers to
+    identity : of the requests that the ledger answers
     is_answer : whether a value that the API returns is one
     """
     from slicebeam.pipelines.paid_api.http_api import HttpApi
@@ -56,7 +56,7 @@ def buying(
 
 
 def announcement(api: ApiFile, missing: int, of: str) -> str:
-    """Return what will be asked, and for how much."""
+    """Return the number of questions and their price."""
     message = f"asking about {missing:,} of {of}"
     if api.price is not None:
         message += f", for about {missing * api.price:,.2f} {api.currency}"

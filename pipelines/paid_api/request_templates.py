@@ -89,8 +89,8 @@ class _Placeholder:
             value = value.item()
         if value is None or (isinstance(value, float) and math.isnan(value)):
             raise InputError(
-                f"item {item.key!r}: column {self.name!r} is missing (null) and the request needs "
-                "it; leave such rows out of the pool"
+                f"item {item.key!r}: column {self.name!r} is missing (null), but the request "
+                "needs it; leave such rows out of the pool"
             )
         if self.as_base64:
             if not isinstance(value, (bytes, bytearray, memoryview, str)):
@@ -121,8 +121,8 @@ class _Placeholder:
             )
         shown = str(value)[:40]
         raise InputError(
-            f"item {item.key!r}: column {self.name!r} holds {shown!r}, which JSON can't; "
-            "leave the row out or convert the column"
+            f"item {item.key!r}: column {self.name!r} holds {shown!r}, which JSON cannot "
+            "represent; leave the row out or convert the column"
         )
 
 
@@ -188,7 +188,7 @@ class Request:
 
 @dataclass(frozen=True, repr=False)
 class Templates:
-    """What requests are made of."""
+    """The templates of requests."""
 
     url: _Text
     params: dict[str, _Text]
@@ -218,7 +218,7 @@ class Templates:
             value = template.text(item)
             if not value.isprintable():
                 raise InputError(
-                    f"item {item.key!r}: header {name!r} would hold a line break or a control "
+                    f"item {item.key!r}: header {name!r} would contain a line break or a control "
                     "character; send that column in json or params"
                 )
             # One of the same name, however written, is replaced.
@@ -230,11 +230,10 @@ class Templates:
 
 @dataclass
 class TemplateReader:
-    """Makes templates of what a file says, and notes which values the environment gave.
+    """Makes templates from a file, and records which values came from the environment.
 
     Attributes
     ----------
-    path : the file, for the messages
     environment : the variables that ``${NAME}`` stands for
     values : of the requested ones, in their order
     keys : where in the file what may be a key stands
@@ -258,7 +257,7 @@ class TemplateReader:
             What the file says makes no request, or a variable is not set.
         """
         if api.method == "GET" and api.json_body is not None:
-            raise self.wrong("json", "a GET has no body; use params, or method: POST")
+            raise self.wrong("json", "a GET request has no body; use params, or method: POST")
         if api.idempotency_header is not None:
             self._check_header("idempotency_header", api.idempotency_header)
         headers = {}
@@ -271,7 +270,7 @@ class TemplateReader:
             if not all(
                 isinstance(part, _Placeholder) or part.isprintable() for part in headers[name].parts
             ):
-                raise self.wrong(key, "it holds a line break or a control character; mend it")
+                raise self.wrong(key, "it contains a line break or a control character; remove it")
         params = {
             name: self._template(f"params.{name}", _as_text(value))
             for name, value in api.params.items()
@@ -296,7 +295,7 @@ class TemplateReader:
 
     def _check_header(self, key: str, name: str) -> None:
         if not _HEADER_NAME.fullmatch(name):
-            raise self.wrong(key, f"{name!r} is no name of a header")
+            raise self.wrong(key, f"{name!r} is not a header name")
         if name.lower() in _OWN_HEADERS:
             raise self.wrong(key, f"{name!r} is set by the client; leave it out")
 
@@ -305,13 +304,14 @@ class TemplateReader:
         first = text.parts[0] if text.parts else ""
         host = _HOST.match(first) if isinstance(first, str) else None
         if host is None:
-            raise self.wrong("url", f"{template!r} is no URL; write it as https://host/path")
+            raise self.wrong("url", f"{template!r} is not a URL; write it as https://host/path")
         if len(text.parts) > 1 and isinstance(first, str) and host.end() == len(first):
             raise self.wrong(
-                "url", f"{template!r}: secrets must not go where a column says; spell the host out"
+                "url",
+                f"{template!r}: a column must not decide where secrets are sent; write the host out",
             )
         if any(isinstance(part, str) and "#" in part for part in text.parts):
-            raise self.wrong("url", f"{template!r}: what follows a # is never sent; leave it out")
+            raise self.wrong("url", f"{template!r}: the part after # is never sent; leave it out")
         spelt = host[0] + quote(host.string[host.end() :], safe=_URL_SIGNS)
         rest = (
             quote(part, safe=_URL_SIGNS) if isinstance(part, str) else part
@@ -325,14 +325,14 @@ class TemplateReader:
         if isinstance(template, dict):
             for name in template:
                 if not isinstance(name, str):
-                    raise self.wrong(key, f"the key {name!r} is no text; put it in quotes")
+                    raise self.wrong(key, f"the key {name!r} is not text; put it in quotes")
             return {name: self._body(f"{key}.{name}", part) for name, part in template.items()}
         if isinstance(template, list):
             return [self._body(f"{key}[{at}]", part) for at, part in enumerate(template)]
         if isinstance(template, float) and not math.isfinite(template):
-            raise self.wrong(key, f"{template} is no number in JSON")
+            raise self.wrong(key, f"{template} is not a number in JSON")
         if template is not None and not isinstance(template, (bool, int, float)):
-            raise self.wrong(key, f"{template!r} is nothing that JSON holds; put it in quotes")
+            raise self.wrong(key, f"{template!r} is not a JSON value; put it in quotes")
         return template
 
     def _template(self, key: str, template: str) -> _Text:
@@ -353,7 +353,7 @@ class TemplateReader:
     def _variable(self, key: str, variable: re.Match[str]) -> str:
         given = self.environment.get(variable["name"])
         if given:
-            # A default is spelt out in the file, and is no secret.
+            # A default is spelt out in the file, and is not a secret.
             self.values.append(given)
         elif given is None or variable["default"] is not None:
             given = value_of(variable, f"{self.path}, {key}", self.environment)

@@ -1,12 +1,12 @@
 """What a search will cost, from the shape of its data alone.
 
 The constants are CPU seconds and bytes that were measured on one core of an Intel Xeon (the machine
-of docs/explanation/benchmarks.md, Python 3.11, numpy 2) in November 2026. ``benchmarks/cost_model.py`` prints
-estimate against measurement: for batch searches of census data, 16 thousand to a million examples, the
-CPU was between 0.7 and 1.4 times what was estimated from the files' footers, the slices tested between 0.8
-and 1.3 times, and the bytes written between 0.8 and 1.4 times; the bounds for ``priority`` were 2 to 3 times
-too high in CPU and up to 20 times in slices. Other data depend less or more on themselves than a
-census does, and were not tried. What a machine costs that starts, or waits, is not in the estimates.
+of docs/explanation/benchmarks.md, Python 3.11, numpy 2) in November 2026.
+``benchmarks/cost_model.py`` prints estimate against measurement: for batch searches of census data,
+16 thousand to a million examples, the CPU was between 0.7 and 1.4 times what was estimated from the
+files' footers, the slices tested between 0.8 and 1.3 times, and the bytes written between 0.8 and
+1.4 times; the bounds for ``priority`` were 2 to 3 times too high in CPU and up to 20 times in
+slices. Other data was not tried. The cost of machines that start or wait is not included.
 """
 
 from __future__ import annotations
@@ -64,18 +64,7 @@ _SEED = 7
 
 @dataclass(frozen=True)
 class StageCost:
-    """What a stage costs.
-
-    Attributes
-    ----------
-    stage : as its job is called
-    seconds : CPU
-    shuffled_bytes : that are sent between workers
-    written_bytes : into the work folder
-    candidates : conjunctions that are counted
-    tested : slices that are large enough
-    is_bound : whether the numbers are an upper bound
-    """
+    """What a stage costs."""
 
     stage: str
     seconds: float
@@ -92,11 +81,8 @@ class Shape:
 
     Attributes
     ----------
-    rows : examples
     values_learned, values_encoded : columns that are read to learn domains, and to encode
     converted_bytes : of text that becomes Parquet
-    columns : guesses at the features' domains
-    space : the statistics
     """
 
     rows: int
@@ -138,7 +124,7 @@ def estimate_given(config: RunConfig, shape: Shape, workers: int) -> list[StageC
 
 
 def _reading(config: RunConfig, shape: Shape) -> list[StageCost]:
-    """Return what is done before slices are counted."""
+    """Return the cost of the work before slices are counted."""
     stages: list[StageCost] = []
     if shape.converted_bytes:
         written = int(PARQUET_SHARE * shape.converted_bytes)
@@ -164,7 +150,7 @@ def _reading(config: RunConfig, shape: Shape) -> list[StageCost]:
 
 
 def _describing(config: RunConfig, shape: Shape, counted: Sequence[StageCost]) -> StageCost:
-    """Return what is done with slices that were tested."""
+    """Return the cost of the work on tested slices."""
     tested = sum(stage.tested for stage in counted)
     examples = shape.rows * (HASH_ROW + FINDINGS_ROW)
     described = tested * REPORT_SLICE * len(config.metric)
@@ -243,7 +229,7 @@ def _batch(
 def _iterations(
     config: SearchConfig, shape: Shape, lattice: Lattice, strategy: str
 ) -> list[StageCost]:
-    """Return bounds for iterations whose candidates depend on what was found before."""
+    """Return bounds for iterations whose candidates depend on earlier results."""
     budget = budget_of(config, shape)
     per_level = _per_level(lattice)
     if strategy == "iterative":
@@ -284,7 +270,7 @@ def _per_level(lattice: Lattice) -> list[int]:
 
 
 def tested_slices(shape: Shape, lattice: Lattice, min_size: int) -> int:
-    """Return about how many slices have so many examples.
+    """Return the approximate number of slices with at least this many examples.
 
     Features are taken for independent, bins for equally frequent, and the k-th most frequent value
     of another column for 1/k as frequent as the first.

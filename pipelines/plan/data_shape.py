@@ -1,6 +1,6 @@
-"""What can be known of data without reading it: rows, columns, and how many values they may have.
+"""What is known about data without reading it: rows, columns, and estimates of their values.
 
-Of Parquet the footers are read, of other formats the first block of each file.
+From Parquet files only the footers are read, from others the first block.
 """
 
 from __future__ import annotations
@@ -65,11 +65,8 @@ class DataShape:
     Attributes
     ----------
     source : with the schema; of other formats than Parquet its splits are made up
-    bytes : of the files
     is_sampled : whether rows and types are estimated from the first block of each file
     is_parquet : whether nothing need be converted
-    sample : the first blocks, None of Parquet
-    footers : of Parquet files
     """
 
     source: Source
@@ -86,7 +83,7 @@ class DataShape:
 
 
 def read_shape(config: RunConfig, files: Sequence[str]) -> DataShape:
-    """Return what is known of files, from their footers or first blocks.
+    """Return the shape of files, from their footers or first blocks.
 
     Raises
     ------
@@ -95,7 +92,9 @@ def read_shape(config: RunConfig, files: Sequence[str]) -> DataShape:
     """
     kinds = {file_format(path, config.format) for path in files}
     if len(kinds) > 1:
-        raise OptionError(f"--data mixes formats ({', '.join(sorted(kinds))}); convert some")
+        raise OptionError(
+            f"--data mixes formats ({', '.join(sorted(kinds))}); convert them to one format"
+        )
     size = sum(int(identity(storage_path(path))[0]) for path in files)
     if kinds == {"parquet"}:
         stored = [StoredFile(path, path) for path in files]
@@ -227,7 +226,7 @@ def _of_sample(column: pa.ChunkedArray, name: str, bins: int, top_values: int) -
 
 
 def shape_of_domain(domain: FeatureDomain) -> ColumnShape:
-    """Return what is known of a column whose domain is known."""
+    """Return the shape of a column with a known domain."""
     return ColumnShape(domain.size, domain.kind == "numeric", domain.kind == "list")
 
 

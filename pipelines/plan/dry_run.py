@@ -1,6 +1,6 @@
-"""``--dry-run``: which jobs a search would send, with which options, and what they would cost.
+"""``--dry-run``: the jobs that a search would submit, their options and their cost.
 
-Nothing is sent or written, and of the data no more is read than `read_shape` says.
+Nothing is submitted or written, and only `read_shape` reads data.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ if TYPE_CHECKING:
 RUN = "RUN"
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _CAUTION = (
-    "from constants measured in process, right within a factor of two or three; what machines cost that "
-    "start or wait is not in it"
+    "from constants measured in process, accurate to a factor of two or three; the cost of "
+    "starting and idle machines is not included"
 )
 
 
@@ -84,7 +84,6 @@ class PlannedJob:
     name : with ``RUN`` for what distinguishes runs
     is_sent : whether it goes to the engine; a small one is done in the process of the run
     steps : of its graph, a line each
-    costs : estimated
     """
 
     name: str
@@ -99,12 +98,7 @@ class RunPlan:
 
     Attributes
     ----------
-    engine : its name
     options : of Beam, that each job is sent with
-    facts : what is known of data and search, by name
-    jobs : in their order
-    rest : what is done between and after them
-    total : of all
     """
 
     engine: str
@@ -160,7 +154,7 @@ class RunPlan:
         )
         conjunctions = f"{facts['conjunctions']:,} conjunctions of up to {facts['max_cross_size']}"
         lines = [
-            "nothing is sent: this is what would run",
+            "nothing is submitted: this is what would run",
             f"engine: {self.engine}",
             f"data: {data}",
             f"check: {facts['conjunctions']:,} given slices"
@@ -168,7 +162,7 @@ class RunPlan:
             else f"search: {facts['strategy']}, {conjunctions} predicates",
         ]
         for job in self.jobs:
-            where = "on the engine" if job.is_sent else "in this process, being small"
+            where = "on the engine" if job.is_sent else "in this process, because it is small"
             lines += ["", f"job {job.name}: {where}; {_costs(job.costs)}"]
             lines += [f"  {step}" for step in job.steps]
         if self.rest:
@@ -183,7 +177,7 @@ class RunPlan:
         )
         counts = f"{_many(self.iterations, 'iteration')}, {_many(self.sent, 'job')} on the engine"
         lines += ["", f"estimate: {about} {costs}; {counts}", _CAUTION]
-        lines += [f"not in it: {one}" for one in facts["not_estimated"]]
+        lines += [f"not included: {one}" for one in facts["not_estimated"]]
         return "\n".join(lines)
 
 
@@ -215,7 +209,7 @@ def _bytes(size: float) -> str:
 
 
 def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = False) -> RunPlan:
-    """Return what a search would do.
+    """Return the plan of a search.
 
     Raises
     ------
@@ -240,7 +234,7 @@ def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = Fals
     else:
         columns = column_shapes(known, features, bins=config.bins, top_values=config.top_values)
     if not columns:
-        raise InputError("no feature is left to slice by; --features names those to use")
+        raise InputError("no feature is left to slice by; --features names the columns to use")
     encoding = looked.encoding(config, features)
     shape = looked.shape(tuple(columns.values()), len(learned), {*columns, *encoding.columns()})
     lattice = shape.lattice(config.max_cross_size)
@@ -267,7 +261,7 @@ def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = Fals
 
 
 def plan_check(config: CheckConfig, engine: Engine) -> RunPlan:
-    """Return what a check would do.
+    """Return the plan of a check.
 
     Raises
     ------
@@ -276,8 +270,8 @@ def plan_check(config: CheckConfig, engine: Engine) -> RunPlan:
     """
     if config.eval_config is not None:
         raise OptionError(
-            "--dry-run: the slices of --eval-config are values in the data, which a dry run does not read; "
-            "leave one out"
+            "--dry-run: the slices of --eval-config depend on values in the data, which a dry "
+            "run does not read; leave one out"
         )
     looked = _look(config, engine)
     source = looked.known.source
@@ -301,7 +295,7 @@ def plan_check(config: CheckConfig, engine: Engine) -> RunPlan:
 
 @dataclass(frozen=True)
 class _Looked:
-    """What a run of any command would find before its first job."""
+    """The state of a run of any command before its first job."""
 
     files: Sequence[str]
     work: StoragePath
@@ -312,7 +306,7 @@ class _Looked:
     tfma_costs: tuple[str, ...]
 
     def encoding(self, config: RunConfig, features: Sequence[str]) -> Encoding:
-        """Return how examples would be encoded, but for the domains, which no graph shows."""
+        """Return how examples would be encoded, except for the domains, which no graph shows."""
         models: tuple[tuple[Side, str | None], ...] = (
             ("prediction", config.model),
             ("baseline", config.baseline_model),

@@ -1,4 +1,4 @@
-"""The steps of a job, a line each, for a reader."""
+"""The steps of a job in words, one per line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What new data holds that the data of the run whose domains are used did not."""
+"""Values in new data that the data of the run whose domains are used did not have."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class _ColumnOfBothRuns:
     option: str
 
     def parts(self) -> Iterator[str]:
-        """Yield what is new, the most telling first."""
+        """Yield the new values, the most important first."""
         for occurred, where in (
             (False, f"{self.uri} does not have"),
-            (True, f"{self.uri} had among its others"),
+            (True, f"{self.uri} counted among its other values"),
         ):
             new = [one for one in self.now.new_values if one.occurred == occurred]
             if new:
@@ -52,7 +52,7 @@ class _ColumnOfBothRuns:
         what = {
             "categorical": "have other values",
             "numeric": "have a value in none of its bins",
-            "list": "hold elements without a predicate",
+            "list": "contain elements without a predicate",
         }[self.now.kind]
         if self.now.kind == "list":
             if largest == 0 and seen.other >= self.smallest:
@@ -104,13 +104,13 @@ class _ColumnOfBothRuns:
             yield f"{self._share(now)} {what}, {before} in {self.uri}"
 
     def _is_most(self, count: int) -> bool:
-        """Return whether more than half of the examples with a value are so many."""
+        """Return whether this is more than half of the examples with a value."""
         missing = self.now.seen.missing if self.now.seen is not None else 0
         return 2 * count > self.examples - missing
 
     def _remedy(self, chosen: str) -> str:
         instead = " instead of --domains" if self.option == "--domains" else ""
-        return f"that is one slice, so cut the column anew with {chosen}{instead}"
+        return f"that is one slice, so bin the column again with {chosen}{instead}"
 
     def _is_surely_more(self, now: int, then: int) -> bool:
         p = float(p_more_frequent(now, self.examples, then, self.then.examples))
@@ -132,7 +132,7 @@ def _percent(share: float) -> str:
 def drift_lines(
     given: GivenDomains, domains: Sequence[FeatureDomain], examples: int, smallest: int
 ) -> tuple[str, ...]:
-    """Return a line for each column that is lost, or holds what the earlier run had no predicate for.
+    """Return a line for each column that is lost or has values without a predicate.
 
     The latter only where it is material: a value, missing values or a column that are new and make up a slice
     large enough to be tested; a share of *other* or *missing* that grew by half, and more than chance
@@ -141,13 +141,10 @@ def drift_lines(
 
     Parameters
     ----------
-    given : domains of the earlier run
-    domains : those of this one
-    examples : of this one
     smallest : examples of a slice that is tested
     """
     lines = [
-        f"{name}: a feature in {given.uri}, and no column of this data; its slices can't be tested."
+        f"{name}: a feature in {given.uri}, but not a column of this data; its slices can't be tested."
         for name in given.lost
     ]
     for domain in domains:
@@ -179,13 +176,12 @@ def why_absent(condition: Condition, then: Domain, now: Domain) -> str:
 
     Parameters
     ----------
-    condition : the predicate
     then, now : the domain of its field in the earlier run and in this one
     """
     when = "now" if condition in then.singletons else "then"
     field = repr(condition.field)
     if not is_carried_on(then, now):
-        return f"{when} the values of {field} were cut otherwise"
+        return f"{when} the values of {field} were binned differently"
     if condition.op == "is_null":
         held = then.closed if then.seen is None else then.seen.missing == 0
         return (
@@ -206,11 +202,11 @@ def why_absent(condition: Condition, then: Domain, now: Domain) -> str:
             has = "has" if len(new) == 1 else "have"
             return f"now {apart}{more} {has} {own} apart from the other values of {field}"
         if any(one.op == "not_in" for one in then.singletons):
-            return f"then the others of {field} held {apart}{more}, too"
+            return f"then the other values of {field} contained {apart}{more}, too"
         return f"then {field} had no other values"
     others = then.seen is None and (then.kind == "list" or not then.closed)
     others |= any(one.op == "not_in" for one in then.singletons)
     others |= then.seen is not None and then.seen.other > 0
     if others:
-        return f"then this value of {field} was among the others"
+        return f"then this value of {field} was among the other values"
     return f"then no example had this value of {field}"

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 def model_columns(
     config: RunConfig, source: Source, features: Sequence[str]
 ) -> dict[Side, tuple[str, ...]]:
-    """Return the columns that each model file reads."""
+    """Return the columns that each model reads."""
     columns: dict[Side, tuple[str, ...]] = {}
     files: tuple[tuple[Side, str | None], ...] = (
         ("prediction", config.model),
@@ -88,7 +88,7 @@ def encode(
     work: WorkFolder,
     engine: Engine,
 ) -> EncodedDataset:
-    """Write the shards, unless they are written, and check what they say of the examples."""
+    """Write the shards, unless they exist, and check their records of the examples."""
     run_stage(
         work,
         engine,
@@ -110,7 +110,7 @@ def encode(
     if rows != encoding.source.rows:
         raise EngineError(
             f"{missing_shard(encoding, facts)} is missing: {encoding.source.rows - rows:,} of "
-            f"{encoding.source.rows:,} examples are not there; run again without --resume"
+            f"{encoding.source.rows:,} examples are missing; run again without --resume"
         )
     labels = check_classes(
         [fact["classes"] for fact in facts],
@@ -156,6 +156,7 @@ def encode(
         label_counts=sum_labels(
             [fact["labels"] for fact in facts], [domain.radix for domain in encoding.domains]
         ),
+        model_columns=encoding.model_columns,
     )
 
 

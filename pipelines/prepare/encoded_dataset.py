@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.feature_hints import FeatureHint
     from slicebeam.pipelines.prepare.given_slices import GivenSlices
     from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
-    from slicebeam.transforms.encode.extract_predictions import Outcome
+    from slicebeam.transforms.encode.extract_predictions import Outcome, Side
     from slicebeam.transforms.encode.label_counts import LabelCounts
     from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.encode.sources import Source
@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RepeatedIds:
-    """Ids that several examples have.
-
-    Attributes
-    ----------
-    number : how many
-    one : of them
-    """
+    """Ids that several examples have."""
 
     number: int
     one: Any
@@ -38,25 +32,18 @@ class EncodedDataset:
 
     Attributes
     ----------
-    source : where they were read from
-    outcome : what is measured of each example
-    domains : of the features
-    left_out : the columns that are no features, and why
-    lattice : the slices
-    scaling : how the shards become statistics
     totals : int64 [raw columns and total terms] the statistics of all examples
-    shards : the encoded files
-    labels : the classes
-    content : a hash of all examples' codes and what is measured of them, whatever their order
+    content : a hash of all examples' codes and measurements, in any order
     of_all : int64 [columns and total terms] what the metrics know of all examples
     repeated_ids : ids that several examples have, where they are named and not to be groups
     models_agree : whether two models are compared that differ on no example
     given : the slices of a check, which has no domains
-    drift : what the data holds and that of the given domains did not
-    top_values : how many values of a column were named at most; None where there are no domains
+    drift : values in the data that the data of the given domains did not have
+    top_values : how many values of a column were named at most; None if there are no domains
     lost : features of the given domains that the data has not
-    label_counts : examples by class, alone and with each feature; None where labels are no classes
+    label_counts : examples by class, alone and with each feature; None if labels are no classes
     hints : features that look like no property of an example, such as a model's output
+    model_columns : what each model reads, by side
     """
 
     source: Source
@@ -78,6 +65,7 @@ class EncodedDataset:
     lost: tuple[str, ...] = ()
     label_counts: LabelCounts | None = None
     hints: tuple[FeatureHint, ...] = ()
+    model_columns: dict[Side, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:

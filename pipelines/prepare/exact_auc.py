@@ -1,4 +1,4 @@
-"""Exact AUC where it counts: of all examples, of what may be significant, of what is reported.
+"""Exact AUC for all examples, slices that may be significant, and reported slices.
 
 Buckets bound the AUC of every slice. The slices that could be significant within their bound are
 counted again, from the scores of their examples; the others can't be, whatever their exact AUC is.
@@ -64,10 +64,7 @@ class ExactAuc:
 
     Parameters
     ----------
-    lattice, scaling, shards : of the encoded examples
     totals : int64 [raw columns and total terms] of all examples
-    memory : bytes of a worker
-    work, engine : of the run
     """
 
     def __init__(
@@ -101,14 +98,13 @@ class ExactAuc:
     def count(
         self, stage: str, keys: Keys, sums: IntArray, resampling: Resampling | None = None
     ) -> tuple[Iterator[CountedWins], Cost]:
-        """Count the AUC of slices, except what is counted already.
+        """Count the AUC of slices, except those already counted.
 
         Parameters
         ----------
-        stage : name of the folder in the work folder
         keys : int64 [slices]
         sums : int64 [slices, columns and perhaps more]
-        resampling : replicates of the AUC that are counted too
+        resampling : replicates of the AUC to count as well
 
         Returns
         -------
@@ -228,7 +224,7 @@ def put_ranking(sums: IntArray, at: IntArray, counted: CountedWins, space: Stati
 
 @dataclass
 class Exact:
-    """What exact AUCs say of some slices.
+    """The exact AUCs of some slices.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Features that look like no property of an example: a model's output, the label, an id."""
+"""Features that do not look like a property of an example: a model's output, the label, an id."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MANY = 0.5
 
 @dataclass(frozen=True)
 class FeatureHint:
-    """A feature that is better left out, perhaps, and why."""
+    """A feature that may be better left out, and why."""
 
     name: str
     looks_like: LooksLike
@@ -54,10 +54,8 @@ def feature_hints(
 
     Parameters
     ----------
-    domains : of the features
-    labels : the classes by their values; None where labels are no classes
-    rows : examples
-    chosen : features of which nothing is said, since the user named them
+    labels : the classes by their values; None if labels are no classes
+    chosen : features without hints, because the user named them
     """
     tables = labels.tables if labels is not None else (None,) * len(domains)
     return tuple(

@@ -1,4 +1,4 @@
-"""Which columns are features, and how they are cut into predicates."""
+"""Which columns are features, and how they are divided into predicates."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list
     for name in config.features:
         if name in config.exclude_features:
             raise OptionError(
-                f"--features and --exclude-features both name {name!r}; leave it out of one"
+                f"--features and --exclude-features both name {name!r}; remove it from one"
             )
     for option, column in (("--example-id", config.example_id), ("--group", config.group)):
         if column:
@@ -57,8 +57,8 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list
     for name in config.features:
         if name in roles:
             raise OptionError(
-                f"--features: {name!r} is the label, a prediction, a score, a loss, a weight, a group, an "
-                "id or what is averaged; a slice of it would say nothing"
+                f"--features: {name!r} is the label, a prediction, a score, a loss, a weight, a "
+                "group, an id or the averaged column; a slice of it would be meaningless"
             )
     chosen = config.features or tuple(name for name in names if name not in roles)
     return [name for name in dict.fromkeys(chosen) if name not in set(config.exclude_features)]
@@ -70,8 +70,6 @@ class Learned:
 
     Attributes
     ----------
-    domains : of the features
-    left_out : the columns that have none, and why
     drift : what this data holds and that of the given domains did not, a line a column
     top_values : how many values of a column were named at most
     lost : features of the given domains that this data has not
@@ -91,7 +89,7 @@ def learn(
     work: WorkFolder,
     engine: Engine,
 ) -> Learned:
-    """Return the domains of the features: learned, or those of another run with what is new."""
+    """Return the domains of the features: learned, or those of another run with new values."""
     given = (
         given_domains(config.domains, source, features, config.domains_option)
         if config.domains
@@ -131,7 +129,7 @@ def learn(
 
 
 def domain_options(config: SearchConfig, given: GivenDomains | None) -> DomainOptions:
-    """Return how columns are cut: as many values are named as by the given run, unless chosen."""
+    """Return how columns are divided, with the number of values of the given run unless chosen."""
     top_values = config.top_values
     if given is not None and given.top_values and "top_values" not in config.model_fields_set:
         top_values = given.top_values

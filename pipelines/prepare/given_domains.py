@@ -1,4 +1,4 @@
-"""Feature domains that another run's ChangeList brings: checked, then held against this data."""
+"""Feature domains from the ChangeList of another run: validated, then matched with this data."""
 
 from __future__ import annotations
 
@@ -49,16 +49,13 @@ _ROLES += ("baseline_loss", "weight", "group", "example_id")
 
 @dataclass(frozen=True)
 class GivenDomains:
-    """What an earlier run's ChangeList says of the features of this data.
+    """The domains in an earlier run's ChangeList for the features of this data.
 
     Attributes
     ----------
-    uri : of the document
-    examples : of the earlier run
     domains : by feature, in the order of the features; checked against this data
-    learned : features that had no domain, whose domains this data gives
-    left_out : columns that are no features, and why
-    lost : features of the earlier run that are not in this data
+    learned : features without a domain, which are learned from this data
+    lost : features of the earlier run that this data lacks
     reasons : why the earlier run left a column out, by its name
     top_values : how many values of a column the earlier run named at most; None if unknown
     option : that named the document: ``--domains`` or ``--since``
@@ -88,13 +85,6 @@ def given_domains(
     A feature without a domain there is learned from this data if the earlier run would have searched
     it: it was not in that data, or nothing was in it to slice by. Otherwise it is left out.
 
-    Parameters
-    ----------
-    path : of the ChangeList
-    source : this data
-    features : its columns to slice by
-    option : that names the file, for errors
-
     Raises
     ------
     InputError
@@ -105,7 +95,7 @@ def given_domains(
     known: dict[str, FeatureDomain] = {}
     for shape in document.dataset.domains:
         if shape.name in known:
-            raise InputError(f"{option} {path}: two domains are named {shape.name!r}; keep one")
+            raise InputError(f"{option} {path}: two domains have the name {shape.name!r}; keep one")
         try:
             known[shape.name] = checked_domain(shape)
         except InputError as error:
@@ -198,7 +188,7 @@ def checked_domain(shape: Domain) -> FeatureDomain:
     try:
         kind = arrow_type(shape.data_type)
     except (pa.ArrowException, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise InputError(f"data_type {shortened(shape.data_type)!r} is no type") from error
+        raise InputError(f"data_type {shortened(shape.data_type)!r} is not a type") from error
     column = pa.list_(kind) if shape.kind == "list" else kind
     # A numeric column of few integers is numeric where another run saw more.
     is_right = shape.kind == "list" or (shape.kind == "categorical") == is_categorical(kind, 0, 1)
@@ -218,7 +208,7 @@ def checked_domain(shape: Domain) -> FeatureDomain:
     nulls = [at for at, one in enumerate(singletons) if one.op == "is_null"]
     # Values that a later run named come after it.
     if len(nulls) > 1 or (shape.kind == "numeric" and nulls not in ([], [len(singletons) - 1])):
-        raise InputError("'is_null' is not its last predicate, or occurs twice")
+        raise InputError("'is_null' is not the last predicate, or occurs twice")
     if shape.kind == "numeric":
         _check_bins([one for one in singletons if one.op != "is_null"], kind)
     else:
@@ -248,25 +238,25 @@ def _seen(shape: Domain, kind: pa.DataType) -> ColumnSummary | None:
         return None
     ends = [one for one in (shape.seen.low, shape.seen.high) if one is not None]
     if len(ends) == 1 or (ends and shape.kind != "numeric"):
-        raise InputError("its low and high are not those of a numeric column")
+        raise InputError("its low and high do not fit a numeric column")
     for value in ends:
         if not _is_value(value, kind):
-            raise InputError(f"{shortened(repr(value))} is no value of a column of {kind}")
+            raise InputError(f"{shortened(repr(value))} is not a value of a column of {kind}")
     arrow_values(ends, kind)
     return ColumnSummary(**shape.seen.model_dump())
 
 
 def _check(one: Singleton, name: str, kind_of_domain: str, kind: pa.DataType) -> None:
     if one.field != name:
-        raise InputError(f"it is about {one.field!r}")
+        raise InputError(f"it is a predicate on {one.field!r}")
     if one.op not in _OPS[kind_of_domain]:
         raise InputError(
-            f"op {one.op!r} is none of a {kind_of_domain} domain: {', '.join(_OPS[kind_of_domain])}"
+            f"op {one.op!r} is not one of a {kind_of_domain} domain: {', '.join(_OPS[kind_of_domain])}"
         )
     listed = list(_constants(one))
     for value in listed:
         if not _is_value(value, kind):
-            raise InputError(f"{shortened(repr(value))} is no value of a column of {kind}")
+            raise InputError(f"{shortened(repr(value))} is not a value of a column of {kind}")
     _typed(listed, kind)
 
 
@@ -325,7 +315,7 @@ def _check_bins(bins: Sequence[Singleton], kind: pa.DataType) -> None:
     last = len(bins) - 1
     for at, one in enumerate(bins):
         if (one.op == "<" and at) or (one.op == ">=" and at != last):
-            raise InputError(f"op {one.op!r} is not at its end of the bins")
+            raise InputError(f"op {one.op!r} is not at the right end of the bins")
     pairs = [one.value if one.op == "between" else [one.value, one.value] for one in bins]
     low, high = (sortable(_typed([pair[i] for pair in pairs], kind)) for i in (0, 1))
     empty = np.array([one.op == "between" for one in bins]) & (low >= high)

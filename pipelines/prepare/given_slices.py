@@ -43,11 +43,9 @@ class SliceRequest:
 
     Attributes
     ----------
-    place : where, for the errors
     predicate : its text, or its conditions; of a slice that no predicate describes, a condition on the
         column that is derived for it
-    name : what the user calls it; None for its predicate
-    definition, slice_id : of such a slice
+    name : the user's name for it; None for its predicate
     """
 
     place: str
@@ -58,19 +56,17 @@ class SliceRequest:
 
     @property
     def column(self) -> str:
-        """The column that says who is a member of a slice that no predicate describes."""
+        """The column of the members of a slice that no predicate describes."""
         return f"member of {self.slice_id}"
 
 
 @dataclass(frozen=True)
 class WantedSlices:
-    """What a check was given, before the columns are known.
+    """The slices given to a check, before the columns are known.
 
     Attributes
     ----------
-    source, uri : where the slices were read
     changelist_id : of the document; None for a file
-    slices : in the order in which they were written
     data : of the document, in which its slices were found; empty for a file
     """
 
@@ -87,7 +83,6 @@ class GivenSlices:
 
     Attributes
     ----------
-    wanted : as they were written
     membership : their conditions; a slice's position is its code
     """
 
@@ -147,7 +142,7 @@ def read_slices(uri: str) -> WantedSlices:
     Raises
     ------
     InputError
-        It is missing, no YAML, or something in it is no predicate.
+        It is missing, no YAML, or something in it is not a predicate.
     """
     path = storage_path(uri, "--slices")
     try:
@@ -156,9 +151,9 @@ def read_slices(uri: str) -> WantedSlices:
         raise FileError(f"--slices {uri}: no such file") from error
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise OptionError(f"--slices {uri}: no readable YAML ({reason})") from error
+        raise OptionError(f"--slices {uri}: not readable as YAML ({reason})") from error
     if isinstance(content, dict) and "schema_version" in content:
-        raise OptionError(f"--slices {uri} is a ChangeList; give it as --changelist")
+        raise OptionError(f"--slices {uri} is a ChangeList; use --changelist")
     if isinstance(content, dict):
         for key in content:
             if key != "slices":
@@ -178,10 +173,10 @@ def _wanted(place: str, written: Any) -> SliceRequest:
         _check_keys(place, written, _KEYS)
         name = written.get("name")
         if name is not None and not (isinstance(name, str) and name.strip()):
-            raise InputError(f"{place}: name {name!r} is no text; put it in quotes")
+            raise InputError(f"{place}: name {name!r} is not text; put it in quotes")
         return SliceRequest(place, _predicate(place, written["predicate"]), name)
     if isinstance(written, dict) and "name" in written and "all" not in written:
-        raise InputError(f"{place}: key 'predicate' is missing beside 'name'")
+        raise InputError(f"{place}: key 'predicate' is missing next to 'name'")
     return SliceRequest(place, _predicate(place, written))
 
 
@@ -199,8 +194,8 @@ def _predicate(place: str, written: Any) -> str | tuple[Singleton, ...]:
         if isinstance(conditions, list) and conditions:
             return tuple(_condition(place, one) for one in conditions)
     raise InputError(
-        f"{place}: {shortened(repr(written))} is no predicate; write a text such as 'age < 25', or "
-        "all: [{field: age, op: '<', value: 25}]"
+        f"{place}: {shortened(repr(written))} is not a predicate; write text such as 'age < 25', "
+        "or all: [{field: age, op: '<', value: 25}]"
     )
 
 
@@ -210,7 +205,7 @@ def _condition(place: str, written: Any) -> Singleton:
     _check_keys(place, written, _CONDITION_KEYS)
     for key in ("field", "op"):
         if not isinstance(written.get(key), str):
-            raise InputError(f"{place}: {key} {written.get(key)!r} is no text")
+            raise InputError(f"{place}: {key} {written.get(key)!r} is not text")
     field, op = written["field"], written["op"]
     if op not in OPS:
         raise InputError(f"{place}: {unknown_name('op', op, OPS)}")
@@ -282,7 +277,7 @@ def _checked(
         ):
             raise InputError(
                 "it is defined by embeddings, ids or other slices, which only slicebeam check "
-                "--changelist looks at"
+                "--changelist supports"
             )
         if condition.field not in columns:
             raise unknown_name("column", condition.field, columns)

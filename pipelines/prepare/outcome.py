@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
-    """Return what is measured of each example, after checking that the columns fit each other."""
+    """Return the measurements of each example, after checking that the columns match."""
     label_type = source.column_type(config.label, "--label") if config.label else pa.null()
     needs = needs_of(config.metric)
     new, old = (_predictor(config, prefix, needs, source) for prefix in ("", "baseline_"))
@@ -41,6 +41,7 @@ def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
         threshold=config.threshold,
         needs=needs,
         weight=config.weight,
+        cuts_models=config.cuts_models,
     )
     common = ""
     if outcome.uses_classes:
@@ -70,7 +71,7 @@ def _positive_class(config: RunConfig, label_type: pa.DataType, common: str) -> 
     if text is None:
         if common == "string":
             why = (
-                "--score does not say which class it speaks of"
+                "--score does not say which class it refers to"
                 if config.uses_threshold
                 else f"{', '.join(config.metric)} is about one class"
             )
@@ -86,5 +87,5 @@ def _positive_class(config: RunConfig, label_type: pa.DataType, common: str) -> 
         return float(text) if common == "double" else int(text)
     except ValueError as error:
         raise OptionError(
-            f"--positive-class {text!r} is no value of label {config.label!r}, which is {label_type}"
+            f"--positive-class {text!r} is not a value of label {config.label!r}, which is {label_type}"
         ) from error

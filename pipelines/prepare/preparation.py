@@ -69,8 +69,8 @@ def prepare_source(
             f"{column.name}: {column.reason}" for column in left_out[:_MOST_REASONS]
         )
         raise InputError(
-            f"no feature is left to slice by ({reasons or 'no other column'}); give the data with the "
-            "columns that describe an example"
+            f"no feature is left to slice by ({reasons or 'no other column'}); give data with "
+            "columns that describe the examples"
         )
     space = statistic_space(config.metric, config.comparison, weighted=config.weight is not None)
     lattice = Lattice(

@@ -1,4 +1,4 @@
-"""How encoded examples become integers: what is only known when all of them are written."""
+"""How encoded examples become integers: known only when all of them are written."""
 
 from __future__ import annotations
 
@@ -47,13 +47,12 @@ _ROUGH = 0.01
 def scale(
     encoding: Encoding, over: OverShards, facts: Sequence[dict[str, Any]], rows: int
 ) -> Scaling:
-    """Return how the shards' columns become statistics, from what is in all of them.
+    """Return how the columns of all shards become statistics.
 
     Parameters
     ----------
     over : applies a function to all shards, a group at a time
     facts : that each shard's writer said of it
-    rows : examples
 
     Raises
     ------
@@ -77,9 +76,10 @@ def scale(
                 k for k in range(len(classes)) if replace(space, classes=k).cells <= _MOST_CELLS
             )
             raise InputError(
-                f"label {encoding.outcome.label!r} and the predictions have {len(classes)} classes; macro "
-                f"averages count a cell for every combination of them, here for at most {most} classes: "
-                "use accuracy, or a metric of one class with --positive-class"
+                f"label {encoding.outcome.label!r} and the predictions have {len(classes)} "
+                "classes; macro averages count a cell for every combination of classes, here "
+                f"for at most {most} classes: use accuracy, or a metric of one class with "
+                "--positive-class"
             )
     ranges: dict[tuple[str, bool], Range] = {}
     for fact in facts:
@@ -103,7 +103,7 @@ def _refined(
     ranges: dict[tuple[str, bool], Range],
     heaviest: float,
 ) -> Scaling:
-    """Return the scaling with the bits that the data leaves, which its range alone does not tell.
+    """Return the scaling with the bits that the data leaves.
 
     The sizes are sums of integers, so that they too are the same in any order of the examples.
     """

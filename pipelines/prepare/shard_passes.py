@@ -1,4 +1,4 @@
-"""Passes over the encoded shards, by workers where there are many examples."""
+"""Passes over the encoded shards, by workers if there are many examples."""
 
 from __future__ import annotations
 
@@ -62,12 +62,7 @@ def kept_pass_over(
     engine: Engine,
     seconds: float,
 ) -> list[Found]:
-    """Return what `pass_over` does, and keep it: a run that goes on reads it.
-
-    Parameters
-    ----------
-    seconds : estimated CPU time
-    """
+    """Return what `pass_over` does, and keep it: a run that continues reads it."""
     if engine.workers > 1 and seconds >= LEAST_PASS_SECONDS:
         return _pass_of_workers(shards, stage, function, work, engine, seconds)
     transform = PassOverFiles(OverShards(function), [[*map(str, shards)]], work.folder(stage))
@@ -88,7 +83,7 @@ def pass_over(
     work: WorkFolder,
     engine: Engine,
 ) -> list[Found]:
-    """Return what a function finds in the shards, which workers read where there are many rows."""
+    """Return the result of a function on the shards, run by workers if there are many rows."""
     seconds = rows * _SECONDS_PER_ROW
     if engine.workers == 1 or seconds < LEAST_PASS_SECONDS:
         return [function(map(Shard, shards))]
@@ -118,11 +113,10 @@ def found_by(
     seconds: float,
     has_written: Callable[[], bool] = lambda: True,
 ) -> list[Found]:
-    """Return what a pass of the engine's workers finds in each group, in the folder of the stage.
+    """Return the result of the engine's workers for each group, in the folder of the stage.
 
     Parameters
     ----------
-    seconds : estimated CPU time
     has_written : whether all is there that the function writes besides
     """
     work.folder(stage)

@@ -38,7 +38,9 @@ def read_source(
             [StoredFile(path, path, identity=work.identity_of(path)) for path in files]
         )
     elif len(set(kinds)) > 1:
-        raise OptionError(f"--data mixes formats ({', '.join(sorted(set(kinds)))}); convert some")
+        raise OptionError(
+            f"--data mixes formats ({', '.join(sorted(set(kinds)))}); convert them to one format"
+        )
     else:
         conversion = Conversion(
             work.folder("parquet"),

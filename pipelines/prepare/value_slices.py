@@ -1,4 +1,4 @@
-"""Slices by values, as an EvalConfig's slicing_specs name them, and what was measured on them."""
+"""Slices by values, as named by the slicing_specs of an EvalConfig, and their measurements."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def value_slices(uri: str, source: Source, work: WorkFolder, engine: Engine) -> 
             )
         if len(found) > MOST_SLICES:
             raise OptionError(
-                f"--eval-config {uri}: slicing_specs {spec} has {len(found):,} slices by now, more than "
-                f"{MOST_SLICES:,}; name fewer values, or use slicebeam search"
+                f"--eval-config {uri}: slicing_specs {spec} has {len(found):,} slices so far, "
+                f"more than {MOST_SLICES:,}; name fewer values, or use slicebeam search"
             )
     return WantedSlices("eval_config", uri, tuple(found.values()))
 

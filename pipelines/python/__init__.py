@@ -1,1 +1,1 @@
-"""What the functions of ``api`` run: tables or files in, what was found at hand."""
+"""Runs the functions of ``api``: tables or files in, the result in memory."""

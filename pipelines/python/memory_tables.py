@@ -1,4 +1,4 @@
-"""Tables in memory, of any library that gives its columns to Arrow, as files that are read."""
+"""Tables in memory, from any library that exports its columns to Arrow, as files to read."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ def _is_writable(table: pa.Table) -> bool:
 
 
 def arrow_table(data: Any) -> pa.Table:
-    """Return a table of pandas, polars, Arrow or whatever gives an Arrow stream.
+    """Return a table from pandas, polars, Arrow or any other source of an Arrow stream.
 
     Raises
     ------
     InputError
-        It is no table.
+        It is not a table.
     """
     try:
         if isinstance(data, pa.Table):
             return _without_views(data)
         if type(data).__module__.partition(".")[0] == "pandas":
             return pa.Table.from_pandas(_plain(data), preserve_index=False)
-        # By its method ``__arrow_c_stream__``, where it is no batch of Arrow's.
+        # By its method ``__arrow_c_stream__``, where it is not a batch of Arrow's.
         return _without_views(pa.table(data))
     except (TypeError, ValueError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
-            f"a {type(data).__name__} is no data that can be read ({reason}); give a table of pandas, "
+            f"a {type(data).__name__} cannot be read as data ({reason}); give a table of pandas, "
             "polars or Arrow, or paths"
         ) from error
 
@@ -74,7 +74,7 @@ def arrow_table(data: Any) -> pa.Table:
 def _plain(data: Any) -> Any:
     """Return a pandas frame whose named index levels are columns, and whose intervals are text.
 
-    An index without a name is no column: it would be searched as a feature.
+    An index without a name is not a column: it would be searched as a feature.
     """
     import pandas as pd
 

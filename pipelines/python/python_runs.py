@@ -1,4 +1,4 @@
-"""Commands from Python: on tables in memory or on files, with what they found at hand."""
+"""Commands from Python: on tables in memory or on files, with the result in memory."""
 
 from __future__ import annotations
 
@@ -70,10 +70,9 @@ class Report:
 
     Attributes
     ----------
-    changelist : the document
     slices : a row for each slice; of a search or a check those of ``slices.parquet``, of a shift how
         the accuracy of each changed (`shifted_slices`)
-    path : where the document is; None where no output was named
+    path : where the document is; None if no output was named
     explanation : how the slice that the user named got its p-value, line by line
     """
 
@@ -143,8 +142,6 @@ def run(name: str, data: Any, options: Mapping[str, Any]) -> Report:
 
     Parameters
     ----------
-    name : of the command
-    data : a table, or the paths or globs of files
     options : by the names of the flags with ``_`` for ``-``; None for those that are left out;
         ``progress`` prints on stderr how far it is
 
@@ -159,14 +156,17 @@ def run(name: str, data: Any, options: Mapping[str, Any]) -> Report:
         return _run(name, data, _given(options))
 
 
-def run_document(name: str, changelist: Any, options: Mapping[str, Any]) -> Any:
-    """Run a command on a ChangeList, and return what it returns.
+def run_document(
+    name: str, first: Any, options: Mapping[str, Any], argument: str = "changelist"
+) -> Any:
+    """Run a command on a ChangeList or another file, and return what it returns.
 
     Parameters
     ----------
     name : of the command, such as ``edit rename``
-    changelist : path of a document, or of its folder for the last revision
+    first : path of a document, or of its folder for the last revision; of some commands another file
     options : as for `run`
+    argument : the option that ``first`` is
 
     Raises
     ------
@@ -176,7 +176,7 @@ def run_document(name: str, changelist: Any, options: Mapping[str, Any]) -> Any:
         The engine, an API or the storage failed.
     """
     with _redacting():
-        given = _given({"changelist": changelist, **options})
+        given = _given({argument: first, **options})
         prints = bool(given.pop("progress", False))
         spec = command_spec(name)
         typed = _typed(spec.options[0], given)
@@ -192,7 +192,7 @@ def run_document(name: str, changelist: Any, options: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def _redacting() -> Iterator[None]:
-    """Take secrets out of errors: what an engine or an endpoint says may have one in it."""
+    """Remove secrets from errors, since messages of engines and endpoints may contain them."""
     try:
         yield
     except SlicebeamError as error:
@@ -255,13 +255,11 @@ def _plain(value: Any) -> Any:
 
 
 def _check_nothing_is_lost(typed: Mapping[str, Any], *, resume: bool) -> None:
-    """Raise where what has to last would go with a temporary folder."""
+    """Raise if lasting results would be in a temporary folder."""
     if resume:
-        raise OptionError("a run goes on in the output that it began with; name it as output=")
+        raise OptionError("a run continues in the output where it began; give it as output=")
     if "api" in typed and "ledger" not in typed:
-        raise OptionError(
-            "what is bought is kept in the ledger; name an output= or a ledger= for it"
-        )
+        raise OptionError("paid answers are stored in the ledger; give output= or ledger=")
 
 
 def _shift(
@@ -270,7 +268,7 @@ def _shift(
     command = COMMANDS["shift"]
     config: ShiftConfig = command.configured(options)
     if config.simulates:
-        raise OptionError("plan and repeat publish nothing; they are for the command line")
+        raise OptionError("plan and repeat publish nothing; use them on the command line")
     assessed = command.run(config, engine, terminal, resume=run_options.resume)
     return Report(
         assessed.changelist, shifted_slices(assessed.changelist), str(assessed.changelist_path)

@@ -1,4 +1,4 @@
-"""Signatures of the functions of Python, made of the fields of the options.
+"""Signatures of the Python functions, generated from the fields of the options.
 
 ``python -m slicebeam.pipelines.python.signatures`` writes them into ``api.pyi``, from which editors and mypy
 know the keywords, their types and what they mean. Run it after an option was changed.
@@ -24,7 +24,7 @@ STUB = Path(__file__).parents[1] / "api.pyi"
 _FLAG = re.compile(r"--([a-z][a-z-]*[a-z])")
 # How a flag is given several times.
 _REPEATED = re.compile("Repeatable(, or separated by commas)?")
-_PROGRESS = "print on stderr how far it is, and what is to be known"
+_PROGRESS = "print progress and notes on stderr"
 _DATA = "a table of pandas, polars or Arrow, or paths or globs of files"
 _HEADER = """\
 # Written by `python -m slicebeam.pipelines.python.signatures` from the options; do not edit.
@@ -33,11 +33,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+from slicebeam.pipelines.adaptive.checklist_import import ImportedSuite
+from slicebeam.pipelines.adaptive.suggestions.suggest import Suggestions
 from slicebeam.pipelines.attribution.rounds import Finished, Stopped
 from slicebeam.pipelines.attribution.session import Sampled
 from slicebeam.pipelines.changelist.discovered import Edit
 from slicebeam.pipelines.define.new_slices import Revision
 from slicebeam.pipelines.python.python_runs import Report as Report
+from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.tfma.export import Exported
 
 StrPath: TypeAlias = str | os.PathLike[str]
@@ -60,8 +63,11 @@ def keywords(name: str) -> list[OptionField]:
 
 def first_argument(name: str) -> str:
     """Return the argument of a function that stands before its keywords."""
-    data = declared(command_spec(name).options[0]).get("data")
-    return "data" if data is not None and data.is_required else "changelist"
+    fields = declared(command_spec(name).options[0])
+    data = fields.get("data")
+    if data is not None and data.is_required:
+        return "data"
+    return next((one.name for one in fields.values() if one.option.is_argument), "changelist")
 
 
 def signature(name: str) -> inspect.Signature:
@@ -83,10 +89,12 @@ def signature(name: str) -> inspect.Signature:
 
 
 def docstring(name: str) -> str:
-    """Return what a command's function does, with its keywords."""
+    """Return the docstring of a command's function, with its keywords."""
     spec = command_spec(name)
     first = first_argument(name)
     about = _DATA if first == "data" else "a ChangeList, or its folder for the last revision"
+    if first not in ("data", "changelist"):
+        about = declared(spec.options[0])[first].option.help
     lines = [_worded(spec.help), "", "Parameters", "----------", f"{first} : {about}"]
     for one in keywords(name):
         help_ = one.option.help
@@ -147,7 +155,8 @@ def _default(field: OptionField) -> Any:
 
 
 def _function(name: str, indent: str) -> str:
-    head = f"def {name.rsplit(maxsplit=1)[-1]}(\n    {first_argument(name)}: {_first_type(name)},\n    /,\n    *,"
+    own = name.rsplit(maxsplit=1)[-1].replace("-", "_")
+    head = f"def {own}(\n    {first_argument(name)}: {_first_type(name)},\n    /,\n    *,"
     lines = [head]
     for one in keywords(name):
         default = "" if _is_required(one) else f" = {_default(one)!r}"
@@ -183,7 +192,7 @@ def _worded(text: str) -> str:
 
 
 def formatted(text: str) -> str:
-    """Return the text as it stands in the file."""
+    """Return the text as in the file."""
     style = ("--isolated", "--line-length", "100", "--target-version", "py310")
     done = subprocess.run(  # noqa: S603  (no input of a user)
         [sys.executable, "-m", "ruff", "format", *style, "--stdin-filename", STUB.name, "-"],

@@ -38,8 +38,7 @@ class Cost:
     Attributes
     ----------
     cpu_seconds : of this process and of those that it started
-    wall_seconds : elapsed
-    shuffled_bytes : of tables that were sent between workers
+    shuffled_bytes : of tables sent between workers
     """
 
     cpu_seconds: float = 0.0
@@ -48,12 +47,7 @@ class Cost:
 
 
 class Engine:
-    """Runs pipelines one after another; a context, which ends what was started for them.
-
-    Parameters
-    ----------
-    config : the engine and its options
-    """
+    """Runs pipelines one after another; a context, which ends what was started for them."""
 
     def __init__(self, config: RunnerConfig) -> None:
         self.config = config
@@ -131,15 +125,11 @@ class Engine:
         return [redacted(one) for one in self._backend.sent_options(self.job_name(stage, run))]
 
     def sends(self, seconds: float | None) -> bool:
-        """Say whether work of so many seconds goes to the engine, or is too small for a job of it."""
+        """Return whether work of this duration goes to the engine, or is too small for a job."""
         return seconds is None or seconds >= self._backend.smallest_job_seconds
 
     def check_storage(self, paths: Sequence[object]) -> None:
         """Refuse paths that the engine's workers cannot see.
-
-        Parameters
-        ----------
-        paths : of data, output and work folder
 
         Raises
         ------
@@ -162,8 +152,8 @@ class Engine:
 
         Parameters
         ----------
-        stage : whose jobs are ended, by whatever plan
-        but : stage and plan whose job may go on
+        stage : whose jobs are ended, with any plan
+        but : stage and plan whose job may continue
         """
         if self._resumes:
             self._check()
@@ -181,11 +171,9 @@ class Engine:
 
         Parameters
         ----------
-        build : adds the transforms to an empty pipeline
         stage : short name of what it does, such as ``iteration-2``
         seconds : estimated work; where it is less than what a job costs on the engine, it is done
             in this process. None runs on the engine.
-        before : is called first
 
         Raises
         ------
@@ -207,7 +195,6 @@ class Engine:
         Parameters
         ----------
         stage : as given to `run`
-        seconds : estimated work
 
         Returns
         -------
@@ -224,7 +211,7 @@ class Engine:
         return self._cost(self._backend.attach, stage, self._backend)
 
     def _cost(self, work: Callable[[str], Any], stage: str, backend: Backend) -> Cost | None:
-        """Return what it cost to do something that returns Beam's result; None if it returns None."""
+        """Return the cost of a function that returns Beam's result; None if it returns None."""
         begun, cpu = time.perf_counter(), self._cpu_seconds()
         try:
             with logged_to(self.log), own_labels():
@@ -249,7 +236,7 @@ class Engine:
 
 
 def start_engine(name: str, options: Any) -> Engine:
-    """Return the engine, whose worker processes start while this one imports what it needs."""
+    """Return the engine; its worker processes start while this one imports."""
     return Engine(runner_config(name, options))
 
 

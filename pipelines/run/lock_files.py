@@ -1,6 +1,6 @@
 """How the lock of a work folder is kept: as a file, or as an object.
 
-Every step happens as a whole or not at all, whoever else tries the same at the same time.
+Every step is atomic, whoever else tries the same at the same time.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _MOMENT = 0.02
 
 @dataclass(frozen=True)
 class Held:
-    """What one sees of a lock that another holds.
+    """The visible state of a lock that another run holds.
 
     Attributes
     ----------
-    owner : None where the lock does not say
-    lives : whether the owner lives, None where that can't be known from here
+    owner : None if the lock does not say
+    lives : whether the owner lives, None if that can't be known from here
     age : seconds since its last sign of life by the clock of the storage; below 0 where clocks
         disagree
     sign : differs after each sign of life
@@ -58,7 +58,7 @@ class LockFile(Protocol):
         """Take the lock where nobody has it, and say whether that was so."""
 
     def look(self) -> Held | None:
-        """Return who has the lock, None where nobody has it."""
+        """Return the owner of the lock, None if there is none."""
 
     def take_over(self, held: Held) -> bool:
         """Take the lock from the one that was seen last, unless it changed since."""
@@ -86,7 +86,6 @@ class LocalLock:
     Parameters
     ----------
     folder : that is locked
-    owner : this run
     """
 
     def __init__(self, folder: Path, owner: Owner) -> None:
@@ -101,7 +100,7 @@ class LocalLock:
             try:
                 return self._take()
             except FileNotFoundError:
-                # A run that ended meanwhile removed the folder: it is made again for the next attempt.
+                # A run that ended in the meantime removed the folder: it is made again for the next attempt.
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 return False
 
@@ -125,7 +124,7 @@ class LocalLock:
         return True
 
     def _written(self, path: Path, flag: int) -> int:
-        """Return a new file, open and locked, that says who owns the lock."""
+        """Return a new file, open and locked, that names the owner of the lock."""
         file = os.open(path, os.O_RDWR | os.O_CREAT | flag, 0o666)
         try:
             locked(file)
@@ -138,7 +137,7 @@ class LocalLock:
         return file
 
     def look(self) -> Held | None:
-        """Return who has the lock, None where nobody has it, or is about to have it."""
+        """Return the owner of the lock, None if there is none or it is about to be taken."""
         self._forget()
         with storage_errors(self.path, "read"):
             try:
@@ -185,7 +184,7 @@ class LocalLock:
         return (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino)
 
     def take_over(self, held: Held) -> bool:
-        """Replace the file that was seen last, on which the system's lock is kept meanwhile."""
+        """Replace the file that was seen last, on which the system's lock is kept in the meantime."""
         if self._seen is None or not self._bears_the_name(self._seen):
             return False
         status = os.fstat(self._seen)
@@ -232,7 +231,6 @@ class StoredLock:
     Parameters
     ----------
     folder : that is locked
-    owner : this run
     """
 
     def __init__(self, folder: ObjectPath, owner: Owner) -> None:
@@ -273,7 +271,7 @@ class StoredLock:
             return None, None
 
     def look(self) -> Held | None:
-        """Return who has the lock, None where nobody has it."""
+        """Return the owner of the lock, None if there is none."""
         facts, owner = self._read()
         if facts is None:
             return None
@@ -316,6 +314,6 @@ def _lost(path: StoragePath) -> LostLockError:
             f"{path.parent} was removed while a run used it; run again without --resume"
         )
     return LostLockError(
-        f"another run ({owner}) took {path.parent} over, since this one gave no sign of life for "
-        "long; wait for it, or choose another --work-dir"
+        f"another run ({owner}) took {path.parent} over, because this run gave no sign of life "
+        "for too long; wait for it, or choose another --work-dir"
     )

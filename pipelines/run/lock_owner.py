@@ -20,7 +20,6 @@ class Owner:
 
     Attributes
     ----------
-    host, pid, user : of the process
     started : when it took the lock, as an ISO time in UTC, for people to read
     machine : identifies the running system (this boot of it), whatever its host is called; empty
         where the system does not say
@@ -55,7 +54,7 @@ class Owner:
 
     @classmethod
     def from_json(cls, text: bytes) -> Owner | None:
-        """Return the owner that a lock names, None where it names none."""
+        """Return the owner that a lock names, None if it names none."""
         try:
             fields = json.loads(text)
             return cls(
@@ -74,7 +73,7 @@ class Owner:
         return self.machine != "" and self.machine == _machine()
 
     def lives(self) -> bool | None:
-        """Return whether the process lives, None where that can't be known from here."""
+        """Return whether the process lives, None if that can't be known from here."""
         if not self.is_here() or self.processes != _process_numbers():
             return None
         now = process_stat.started(self.pid)

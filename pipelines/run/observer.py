@@ -1,4 +1,4 @@
-"""What a run shows while it goes; a terminal and a log implement it."""
+"""The progress of a run; a terminal and a log implement it."""
 
 from __future__ import annotations
 

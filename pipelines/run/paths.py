@@ -31,9 +31,7 @@ class RunPaths:
 
     Attributes
     ----------
-    files : of the data
-    output, work : folders
-    further : names of what is published besides the table and the document
+    further : names of further published files
     """
 
     files: Sequence[str]
@@ -65,7 +63,7 @@ def removing_new_folders(config: DataConfig) -> Iterator[None]:
         yield
     except InputError:
         for folder in sorted(missing, key=lambda one: -len(one.parts)):
-            # Somebody else may have put something there meanwhile.
+            # Somebody else may have put something there in the meantime.
             with suppress(OSError):
                 folder.rmdir()
         raise
@@ -88,7 +86,7 @@ def places_of(config: DataConfig) -> RunPaths:
     folder = storage_path(config.work_dir, "--work-dir") if config.work_dir else output / "_work"
     if _same(folder, output):
         raise OptionError(
-            f"--work-dir {folder} is the output; name another folder, or leave it out"
+            f"--work-dir {folder} is the output folder; name another folder, or leave it out"
         )
     return RunPaths(files, output, folder)
 

@@ -16,8 +16,6 @@ class Published:
 
     Attributes
     ----------
-    changelist : the document
-    changelist_path, slices_path : where it and the table are
     explanation : how the slice that the user named got its p-value, line by line
     """
 

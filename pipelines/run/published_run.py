@@ -1,4 +1,4 @@
-"""What a document says of the run that published it, by which the same command sees that it is done."""
+"""The record of the run that published a document, which lets the same command end at once."""
 
 from __future__ import annotations
 
@@ -25,13 +25,7 @@ _ANEW = "leave --resume out to replace it"
 
 
 def with_run(document: Document, run: RunMarker) -> Document:
-    """Return a document that says by which run it and the files that it names were published.
-
-    Parameters
-    ----------
-    document : complete but for this
-    run : that publishes it
-    """
+    """Return a document that says by which run it and the files that it names were published."""
     unsealed = Run(config=run.config_hash, data=run.data_hash)
     document = _with(document, unsealed)
     content = content_hash(json.loads(document.to_json()))
@@ -53,7 +47,7 @@ def content_hash(content: Any) -> str:
 
 
 def hash_of_document(path: StoragePath) -> str | None:
-    """Return the hash of the bytes of a document; None where there is none."""
+    """Return the hash of the bytes of a document; None if there is none."""
     text = _text(path)
     return None if text is None else f"sha256:{hashlib.sha256(text).hexdigest()}"
 
@@ -61,19 +55,16 @@ def hash_of_document(path: StoragePath) -> str | None:
 def published_before(
     kind: type[Document], path: StoragePath, run: RunMarker, begun: RunMarker | None
 ) -> Document | None:
-    """Return the document that a run has published already; None where the run has something to do.
+    """Return the document that a run has published already; None if the run has something to do.
 
     Parameters
     ----------
-    kind : of the document
-    path : where it is published
-    run : that would go on
-    begun : what the work folder says of a run that was begun; None where there is none
+    begun : the marker of a started run in the work folder; None if there is none
 
     Raises
     ------
     InputError
-        Nothing is begun, and the document is of another run, or it or a file beside it has changed.
+        Nothing is begun, and the document is of another run, or it or a file next to it has changed.
     """
     text = _text(path)
     if text is None:
@@ -86,7 +77,7 @@ def published_before(
     except InputError:
         if begun is None:
             raise
-        # Whoever published it meanwhile, the run goes on.
+        # Whoever published it in the meantime, the run continues.
         return None
     return document
 
@@ -96,21 +87,21 @@ def _unchanged(kind: type[Document], path: StoragePath, text: bytes, run: RunMar
         content = json.loads(text)
         document = kind.model_validate_json(text)
     except (ValueError, ValidationError) as error:
-        raise OptionError(f"--resume: {path} is no document of this command; {_ANEW}") from error
+        raise OptionError(f"--resume: {path} is not a document of this command; {_ANEW}") from error
     recorded = document.provenance.run
     if recorded is None:
         raise OptionError(
-            f"--resume: {path} does not say which options and data it is of, as an earlier version "
-            f"wrote it; {_ANEW}"
+            f"--resume: {path} was written by an earlier version and does not record its options "
+            f"and data; {_ANEW}"
         )
     for what, mine, its in (
         ("options", run.config_hash, recorded.config),
         ("data", run.data_hash, recorded.data),
     ):
         if mine != its:
-            raise OptionError(f"--resume: {path} was published with other {what}; {_ANEW}")
+            raise OptionError(f"--resume: {path} was published with different {what}; {_ANEW}")
     if content_hash(content) != recorded.content:
-        raise OptionError(f"--resume: {path} was changed since it was published; {_ANEW}")
+        raise OptionError(f"--resume: {path} has changed since it was published; {_ANEW}")
     for named in (document.files or {}).values():
         for name in (well_known(named.name), named.name):
             _check_file(path.parent / name, named.sha256)
@@ -121,11 +112,11 @@ def _check_file(file: StoragePath, digest: str) -> None:
     """Raise an InputError where a file has not the content that was published."""
     with storage_errors(file, "read"):
         if not file.is_file():
-            raise OptionError(f"--resume: {file} is gone since it was published; {_ANEW}")
+            raise OptionError(f"--resume: {file} has disappeared since it was published; {_ANEW}")
         with file.open("rb") as stream:
             found = f"sha256:{sha256_of(stream)}"
     if found != digest:
-        raise OptionError(f"--resume: {file} was changed since it was published; {_ANEW}")
+        raise OptionError(f"--resume: {file} has changed since it was published; {_ANEW}")
 
 
 def _text(path: StoragePath) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Begins a run or goes on with one, and says in errors how to go on."""
+"""Starts or continues a run, and says in errors how to continue."""
 
 from __future__ import annotations
 
@@ -34,17 +34,16 @@ def begin_run(
     *,
     resume: bool,
 ) -> Document | None:
-    """Begin a run in its work folder, or go on with it; return its document if it is published.
+    """Begin a run in its work folder, or continue with it; return its document if it is published.
 
     Parameters
     ----------
-    kind : of the document
-    resume : go on with what there is; a run that is published already has nothing to do
+    resume : continue with what there is; a run that is published already has nothing to do
 
     Raises
     ------
     InputError
-        To resume: what there is to go on with has other options or other data.
+        To resume: what there is to continue with has other options or other data.
     EngineError
         The work folder cannot be written, or another run is using it.
     """
@@ -52,7 +51,7 @@ def begin_run(
     if resume:
         done = published_before(kind, document, described(config, places.files), work.marker())
         if done is not None:
-            observer.note(f"already published: {document}; nothing is computed again")
+            observer.note(f"already published: {document}; nothing to compute")
             remove_work(work, observer, is_ours=False)
             if isinstance(document, Path):
                 with storage_errors(document, "write"):
@@ -73,15 +72,15 @@ def open_work(
     resume: bool,
     replaces: str | None = None,
 ) -> None:
-    """Make the work folder ready, anew or to go on, and let the engine log to it.
+    """Make the work folder ready, again or to continue, and let the engine log to it.
 
     Parameters
     ----------
-    replaces : hash of the document that the run is to replace; None where there is none
+    replaces : hash of the document that the run is to replace; None if there is none
     """
     work.begin(config, places.files, resume=resume, replaces=replaces)
     if resume and not work.is_resumed:
-        observer.note(f"--resume: nothing was begun in {work.path}; the run begins now")
+        observer.note(f"--resume: there is no unfinished run in {work.path}; a new one starts now")
     engine.log_to(
         work.path / "workers.log",
         work.run.run_id,
@@ -91,7 +90,7 @@ def open_work(
 
 
 def remove_work(work: WorkFolder, observer: Observer, *, is_ours: bool = True) -> None:
-    """Remove the work folder; where that fails the user gets a note, but what was found is published.
+    """Remove the work folder; if that fails the user gets a note, but the result is published.
 
     Parameters
     ----------
@@ -103,18 +102,18 @@ def remove_work(work: WorkFolder, observer: Observer, *, is_ours: bool = True) -
         else:
             work.remove_rest()
     except EngineError as error:
-        observer.note(f"{error}; the result is published, the folder may be deleted")
+        observer.note(f"{error}; the result is published, and the folder may be deleted")
 
 
-# What an error says that going on with the same work folder would only meet again.
+# What an error says that continuing with the same work folder would only meet again.
 _ANEW = "without --resume"
 
 
 @contextmanager
 def resumable(work: WorkFolder) -> Iterator[None]:
-    """Say in an error of engine or storage where a run goes on from.
+    """Say in an error of engine or storage where a run continues from.
 
-    Of a run that ends for wrong input nothing is left to go on from, unless it went on itself.
+    Of a run that ends for wrong input nothing is left to continue from, unless it went on itself.
     """
     try:
         yield
@@ -135,11 +134,11 @@ def resumable(work: WorkFolder) -> Iterator[None]:
         if _ANEW in str(error):
             raise
         message = (
-            f"{error}\nwhat is finished is in {work.path}; go on with the same command and --resume"
+            f"{error}\nfinished work is in {work.path}; continue with the same command and --resume"
         )
         raise type(error)(message) from error
     except MemoryError as error:
         raise EngineError(
-            f"out of memory; lower --memory-budget, --top-values or --max-cross-size\n"
-            f"what is finished is in {work.path}; go on with the same command and --resume"
+            "out of memory; lower --memory-budget, --top-values or --max-cross-size\n"
+            f"finished work is in {work.path}; continue with the same command and --resume"
         ) from error

@@ -1,9 +1,9 @@
-"""The lock of a work folder: one run at a time, and a run that died does not keep others out.
+"""The lock of a work folder: one run at a time; a dead run does not keep others out.
 
-That a run on the same machine lives is known for certain, and a dead one's lock is taken over at
-once. A run on another machine is known by signs of life alone: it renews the lock, and a lock that
-is not renewed lapses. No clock is trusted to tell that: a lock that looks lapsed is watched for two
-renewals before it is taken over.
+On the same machine it is known whether a run is alive, and the lock of a dead one is taken over at
+once. On another machine a run shows that it is alive by renewing its lock, and a lock that is not
+renewed lapses. Clocks are not trusted: a lock that looks lapsed is watched for two renewals before
+it is taken over.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RENEWED_EVERY = 15.0
 # Seconds without one after which another machine may take the folder over. Storage that does not
 # answer for two minutes is not yet an error, and must not cost a run its folder.
 LAPSES_AFTER = 180.0
-# How often one tries to take a lock that others give up and take meanwhile.
+# How often one tries to take a lock that others give up and take in the meantime.
 _ATTEMPTS = 50
 
 
@@ -34,8 +34,6 @@ class RunLock:
 
     Parameters
     ----------
-    folder : for the messages
-    file : the lock in that folder
     renewed_every, lapses_after : seconds
     """
 
@@ -78,17 +76,15 @@ class RunLock:
             held = self._file.look()
             if held is not None and self._is_dead(held) and self._file.take_over(held):
                 return
-        raise EngineError(
-            f"other runs take {self.folder} again and again; choose another --work-dir"
-        )
+        raise EngineError(f"other runs keep taking {self.folder}; choose another --work-dir")
 
     def _is_dead(self, held: Held) -> bool:
-        """Return whether the owner may be dead; raise where it lives, or lived of late."""
+        """Return whether the owner may be dead; raise where it lives, or lived recently."""
         if held.lives is False:
             return True
         if held.lives or 0.0 <= held.age < self._lapses_after:
             raise self._refused(held)
-        # A clock that was set makes a living run look old: whether it goes on renewing decides.
+        # A clock that was set makes a living run look old: whether it continues renewing decides.
         time.sleep(2 * self._renewed_every)
         now = self._file.look()
         if now is not None and now.sign != held.sign:

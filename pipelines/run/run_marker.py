@@ -23,10 +23,10 @@ class RunMarker:
 
     Attributes
     ----------
-    config : the options that decide what is found, by their names
-    files : size and time or version of each file that is read; None for one that was missing
+    config : the options that decide the result, by their names
+    files : size and time or version of each input file; None for a missing one
     run_id : the same for all processes of a run; empty before it began
-    replaces : hash of the document that was there when the run began; None where there was none
+    replaces : hash of the document when the run began; None if there was none
     is_cleared : whether the stages of the run before are gone
     layout : of the work folder, which changes with the program
     """
@@ -40,7 +40,7 @@ class RunMarker:
 
     @classmethod
     def read(cls, path: StoragePath) -> RunMarker | None:
-        """Return what `write` wrote; None where there is no such file.
+        """Return what `write` wrote; None if there is no such file.
 
         Raises
         ------
@@ -53,8 +53,8 @@ class RunMarker:
             return None
         except (DamagedFileError, TypeError) as error:
             raise InputError(
-                f"{path} is damaged, or another version wrote it, so that nothing says whose run is "
-                f"in {path.parent}; leave --resume out to begin anew"
+                f"{path} is damaged or from another version, so it is unknown which run is in "
+                f"{path.parent}; leave --resume out to start over"
             ) from error
 
     def write(self, path: StoragePath) -> None:
@@ -77,7 +77,7 @@ class RunMarker:
         for path in {**earlier.files, **self.files}:
             if earlier.files.get(path) != self.files.get(path):
                 raise OptionError(
-                    f"--resume: the data changed since the run began ({path}); leave --resume out"
+                    f"--resume: the data has changed since the run began ({path}); leave --resume out"
                 )
 
     @property

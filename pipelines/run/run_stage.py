@@ -1,4 +1,4 @@
-"""Runs a stage once: what an earlier process of the run has finished is not done again."""
+"""Runs a stage once: work that an earlier process of the run has finished is not repeated."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run_stage(
     reads_data: bool = False,
     facts: Callable[[Cost], dict[str, Any]] = lambda _: {},
 ) -> dict[str, Any]:
-    """Fill the folder of a stage, unless it is full, and return what is noted of it.
+    """Fill the folder of a stage, unless it is complete, and return its record.
 
     Nothing is done where a note says that the stage is finished. A job that an earlier process of this
     run sent for it is waited for where the engine kept it, whether it runs or is done; its files count
@@ -36,9 +36,6 @@ def run_stage(
     Parameters
     ----------
     work : folder of the run, which gets the folder of the stage
-    engine : runs the job
-    stage : name of its folder
-    build : adds the transforms to an empty pipeline
     is_complete : whether all files are there that the job writes, and no others
     job : short name of the job; that of the stage unless given
     seconds : estimated work; None for work that always goes to the engine
@@ -46,8 +43,8 @@ def run_stage(
         job of another plan does not count
     keeps_parts : whether each file says to which plan it belongs: the folder is not emptied, and
         complete files count without a note
-    reads_data : whether the user's files are read, which must not have changed meanwhile
-    facts : returns from the cost what is noted, as JSON has it, when the files are complete
+    reads_data : whether the user's files are read, which must not have changed in the meantime
+    facts : returns the record of the complete files from the cost, as JSON
 
     Raises
     ------

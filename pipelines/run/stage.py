@@ -11,15 +11,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stage:
-    """What begins, and how far it is.
+    """The current stage, and its progress.
 
     Attributes
     ----------
-    text : what begins
-    done : says how many of its units are finished; None where there is nothing to count
-    unit : what is counted
-    total : how many there are; None where that is not known
-    besides : says what else changes meanwhile, such as the money spent
+    done : says how many of its units are finished; None if there is nothing to count
+    total : how many there are; None if that is not known
+    besides : says what else changes in the meantime, such as the money spent
     """
 
     text: str

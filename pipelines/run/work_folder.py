@@ -1,7 +1,7 @@
-"""The work folder: what a run has finished, so that a stopped run goes on where it was.
+"""The work folder: the finished work of a run, so that a stopped run can continue.
 
-All that stages write lies in its folder ``stages``, which is removed as a whole when another run begins.
-What has to outlive that, since it was paid for, has a folder of its own beside it.
+All that stages write lies in its folder ``stages``, which is removed as a whole when another run
+begins. Paid answers, which must outlive it, have their own folder next to it.
 """
 
 from __future__ import annotations
@@ -56,16 +56,12 @@ class WorkFolder:
     Every file in it appears whole or not at all, and a stage that is done has a JSON file that
     says so; resuming is skipping these.
 
-    Parameters
-    ----------
-    path : the folder
-
     A context, which lets others have the folder at its end.
 
     Attributes
     ----------
     run : its configuration and its data, and its id, which stays the same when it is resumed
-    is_resumed : whether the run goes on where an earlier process of it was
+    is_resumed : whether the run continues where an earlier process of it was
     """
 
     def __init__(self, path: StoragePath) -> None:
@@ -93,13 +89,13 @@ class WorkFolder:
         resume: bool,
         replaces: str | None = None,
     ) -> None:
-        """Make the folder ready for a run, anew or to go on, and keep others out until released.
+        """Make the folder ready for a run, again or to continue, and keep others out until released.
 
-        Where there is nothing to go on with, a run that is to be resumed begins anew.
+        Where there is nothing to continue with, a run that is to be resumed starts over.
 
         Parameters
         ----------
-        replaces : hash of the document that the run is to replace; None where there is none
+        replaces : hash of the document that the run is to replace; None if there is none
 
         Raises
         ------
@@ -159,7 +155,7 @@ class WorkFolder:
         self.run.write(marker)
 
     def marker(self) -> RunMarker | None:
-        """Return what the run in it says of itself; None where there is no run.
+        """Return the marker of the run in it; None if there is no run.
 
         Raises
         ------
@@ -169,7 +165,7 @@ class WorkFolder:
         return RunMarker.read(self.path / _MARKER)
 
     def _check_content(self, run: RunMarker, *, resume: bool) -> RunMarker | None:
-        """Return the run to go on with, after refusing one that is another, or a folder of others.
+        """Return the run to continue with, after refusing one that is another, or a folder of others.
 
         Raises
         ------
@@ -187,7 +183,7 @@ class WorkFolder:
                     return None
                 time.sleep(_BETWEEN_LOOKS)
             raise OptionError(
-                f"--work-dir {self.path} holds files that no run put there, for it has no {_MARKER}; "
+                f"--work-dir {self.path} contains files that no run wrote: it has no {_MARKER}; "
                 "choose an empty folder, or empty this one"
             )
         return None
@@ -195,7 +191,7 @@ class WorkFolder:
     def _is_foreign(self, marker: StoragePath) -> bool:
         left = [entry.name for entry in self.path.iterdir()]
         strange = any(name != LOCK and not _TEMPORARY.fullmatch(name) for name in left)
-        # Asked afterwards: a run that begins meanwhile puts its mark there before anything else.
+        # Asked afterwards: a run that begins in the meantime puts its mark there before anything else.
         return strange and not marker.exists()
 
     def _acquire(self) -> None:
@@ -226,7 +222,7 @@ class WorkFolder:
                 raise changed(path, before, now[path])
 
     def identity_of(self, path: str) -> tuple[int | str, ...]:
-        """Return what a file that the run reads was when it began, empty where it was missing."""
+        """Return the state of an input file when the run began, empty if it was missing."""
         return tuple(self.run.files.get(path) or ())
 
     def release(self) -> None:
@@ -236,7 +232,7 @@ class WorkFolder:
             self._lock = None
 
     def _clear(self) -> None:
-        """Remove the stages of a run, and nothing that somebody else put there."""
+        """Remove the stages of a run, and nothing that someone else put there."""
         stages = self.path / _STAGES
         if stages.exists():
             # What says that a stage is finished goes first.
@@ -257,7 +253,7 @@ class WorkFolder:
         return self._made(self.path_of(stage))
 
     def kept_folder(self, name: str) -> StoragePath:
-        """Return a folder in it, which exists and outlives the run: for what was paid."""
+        """Return a folder in it that outlives the run, for paid answers."""
         return self._made(self.path / name)
 
     def _made(self, path: StoragePath) -> StoragePath:
@@ -267,7 +263,7 @@ class WorkFolder:
         return path
 
     def empty(self, stage: str) -> None:
-        """Remove what is in the folder of a stage, and the note that it is finished.
+        """Remove the folder of a stage, and the record that it is finished.
 
         A stopped run may have left parts there, of which another number of workers makes others.
         """
@@ -278,7 +274,7 @@ class WorkFolder:
         self.folder(stage)
 
     def done(self, stage: str) -> dict[str, Any] | None:
-        """Return what a finished stage left behind, None if it is not finished."""
+        """Return the record of a finished stage, None if it is not finished."""
         try:
             noted = read_facts(self._note(stage))
         except (FileNotFoundError, DamagedFileError):
@@ -298,7 +294,7 @@ class WorkFolder:
         return self.path / _STAGES / f"{stage}.json"
 
     def _files_of(self, stage: str) -> list[str]:
-        """Return the names of what is in the folder of a stage, which is all needed later on."""
+        """Return the names of the files in the folder of a stage, all needed later."""
         folder = self.path_of(stage)
         if not folder.exists():
             return []
@@ -306,7 +302,7 @@ class WorkFolder:
         return sorted(name for name in names if not name.startswith("."))
 
     def remove(self) -> None:
-        """Remove what the run put there; the folder too unless something else is in it."""
+        """Remove the run's files, and the folder unless it has others."""
         with storage_errors(self.path, "clear"):
             self._clear()
             (self.path / _MARKER).unlink(missing_ok=True)
@@ -318,7 +314,7 @@ class WorkFolder:
                 self.path.rmdir()
 
     def remove_rest(self) -> None:
-        """Remove what a finished run that was killed left of itself.
+        """Remove the leftovers of a finished run that was killed.
 
         Raises
         ------
@@ -331,7 +327,7 @@ class WorkFolder:
 
 
 def described(config: DataConfig, files: Sequence[str]) -> RunMarker:
-    """Return what identifies a run: its configuration, and what it reads."""
+    """Return the identity of a run: its configuration and its inputs."""
     # What is missing among these is said where it is read.
     others = config.files_read
     read = [*files, *(path for path in others if path and storage_path(path).exists())]

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.search.slices_table import SliceNames
     from slicebeam.transforms.encode.extract_predictions import Predictor
 
-# The document lists this many slices at the most; all of them are in slices.parquet.
+# The document lists this many slices at most; all of them are in slices.parquet.
 MOST_REPORTED = 1000
 
 
@@ -135,7 +135,7 @@ def _literal(value: str | None) -> Any:
 
 
 def _what_is_found(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that decide what is found: not where, nor by which machine."""
+    """Return the options that decide the result: not where, nor by which machine."""
     presentation = {"data", "output", "work_dir", "runner_config", "runner_option", "chunk_rows"}
     return {k: v for k, v in options.items() if k not in presentation | {"memory_budget"}}
 
@@ -343,7 +343,7 @@ def _slices(
 
 
 def _definition(prepared: EncodedDataset, key: int, predicate: str | None) -> AnyDefinition:
-    """Return what a slice is; what no predicate describes is a given slice, numbered from 1."""
+    """Return the definition of a slice; one without a predicate is a given slice."""
     if predicate is not None:
         return PredicateDefinition(predicate=Predicate.model_validate_json(predicate))
     given = prepared.given.wanted.slices[key - 1].definition if prepared.given else None
@@ -397,8 +397,7 @@ def _changes(
 
     Parameters
     ----------
-    order : positions of the slices
-    reported : positions of those that are reported for this metric, the worst first
+    reported : positions of the slices reported for this metric, the worst first
     """
     own, space = metric(measured.name), prepared.space
     place_of = np.zeros(results.keys.size, np.int64)

@@ -1,4 +1,4 @@
-"""Duplicates: different predicates that hold of the very same examples."""
+"""Duplicates: different predicates that hold for the same examples."""
 
 from __future__ import annotations
 

@@ -31,10 +31,8 @@ class MetricValues:
     Attributes
     ----------
     ids : slice ids, each once
-    n : examples
     value, value_low, value_high : of the metric, with its interval; NaN where undefined or not known
     delta, low, high, q : of the metric; NaN where undefined
-    significant : whether the slice was called
     """
 
     ids: NDArray[np.str_]
@@ -73,10 +71,7 @@ class BaselineRun:
 
     Attributes
     ----------
-    uri : of its document
-    document : the ChangeList
     measured : by each metric that both runs measure, all its tested slices, or those that it reports
-    has_all : which of the two
     """
 
     uri: str
@@ -105,8 +100,8 @@ def earlier_run(config: RunConfig) -> BaselineRun | None:
     for key, before in then.items():
         if now[key] != before:
             raise OptionError(
-                f"--since {config.since}: {key} was {_shown(before)} there and is {_shown(now[key])} "
-                "here, so that the runs can't be compared"
+                f"--since {config.since}: {key} was {_shown(before)} there and is "
+                f"{_shown(now[key])} here, so the runs can't be compared"
             )
     columns = ("slice_id", "n", "value", "value_low", "value_high", "delta", "ci_low", "ci_high")
     tables = read_table(config.since, document, both, (*columns, "q_value", "significant"))

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.search.slices_table import SliceNames
 
 _WHY = {
-    outcome_codes.HYPERGEOMETRIC: "x of the n examples of the denominator are marked, of N and K in all the "
-    "data: X ~ Hypergeom(N, K, n), the observed value by half. Exact, for any size.",
+    outcome_codes.HYPERGEOMETRIC: "x of the n examples of the denominator are marked, of N and K "
+    "in all the data: X ~ Hypergeom(N, K, n), with half of the "
+    "probability of the observed value. Exact, for any size.",
     outcome_codes.LIKELIHOOD_RATIO: "as the hypergeometric mid-p, whose variance is above 1,000 here, where the "
     "corrected signed root r* of G² agrees with it to 1e-4 (p above 1e-30; 1e-3 below): p = Φ(∓r*).",
-    outcome_codes.MCNEMAR: "of the examples that only one of the models marks, b and c: B ~ Binomial(b + c, ½), "
-    "the observed value by half.",
+    outcome_codes.MCNEMAR: "of the examples that only one of the models marks, b and c: B ~ "
+    "Binomial(b + c, ½), with half of the probability of the observed "
+    "value.",
     outcome_codes.CELL_PERMUTATION: "the law of the metric if the slice's counts were those of a random subset; "
     "its tail by mean, deviation and skewness (Pearson type III).",
     outcome_codes.DELTA_METHOD: "t = delta/√V, V = Σ k·(g_new − g_old)²: k is the slice's count plus ½ in each joint "
@@ -69,8 +71,7 @@ def explain(
 
     Parameters
     ----------
-    text : what the user called it
-    key : of the slice; None for an id that was not looked up
+    key : of the slice; None for an id that was not found
     """
     at = _position(text, key, results, names)
     if at is None:

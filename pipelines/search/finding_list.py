@@ -20,11 +20,9 @@ class FindingList:
 
     Attributes
     ----------
-    metric : its name
     direction : ``worse`` or ``better``
     positions : int64 [findings] of their slices among the results, by rank
     findings : as the document holds them, without the ids of their slices
-    model : how they were chosen
     """
 
     metric: str

@@ -1,4 +1,4 @@
-"""A finding in the terms of its metric: what was chosen are means of targets."""
+"""Findings expressed in their metric: the choice itself works on means of targets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from slicebeam.metrics.findings.intersections import MOST_FINDINGS, largest_intersections
 from slicebeam.metrics.intervals.intervals import normal_quantile
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.changelist import findings as document
@@ -25,13 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FindingTerms:
-    """Says the findings of one metric in its own terms.
+    """Expresses the findings of one metric in that metric.
 
     Attributes
     ----------
     measured : the results of the metric, which has a target
     direction : ``worse`` or ``better``
-    space : the statistics
     everything : int64 [raw columns] sums of all examples
     """
 
@@ -58,10 +58,6 @@ class FindingTerms:
 
         Parameters
         ----------
-        rank : 1-based
-        one : as it was chosen
-        position : of its slice in the results
-        slice_id : of its slice
         n : examples in the denominator
         """
         value, expected, outside = self._own.of_target(
@@ -81,6 +77,33 @@ class FindingTerms:
             p_value=one.p_value,
             held_share=self._held_share(one.held_size, one.held_total),
             rate_outside=_finite(outside),
+        )
+
+    def intersections(
+        self, masks: NDArray[np.int64], sums: NDArray[np.float64]
+    ) -> tuple[document.Intersection, ...]:
+        """Return the largest sets of examples that are in the same findings.
+
+        Parameters
+        ----------
+        masks : int64 [patterns] which findings the examples of a pattern are in
+        sums : float64 [patterns, columns] of their targets
+        """
+        layout = self._target.layout
+        size = layout.moment(sums, 1, 0)
+        sets = largest_intersections(masks, size, layout.moment(sums, 1, 1))
+        values = self._own.of_target(sets.total / sets.size, self.space)
+        return tuple(
+            document.Intersection(
+                findings=tuple(
+                    rank for rank in range(1, MOST_FINDINGS + 1) if mask >> rank - 1 & 1
+                ),
+                share=share,
+                value=_finite(value),
+            )
+            for mask, share, value in zip(
+                sets.masks.tolist(), (sets.size / size.sum()).tolist(), values.tolist(), strict=True
+            )
         )
 
     def _interval(

@@ -1,4 +1,4 @@
-"""Chooses the findings of each metric among the significant slices, and says them in the metric's terms."""
+"""Chooses the findings of each metric from the significant slices."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.counting import RowBlock
+    from slicebeam.metrics.counting.lattice import Lattice
     from slicebeam.metrics.findings.candidates import Findings
-    from slicebeam.metrics.findings.overlap import InsideCounts
+    from slicebeam.metrics.findings.part_tables import InsideCounts
     from slicebeam.metrics.measures.base import Metric, Target
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
@@ -59,11 +60,11 @@ _TABLES_SHARE = 8
 # Examples that are held take at most this share of it.
 _HELD_SHARE = 2
 _PLACE_BITS = 62
-# Bytes up to which examples are held rather than read anew for each finding.
+# Bytes up to which examples are held rather than read again for each finding.
 MOST_HELD = 1 << 29
-_NO_SHARE = "its examples have no share of their own in it"
-_CONSTANT = "it is the same, or changes by the same, in all examples"
-_TWO_RATIOS = "the difference of two ratios with denominators of their own is no mean over examples"
+_NO_SHARE = "it does not average over its examples"
+_CONSTANT = "its value, or its change, is the same in all examples"
+_TWO_RATIOS = "the difference of two ratios with different denominators is not a mean over examples"
 
 
 def finding_lists(
@@ -141,10 +142,10 @@ class _Choice:
         self.seconds = prepared.rows * _SECONDS_PER_ROW
         self.found: list[int] = []
         self.group_passes = 0
-        self.counter: HeldExamples | HeldCodes | InsideCounter | None = None
+        self.counter: HeldCodes | InsideCounter | None = None
 
     def findings(self, tests_per_level: Sequence[int]) -> Findings | None:
-        """Choose the findings; None where the target is the same in all examples."""
+        """Choose the findings; None if the target is the same in all examples."""
         upward = self.target.upward == (self.direction == "worse")
         of_all = self.own.target_sums(self.everything[None], self.space)
         layout = self.target.layout
@@ -174,6 +175,7 @@ class _Choice:
                 self.everything,
                 layout,
                 self._count_inside,
+                hold=self._held,
                 upward=upward,
                 tests_per_level=tests_per_level,
                 law=law,
@@ -233,21 +235,34 @@ class _Choice:
         self.found.append(chosen)
         return counts
 
-    def _counter(self, positions: NDArray[np.int64]) -> HeldExamples | HeldCodes | InsideCounter:
-        """Return what counts candidates: examples that are few enough are read once, and held."""
-        memory = self.config.memory // _TABLES_SHARE
-        most = min(self.config.memory // _HELD_SHARE, MOST_HELD)
-        own = self.keys[positions], self.prepared.lattice, self.space, self.target.counted
+    def _held(self, positions: NDArray[np.int64]) -> HeldExamples | None:
+        """Return all examples with the candidates that they are in, where those are few enough."""
         pairs = int(self.results.sizes[self.some[positions]].sum())
         row_bytes = 8 * (self.space.raw_columns + 4)
-        if pairs * PAIR_BYTES + self.prepared.rows * row_bytes <= most:
-            return HeldExamples(self._blocks(), *own)
-        counter = InsideCounter(*own, memory)
+        bytes_taken = pairs * PAIR_BYTES + self.prepared.rows * row_bytes
+        if self.space.weighted or bytes_taken > self._most_held:
+            return None
+        return HeldExamples(self._blocks(), *self._counted(positions))
+
+    def _counter(self, positions: NDArray[np.int64]) -> HeldCodes | InsideCounter:
+        """Return what counts candidates: examples that are few enough are read once, and held."""
+        memory = self.config.memory // _TABLES_SHARE
+        counter = InsideCounter(*self._counted(positions), memory)
         is_here = self.engine.workers == 1 or self.seconds < LEAST_PASS_SECONDS
         # They are there twice while the blocks are joined.
-        if is_here and 2 * self.prepared.rows * counter.row_bytes <= most:
+        if is_here and 2 * self.prepared.rows * counter.row_bytes <= self._most_held:
             return HeldCodes(self._blocks(), counter)
         return counter
+
+    def _counted(
+        self, positions: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], Lattice, StatisticSpace, NDArray[np.bool_]]:
+        """Return what counting needs to know of some candidates."""
+        return self.keys[positions], self.prepared.lattice, self.space, self.target.counted
+
+    @property
+    def _most_held(self) -> int:
+        return min(self.config.memory // _HELD_SHARE, MOST_HELD)
 
     def _blocks(self) -> Iterator[RowBlock]:
         return (block for path in self.shards for block in Shard(path).blocks(self.scaling))
@@ -259,7 +274,7 @@ class _Choice:
         return is_change and not self.space.weighted
 
     def _law(self, mean: float, of_all: NDArray[np.float64]) -> DeviationLaw | None:
-        """Return the law of weight · (target − mean) of all examples; None where all are the same."""
+        """Return the law of weight · (target − mean) of all examples; None if all are the same."""
         layout = self.target.layout
         known = self.space.deviations_of(self.measured.name)
         if known is not None:
@@ -302,11 +317,16 @@ class _Choice:
         counted: NDArray[np.int64] = self.space.counts(sums)[:, self.target.counted].sum(axis=1)
         return counted
 
-    def _count_groups(self, candidates: NDArray[np.int64], masks: NDArray[np.int64]) -> GroupSums:
+    def _count_groups(
+        self,
+        found: NDArray[np.int64],
+        candidates: NDArray[np.int64],
+        masks: NDArray[np.int64],
+    ) -> GroupSums:
         """Sum sizes and targets by group and pattern."""
         self.group_passes += 1
         function = SumByGroup(
-            self.prepared.lattice, self.scaling, self.keys[self.found], self.keys[candidates]
+            self.prepared.lattice, self.scaling, self.keys[found], self.keys[candidates]
         )
         sums = added_groups(self._pass(f"groups-{self.group_passes}", function))
         moments = self.own.target_sums(sums["sums"].reshape(-1, self.space.raw_columns), self.space)
@@ -360,6 +380,7 @@ class _Choice:
                 kind="logistic" if layout.kind == "rate" else "linear",
                 coefficients=tuple(model.coefficients.tolist()),
                 unbounded=tuple(model.unbounded.tolist()) if model.unbounded.any() else (),
+                intersections=terms.intersections(found.masks, found.sums) if findings else (),
                 candidates=found.candidates,
                 left_out=found.left_out,
                 stop=found.stop,

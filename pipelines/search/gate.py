@@ -7,8 +7,7 @@
 | else: for some metric not one slice could be tested, or something that may be worse could not | 2 |
 | else | 0 |
 
-A check that was given no slice, since the run that it follows reported none, is no failure: there is
-nothing to look at, and nothing is hidden.
+A check of a run that reported no slice is not a failure: there is nothing to check.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Verdict:
     Attributes
     ----------
     code : exit code: 0 passed, 1 something is worse, 2 nothing could be tested
-    reasons : why it does not pass; empty where it does
+    reasons : why it does not pass; empty if it does
     """
 
     code: int
@@ -43,7 +42,6 @@ def verdict(document: SearchChangeList, fail_on: str | None) -> Verdict:
 
     Parameters
     ----------
-    document : what it published
     fail_on : ``worse``, or None: every run passes
     """
     missed: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What the iterations of a search did, and what they found."""
+"""The work and the results of the iterations of a search."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IterationRecord:
-    """What one iteration did, as it stands in the ChangeList.
+    """The work of one iteration, as in the ChangeList.
 
     Attributes
     ----------
     iteration : from 1
-    candidates : conjunctions that were generated
-    nonempty : those whose slice is not empty: the paper's candidates
+    nonempty : those with a nonempty slice: the paper's candidates
     nonempty_estimated : how many of them were expected; None for batch
     tested : slices that are large enough and were tested
     significant : significant slices after this iteration, of all visited so far
-    cpu_seconds, wall_seconds, shuffled_bytes : what counting and testing cost
     """
 
     iteration: int
@@ -45,9 +43,6 @@ class Progress:
     Attributes
     ----------
     iteration : from 1
-    candidates : conjunctions that are counted
-    counted : says how many of them are finished
-    significant : slices that were significant before
     """
 
     iteration: int
@@ -62,12 +57,8 @@ class SearchResult:
 
     Attributes
     ----------
-    strategy : that was used
     stopped : ``exhausted`` or ``iterations``
-    records : one for each iteration
-    parts : files of results, in order
     tests_per_level : slices of each level that the correction counts
-    tested_per_level : slices of each level that were tested
     few_groups : int64 [slices] resampled slices with few groups, though enough for a test
     most_groups : largest number of groups of any slice, at most `ENOUGH_GROUPS`; None without
         groups

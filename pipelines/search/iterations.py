@@ -1,4 +1,4 @@
-"""The driver loop: propose slices, count and test them, decide what is significant, go on."""
+"""The driver loop: propose slices, count and test them, decide which are significant, repeat."""
 
 from __future__ import annotations
 
@@ -34,14 +34,7 @@ if TYPE_CHECKING:
 
 
 class Iterations:
-    """Counts and tests proposals, each in one pipeline, and remembers what is finished.
-
-    Parameters
-    ----------
-    config, prepared, work, engine : of the run
-    on_progress : called when an iteration begins
-    on_record : receives what an iteration did
-    """
+    """Counts and tests proposals, each in one pipeline, and remembers the finished ones."""
 
     def __init__(
         self,
@@ -152,7 +145,7 @@ class Iterations:
         return keys, sizes
 
     def _learn(self, parts: list[StoragePath], known: SearchState) -> None:
-        """Add the p-values of what was counted."""
+        """Add the p-values of the counted slices."""
         for batch in parts_of(parts):
             known.learn(
                 batch.column("key").to_numpy(),
@@ -186,7 +179,7 @@ class Iterations:
         expected: float | None,
         significant: int,
     ) -> tuple[list[StoragePath], IterationRecord]:
-        """Count and test what is planned, except the blocks that are finished already."""
+        """Count and test the planned blocks, except those already finished."""
         number = len(self.records) + 1
         stage = f"iteration-{number}"
         parts, cost = self.counter.count(

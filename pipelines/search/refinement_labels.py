@@ -1,4 +1,4 @@
-"""Whether a significant slice says more than those above it: *new*, *refines* or *inherited*."""
+"""Whether a significant slice adds to those above it: *new*, *refines* or *inherited*."""
 
 from __future__ import annotations
 
@@ -38,10 +38,9 @@ class ParentSums:
 
     Parameters
     ----------
-    prepared, iterations : of the run
     keys : int64 [slices] whose sums are known
     sums : int64 [slices, columns]
-    needed : bool [slices] whose parents are wanted
+    needed : bool [slices] whose parents are needed
     """
 
     def __init__(
@@ -136,12 +135,10 @@ def labels(
 
     Parameters
     ----------
-    own : the metric
     keys : int64 [slices]
     sums : int64 [slices, columns]
     significant : bool [slices] by this metric
     delta : float64 [slices]
-    parents : whose sums are known
     """
     lattice, space, totals = prepared.lattice, prepared.space, prepared.of_all
     levels = lattice.cross_sizes(keys)

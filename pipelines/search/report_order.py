@@ -38,7 +38,6 @@ class Reported:
 
         Parameters
         ----------
-        most : how many slices the document lists
         needed : int64 [needed] positions that are listed in any case
 
         Returns
@@ -60,7 +59,7 @@ class Reported:
 
 
 def joined(orders: Sequence[NDArray[np.int64]]) -> Reported:
-    """Return what is reported from the order of each metric."""
+    """Return the reported slices from the order of each metric."""
     every = np.concatenate(orders)
     _, first = np.unique(every, return_index=True)
     return Reported(every[np.sort(first)], tuple(orders))

@@ -1,4 +1,4 @@
-"""From tested slices to what is reported: corrections, labels, duplicates, intervals, order."""
+"""From tested slices to reported ones: corrections, labels, duplicates, intervals, order."""
 
 from __future__ import annotations
 
@@ -46,7 +46,6 @@ class MetricResult:
 
     Attributes
     ----------
-    name : of the metric
     value, reference, complement, delta, low, high : of the metric; low and high are the ends of
         the interval of the delta; complement is NaN for baseline
     value_low, value_high : interval of the value; NaN where stretch is
@@ -54,10 +53,9 @@ class MetricResult:
     complement_error : the same of the complement, NaN for baseline
     stretch : how much wider intervals of values are than independent examples would make them; NaN
         where examples go together and the slice was not resampled
-    p, q, significant, reason, method : of the test
     label : position in ``LABELS``
-    parent : key of the best parent, 0 where there is no label
-    p_refine : of the refinement test, NaN where there is none
+    parent : key of the best parent, 0 without a label
+    p_refine : of the refinement test, NaN if there is none
     """
 
     name: str
@@ -118,12 +116,9 @@ class Results:
     keys : int64 [slices]
     levels : int64 [slices]
     sums : int64 [slices, columns]
-    space : the statistics
-    metrics : of each metric
     same_as : int64 [slices] key of the shortest slice with the same examples that says more than
         those above it, in as many metrics as any; the slice's own key where there is no other
     saved : ``tested`` or ``significant``: which slices were kept
-    tally : of all tested slices, kept or not
     """
 
     keys: Keys
@@ -153,7 +148,7 @@ class Results:
 
 @dataclass(frozen=True)
 class _Kept:
-    """Slices as they stand in the parts."""
+    """Slices as in the parts."""
 
     keys: Keys
     sums: NDArray[np.int64]
@@ -186,7 +181,7 @@ def collect(
         chosen = np.flatnonzero(significant.any(axis=1) | (levels == 1))
     else:
         chosen = np.arange(kept.keys.size)
-    # By level, then by predicate: an order that nothing but the data decides.
+    # By level, then by predicate: an order that only the data decides.
     chosen = chosen[np.lexsort((kept.keys[chosen], levels[chosen]))]
     kept, q, significant = kept.take(chosen), q[chosen], significant[chosen]
     levels = levels[chosen]
@@ -427,7 +422,6 @@ def stretched_interval(
     totals : int64 [columns] of all examples
     stretch : float64 [slices] how much wider the intervals are than for independent examples; NaN
         where that is not known
-    old : of the old model
     """
     low, high = np.empty(len(sums)), np.empty(len(sums))
     for begin in range(0, len(sums), _SLICES_AT_A_TIME):

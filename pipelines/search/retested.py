@@ -28,7 +28,7 @@ _COLUMNS = ("p", "reason", "method", "se")
 
 @dataclass(frozen=True)
 class BootstrapStage:
-    """What replicates say of some slices.
+    """The replicates' results for some slices.
 
     Attributes
     ----------
@@ -52,7 +52,6 @@ class BootstrapStage:
 
         Parameters
         ----------
-        parts : their files
         groups : int64 [slices] how many groups each slice has, by key; None without groups
         tests : that resample examples, by the number of their metric
         """
@@ -83,7 +82,7 @@ class BootstrapStage:
         return cls(keys[order], columns, metrics)
 
     def rewrite(self, part: StoragePath, target: StoragePath) -> StoragePath:
-        """Write a part of the first count with what the replicates say, and return its file."""
+        """Write a part of the first count with the replicates' results, and return its file."""
         batch = read_part(part)
         keys = batch.column("key").to_numpy()
         own = np.flatnonzero(np.isin(keys, self.keys))

@@ -27,6 +27,7 @@ from slicebeam.pipelines.search.since import compare_runs
 from slicebeam.pipelines.search.slice_lookup import check_slice_text, find_slice_key
 from slicebeam.pipelines.search.slices_table import SliceNames, write_slices
 from slicebeam.pipelines.tfma.found_metrics import check_metrics, with_tfma_metrics
+from slicebeam.pipelines.tfma.plots import PLOTS, write_plots
 from slicebeam.transforms.storage.publication import files_to_publish
 from slicebeam.transforms.storage.publish import version_of
 
@@ -50,8 +51,7 @@ class ExtraOutputs(Generic[Config]):
 
     Attributes
     ----------
-    names : of the files
-    write : writes them, and returns the document with what it has to say of them
+    write : writes them, and returns the document with their sections
     """
 
     names: tuple[str, ...]
@@ -63,17 +63,13 @@ class ExtraOutputs(Generic[Config]):
 
 @dataclass(frozen=True)
 class Steps(Generic[Config]):
-    """What a command does its own way between reading the data and publishing what was found.
+    """The steps that differ between commands, between reading the data and publishing the result.
 
     Attributes
     ----------
-    prepare : reads the data and writes the encoded shards
-    iterations : counts and tests the slices
-    collect : returns what was found
-    names : gives the slices their names
     order : returns the slices to report, of each metric the significant ones first
     further : what is published besides; None for nothing
-    validate : returns whether thresholds are met, of None where there are none; None for no thresholds
+    validate : returns whether thresholds are met, of None if there are none; None for no thresholds
     """
 
     prepare: Callable[
@@ -124,7 +120,7 @@ def run_search(
 
 
 def search_steps() -> Steps[SearchConfig]:
-    """Return what a search does."""
+    """Return the steps of a search."""
     return Steps(prepare, Iterations, collect, searched_names, report_order)
 
 
@@ -133,8 +129,9 @@ def compared(config: SearchConfig) -> tuple[SearchConfig, BaselineRun | None]:
     earlier = earlier_run(config)
     if earlier is not None and earlier.document.discovery is not None:
         raise OptionError(
-            f"--since {config.since} is of a discovery, whose slices are no columns of the data; follow "
-            "them by slicebeam check --changelist, or name the document of a search"
+            f"--since {config.since} is the document of a discovery, whose slices are not columns "
+            "of the data; follow them with slicebeam check --changelist, or name the document of "
+            "a search"
         )
     if earlier is not None and earlier.document.dataset.domains:
         config = config.with_domains_of_since()
@@ -156,15 +153,15 @@ def run_steps(
     resume: bool = False,
     explained_slice: str | None = None,
 ) -> Published:
-    """Do what all commands do, each with its own steps, and publish what was found."""
+    """Run a command's steps within the common ones, and publish the result."""
     if explained_slice is not None:
         check_slice_text(explained_slice, config)
     with removing_new_folders(config):
         # What is wrong with a metric is said before anything is read.
-        check_metrics(config)
+        has_plots = any(one.is_plot for one in check_metrics(config))
         places = places_of(config)
-        if steps.further is not None:
-            places = replace(places, further=steps.further.names)
+        further = () if steps.further is None else steps.further.names
+        places = replace(places, further=(*further, *([PLOTS] if has_plots else [])))
         # What is there now is what this run may replace.
         before = version_of(places.document)
         engine.check_storage([*places.files, places.output, places.work])
@@ -176,8 +173,8 @@ def run_steps(
         if done is not None:
             if explained_slice is not None:
                 raise OptionError(
-                    f"--explain {explained_slice!r}: the run is published, and what it computed is gone; leave "
-                    "--resume out to run it again"
+                    f"--explain {explained_slice!r}: the run is published, and its intermediate "
+                    "results are gone; leave --resume out to run it again"
                 )
             return Published(done, places.document, places.table)
         with work, resumable(work):
@@ -190,7 +187,7 @@ def run_steps(
 
 @dataclass(frozen=True)
 class SearchOutcome:
-    """What was found, as it was published, and how a slice of it was tested."""
+    """The published result, and the explanation of a slice's test."""
 
     changelist: SearchChangeList
     explanation: tuple[str, ...] = ()
@@ -212,7 +209,7 @@ def find_and_publish(
     Parameters
     ----------
     before : version of the document that is replaced
-    explained_slice : id or text of the slice whose test is explained
+    explained_slice : id or text of the slice whose test to explain
     """
     prepared = steps.prepare(config, places.files, work, engine, observer.stage)
     observer.prepared(prepared)
@@ -224,7 +221,7 @@ def find_and_publish(
         config, prepared, work, engine, observer.progress, observer.recorded
     )
     searched = iterations.search()
-    observer.stage(Stage("describing what was found"))
+    observer.stage(Stage("describing the results"))
     results = steps.collect(config, prepared, searched, iterations, work, engine)
     order = steps.order(results, config)
     observer.stage(Stage("choosing findings"))
@@ -243,7 +240,11 @@ def find_and_publish(
             engine.name,
             f"sha256:{files.sha256(TABLE)}",
         )
-        changelist = with_tfma_metrics(changelist, config, prepared, work, engine, observer.stage)
+        changelist, plots = with_tfma_metrics(
+            changelist, config, prepared, work, engine, observer.stage
+        )
+        if PLOTS in further:
+            write_plots(files.streams[PLOTS], plots)
         if steps.validate is not None:
             measured = changelist.tfma_metrics
             validated = steps.validate(config, prepared, results, names, measured)
@@ -252,7 +253,7 @@ def find_and_publish(
             since = compare_runs(config, earlier, changelist, results, names)
             changelist = changelist.model_copy(update={"since": since})
         if steps.further is not None:
-            others = [files.streams[name] for name in further]
+            others = [files.streams[name] for name in steps.further.names]
             changelist = steps.further.write(config, prepared, changelist, others, work, engine)
         changelist = with_run(naming_files(changelist, files), work.run)
         work.check(at_once=True)

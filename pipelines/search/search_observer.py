@@ -19,13 +19,13 @@ class SearchObserver(Observer, Protocol):
     """Follows a search, a check or a discovery."""
 
     def prepared(self, prepared: EncodedDataset) -> None:
-        """Show what was read."""
+        """Show the prepared data."""
 
     def progress(self, progress: Progress) -> None:
         """Show that an iteration begins, and how far it is until the next."""
 
     def recorded(self, record: IterationRecord) -> None:
-        """Take note of what an iteration did and cost."""
+        """Receive the work and cost of an iteration."""
 
 
 class SilentObserver:

@@ -41,12 +41,7 @@ _SPARED = 10.0
 
 
 class SecondTests:
-    """Tests again those slices on which the first, quick test does not have the last word.
-
-    Parameters
-    ----------
-    counter : counts the slices, and did so for the first test
-    """
+    """Tests again the slices that the first, quick test does not decide."""
 
     def __init__(self, counter: SliceCounter) -> None:
         self.counter = counter
@@ -177,7 +172,7 @@ class SecondTests:
 
         Returns
         -------
-        The record, all parts, and those of them that were written anew.
+        The record, all parts, and those of them that were written again.
         """
         if not self.ranked or not parts:
             return record, parts, []

@@ -207,24 +207,24 @@ def _sentence(config: RunConfig, counts: Sequence[MetricSince]) -> str:
     if len(counts) > 1:
         text += f" Each of the {len(counts)} metrics has its own correction, over its own slices."
     return (
-        f"{text} The changes of values are corrected alike, apart from those of deltas; those over all "
-        "examples by Holm's method."
+        f"{text} The changes of values are corrected in the same way, separately from those of "
+        "deltas; those over all examples by Holm's method."
     )
 
 
 def _sentence_of_slices(config: RunConfig, tests: int) -> str:
     correction = _WITHIN.get(config.used_correction, config.used_correction)
     if correction == "none":
-        return "Exploratory: nothing was corrected for having compared many slices."
+        return "Exploratory: no correction for comparing many slices."
     if correction == "fwer-level":
         return (
-            f"With probability {1 - config.used_alpha:.0%} none of the slices called worse or better is "
-            f"the same as then (Bonferroni over {tests:,} slices)."
+            f"With probability {1 - config.used_alpha:.0%} no slice called worse or better is "
+            f"unchanged (Bonferroni over {tests:,} slices)."
         )
     name = {"bh": "Benjamini-Hochberg", "by": "Benjamini-Yekutieli"}[correction]
     return (
-        f"Of the slices called worse or better at most {config.used_alpha:.0%} are expected to be the "
-        f"same as then ({name} over {tests:,} slices)."
+        f"Of the slices called worse or better at most {config.used_alpha:.0%} are expected to be "
+        f"unchanged ({name} over {tests:,} slices)."
     )
 
 
@@ -292,7 +292,7 @@ class _Listing:
         return "stays" if now and then else "neither"
 
     def slices(self, results: Results, names: SliceNames, most: int) -> tuple[SinceSlice, ...]:
-        """Return what changed, the worst first, then what is new, gone, better and the same."""
+        """Return the changed slices, the worst first, then new, gone, better and unchanged ones."""
         places = np.full(self.now.ids.size, -1, np.int64)
         places[self.compared.now] = np.arange(self.compared.now.size)
 
@@ -367,14 +367,14 @@ class _Listing:
         if document.check is not None:
             return f"{when} it was not among the checked slices"
         if when == "then" and not self.earlier.has_all:
-            return f"the earlier document does not list it, and its {TABLE} is not beside it"
+            return f"the earlier document does not list it, and its {TABLE} is not in its folder"
         domains, other = (
             {domain.name: domain for domain in one.dataset.domains}
             for one in (document, self.document if when == "then" else self.earlier.document)
         )
         for condition in () if predicate is None else predicate.all:
             if condition.field not in domains:
-                return f"{when} {condition.field!r} was no feature"
+                return f"{when} {condition.field!r} was not a feature"
             own = domains[condition.field]
             if condition not in own.singletons:
                 theirs = other[condition.field]
@@ -403,14 +403,14 @@ def _all_warnings(
     overall: Sequence[OverallSince],
     counts: Sequence[MetricSince],
 ) -> Iterator[str]:
-    """Yield what is not compared, and what to be careful about."""
+    """Yield the comparisons that are missing, and warnings."""
     then = [one.key for one in earlier.document.metrics]
     for when, missing in (
         ("then", [name for name in config.metric if name not in then]),
         ("now", [name for name in then if name not in config.metric]),
     ):
         if missing:
-            yield f"Not compared, since it was not measured {when}: {', '.join(missing)}."
+            yield f"Not compared, because it was not measured {when}: {', '.join(missing)}."
     for one in overall:
         if one.reason is not None:
             yield (
@@ -432,14 +432,15 @@ def _warnings(
 ) -> Iterator[str]:
     then = earlier.document
     if then.dataset.fingerprint == document.dataset.fingerprint:
-        yield "Both runs are of the very same examples and predictions: nothing can have changed."
+        yield "Both runs have the same examples and predictions: nothing can have changed."
     chosen = then.check is None and (
         not earlier.has_all or then.search.saved_slices == "significant"
     )
     if chosen:
         yield (
-            "Only slices that were significant then are compared: chosen for being extreme, some look "
-            f"better now by chance alone. Keep {TABLE} beside changelist.json, of all tested slices."
+            "Only slices that were significant then are compared. They were chosen for being "
+            f"extreme, so some look better now by chance alone. Keep {TABLE} with all tested "
+            "slices next to changelist.json."
         )
     elif (
         document.check is not None
@@ -447,15 +448,15 @@ def _warnings(
         and document.check.changelist_id == then.changelist_id
     ):
         yield (
-            "The slices were chosen for being extreme in the very run that they are compared with: "
+            "The slices were chosen for being extreme in the run that they are compared with, so "
             "some look better now by chance alone. Compare with a run on other data."
         )
     if document.check is None and document.search.saved_slices == "significant":
-        yield "Of so many slices only those that are significant now, and the singletons, are compared."
+        yield "There are so many slices that only those significant now, and the singletons, are compared."
     for key in ("test", "alpha", "correction", "min_slice_size"):
         before, after = then.provenance.config.get(key), config.options_used().get(key)
         if before != after:
-            yield f"{key} was {before} then and is {after} now, so that other slices are significant."
+            yield f"{key} was {before} then and is {after} now, so other slices are significant."
     domains = {domain.name: domain for domain in document.dataset.domains}
     cut = [
         domain.name
@@ -466,6 +467,6 @@ def _warnings(
         more = f" and {len(cut) - _MOST_NAMED} more" if len(cut) > _MOST_NAMED else ""
         yield (
             f"{len(listing.unmatched):,} slices that were reported then are not comparable: "
-            f"{', '.join(cut[:_MOST_NAMED])}{more} were cut otherwise; --domains {earlier.uri} takes "
-            "the bins and values of then."
+            f"{', '.join(cut[:_MOST_NAMED])}{more} were binned differently; --domains "
+            f"{earlier.uri} uses the earlier bins and values."
         )

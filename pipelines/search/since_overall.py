@@ -38,10 +38,6 @@ def overall_since(
     The differences of the values, and of two models also those of the deltas, are tested as those
     of independent samples (`slicebeam.metrics.testing.difference`). All of them are one family, corrected by
     Holm's method unless nothing is corrected.
-
-    Parameters
-    ----------
-    metrics : that both runs measured
     """
     pairs = [(_overall(then, name), _overall(now, name)) for name in metrics]
     names = [after.metric for _, after in pairs]
@@ -80,8 +76,8 @@ def _reason(config: RunConfig, before: Change, after: Change) -> str:
         if change.after.value is None:
             return f"{change.metric} was undefined {when}"
     if config.group:
-        return "examples go together in groups, and only slices are resampled by groups"
-    return "one of the runs has no interval of it"
+        return "examples are grouped, and only slices are resampled by groups"
+    return "one of the runs has no interval for it"
 
 
 def _differences(
@@ -115,13 +111,12 @@ def tested_difference(
     adjusted: NDArray[np.float64],
     at: int,
 ) -> Difference:
-    """Return what the document says of one of many tested differences of a metric.
+    """Return one of many tested differences of a metric for the document.
 
     Parameters
     ----------
     found : the differences [tests]
     adjusted : their corrected p-values [tests]
-    at : position of the one
     """
     value, low, high, p = (float(one[at]) for one in found)
     worse = (value > 0) != metric(name).higher_is_better

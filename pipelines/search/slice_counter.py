@@ -43,12 +43,7 @@ TABLES_SHARE = 8
 
 
 class SliceCounter:
-    """Counts and tests slices, and skips the blocks that are finished.
-
-    Parameters
-    ----------
-    config, prepared, work, engine : of the run
-    """
+    """Counts and tests slices, and skips the blocks that are finished."""
 
     def __init__(
         self, config: RunConfig, prepared: EncodedDataset, work: WorkFolder, engine: Engine
@@ -76,7 +71,7 @@ class SliceCounter:
         )
 
     def budget_for(self, resampling: Resampling | None) -> Budget:
-        """Return what a block may hold that is counted with some replicates."""
+        """Return the budget of a block that is counted with replicates."""
         return Budget(
             self.prepared.rows,
             self.prepared.space.raw_columns,
@@ -94,12 +89,11 @@ class SliceCounter:
         counts_only: bool = False,
         resampling: Resampling | None = None,
     ) -> tuple[list[StoragePath], Cost]:
-        """Count and test what is planned, except the blocks that are finished already.
+        """Count and test the planned blocks, except those already finished.
 
         Parameters
         ----------
         stage : name of the folder of its parts in the work folder
-        planned : units
         on_begin : receives a function that says how many candidates are counted
         counts_only : neither test the slices nor resample them
         resampling : how examples are resampled, where it is not for every candidate

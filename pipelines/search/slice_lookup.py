@@ -22,7 +22,7 @@ _MOST_LOOKED_AT = 20_000_000
 
 
 def check_slice_text(text: str, config: RunConfig) -> None:
-    """Refuse what is neither an id nor a predicate, before any work is done.
+    """Refuse text that is neither an id nor a predicate, before any work is done.
 
     Raises
     ------
@@ -81,8 +81,8 @@ def _by_id(text: str, prepared: EncodedDataset, names: SliceNames) -> int | None
             if found.size:
                 return int(found[0])
     raise InputError(
-        "no slice of this run has this id; an id depends on the predicates, so take it from a run of "
-        "the same bins and values, or give the text of the slice"
+        "no slice of this run has this id; an id depends on the predicates, so take it from a "
+        "run with the same bins and values, or give the slice as text"
     )
 
 
@@ -108,13 +108,15 @@ def _by_text(text: str, prepared: EncodedDataset, names: SliceNames) -> int:
             if not known:
                 for field in fields:
                     if field in left_out:
-                        raise InputError(f"{field!r} is no feature here: {left_out[field]}")
+                        raise InputError(f"{field!r} is not a feature here: {left_out[field]}")
                 raise unknown_name("feature", fields[0], domains)
             own = [str(single) for single in domains[known[0]].singletons]
             raise unknown_name("predicate", part, own)
         field = names.singletons[texts[part] - 1].field
         if field in digits:
-            raise InputError(f"it has two predicates of {field!r}; a slice has one of each feature")
+            raise InputError(
+                f"it has two predicates of {field!r}; a slice has at most one per feature"
+            )
         digits[field] = texts[part]
     if len(digits) > prepared.lattice.max_cross_size:
         raise InputError(

@@ -68,7 +68,6 @@ class SliceNames:
 
     Parameters
     ----------
-    lattice : that numbers the singletons
     domains : of the features, in the lattice's order
     """
 
@@ -80,7 +79,7 @@ class SliceNames:
         self._json = pa.array([None, *(s.json_text() for s in self.singletons)], pa.string())
 
     def ids(self, keys: Keys) -> pa.Array:
-        """Return the ids [slices]: 16 hexadecimal digits from the singletons, whatever their order.
+        """Return the ids [slices]: 16 hexadecimal digits from the singletons, in any order.
 
         Key 0, no slice, has none.
         """
@@ -195,5 +194,5 @@ def _where(values: NDArray[np.float64], owner: NDArray[np.float64]) -> pa.Array:
 
 
 def _texts(texts: tuple[str, ...], codes: NDArray[np.int8]) -> pa.Array:
-    """Return what the codes mean, null for 0."""
+    """Return the meanings of the codes, null for 0."""
     return pa.array([None, *texts[1:]], pa.string()).take(pa.array(codes))

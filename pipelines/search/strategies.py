@@ -1,4 +1,4 @@
-"""The search strategies: which slices are visited next, given all that is known.
+"""The search strategies: which slices to visit next, given the results so far.
 
 Iterative is Algorithm 1 and priority Algorithm 2 of Liu, Rosen and Paul Suganthan (2022), with
 sets of slices as sorted arrays of keys. Batch visits every slice and needs no strategy.
@@ -25,7 +25,7 @@ _CHILDREN_AT_A_TIME = 1 << 18
 
 @dataclass
 class SearchState:
-    """What a search knows of the slices that it visited.
+    """The results for the visited slices.
 
     Attributes
     ----------
@@ -35,7 +35,6 @@ class SearchState:
     first_p : float64 [slices] the same by the first test, where replicates decide only of some
     least_p : float64 [slices] smallest p-value that the slice's margins allow, 0 if not known
     significant : bool [slices]
-    min_size : smallest slice that is tested
     """
 
     min_size: int
@@ -64,7 +63,7 @@ class SearchState:
         first_p: NDArray[np.float64] | None = None,
         least_p: NDArray[np.float64] | None = None,
     ) -> None:
-        """Note how known slices were tested; the attributes say what the arrays are."""
+        """Record the tests of known slices; the arrays are as in the attributes."""
         at = np.searchsorted(self.keys, keys)
         self.p[at] = p
         self.first_p[at] = p if first_p is None else first_p
@@ -82,14 +81,14 @@ class SearchState:
 
 @dataclass(frozen=True)
 class NextVisit:
-    """What is visited next.
+    """The slices to visit next.
 
     Attributes
     ----------
     candidates : int64 [slices], sorted
     bases : int64 [slices] a known slice that the candidate adds one predicate to; 0 for none
     base_sizes : int64 [slices] examples of the base
-    expected : estimated number of candidates that are not empty
+    expected : estimated number of nonempty candidates
     """
 
     candidates: Keys

@@ -1,4 +1,4 @@
-"""The part of the ChangeList that says what was tested and how."""
+"""The section of the ChangeList about the tests."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def testing(
     results: Results,
     reported: Reported,
 ) -> Testing:
-    """Return what was tested and how."""
+    """Return the section about the tests."""
     metrics = tuple(
         _metric_tests(config, searched, results, number, reported.by_metric[number])
         for number in range(len(config.metric))
@@ -93,7 +93,7 @@ def testing(
 
 
 def _corrected_for(config: RunConfig, prepared: EncodedDataset, searched: SearchResult) -> str:
-    """Return what the correction promises in a plain sentence, and for how many metrics."""
+    """Return the promise of the correction as a sentence, and the number of metrics."""
     alpha, family = config.used_alpha, sum(searched.tests_per_level)
     levels = len(searched.tests_per_level)
     sentences = {
@@ -108,7 +108,7 @@ def _corrected_for(config: RunConfig, prepared: EncodedDataset, searched: Search
         "(Benjamini-Hochberg over all levels).",
         "by": f"Among the significant slices at most {alpha:.0%} are expected to be false, however "
         "the tests depend on each other (Benjamini-Yekutieli over all levels).",
-        "none": "Exploratory: nothing was corrected for having tested many slices.",
+        "none": "Exploratory: no correction for testing many slices.",
     }
     if prepared.given is not None:
         sentences = _sentences_of_check(alpha, family)
@@ -124,7 +124,7 @@ def _corrected_for(config: RunConfig, prepared: EncodedDataset, searched: Search
 
 
 def _unvisited(searched: SearchResult) -> str:
-    """Return what the correction counts besides the slices that were tested, as a sentence."""
+    """Return the untested slices that the correction counts, as a sentence."""
     family, tested = sum(searched.tests_per_level), sum(searched.tested_per_level)
     if family == tested:
         return ""
@@ -172,7 +172,7 @@ def _blind(
     reasons: NDArray[np.int64],
     untested: dict[str, int],
 ) -> str | None:
-    """Return why no slice at all could be tested; None where some could, or none was given."""
+    """Return why no slice at all could be tested; None if some could, or none was given."""
     most = searched.most_groups
     if most is not None and most < LEAST_GROUPS:
         groups = f"{most:,} group{'' if most == 1 else 's'}"
@@ -225,7 +225,7 @@ def _lost(config: RunConfig, prepared: EncodedDataset) -> Iterator[str]:
         columns = "feature" if len(prepared.lost) == 1 else "features"
         yield (
             f"slices of {columns} {names}, which {config.domains_option} {config.domains} has and "
-            "this data has not"
+            "this data does not have"
         )
 
 
@@ -245,7 +245,7 @@ def _slices(count: int) -> str:
 
 
 def _sentences_of_check(alpha: float, family: int) -> dict[str, str]:
-    """Return what the corrections promise where all slices are one family."""
+    """Return the promises of the corrections if all slices are one family."""
     false_ones = f"Among the significant slices at most {alpha:.0%} are expected to be false"
     none_false = f"With probability {1 - alpha:.0%} no significant slice is false"
     return {
@@ -256,7 +256,7 @@ def _sentences_of_check(alpha: float, family: int) -> dict[str, str]:
         "bh": f"{false_ones} (Benjamini-Hochberg over the {family:,} checked slices).",
         "by": f"{false_ones}, however the tests depend on each other (Benjamini-Yekutieli over the "
         f"{family:,} checked slices).",
-        "none": "Exploratory: nothing was corrected for having tested many slices.",
+        "none": "Exploratory: no correction for testing many slices.",
     }
 
 
@@ -282,13 +282,13 @@ def _warnings(
     if prepared.given is not None:
         yield from _not_tested(prepared.given, results)
     for unseen in _unseen(config, results):
-        yield f"Perhaps worse, but it cannot be judged: {unseen}."
+        yield f"Perhaps worse, but cannot be judged: {unseen}."
     if prepared.given is not None and not prepared.given.wanted.slices:
         yield f"{prepared.given.wanted.uri} reports no slice: there was nothing to check."
     if prepared.given is not None and config.data == prepared.given.wanted.data:
         yield (
-            "This is the data in which the slices were found: what was chosen for its p-value has a "
-            "small one here too. Check on new data."
+            "This is the data in which the slices were found: slices chosen for their p-values "
+            "have small ones here too. Check on new data."
         )
     yield from unbalanced_classes(config, prepared)
     if prepared.models_agree:
@@ -298,7 +298,7 @@ def _warnings(
         values = "1 value occurs" if number == 1 else f"{number:,} values occur"
         yield f"--example-id {config.example_id}: {values} more than once, such as {example!r}" + (
             "; such examples are resampled together. If they belong together, name the column as "
-            "--group, which also asks for enough groups in a slice."
+            "--group, which also requires enough groups in a slice."
             if config.resamples_examples
             else "."
         )
@@ -313,28 +313,29 @@ def _warnings(
         untested = tests.untested.get(REASONS[FEW_GROUPS], 0)
         if untested and tests.blind is None:
             yield (
-                f"{_slices(untested)} that may be significant in {tests.metric} could not be tested, "
-                f"having fewer than {LEAST_GROUPS} groups."
+                f"{_slices(untested)} that may be significant in {tests.metric} could not be "
+                f"tested, because they have fewer than {LEAST_GROUPS} groups."
             )
     for name in prepared.scaling.rough:
         yield (
-            f"{name}: the largest value or weight dwarfs the others, so that sums without it are rough; "
-            "bound it."
+            f"{name}: the largest value or weight dwarfs the others, so sums without it are "
+            "rough; bound it."
         )
     if prepared.space.ranked:
         error = np.max([one.value_error for one in results.metrics], axis=0)
         rough = int(np.count_nonzero(error))
         if rough:
             slices = "slice" if rough == 1 else "slices"
-            which = "that can't be significant whatever it is"
+            which = "that can't be significant whatever the AUC"
             if config.resamples_examples:
-                which = "that are far from significant by a first, quick test"
+                which = "that a first, quick test finds far from significant"
             if config.is_paper:
                 which = "that are not reported"
             yield (
-                f"AUC is exact but for {rough:,} listed {slices} {which}: there scores are counted in "
-                f"{BUCKETS} buckets, and it is off by at most {_upward(float(error.max()))} (each "
-                "slice's own bound: value_error in slices.parquet)."
+                f"AUC is exact except for {rough:,} listed {slices} {which}: there scores are "
+                f"counted in {BUCKETS} buckets, and it is off by at most "
+                f"{_upward(float(error.max()))} (each slice's own bound: value_error in "
+                "slices.parquet)."
             )
 
 
@@ -345,7 +346,7 @@ def _worse(measured: MetricResult) -> NDArray[np.bool_]:
 
 
 def _upward(bound: float) -> str:
-    """Return a bound with two digits, not below what it is."""
+    """Return a bound rounded up to two digits."""
     text = f"{bound:.1e}"
     if float(text) < bound:
         digit = 10.0 ** (int(text.partition("e")[2]) - 1)

@@ -1,4 +1,4 @@
-"""A warning where a metric counts right predictions and one class is nearly all there is."""
+"""A warning if a metric counts right predictions and nearly all examples have one class."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def unbalanced_classes(config: RunConfig, prepared: EncodedDataset) -> Iterator[
     wrong = int(of_all[prepared.space.holds("wrong")].sum())
     if largest == total:
         yield (
-            f"Every label is {most_frequent}: {own.title.lower()} says nothing of how the model does on "
-            "any other class."
+            f"Every label is {most_frequent}: {own.title.lower()} says nothing about any other "
+            "class."
         )
         return
     no_better = total - wrong <= largest

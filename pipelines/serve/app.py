@@ -15,6 +15,7 @@ from starlette.routing import Mount, Route, Router
 from slicebeam.pipelines.serve import (
     content,
     editing,
+    judging,
     labelling,
     own_data,
     playground,
@@ -48,6 +49,7 @@ FEATURES: tuple[Feature, ...] = (
     labelling,
     editing,
     own_data,
+    judging,
     playground,
 )
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from slicebeam.metrics.errors import SlicebeamError
+from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.reading import CHANGELIST, read_changelist
 from slicebeam.pipelines.page.group_map import group_maps
 from slicebeam.pipelines.page.overview import overview_of
 from slicebeam.pipelines.page.tables import packed_tables
 from slicebeam.pipelines.serve.answers import reads
+from slicebeam.pipelines.serve.served import NAMED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from starlette.routing import Route
 
     from slicebeam.pipelines.serve.served import ServedOutput
@@ -22,6 +28,35 @@ def routes(served: ServedOutput) -> list[Route]:
         now = served.latest()
         maps = group_maps(now.uri, now.document)
         tables, _ = packed_tables(now.document, None, {}, maps or ())
-        return {"overview": overview_of(now.document, ()), "tables": tables}
+        overview = overview_of(now.document, list(_left_out(now, has_maps=maps is not None)))
+        overview["notes"] = [*_replaced(served), *overview["notes"]]
+        overview["has_tests"] = served.config.tree is not None
+        return {"overview": overview, "tables": tables}
 
     return [reads("/page", page)]
+
+
+def _left_out(served: ServedOutput, *, has_maps: bool) -> Iterator[str]:
+    document = served.document
+    if isinstance(document, SearchChangeList) and document.search.saved_slices == "significant":
+        yield "Slices that are not significant: this run did not save them."
+    if not has_maps:
+        yield "The map of the groups: mixture.npz is not beside the document."
+
+
+def _replaced(served: ServedOutput) -> Iterator[str]:
+    """Yield what became of the output since the server has it."""
+    first = str(served.folder / CHANGELIST)
+    if served.uri != first and served.document.revision == 0:
+        # A document under a name of its own.
+        return
+    try:
+        there = read_changelist(first, NAMED, with_slices=False)
+    except SlicebeamError as error:
+        yield f"The output has changed since the server was started: {error}."
+        return
+    if there.changelist_id != served.document.changelist_id:
+        yield (
+            "A later run has replaced this output. End the server and start slicebeam serve again to "
+            "see that run."
+        )

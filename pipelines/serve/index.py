@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _VERSION = 1
 # Bytes that DuckDB may hold, besides what the program itself takes.
-MEMORY = "160MB"
+MEMORY = "128MB"
 THREADS = 2
 
 
@@ -92,12 +92,14 @@ class SliceIndex:
         self.metrics = [one.key for one in document.metrics]
         self.conditions: dict[int, Condition] = {}
         self.totals: dict[str, Totals] = {}
+        self.has_texts = False
         self.seconds = 0.0
         self._began = time.monotonic()
         self._failure = ""
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._is_ready = threading.Event()
-        self._thread = threading.Thread(target=self._prepare, daemon=True)
+        # An interpreter that ends waits for it: a database does not survive that it goes on meanwhile.
+        self._thread = threading.Thread(target=self._prepare)
 
     def start(self) -> None:
         """Open the index, or begin to build it."""
@@ -159,6 +161,9 @@ class SliceIndex:
         ).fetchall():
             self.totals[metric] = Totals(slices, significant, json.loads(density), largest)
         self.seconds = connection.execute("SELECT seconds FROM built").fetchall()[0][0]
+        # Slices of more than three conditions, or of none, have texts.
+        texts = connection.execute("SELECT count(slice) > 0 FROM slices").fetchall()
+        self.has_texts = texts == [(True,)]
         self._connection = connection
 
     def _config(self) -> dict[str, str | bool | int | float | list[str]]:

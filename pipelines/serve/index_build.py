@@ -23,7 +23,7 @@ from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.storage.publish import sha256_of
 
 # Bytes that DuckDB may hold; what it can't hold goes to the disk.
-_MEMORY, _THREADS = "360MB", 2
+_MEMORY, _THREADS = "256MB", 2
 _FLOATS = (
     *("value", "value_low", "value_high", "reference", "complement", "complement_error"),
     *("delta", "ci_low", "ci_high"),

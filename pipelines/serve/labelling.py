@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import threading
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -106,7 +105,7 @@ class LabelDesks:
                 with self._lock:
                     self._open[name] = found
                 if not self._is_registered:
-                    atexit.register(self.close_all)
+                    self.served.at_end.callback(self.close_all)
                     self._is_registered = True
         desk = found[0]
         try:

@@ -16,7 +16,7 @@ from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.page.rows import MOST_ROWS, SCHEMA, parts_of_table
 from slicebeam.pipelines.page.tables import packed_tables
 from slicebeam.pipelines.serve.answers import Given, RefusedError, reads, takes
-from slicebeam.pipelines.serve.filters import Filter, where
+from slicebeam.pipelines.serve.filters import EVERY, Filter, where
 from slicebeam.pipelines.serve.index import SliceIndex
 from slicebeam.pipelines.serve.turns import Turns
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Rows that can be scrolled to, and that a file has: nobody reads more, and a filter finds the others.
 MOST_SHOWN = 100_000
+# Filters of which it is kept how many rows they find.
+_MOST_KNOWN = 200
 _ID = r"^[0-9a-f]{16}$"
 _NUMBERS = (
     *("value", "value_low", "value_high", "reference", "complement", "complement_error"),
@@ -91,6 +93,7 @@ class Queries:
     def __init__(self, served: ServedOutput, index: SliceIndex) -> None:
         self.served, self.index = served, index
         self.turns = Turns()
+        self._known: dict[tuple[str, str], int] = {}
 
     def conditions(self) -> list[dict[str, Any]]:
         """Return all conditions that a slice may have."""
@@ -109,14 +112,41 @@ class Queries:
         """Return some rows of a filtered table, and how many there are."""
         with self.turns.turn(self.index, given.tab) as cursor:
             clause, values = where(given.filter, self.index, self._document())
-            found = self._rows(cursor, given.filter, given.offset, given.limit)
-            counted = cursor.execute(f"SELECT count(*) FROM slices WHERE {clause}", values)  # noqa: S608
-            (number,) = counted.fetchall()[0]
+            number = self._known.get(key := (clause, repr(values)))
+            if clause == EVERY:
+                number = self.index.totals[given.filter.metric].slices
+            if number is None and _is_in_order(given.filter):
+                # The first rows and their number are found in one pass.
+                counted = cursor.execute(
+                    f"SELECT count(*), min(rowid, ?) FROM slices WHERE {clause}",  # noqa: S608
+                    [given.offset + given.limit or 1, *values],
+                ).fetchall()
+                number, places = counted[0]
+                found = cursor.execute(
+                    f"SELECT {_COLUMNS} FROM slices "  # noqa: S608
+                    "WHERE rowid IN (SELECT unnest(?::BIGINT[])) ORDER BY rowid",
+                    [(places or [])[given.offset : given.offset + given.limit]],
+                ).fetchall()
+            else:
+                found = self._rows(cursor, given.filter, given.offset, given.limit)
+                if number is None:
+                    counted = cursor.execute(
+                        f"SELECT count(*) FROM slices WHERE {clause}",  # noqa: S608
+                        values,
+                    ).fetchall()
+                    ((number,),) = counted
+            self._keep(key, number)
         return {
             "found": number,
             "shown": min(number, MOST_SHOWN),
             "rows": list(map(self._row, found)),
         }
+
+    def _keep(self, key: tuple[str, str], number: int) -> None:
+        """Keep how many rows a filter finds, for its next window."""
+        self._known[key] = number
+        while len(self._known) > _MOST_KNOWN:
+            self._known.pop(next(iter(self._known)), None)
 
     def csv(self, given: Filter) -> Response:
         """Return a file of a filtered table."""
@@ -202,7 +232,7 @@ class Queries:
         self, cursor: duckdb.DuckDBPyConnection, given: Filter, offset: int, limit: int
     ) -> list[tuple[Any, ...]]:
         clause, values = where(given, self.index, self._document())
-        if given.sort == "harm" and not given.descends:
+        if _is_in_order(given):
             # The order of the table.
             sql = f"SELECT {_COLUMNS} FROM slices WHERE {clause} LIMIT ? OFFSET ?"  # noqa: S608
         else:
@@ -250,6 +280,11 @@ class Queries:
                 whole["slice"] = " & ".join(self.index.conditions[one].text for one in codes)
             found.append({name: whole[name] for name in SCHEMA.names})
         return pa.Table.from_pylist(found, schema=SCHEMA)
+
+
+def _is_in_order(given: Filter) -> bool:
+    """Whether the rows are wanted in the order of the table."""
+    return given.sort == "harm" and not given.descends
 
 
 def _firsts(found: duckdb.DuckDBPyConnection) -> list[int]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ class ServedOutput:
     data : files or globs of the examples: those of the command line, or those of the document
     config : options of the command
     state : folder on this machine for what the server keeps of this output; it exists and is the user's
+    at_end : what the features do when the server ends
     """
 
     uri: str
@@ -43,6 +45,7 @@ class ServedOutput:
     data: tuple[str, ...]
     config: ServeConfig
     state: Path
+    at_end: ExitStack = field(default_factory=ExitStack, compare=False, repr=False)
 
     @classmethod
     def open(cls, uri: str, config: ServeConfig) -> ServedOutput:

@@ -1,4 +1,4 @@
-"""Where the new predictions of items come from: recorded, bought from an API, or from a model."""
+"""The source of new predictions: recorded, bought from an API, or from a model."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.paid_api.ledger import Ledger
     from slicebeam.pipelines.shift.pool import PoolItems
 
-# Codes of an answer that is no class, and of a call that was paid perhaps and never answered.
+# Codes of an answer that is not a class, and of a call that was paid perhaps and never answered.
 NO_RESULT, LOST = -1, -2
 
 
 class AnswerSource(Protocol):
-    """What answers: recorded predictions, a model or an API."""
+    """A source of answers: recorded predictions, a model or an API."""
 
     def codes(self, items: IntArray, most_calls: int | None) -> IntArray:
         """Return the code of the class of each item's answer, `NO_RESULT` or `LOST`.
@@ -41,17 +41,17 @@ class AnswerSource(Protocol):
 
 @dataclass(frozen=True)
 class RecordedAnswers:
-    """Answers that a column of the pool holds."""
+    """Answers from a column of the pool."""
 
     recorded: NDArray[np.int32]
 
     def codes(self, items: IntArray, most_calls: int | None) -> IntArray:  # noqa: ARG002
-        """Return what was recorded."""
+        """Return the recorded answers."""
         return self.recorded[items].astype(np.int64)
 
 
 class Classes:
-    """Tells the class of an answer.
+    """Converts an answer to its class.
 
     Parameters
     ----------
@@ -81,13 +81,10 @@ class Classes:
 
 @dataclass
 class LedgerAnswers:
-    """Answers that are bought, or that the ledger has.
+    """Answers bought from an API, or stored in the ledger.
 
     Attributes
     ----------
-    items : the candidates
-    classes : tell the class of an answer
-    ledger : of what was bought
     buy : makes the calls that the ledger has no answer of: items, and how many calls it may hold in
         the end
     class_of : returns the class that an answer stands for, None for none

@@ -1,4 +1,4 @@
-"""The driver loop of a shift: where to ask next, the answers, and when it is enough."""
+"""The driver loop of a shift: allocation, answers and stopping."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ class Stopping:
     ----------
     calls : budget; None for no limit
     target_error : of the Frobenius norm; None for none
-    confidence : with which it is held
     """
 
     calls: int | None
@@ -59,15 +58,13 @@ class Stopping:
 
 @dataclass(frozen=True)
 class Assessment:
-    """What was queried and counted.
+    """The queried items and the counts.
 
     Attributes
     ----------
     strata : of the pool; the last class of the matrix is "no result"
-    sample : counts of one run
-    items : int64 [calls] positions of the candidates that were queried
+    items : int64 [calls] positions of the queried candidates
     codes : int64 [calls] columns of their answers
-    stopped : why no more items were queried
     lost : calls that count as paid and were never answered
     """
 
@@ -93,13 +90,13 @@ def check_budget(strata: Strata, method: Method, calls: int | None) -> None:
     """Raise an InputError where a budget does not suffice for an estimate at all."""
     least = min(2, int(strata.sizes.sum())) if method == "uniform" else smallest_budget(strata)
     if calls is not None and calls < least:
-        why, fewer = "a variance takes two", ""
+        why, fewer = "a variance needs two", ""
         if method != "uniform":
             why = f"two for each of the {strata.count} strata"
             fewer = ", or lower --bins" if strata.count > strata.shape[0] else ""
         raise OptionError(
-            f"--budget buys {calls:,} call{'' if calls == 1 else 's'}, but --method {method} needs "
-            f"{least:,} at least: {why}; raise it{fewer}"
+            f"--budget buys {calls:,} call{'' if calls == 1 else 's'}, but --method {method} "
+            f"needs at least {least:,}: {why}; raise it{fewer}"
         )
 
 
@@ -118,8 +115,6 @@ def assess(
 
     Parameters
     ----------
-    answers : gives the answers
-    stopping : when it is enough
     on_calls : called with the number of answers after each batch
 
     Raises
@@ -147,7 +142,7 @@ def assess(
 
 
 class _AssessmentState:
-    """Where an assessment is."""
+    """The state of an assessment."""
 
     def __init__(self, pool: LabelledPool, method: Method, seed: int, stopping: Stopping) -> None:
         self.pool, self.method, self.stopping = pool, method, stopping
@@ -173,7 +168,7 @@ class _AssessmentState:
         self._order = self._static(method, seed)
 
     def _static(self, method: Method, seed: int) -> IntArray | None:
-        """Return what is known before anything is queried: strata, or of ``uniform`` items."""
+        """Return the state before any query: strata, or items for ``uniform``."""
         if method == "masa":
             return None
         if method == "uniform":
@@ -297,7 +292,7 @@ class _AssessmentState:
         self._codes.append(columns)
 
     def is_close_enough(self) -> bool:
-        """Say whether the target error is reached."""
+        """Return whether the target error is reached."""
         target = self.stopping.target_error
         if target is None or self.calls < first_check(self.strata.count):
             return False
@@ -307,16 +302,17 @@ class _AssessmentState:
         return bool(error_bound(found, self.stopping.confidence)[0] <= target)
 
     def check_answers(self) -> None:
-        """Raise where calls were lost, and so many that there is no estimate."""
+        """Raise if so many calls were lost that there is no estimate."""
         without = int(np.count_nonzero(self.sample.asked[0] == 0))
         if self.calls == 0 or (self.method != "uniform" and without):
             raise EngineError(
-                f"{without:,} of {self.strata.count:,} strata have no answer, since {self.lost:,} "
-                "calls were lost, which count as paid; raise --budget, or set lost_calls: repeat"
+                f"{without:,} of {self.strata.count:,} strata have no answer, because "
+                f"{self.lost:,} calls were lost and count as paid; raise --budget, or set "
+                "lost_calls: repeat"
             )
 
     def result(self, stopped: Stopped) -> Assessment:
-        """Return what was counted."""
+        """Return the counts."""
         return Assessment(
             self.strata,
             self.sample,

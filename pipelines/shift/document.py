@@ -41,14 +41,12 @@ _PRESENTATION = {"data", "output", "work_dir", "runner_config", "runner_option",
 
 @dataclass(frozen=True)
 class Bill:
-    """What was queried and what it cost.
+    """The queried items and their cost.
 
     Attributes
     ----------
     limit : calls that the budget buys; None without one
-    price, currency : of a call
     replayed : answers that an earlier run had paid
-    unaccounted : calls whose answers were lost
     source : what answered: the file of the API, of the model, or a column
     without_class : why answers are no class, and how many for each reason
     strange_classes : of answers by the file of the API, which were never seen before
@@ -185,8 +183,9 @@ def _section(
         shift_hi=_matrix(found.high, columns),
         confidence=config.confidence,
         corrected_for=(
-            f"Of the cells that are called changed at most {alpha:.0%} are expected not to be "
-            f"(Benjamini and Hochberg over {found.q.size:,} cells, those of 'no result' among them)."
+            f"Of the cells called changed, at most {alpha:.0%} are expected to be unchanged "
+            f"(Benjamini and Hochberg over {found.q.size:,} cells, those of 'no result' among "
+            "them)."
         ),
         changed=tuple(
             shifted.ChangedCell(
@@ -333,10 +332,10 @@ def _warnings(config: ShiftConfig, assessed: Assessment, found: Findings, bill: 
     labels, calls = assessed.strata.shape[0], int(assessed.items.size)
     if config.used_method == "masa":
         warnings.append(
-            "MASA chooses by the answers: it starves strata that have shown no error yet, so its "
-            "accuracy is biased, mostly upwards, and its interval is widened for that. With "
-            f"{labels} labels "
-            + ("this is worth more than the error. " if labels >= _MANY_LABELS else "it is small. ")
+            "MASA chooses items by the answers: it neglects strata without errors so far, so its "
+            "accuracy is biased, mostly upwards, and its interval is widened to allow for that. "
+            f"With {labels} labels "
+            + ("the bias is larger than the error. " if labels >= _MANY_LABELS else "it is small. ")
             + "--method plus or proportional is unbiased."
         )
     none = int(np.count_nonzero(assessed.codes == assessed.strata.shape[1] - 1))
@@ -345,14 +344,14 @@ def _warnings(config: ShiftConfig, assessed: Assessment, found: Findings, bill: 
         if len(bill.without_class) > _MOST_REASONS:
             why.append("…")
         warnings.append(
-            f"{none:,} of {calls:,} answers are no class and count as 'no result'"
+            f"{none:,} of {calls:,} answers are not a class and count as 'no result'"
             + (f": {', '.join(why)}." if why else ".")
         )
     if bill.strange_classes:
         classes = ", ".join(map(repr, bill.strange_classes))
         warnings.append(
-            f"By 'labels' of the --api file answers are of class {classes}, which occurs neither as a "
-            "label nor as an old prediction."
+            f"'labels' in the --api file maps answers to class {classes}, which occurs neither as "
+            "a label nor as an old prediction."
         )
     if bill.unaccounted:
         number = f"{bill.unaccounted:,} call{'s' if bill.unaccounted > 1 else ''}"
@@ -361,8 +360,9 @@ def _warnings(config: ShiftConfig, assessed: Assessment, found: Findings, bill: 
             + (
                 "were sent again, so a model that is paid by the call may have charged twice."
                 if config.model
-                else "were sent again with the same idempotency key. An API that does not know it again "
-                "charged twice; with lost_calls: count no item is sent twice."
+                else "were sent again with the same idempotency key. An API that does not "
+                "recognise the key charged twice; with lost_calls: count, no item is sent "
+                "twice."
             )
         )
     if assessed.lost:
@@ -373,8 +373,9 @@ def _warnings(config: ShiftConfig, assessed: Assessment, found: Findings, bill: 
         )
     if config.target_error is not None and assessed.stopped == "budget":
         warnings.append(
-            f"The budget ended before the target error: the error is below {found.bound:.4f} with "
-            f"{config.confidence:.0%} confidence, not {config.target_error:g}."
+            "The budget was spent before the target error was reached: the error is below "
+            f"{found.bound:.4f} with {config.confidence:.0%} confidence, not "
+            f"{config.target_error:g}."
         )
     return warnings
 

@@ -1,4 +1,4 @@
-"""What an assessment found: the matrices, their intervals, and which cells changed."""
+"""The results of an assessment: the matrices, their intervals, and which cells changed."""
 
 from __future__ import annotations
 
@@ -39,8 +39,6 @@ class Old:
     ----------
     matrix : float64 [L, P]
     errors : float64 [L, P] its standard errors; 0 where it is known
-    accuracy, accuracy_error : of it
-    warnings : what to be careful about
     """
 
     matrix: FloatArray
@@ -52,11 +50,10 @@ class Old:
 
 @dataclass(frozen=True)
 class AccuracyChange:
-    """An accuracy, how it differs from before, and how sure that is.
+    """An accuracy, its change, and their intervals.
 
     Attributes
     ----------
-    old, new, new_low, new_high : accuracies
     shift, low, high : new minus old
     p : two-sided
     """
@@ -80,9 +77,8 @@ class Findings:
     old, new, errors : old matrix, new matrix, and standard errors of the new one
     shift, low, high : new minus old
     p, q : of each cell, and corrected for the number of cells
-    accuracy : how it changed
-    bound : what the Frobenius error of the new matrix is below
-    reliance : weight of the old predictions; None where they are not used
+    bound : upper bound of the Frobenius error of the new matrix
+    reliance : weight of the old predictions; None if they are not used
     """
 
     old: FloatArray
@@ -108,7 +104,7 @@ class Findings:
 
 
 def old_of_pool(strata: Strata) -> Old:
-    """Return the old matrix that the old predictions of the pool tell."""
+    """Return the old matrix from the old predictions of the pool."""
     matrix = strata.old_matrix
     return Old(matrix, np.zeros(matrix.shape), _accuracy(strata, matrix), 0.0)
 
@@ -121,7 +117,7 @@ def old_of_document(strata: Strata, pool: LabelledPool, document: ShiftChangeLis
     Raises
     ------
     InputError
-        It lacks a label of the pool, or has a prediction that is no class of it.
+        It lacks a label of the pool, or has a prediction that is not a class of it.
     """
     shift = document.shift
     named = dict(zip(shift.labels, shift.new_matrix, strict=True))
@@ -144,14 +140,14 @@ def old_of_document(strata: Strata, pool: LabelledPool, document: ShiftChangeLis
     sums = matrix.sum(axis=1)
     if (sums <= 0).any():
         raise OptionError(
-            f"--old-matrix {uri}: label {labels[int(sums.argmin())]!r} has no share in it; give a "
-            "document with every label"
+            f"--old-matrix {uri}: label {labels[int(sums.argmin())]!r} does not occur in it; give "
+            "a document with every label"
         )
     scale = strata.label_share / sums
     warnings: tuple[str, ...] = ()
     if np.abs(scale - 1).max() > 1e-6:
         warnings = (
-            "The shares of the labels differ from those of --old-matrix, whose rows were scaled to them.",
+            "The shares of the labels differ from those of --old-matrix; its rows were rescaled to match.",
         )
     overall = document.global_[0].after
     middle = overall.value or 0.0
@@ -168,7 +164,7 @@ def _accuracy(strata: Strata, matrix: FloatArray) -> float:
 
 
 def find(assessed: Assessment, method: Method, old: Old, confidence: float) -> Findings:
-    """Return what an assessment says about the whole pool.
+    """Return the findings of an assessment for the whole pool.
 
     The p-values of cells are those that the intervals stand for, and are corrected by Benjamini and
     Hochberg over all cells that either matrix could fill.
@@ -248,7 +244,7 @@ def _change(
 
 @dataclass(frozen=True)
 class SliceFindings:
-    """What the calls tell of a slice.
+    """The results of the calls for a slice.
 
     Attributes
     ----------
@@ -266,7 +262,7 @@ class SliceFindings:
 def find_slices(
     assessed: Assessment, pool: LabelledPool, method: Method, confidence: float
 ) -> list[SliceFindings]:
-    """Return what the calls tell of each slice that has examples.
+    """Return the findings for each slice that has examples.
 
     All slices share the calls: an item outside of a slice counts as 0 in all its cells
     (`slicebeam.metrics.shift.estimates.estimate`). The error of an accuracy is widened by what was

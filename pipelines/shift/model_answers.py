@@ -1,4 +1,4 @@
-"""Answers of a model by Beam's RunInference: a file, or a handler of the user's own."""
+"""Answers of a model through Beam's RunInference: a file, or the user's own handler."""
 
 from __future__ import annotations
 
@@ -43,13 +43,12 @@ _ASKED = ".asked"
 
 @dataclass(frozen=True)
 class AnsweringModel:
-    """What answers, and what it reads.
+    """The model, and the columns that it reads.
 
     Attributes
     ----------
-    name : as the user gave it
     columns : that it reads; empty for all
-    handler : makes the handler of Beam's, whose examples are dictionaries
+    handler : makes the Beam model handler, whose examples are dictionaries
     content : hash of a file's content; None for a function
     """
 
@@ -90,8 +89,7 @@ def open_model(name: str, features: Sequence[str], columns: Sequence[str]) -> An
     ----------
     name : file of a scikit-learn model, or ``module:factory`` of a function that returns a model
         handler of Beam's, remote ones too
-    features : what it reads, where it does not say itself
-    columns : of the data
+    features : its columns, if the model does not name them
 
     Raises
     ------
@@ -108,7 +106,7 @@ def open_model(name: str, features: Sequence[str], columns: Sequence[str]) -> An
         read = tuple(model_features(load_model(name), features))
         if not read:
             raise OptionError(
-                f"--model {name} does not say which columns it reads; name them by --features"
+                f"--model {name} does not say which columns it reads; name them with --features"
             )
         made = _FileModel(name, read)
         with open_input(storage_path(name, "--model")) as stream:
@@ -135,14 +133,16 @@ def _factory(name: str, module: str, factory: str) -> Callable[[], Any]:
         found = getattr(importlib.import_module(module), factory)
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionError(
-            f"--model {name}: {error}; write module:function, of a module that can be imported"
+            f"--model {name}: {error}; write module:function, with a module that can be imported"
         ) from error
     except Exception as error:
         raise OptionError(
             f"--model {name}: importing {module} failed: {_one_line(error)}"
         ) from error
     if not callable(found):
-        raise OptionError(f"--model {name}: {factory} is no function that returns a model handler")
+        raise OptionError(
+            f"--model {name}: {factory} is not a function that returns a model handler"
+        )
     try:
         handler = found()
     except Exception as error:
@@ -166,12 +166,8 @@ class ModelCalls:
 
     Attributes
     ----------
-    model : gives the answers
-    ledger : gets the answers
     work : keeps the answers of a job until they are in the ledger
-    engine : runs the jobs
-    on_answer : called after each new answer
-    identity : what the answers of the ledger are answers to
+    identity : of the requests that the ledger answers
     """
 
     model: AnsweringModel
@@ -237,7 +233,7 @@ class ModelCalls:
 
 
 def _job_in(note: StoragePath) -> str | None:
-    """Return the job that was sent last; None where none was, or no readable file names it."""
+    """Return the job that was sent last; None if none was, or no readable file names it."""
     try:
         job: str = read_facts(note)["job"]
     except (FileNotFoundError, DamagedFileError):
@@ -246,7 +242,7 @@ def _job_in(note: StoragePath) -> str | None:
 
 
 class _Keep(beam.DoFn):
-    """Writes the predictions of a batch to a file that is named by what it holds."""
+    """Writes the predictions of a batch to a file named by its content."""
 
     def __init__(self, folder: StoragePath, prefix: str) -> None:
         self.folder, self.prefix = folder, prefix
@@ -259,7 +255,7 @@ class _Keep(beam.DoFn):
 
 
 def _scalar(result: Any) -> Any:
-    """Return a prediction as JSON has it; None where it is no single value, or no finite one."""
+    """Return a prediction as JSON has it; None if it is not a single value, or no finite one."""
     value = result.inference if isinstance(result, PredictionResult) else result
     value = getattr(value, "item", lambda: value)() if getattr(value, "size", 1) == 1 else None
     if isinstance(value, float) and not math.isfinite(value):

@@ -24,22 +24,20 @@ def read_old(uri: str) -> ShiftChangeList:
     Raises
     ------
     InputError
-        It is no document of a shift, or its matrix can't be right.
+        It is not a document of a shift, or its matrix can't be right.
     """
     document = read_shift(uri, "--old-matrix")
     if wrong := _wrong(document):
-        raise OptionError(
-            f"--old-matrix {uri}: {wrong}; give the document of a shift as it was written"
-        )
+        raise OptionError(f"--old-matrix {uri}: {wrong}; give the unchanged document of a shift")
     return document
 
 
 def _wrong(document: ShiftChangeList) -> str | None:
-    """Return what of the matrix and the accuracy can't be so."""
+    """Return what is inconsistent in the matrix and the accuracy."""
     shift, after = document.shift, document.global_[0].after
     for name, classes in (("labels", shift.labels), ("predictions", shift.predictions)):
         if wrong := _wrong_classes(classes, may_be_none=name == "predictions"):
-            return f"its {name} hold {wrong}"
+            return f"its {name} contain {wrong}"
     # An error of a matrix of few items may be above 1.
     for name, matrix, largest in (
         ("new_matrix", shift.new_matrix, 1 + _ROUNDING),
@@ -48,21 +46,21 @@ def _wrong(document: ShiftChangeList) -> str | None:
         shape = [len(row) for row in matrix]
         if shape != [len(shift.predictions)] * len(shift.labels):
             return (
-                f"{name} is no matrix of {len(shift.labels)} labels by {len(shift.predictions)} "
-                "predictions"
+                f"{name} is not a matrix of {len(shift.labels)} labels by "
+                f"{len(shift.predictions)} predictions"
             )
         for label, row in zip(shift.labels, matrix, strict=True):
             for prediction, value in zip(shift.predictions, row, strict=True):
                 if not 0 <= value <= largest:
                     return (
                         f"{name} has {value:g} for label {label!r} and prediction {prediction!r}, "
-                        "which no share has"
+                        "which is not a share"
                     )
     total = sum(map(sum, shift.new_matrix))
     # What --method uniform cut off is missing.
     least = 0.0 if shift.method == "uniform" else 1 - _ROUNDING
     if not least <= total <= 1 + _ROUNDING:
-        return f"new_matrix sums to {total:g} and not to 1"
+        return f"new_matrix sums to {total:g}, not to 1"
     if not 0 < shift.confidence < 1:
         return f"its confidence is {shift.confidence:g}"
     low, middle, high = after.lo, after.value, after.hi
@@ -81,7 +79,7 @@ def _wrong_classes(classes: Sequence[Any], *, may_be_none: bool) -> str | None:
         if not isinstance(one, (str, bool, int, float)) or (
             isinstance(one, float) and not one.is_integer()
         ):
-            return f"{shortened(repr(one))}, which is no class"
+            return f"{shortened(repr(one))}, which is not a class"
         if one in classes[:at]:
             return f"{shortened(repr(one))} twice"
     return "null twice" if list(classes).count(None) > 1 else None

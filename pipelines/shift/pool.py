@@ -1,4 +1,4 @@
-"""The pool of `slicebeam shift`: a labelled source as strata, counts and candidates."""
+"""The pool of `slicebeam shift`: labelled data as strata, counts and candidates."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class PoolItems:
     stratum : int32 [n]
     identity : uint64 [n] what identifies the example: a hash of its id, or its position
     keys : string [n] the id, or ``#17`` for the example at position 17, counted from 0
-    old : int32 [n] code of what the old API predicted, None where that is not known
+    old : int32 [n] code of the old API's prediction, None if unknown
     recorded : int32 [n] code of the recorded answer, −1 for "no result", None without such a column
     fields : the columns that requests are made of, in the types of the source
-    slices : codes of the slices that each is in, None where no slices were given
+    slices : codes of the slices that each is in, None if no slices were given
     """
 
     stratum: NDArray[np.int32]
@@ -81,7 +81,7 @@ class PoolSlices:
     ----------
     sizes : int64 [G] examples of each slice
     labels : int64 [G, L] of them those of each label, as in `LabelledPool.labels`
-    old : int64 [G, L, P] of these those of each old prediction, None where that is not known
+    old : int64 [G, L, P] of these those of each old prediction, None if that is not known
     """
 
     sizes: IntArray
@@ -91,11 +91,10 @@ class PoolSlices:
 
 @dataclass(frozen=True)
 class LabelledPool:
-    """A labelled pool, cut into strata.
+    """A labelled pool, divided into strata.
 
     Attributes
     ----------
-    rows : examples
     classes : all classes [P] as JSON values, sorted; the position of one is its code
     labels : int64 [L] codes of the classes that occur as labels, ascending: rows of the matrices
     stratum_row : int64 [S] position in ``labels`` of each stratum's label; strata are ordered by
@@ -103,11 +102,9 @@ class LabelledPool:
     stratum_bin : int64 [S] bin of the difficulty, −1 where it is missing
     edges : float64 [at most bins − 1] a difficulty of at least ``edges[k]`` is in bin k + 1 or above
     sizes : int64 [S] examples
-    old : int64 [S, P] of these those of each old prediction, None where that is not known
-    items : the candidates
+    old : int64 [S, P] of these those of each old prediction, None if that is not known
     starts : int64 [S + 1] where the candidates of each stratum begin
     fingerprint : 64 bits of all examples' identities, labels and old predictions, in any order
-    slices : counts of the slices that were given
     """
 
     rows: int
@@ -141,10 +138,7 @@ def read_pool(
     Parameters
     ----------
     columns : what is read; they must exist
-    source : the pool
-    bins : quantile bins of the difficulty
     signed : whether a difficulty counts as negative where the old prediction is wrong
-    seed : of the choice of candidates
     most : candidates of a stratum; None for all examples
     work : gets the folders ``pool-values`` and ``pool-items``
     engine : runs the passes
@@ -161,10 +155,10 @@ def read_pool(
     if source.rows == 0:
         raise InputError("the pool has no examples; give --data with labelled examples")
     if bins < 1:
-        raise InputError(f"{bins} bins of the difficulty: at least 1 is needed")
+        raise InputError(f"{bins} bins of the difficulty: give at least 1")
     if signed and columns.old_prediction is None:
         raise InputError(
-            "a signed difficulty separates right old predictions from wrong ones, but there is no "
+            "a signed difficulty separates right from wrong old predictions, but there is no "
             "column of old predictions; name one, or leave the sign out"
         )
     digest = hashlib.sha256(
@@ -203,7 +197,7 @@ class _PoolPasses:
         most: int | None,
         extra_classes: Sequence[Any],
     ) -> Stratification:
-        """Return what the first pass says of how the pool is cut."""
+        """Return how the pool is divided, from the first pass."""
         is_signed = signed and columns.difficulty is not None
         folder = self.work.folder(VALUES)
 
@@ -282,14 +276,14 @@ def all_classes(values: PoolValues, extra_classes: Sequence[Any]) -> list[Any]:
         if found[role] and not found[role] & labels:
             raise InputError(
                 f"prediction {name!r} never equals label {columns.label!r}: labels are "
-                f"{_some(labels)}, predictions are {_some(found[role])}; spell both alike"
+                f"{_some(labels)}, predictions are {_some(found[role])}; use the same spelling"
             )
     extra = {_as_class(value, columns) for value in extra_classes}
     together = set().union(extra, *found.values())
     if len(together) > MOST_CLASSES:
         raise InputError(
-            f"label {columns.label!r} and the predictions have {len(together):,} classes together, and "
-            f"at most {MOST_CLASSES:,} are possible; merge rare ones"
+            f"label {columns.label!r} and the predictions have {len(together):,} classes in all, "
+            f"and at most {MOST_CLASSES:,} are possible; merge rare ones"
         )
     matrices = len(labels) * (len(together) if columns.old_prediction is not None else 1)
     if columns.by is not None and columns.by.size * matrices > _MOST_ENTRIES:
@@ -318,20 +312,18 @@ def _as_class(value: Any, columns: PoolColumns) -> Any:
             return int(value)
     kind = "text" if columns.class_type == "string" else "whole numbers"
     raise InputError(
-        f"class {shortened(repr(value))} is none of label {columns.label!r}, whose classes are {kind}; "
-        "write it as the label does"
+        f"class {shortened(repr(value))} is not a class of label {columns.label!r}, whose classes "
+        f"are {kind}; write it like the label"
     )
 
 
 def pool_of(
     plan: Stratification, counts: PoolCounts, table: pa.Table, schema: pa.Schema
 ) -> LabelledPool:
-    """Return the pool from what the second pass found.
+    """Return the pool from the results of the second pass.
 
     Parameters
     ----------
-    plan : how the pool was cut
-    counts : of all rows
     table : the candidates as `slicebeam.transforms.shift.stratify_pool.stratify_chunk` has them, ordered
     schema : of the source, in whose types the fields are returned
 
@@ -426,9 +418,9 @@ def _refuse_repeated(
         one, other = order[at], order[at + 1]
         if keys[one] == keys[other]:
             raise OptionError(
-                f"--example-id: column {example_id!r} holds {shortened(repr(keys[one].as_py()))} more "
-                f"than once (examples {row[one] + 1:,} and {row[other] + 1:,} of the data); an id is "
-                "one example's"
+                f"--example-id: column {example_id!r} holds {shortened(repr(keys[one].as_py()))} "
+                f"more than once (examples {row[one] + 1:,} and {row[other] + 1:,} of the data); "
+                "an id must be unique"
             )
 
 
@@ -437,9 +429,8 @@ def by_values(source: Source, column: str, most: int = MOST_CLASSES) -> SliceMem
 
     Parameters
     ----------
-    source : the examples, of which this column is read
+    source : the examples with this column
     column : of text, booleans, numbers, dates or times; of a list each element is a value
-    most : how many there may be
 
     Raises
     ------
@@ -464,8 +455,8 @@ def by_values(source: Source, column: str, most: int = MOST_CLASSES) -> SliceMem
             known = pa.concat_arrays([known, distinct]).unique()
             if len(known) > most:
                 raise OptionError(
-                    f"--by {column}: it has more than {most:,} different values, and each would be a "
-                    "slice; --by takes a column with few values"
+                    f"--by {column}: it has more than {most:,} different values, each of which "
+                    "would be a slice; name a column with few values"
                 )
     if pa.types.is_null(value_type):
         values = []

@@ -53,13 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PublishedShift:
-    """What a shift published.
-
-    Attributes
-    ----------
-    changelist : the document
-    changelist_path : where it is
-    """
+    """What a shift published."""
 
     changelist: ShiftChangeList
     changelist_path: StoragePath
@@ -109,7 +103,7 @@ def _run_shift(
         stopping = Stopping(limit, config.target_error, config.confidence)
         observer.stage(_asking_stage(asking, stopping, pool.rows, price, currency))
         assessed = assess(pool, config.used_method, answers, stopping, config.seed, asking.count)
-        observer.stage(Stage("describing what was found"))
+        observer.stage(Stage("describing the results"))
         found = find(assessed, config.used_method, old, config.confidence)
         bought = answers if isinstance(answers, LedgerAnswers) else None
         bill = Bill(
@@ -150,14 +144,14 @@ def _api(config: ShiftConfig) -> ApiFile | None:
     api = ApiFile.read(config.api, os.environ)
     if not api.columns:
         raise InputError(
-            f"{config.api}: no {{column}} is in url, params, json or headers, so that every call would "
-            "be the same; write the column that holds the request's input"
+            f"{config.api}: no {{column}} is in url, params, json or headers, so every call would "
+            "be the same; add the column with the input of the request"
         )
     return api
 
 
 def priced(config: ShiftConfig) -> tuple[float | None, str | None]:
-    """Return the price of a call and its currency, as the options or the --api file tell them."""
+    """Return the price of a call and its currency, from the options or the --api file."""
     return _price(config, _api(config))
 
 
@@ -180,15 +174,12 @@ def _old(
 
 @dataclass(frozen=True)
 class SlicedPool:
-    """The pool, and what it was read by.
+    """The pool, and how it was read.
 
     Attributes
     ----------
-    pool : in strata
-    source : of its examples
     class_type : in which classes are compared
     by : slices for which the shift is wanted too
-    model : what answers, where a model does
     """
 
     pool: LabelledPool
@@ -238,8 +229,8 @@ def read_sliced_pool(
         wanted = read_given(config.changelist, None)
         if not wanted.slices:
             raise OptionError(
-                f"--changelist {config.changelist} reports no slice to assess apart; leave it out, or "
-                "give --by"
+                f"--changelist {config.changelist} reports no slice to assess separately; leave "
+                "it out, or give --by"
             )
         by = given_slices(wanted, source.schema).membership
     model = None
@@ -290,7 +281,7 @@ def read_sliced_pool(
 
 
 class _Asking:
-    """Opens what answers, and counts the answers."""
+    """Opens the source of answers, and counts the answers."""
 
     def __init__(
         self,
@@ -353,7 +344,7 @@ class _Asking:
         return LedgerAnswers(items, classes, ledger, calls.buy, lambda value: value), ledger
 
     def _identity(self) -> dict[str, str]:
-        """Return what the answers of the ledger are answers to."""
+        """Return the identity of the ledger's answers."""
         identity = {"model": self.config.model or ""}
         if self.sliced.model is not None and self.sliced.model.content is not None:
             identity["model file"] = self.sliced.model.content

@@ -1,4 +1,4 @@
-"""``--plan`` and ``--repeat``: what a method would find, without asking anybody."""
+"""``--plan`` and ``--repeat``: simulations of a method, without calls."""
 
 from __future__ import annotations
 
@@ -50,18 +50,16 @@ _CHECKS = 60
 
 @dataclass(frozen=True)
 class MethodQuality:
-    """How good a method was on recorded answers, over R runs; what ``--repeat --json`` prints.
+    """The quality of a method on recorded answers, over R runs, as ``--repeat --json`` prints it.
 
     Attributes
     ----------
-    method, budget, repeat : the user's options
     mse_frobenius : mean squared Frobenius error of the new matrix after the budget
     q95_frobenius : error below which 95 % of the runs are
-    accuracy_bias : mean estimated accuracy minus the true one
-    accuracy_coverage : share of runs whose interval of the accuracy holds the true one
+    accuracy_coverage : share of runs whose interval of the accuracy contains the true one
     cell_coverage : mean share of runs whose interval of a cell does, of cells that were predicted
     target_error : the error that is aimed at, ``--target-error`` or 0.01
-    calls_for_target : calls from which 95 % of the runs have at most that error; None where the budget
+    calls_for_target : calls from which 95 % of the runs have at most that error; None if the budget
         does not suffice
     """
 
@@ -83,7 +81,7 @@ class MethodQuality:
 
 @dataclass(frozen=True)
 class BudgetPlan:
-    """What a budget would give.
+    """The expected results of a budget.
 
     Attributes
     ----------
@@ -164,7 +162,11 @@ def plan(
             raise TypeError("a plan without old predictions")
         label = np.repeat(strata.row, strata.sizes)
         for churn in CHURNS:
-            what = "a whole new API" if churn is None else f"{churn:.0%} of the predictions changed"
+            what = (
+                "a completely new API"
+                if churn is None
+                else f"{churn:.0%} of the predictions changed"
+            )
             observer.stage(Stage(f"simulating --method {method}, {what}"))
             new = churned(items.old, label, strata.old_matrix, churn, runs, config.seed)
             found = qualities(
@@ -193,12 +195,11 @@ def plan(
 
 @dataclass(frozen=True)
 class BetterMethod:
-    """A method that errs less than ``plus`` with the same calls.
+    """A method with a smaller error than ``plus`` for the same calls.
 
     Attributes
     ----------
     churn : of the plan; None for a whole new API
-    method : that errs less
     ratio : its error by that of plus, the geometric mean over the budgets
     """
 

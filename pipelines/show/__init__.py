@@ -1,1 +1,1 @@
-"""What a user sees in a terminal or a log."""
+"""Output for a user, in a terminal or a log."""

@@ -1,4 +1,4 @@
-"""What a user sees of an attribution: the intervals, the decision, and what to do next."""
+"""Terminal output of an attribution: the intervals, the decision, and what to do next."""
 
 from __future__ import annotations
 
@@ -19,18 +19,12 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.parts import Estimate
     from slicebeam.pipelines.changelist.slices import Slice
 
-_PHASES = {"precision": "in the slice", "recall": "outside it", "train": "to train by"}
+_PHASES = {"precision": "in the slice", "recall": "outside it", "train": "for training"}
 
 
 @dataclass(frozen=True)
 class CommandHint:
-    """What the user named, for the commands that are printed.
-
-    Attributes
-    ----------
-    changelist, slice, text : the options of these names
-    more : further ones, as they are written
-    """
+    """The user's options, for printed commands."""
 
     changelist: str
     slice: str
@@ -60,14 +54,14 @@ def show_sampled(sampled: Sampled, hint: CommandHint, *, as_json: bool) -> None:
     console = console_of_stdout()
     if not sampled.left:
         console.print(
-            f"Round {drawn.number} has no item to ask: the labels of all that was drawn are known.",
+            f"Round {drawn.number} has no item to label: the labels of all drawn items are known.",
             markup=False,
         )
         console.print("Next:", markup=False)
         sys.stdout.write(f"  {hint.command('estimate')}\n")
         return
     known = len(drawn.items) - len(drawn.asked)
-    labelled_before = f" ({known:,} more were drawn, of which the label is known)" if known else ""
+    labelled_before = f" ({known:,} more were drawn whose label is known)" if known else ""
     what = "to label" if sampled.is_new else f"of {len(drawn.asked):,} still to label"
     console.print(
         f"Round {drawn.number}: {sampled.left:,} items {what}{labelled_before}.", markup=False
@@ -176,7 +170,7 @@ def _next(finished: Finished, hint: CommandHint) -> list[str]:
         return ["Next:", f"  {hint.command('sample', '--budget', '100')}"]
     if decision == "update":
         return [
-            "Try other words, or label items that a classifier learns from:",
+            "Try other words, or label items to train a classifier:",
             f"  {hint.command('sample', '--train', '--budget', '100')}",
         ]
     return []
@@ -186,7 +180,7 @@ def _of_proposed(finished: Finished, one: Slice, hint: CommandHint) -> list[str]
     there = replace(hint, changelist=str(finished.document), slice=one.slice_id)
     made = f"Proposed: slice {one.slice_id} of {one.size.n:,} examples, by a trained classifier."
     # A sample of the old slice is none of the new one.
-    what = "It is another slice, to be estimated by draws of its own; known labels are used again:"
+    what = "It is a new slice and needs its own draws to be estimated; known labels are reused:"
     return [made, what, f"  {there.command('sample', '--budget', '100')}"]
 
 

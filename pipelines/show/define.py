@@ -1,4 +1,4 @@
-"""What a user sees of a slice that was described."""
+"""Terminal output for a defined slice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def show_revision(revision: Revision, config: DocumentConfig) -> None:
-    """Print what was done in a sentence, and where the revision is."""
+    """Print a summary of the edit, and the path of the revision."""
     edit = revision.document.edits[-1]
     if config.as_json:
         summary = {

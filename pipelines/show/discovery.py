@@ -1,4 +1,4 @@
-"""What a user is shown of discovered slices: their words, and an example of each."""
+"""Terminal output for discovered slices: their words, and an example of each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST = 10
 
 
 def found_lines(document: SearchChangeList) -> list[str]:
-    """Return the lines that tell what the findings are like, and how they were found.
+    """Return the lines that describe the findings, and how they were found.
 
     Where there are none, what the first slices are like.
     """

@@ -32,12 +32,8 @@ _TEXTS = frozenset({"text", "message", "runner"})
 class EventLog:
     """Writes events, each a JSON object in a line of its own.
 
-    Every event has ``time`` (UTC, ISO 8601), ``event`` (its kind) and ``run`` (the same in all events
-    of a run, and in no other). New kinds and new keys may come; those that are here stay.
-
-    Parameters
-    ----------
-    quiet : write errors only
+    Every event has ``time`` (UTC, ISO 8601), ``event`` (its kind) and ``run`` (the same in all
+    events of a run, and in no other). New kinds and new keys may be added; the existing ones stay.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -78,7 +74,7 @@ class EventLog:
         self._write("progress", text=stage.text, done=done, total=stage.total, unit=stage.unit)
 
     def prepared(self, prepared: EncodedDataset) -> None:
-        """Tell what was read, and which columns are no features."""
+        """Log the prepared data, and the columns that are not features."""
         self._write(
             "domains",
             examples=prepared.rows,
@@ -98,7 +94,7 @@ class EventLog:
         )
 
     def recorded(self, record: IterationRecord) -> None:
-        """Tell what an iteration did and cost, as it stands in the ChangeList."""
+        """Log the work and cost of an iteration, as in the ChangeList."""
         self._write("iteration", **vars(record))
 
     def note(self, text: str) -> None:
@@ -106,7 +102,7 @@ class EventLog:
         self._write("note", text=text)
 
     def published(self, published: Published, found: Verdict) -> None:
-        """Tell what to be careful about, and what was published where."""
+        """Log the warnings, and the publication."""
         from slicebeam.pipelines.search.since_overall import overall_json
 
         document = published.changelist
@@ -147,7 +143,7 @@ class EventLog:
         )
 
     def published_shift(self, published: PublishedShift, exit_code: int) -> None:
-        """Tell what to be careful about, and what a shift published where."""
+        """Log the warnings, and the publication of a shift."""
         document = published.changelist
         shift, change = document.shift, document.global_[0]
         for warning in shift.warnings:

@@ -1,4 +1,4 @@
-"""The line about features that look like no property of an example."""
+"""The line about features that do not look like a property of an example."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def hint_lines(dataset: Dataset) -> Iterator[str]:
     if list(groups) == ["output"]:
         looks = f"{_LOOKS['output']}, by their names"
     yield (
-        f"--exclude-features={shlex.quote(_listed([one.name for one in dataset.hints]))} leaves out "
-        f"columns that look like {looks}."
+        f"--exclude-features={shlex.quote(_listed([one.name for one in dataset.hints]))} leaves "
+        f"out the columns that look like {looks}."
     )
 
 

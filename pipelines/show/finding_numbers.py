@@ -1,4 +1,4 @@
-"""The numbers of findings as texts, with as many decimals as their intervals make worth reading."""
+"""The numbers of findings as text, with the decimals that their intervals justify."""
 
 from __future__ import annotations
 

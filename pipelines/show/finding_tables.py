@@ -1,4 +1,4 @@
-"""The findings of a run, in a table whose slices are never cut."""
+"""The findings of a run, in a table that never shortens slices."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ class Column(NamedTuple):
 
     Attributes
     ----------
-    header : its name
     cells : its texts, by rank
     is_optional : whether it is left out where the slices need its room
     """
@@ -50,7 +49,7 @@ class Column(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Return how many characters it takes, with what is between it and the next one."""
+        """Return its width in characters, with the space after it."""
         return max(map(len, [self.header, *self.cells])) + _BETWEEN_COLUMNS
 
 
@@ -70,7 +69,7 @@ def all_findings(document: SearchChangeList) -> list[Findings]:
 
 
 def heading(document: SearchChangeList, shown: Findings) -> str:
-    """Return what the findings of a metric are, in a line.
+    """Return the heading of the findings of a metric.
 
     With the value over all examples: the first finding is expected to have it.
     """
@@ -87,27 +86,27 @@ def heading(document: SearchChangeList, shown: Findings) -> str:
 
 
 def reason_line(shown: Findings) -> str | None:
-    """Return why a metric has no findings, where it could have some; None where that is plain."""
+    """Return why a metric has no findings, where it could have some; None if that is plain."""
     model = shown.model
     if model.stop == "not possible":
         return f"No findings of {model.metric}: {metric(model.metric).indivisible or model.reason}."
     if not shown.findings and model.candidates:
         said = f"{counted(model.candidates, 'slice')} significantly {model.direction}"
         return (
-            f"No findings of {model.metric}: of {said} none differs clearly from what one expects "
-            "of its examples."
+            f"No findings of {model.metric}: of {said} none differs clearly from the value "
+            "expected of its examples."
         )
     return None
 
 
 def left_out_line(shown: Findings) -> str | None:
-    """Return what was not looked at; None where all was."""
+    """Return a line about candidates that were not considered; None if all were."""
     model = shown.model
     if not model.left_out:
         return None
     return (
-        f"The findings of {model.metric} were chosen among the {model.candidates:,} slices that say most "
-        f"by themselves; {model.left_out:,} others were not looked at."
+        f"The findings of {model.metric} were chosen from the {model.candidates:,} slices with "
+        f"the strongest effects of their own; {model.left_out:,} others were not considered."
     )
 
 
@@ -146,11 +145,6 @@ def hidden_columns(
     """Return which columns are left out of all lists, so that the slices have enough room.
 
     Of several that can be left out the last one goes first.
-
-    Parameters
-    ----------
-    width : columns of the terminal
-    most : rows of each list
     """
     hidden: list[str] = []
     for shown in lists:
@@ -177,7 +171,6 @@ def table(
     Parameters
     ----------
     width : columns of the terminal; None to write each slice on one line
-    most : rows
     hidden : headers of columns that are left out
     """
     from rich import box
@@ -221,12 +214,11 @@ def wrapped(name: str, width: int) -> list[str]:
 
 
 def legend(document: SearchChangeList, shown: Sequence[Findings], hidden: Sequence[str]) -> str:
-    """Return what the columns hold that do not say it themselves.
+    """Return the legend of the columns.
 
     Parameters
     ----------
-    shown : lists with findings
-    hidden : columns that were left out for want of room
+    hidden : columns left out for lack of space
     """
     words = []
     for some in shown:
@@ -235,12 +227,12 @@ def legend(document: SearchChangeList, shown: Sequence[Findings], hidden: Sequen
             words.append(f"n of {entry.key}: {entry.counted}")
     words = list(dict.fromkeys(words))
     if "expected" not in hidden:
-        words.append("expected: by the findings above")
+        words.append("expected: from the findings above")
         words.append("difference: value - expected")
     else:
-        words.append("difference: to what the findings above let one expect")
+        words.append("difference: from the value expected from the findings above")
     most = "worst" if all(some.model.direction == "worse" for some in shown) else "most extreme"
-    words.append(f"its interval does not account for the slices having been chosen as the {most}")
+    words.append(f"its interval does not account for selecting the {most} slices")
     parts = {
         "all errors" if some.model.kind == "logistic" else "the sum of all values"
         for some in shown
@@ -259,7 +251,7 @@ def hidden_line(hidden: Sequence[str]) -> str | None:
     if not hidden:
         return None
     listed = " and ".join(filter(None, [", ".join(hidden[:0:-1]), hidden[0]]))
-    return f"No room here for {listed}: see findings in changelist.json, or widen the terminal."
+    return f"No room for {listed}: see findings in changelist.json, or widen the terminal."
 
 
 def _names(document: SearchChangeList, findings: Sequence[Finding]) -> list[str]:

@@ -66,7 +66,7 @@ def _since_line(one: SinceSlice, what: list[str], metric: str) -> str:
 
 
 def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
-    """Return the lines about what stands behind the table, and what was left out.
+    """Return the lines about the basis of the table, and what was left out.
 
     Parameters
     ----------
@@ -76,8 +76,8 @@ def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
     lines = [*_untested(document), *_thresholds(document)]
     if is_short and search.strategy in ("iterative", "priority"):
         lines.append(
-            f"Findings are chosen among the {_tested(document)} slices that were tested: the "
-            f"{search.strategy} strategy does not visit all, as batch does."
+            f"Findings are chosen from the {_tested(document)} tested slices: unlike batch, the "
+            f"{search.strategy} strategy does not visit all slices."
         )
     lines += document.dataset.drift
     lines += testing.warnings
@@ -149,9 +149,9 @@ def found_line(document: SearchChangeList) -> str:
     stops = {one.stop for one in document.finding_models}
     why = ""
     if "most findings" in stops:
-        why = ", the most that a list holds"
+        why = ", the maximum of a list"
     elif "small differences" in stops:
-        why = "; others differ by too little to be worth a line"
+        why = "; others differ too little to list"
     return f"{significant} of {_tested(document)} tested; {findings}{listed}{why}."
 
 
@@ -160,7 +160,7 @@ def _tested(document: SearchChangeList) -> str:
 
 
 def _untested(document: SearchChangeList) -> Iterator[str]:
-    """Yield what was not tested of the slices that a check was given."""
+    """Yield the slices of a check that were not tested."""
     check = document.check
     if check is not None and check.too_small:
         yield f"Too small to be tested: {check.too_small:,} of the given slices."

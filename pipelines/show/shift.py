@@ -1,4 +1,4 @@
-"""What a user sees of a shift: the heat map of what changed, plans, and measurements."""
+"""Terminal output of a shift: the heat map of changes, plans, and measurements."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _name(value: Any) -> str:
 
 
 def _fitting_heat_map(shift: Shift, console: Console) -> Any:
-    """Return the heat map, None where it is too large to be read."""
+    """Return the heat map, None if it is too large to be read."""
     if max(len(shift.labels), len(shift.predictions)) > _MOST_CLASSES:
         return None
     heat_map = _heat_map(shift)
@@ -150,7 +150,7 @@ def _heat_map(shift: Shift) -> Any:
 
 
 def _color(strength: float) -> str:
-    """Return red for what was predicted less and blue for what was predicted more."""
+    """Return red for less frequent predictions and blue for more frequent ones."""
     level = round(200 * min(1.0, abs(strength)))
     if level < 20:
         return "dim"
@@ -222,8 +222,8 @@ def _notes(document: ShiftChangeList) -> list[str]:
     weight = []
     if shift.reliance is not None:
         weight.append(
-            f"The old predictions count with a weight of {shift.reliance:.2f}: 1 where few changed, 0 "
-            "where they tell nothing of the new ones."
+            f"The old predictions count with a weight of {shift.reliance:.2f}: 1 where few "
+            "changed, 0 where they say nothing about the new ones."
         )
     return [
         f"{queried} (--method {shift.method}), until {why}.{paid}",
@@ -263,7 +263,7 @@ def show_plan(
 
     console = console_of_stdout()
     for churn in dict.fromkeys(one.churn for one in planned):
-        what = "a whole new API" if churn is None else f"{churn:.0%} of the predictions change"
+        what = "a completely new API" if churn is None else f"{churn:.0%} of the predictions change"
         console.print()
         console.print(f"If {what}:" if churn is not None else f"With {what}:", markup=False)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -294,10 +294,12 @@ def show_plan(
     )
     for other in better:
         where = (
-            "With a whole new API" if other.churn is None else f"At a churn of {other.churn:.0%}"
+            "With a completely new API"
+            if other.churn is None
+            else f"At a churn of {other.churn:.0%}"
         )
         console.print(
-            f"{where}, --method {other.method} errs {1 - other.ratio:.0%} less than plus for the same calls.",
+            f"{where}, --method {other.method} has an error {1 - other.ratio:.0%} smaller than plus for the same calls.",
             markup=False,
             style="yellow",
         )

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.published import Published
     from slicebeam.pipelines.show.finding_tables import Findings
 
-# Intervals are shown from this width; what is no terminal gets a width of its own.
+# Intervals are shown from this width; what is not a terminal gets a width of its own.
 WIDE = 100
 _PIPED_WIDTH = 120
 _LONGEST_LINE = 10_000
@@ -55,7 +55,7 @@ _ATTRIBUTES = {
 
 
 def console_of_stdout() -> Console:
-    """Return what a result is printed by, which is wide where stdout is no terminal."""
+    """Return the console for a result, which is wide if stdout is not a terminal."""
     from rich.console import Console
 
     console = guarded(Console(highlight=False))
@@ -86,7 +86,7 @@ def show_slices(
 
     Parameters
     ----------
-    in_python : name the attributes of a `Report` in place of files, of which there are none
+    in_python : name the attributes of a `Report` instead of files
     """
     console = console_of_stdout()
     lists = all_findings(document) if report == "findings" else []
@@ -160,7 +160,7 @@ def _print_findings(
 
 
 def _width_of(console: Console) -> int | None:
-    """Return the width of a terminal; None where a line may be as long as it is."""
+    """Return the width of a terminal; None if a line may be as long as it is."""
     return console.width if console.is_terminal or "COLUMNS" in os.environ else None
 
 

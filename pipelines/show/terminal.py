@@ -1,4 +1,4 @@
-"""What a user sees of a run: its progress on stderr, and its result on stdout."""
+"""Terminal output of a run: its progress on stderr, and its result on stdout."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ class Terminal:
 
     Parameters
     ----------
-    quiet : show nothing
     as_json : print the summary as JSON on stdout instead of the table
     events : log for a scheduler, which gets everything in place of the terminal
     report : ``findings``, or ``all`` for the table of the worst slices
@@ -80,7 +79,7 @@ class Terminal:
             self._say(printable(redacted(text)))
 
     def recorded(self, record: IterationRecord) -> None:
-        """Take note of what an iteration did; the user sees it when the next one begins."""
+        """Record an iteration; the user sees it when the next one begins."""
         if self.events is not None:
             self.events.recorded(record)
 
@@ -97,7 +96,7 @@ class Terminal:
             self._watch = _Watch(stage, self._stderr())
 
     def prepared(self, prepared: EncodedDataset) -> None:
-        """Say what was read."""
+        """Show the prepared data."""
         if self.events is not None:
             self.events.prepared(prepared)
             return

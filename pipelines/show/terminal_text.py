@@ -1,4 +1,4 @@
-"""Texts of data sets and documents as a terminal may have them: none of their signs steers it."""
+"""Texts of data sets and documents, made safe for a terminal: no character in them controls it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType
     from rich.segment import Segment
 
-# Control characters but for line ends, and what changes the direction of a text.
+# Control characters except for line ends, and what changes the direction of a text.
 _STEERING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _SHOWN = "\ufffd"
 
 
 def harmless(text: str) -> str:
-    r"""Return a text with its control characters escaped, but for line ends.
+    r"""Return a text with its control characters escaped, except for line ends.
 
     >>> harmless("a\x1b[2J")
     'a\\x1b[2J'
@@ -37,7 +37,7 @@ def json_line(content: Any) -> str:
 
 
 def guarded(console: Console) -> Console:
-    """Let a console show another sign for each control character of what is printed."""
+    """Make a console replace each control character in its output."""
     # A hook by its method; rich itself is not imported for a page of help.
     console.push_render_hook(cast("Any", _Guard()))
     return console
@@ -47,7 +47,7 @@ class _Guard:
     """Hook of a console."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Return what is printed instead."""
+        """Return the replacement."""
         return [_Guarded(one) for one in renderables]
 
 

@@ -1,4 +1,4 @@
-"""What a user sees of metrics of TensorFlow Model Analysis."""
+"""Terminal output of metrics of TensorFlow Model Analysis."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ def tfma_lines(document: SearchChangeList) -> Iterator[str]:
                     yield f"  {_text(one.after)}{before}{p}  {shortened(names[slice_id])}"
         if len(numbers) > _MOST_NUMBERS:
             yield f"and {len(numbers) - _MOST_NUMBERS:,} more numbers of {metric} in changelist.json"
+    if "plots" in (document.files or {}):
+        yield "plots are in plots.parquet; slicebeam export tfma writes them for TFMA's viewer"
 
 
 def _text(estimate: Estimate) -> str:

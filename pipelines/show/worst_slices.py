@@ -17,18 +17,15 @@ _MOST_SHARED = 0.5
 
 
 def reference_of(change: Change) -> float | None:
-    """Return what a value is compared with: the other model's, or the one over all examples."""
+    """Return the reference of a value: the other model's, or that over all examples."""
     return change.before.value if change.before is not None else change.reference
 
 
 class MetricRows(NamedTuple):
-    """What is shown of a metric: slices with its change on each, and what is not.
+    """The shown slices of a metric, with its change on each, and the number of others.
 
     Attributes
     ----------
-    metric : its name
-    rows : slices with its change on each
-    rest : how many more there are
     folded : discovered slices left out ahead of the last row, as most of their examples are above
     """
 
@@ -39,7 +36,7 @@ class MetricRows(NamedTuple):
 
 
 def worst_slices(document: SearchChangeList) -> list[MetricRows]:
-    """Return what is shown of each metric that has something, the worst slices first."""
+    """Return the rows of each metric that has any, the worst slices first."""
     if not document.slices:
         return []
     tests = document.testing.metrics

@@ -1,8 +1,8 @@
 """A job as work that can be handed out: its elements, and what is done with each of them.
 
 The jobs of a run are alike: elements that the driver knows, steps that are done with each of them,
-and perhaps a second lot of steps with the values of each key. Taken apart like this, the work of a
-job can be done within another job, whose graph was made before the elements were known.
+and perhaps a second lot of steps with the values of each key. Separated like this, the work of a
+job can run inside another job, whose graph was built before the elements were known.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ class JobWork:
 
     Attributes
     ----------
-    elements : that it begins with
-    steps : of each element, one after another
     grouped_steps : of each key with the values that the steps made; empty where nothing is grouped
     """
 
@@ -102,7 +100,7 @@ class _Seen(PipelineVisitor):
 
 
 def done_with(element: Any, steps: tuple[beam.DoFn, ...]) -> Iterator[Any]:
-    """Yield what the steps make of an element, one after another."""
+    """Yield the output of the steps for an element."""
     if not steps:
         yield element
         return
@@ -123,7 +121,7 @@ class DoSteps(beam.DoFn):
 
 
 class DoGroupedSteps(beam.DoFn):
-    """Does with the values of a key what the steps of a stage are: -> nothing but files."""
+    """Does with the values of a key what the steps of a stage are: -> only files."""
 
     def process(self, element: Any, steps: bytes) -> Iterator[int]:
         """Do them."""

@@ -1,9 +1,8 @@
 """A whole batch search as one job, which publishes by itself.
 
 The graph has a part for each stage that takes workers. It begins with a step on one worker, which
-goes the driver's own way through the search: what earlier parts wrote it finds in the work folder,
-and at the stage that is this part's it hands the stage's work out instead of doing it. The last step
-goes that way to the end, and publishes.
+runs the driver's own code: it finds the output of earlier parts in the work folder, and at its own
+stage it hands the work out instead of doing it. The last step runs to the end, and publishes.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
 # Work of less than so many seconds is done by the worker that plans.
 _SMALLEST_STAGE_SECONDS = 1.0
-# A job's name may go on from that of its stage by what identifies its plan.
+# A job's name may continue from that of its stage by what identifies its plan.
 _PLAN = re.compile(r"-[0-9a-f]{8}$")
 _STEPS = "steps"
 _JOB = "search"
@@ -58,24 +57,24 @@ def check_single_job(config: SearchConfig) -> SearchConfig:
     Raises
     ------
     InputError
-        It can't be: its strategy looks at results before it goes on, or it runs a model.
+        It can't be: its strategy looks at results before it continues, or it runs a model.
     """
     if config.strategy in ("iterative", "priority"):
         raise OptionError(
-            f"--strategy {config.strategy} decides after each iteration what to count next, so the "
-            "command itself goes on submitting a job an iteration, from wherever it runs; one job "
-            "for all needs --strategy batch"
+            f"--strategy {config.strategy} decides after each iteration what to count next, so "
+            "this command submits one job per iteration and must keep running; a single job "
+            "needs --strategy batch"
         )
     if config.tfma_metric:
         raise OptionError(
-            f"--metric {config.tfma_metric[0]} is computed for what a search found, after its job; leave "
-            "it out of one job for all"
+            f"--metric {config.tfma_metric[0]} is computed after the search, for the slices it "
+            "found; leave it out of a single job"
         )
     for name in ("model", "baseline_model"):
         if getattr(config, name):
             raise OptionError(
-                f"--{name.replace('_', '-')} can't be run in one job, whose graph is made before "
-                "the data is known; write the predictions to a column"
+                f"--{name.replace('_', '-')} can't be run in a single job, whose graph is built "
+                "before the data is known; write the predictions to a column"
             )
     return search_config({**config.model_dump(exclude_unset=True), "strategy": "batch"})
 
@@ -128,12 +127,11 @@ class NothingToDoError(Exception):
 
 
 class StagedEngine(Engine):
-    """The engine of a step of the graph: what other parts do is not done here.
+    """The engine of a step of the graph: it does not do the work of other parts.
 
     Parameters
     ----------
     name, workers : of the engine that runs the whole job
-    stages : the parts of the graph
     mine : the stage of this part; None for the last step, which does all that is left
     """
 
@@ -205,10 +203,8 @@ class SearchPart:
 
     Attributes
     ----------
-    config : of the search
     engine, workers : name of the engine that runs the job, and how many can work at once
-    stages : the parts of the graph
-    later : options that are given when the job begins, by name
+    later : options given when the job begins, by name
     removes_work : whether the last step removes the work folder
     """
 
@@ -220,7 +216,7 @@ class SearchPart:
     removes_work: bool = False
 
     def given(self) -> SearchConfig:
-        """Return the search with what is known only now."""
+        """Return the search with the options known only now."""
         given = {name: provider.get() for name, provider in self.later.items()}
         options = self.config.model_dump(exclude_unset=True)
         for name, value in given.items():
@@ -232,7 +228,7 @@ class SearchPart:
         return search_config(options)
 
     def work(self, stage: str) -> JobWork | None:
-        """Return the work of a stage, None where it has none."""
+        """Return the work of a stage, None if it has none."""
         try:
             self._go(stage)
         except HandedOutError as reached:
@@ -242,7 +238,7 @@ class SearchPart:
         raise EngineError(f"stage {stage} was passed by")
 
     def publish(self) -> None:
-        """Do what is left, and publish."""
+        """Do the remaining work, and publish."""
         self._go(None)
 
     def remove_work(self) -> None:
@@ -270,11 +266,11 @@ class SearchPart:
 
 
 def _ignore(_: object) -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 def _aside(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a function returns, called in a thread of its own.
+    """Return the result of a function, called in its own thread.
 
     A pipeline that is run within a step would take the thread's notes of the outer one.
     """
@@ -335,12 +331,7 @@ class _StagePart(beam.PTransform):
 
 @dataclass
 class SingleJobSearch(beam.PTransform):
-    """A search: pipeline -> PCollection of one element, when the result is published.
-
-    Attributes
-    ----------
-    part : what its steps know
-    """
+    """A search: pipeline -> PCollection of one element, when the result is published."""
 
     part: SearchPart
 
@@ -363,7 +354,7 @@ class SingleJobSearch(beam.PTransform):
 def run_single_job(
     config: SearchConfig, engine: Engine, observer: Observer, *, resume: bool = False
 ) -> Published:
-    """Send a search as one job, which goes on should this process end, and wait for its result.
+    """Send a search as one job, which continues should this process end, and wait for its result.
 
     Raises
     ------
@@ -403,7 +394,7 @@ def _run_single_job(
             engine.run(lambda pipeline: pipeline | "Search" >> SingleJobSearch(part), _JOB)
         changelist = published()
         if changelist is None:
-            what = "is what it was before" if document.is_file() else "is not there"
+            what = "has not changed" if document.is_file() else "is missing"
             raise EngineError(f"the job ended, but {document} {what}; run again with --resume")
         remove_work(work, observer)
     return Published(changelist, document, places.table)

@@ -1,7 +1,6 @@
 """A classic Dataflow template of a batch search: one job graph, launched without this package.
 
-What is searched in, and where results go, may be given anew at each launch; all else is fixed when
-the template is written.
+Each launch may give its own data and output; everything else is fixed when the template is written.
 """
 
 from __future__ import annotations
@@ -43,21 +42,21 @@ _PATTERN = r"^gs:\/\/[^\n\r]+$"
 _PARAMETERS = {
     "data": (
         "Files to search in",
-        "gs:// paths or patterns, by commas. Left out: those that the template was written with.",
+        "gs:// paths or patterns, separated by commas. Default: those of the template.",
     ),
     "output": (
         "Folder of the result",
-        "gs:// folder for changelist.json and slices.parquet. Left out: that of the template.",
+        "gs:// folder for changelist.json and slices.parquet. Default: that of the template.",
     ),
     "work_dir": (
         "Folder for unfinished work",
-        "gs:// folder that no other run uses. Left out: _work in the folder of the result.",
+        "gs:// folder that no other run uses. Default: _work in the folder of the result.",
     ),
 }
 
 
 class LaunchOptions(PipelineOptions):
-    """What is given at each launch."""
+    """The options of a launch."""
 
     @classmethod
     def _add_argparse_args(cls, parser: Any) -> None:
@@ -71,8 +70,8 @@ class Template:
 
     Attributes
     ----------
-    path : of the template; its metadata is beside it
-    launch : a command that makes a job of it; empty where it is for inspection only
+    path : of the template; its metadata is next to it
+    launch : a command that makes a job of it; empty if it is for inspection only
     """
 
     path: StoragePath
@@ -109,8 +108,8 @@ def write_template(config: SearchConfig, runner: RunnerConfig, folder: str) -> T
     for given in filter(None, [*config.data, config.output, config.work_dir]):
         if not engine.sees(given):
             raise InputError(
-                f"{given} is not in gs://, and nothing else is seen by the workers of "
-                f"{engine.runs_on_other_machines()}"
+                f"{given} is not in gs://, and the workers of {engine.runs_on_other_machines()} see "
+                "nothing else"
             )
     path = place / NAME
     beam_options = _beam_options(engine, place, path)
@@ -194,7 +193,7 @@ def _write(part: SearchPart, options: PipelineOptions) -> None:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = lines[0][:300] if lines else type(error).__name__
         raise (
-            refusal(error, "take the template")
+            refusal(error, "accept the template")
             or EngineError(f"the template could not be written: {reason}")
         ) from error
     finally:

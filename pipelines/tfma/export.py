@@ -4,6 +4,7 @@
 |---|---|
 | ``eval_config.json`` | models, metrics and a slicing spec for each slice |
 | ``metrics-00000-of-00001.tfrecord`` | a MetricsForSlice for all examples and for each slice |
+| ``plots-00000-of-00001.tfrecord`` | a PlotsForSlice for each of them, where there are plots |
 | ``validations.tfrecord`` | the verdict of ``--fail-on worse`` |
 | ``slices.json`` | of each slice key the predicate that it stands for |
 """
@@ -18,6 +19,7 @@ from slicebeam.metrics.errors import FileError
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of
+from slicebeam.pipelines.tfma.plots import read_plots
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.formats.tfrecord import write_records
 from slicebeam.transforms.storage.storage import (
@@ -37,12 +39,14 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.parts import Estimate
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.changelist.tfma import TfmaMetric
+    from slicebeam.pipelines.tfma.plots import Plotted
     from slicebeam.transforms.storage.storage import StoragePath
 
 Judge: TypeAlias = "Callable[[SearchChangeList], tuple[bool, tuple[str, ...]]]"
 
 CANDIDATE, BASELINE = "candidate", "baseline"
 _METRICS = "metrics-00000-of-00001.tfrecord"
+_PLOTS = "plots-00000-of-00001.tfrecord"
 _VALIDATIONS, _CONFIG, _SLICES = "validations.tfrecord", "eval_config.json", "slices.json"
 # TFMA reads every file of these names, whoever wrote it.
 _READ = ("metrics", "plots", "attributions", "validations")
@@ -84,12 +88,15 @@ def export_changelist(changelist: str, folder: str, judge: Judge) -> Exported:
     EngineError
         Storage failed.
     """
-    document = read_search(base_of(changelist, "OUTPUT"), "OUTPUT")
+    uri = base_of(changelist, "OUTPUT")
+    document = read_search(uri, "OUTPUT")
+    plots = read_plots(uri, document)
     path = storage_path(folder, "--to")
     _refuse_foreign(path)
     writer = _Messages(document, *judge(document))
     make_folder(path)
     _write(path / _METRICS, writer.metrics())
+    _write_plots(path / _PLOTS, writer.plots(plots))
     _write(path / _VALIDATIONS, [writer.validation()])
     _write_text(path / _SLICES, json.dumps(writer.index(), indent=1, ensure_ascii=False) + "\n")
     # Last, so that a folder with a configuration is complete.
@@ -103,7 +110,7 @@ def _refuse_foreign(path: StoragePath) -> None:
             return
         names = sorted(one.name for one in path.iterdir())
     for name in names:
-        if name.startswith(_READ) and name not in (_METRICS, _VALIDATIONS):
+        if name.startswith(_READ) and name not in (_METRICS, _PLOTS, _VALIDATIONS):
             raise FileError(
                 f"--to {path}: {name} is there, which TFMA would read along; name another folder"
             )
@@ -112,6 +119,15 @@ def _refuse_foreign(path: StoragePath) -> None:
 def _write(path: StoragePath, records: list[bytes]) -> None:
     with written_whole(path) as stream:
         write_records(stream, records)
+
+
+def _write_plots(path: StoragePath, records: list[bytes]) -> None:
+    if records:
+        _write(path, records)
+        return
+    # Those of an earlier export are of another document.
+    with storage_errors(path, "remove"):
+        path.unlink(missing_ok=True)
 
 
 def _write_text(path: StoragePath, text: str) -> None:
@@ -185,6 +201,26 @@ class _Messages:
                         self._found(message, number, value.after, value.before, value.delta)
             records.append(bytes(message.SerializeToString(deterministic=True)))
         return records
+
+    def plots(self, plots: list[Plotted]) -> list[bytes]:
+        """Return the serialized PlotsForSlice of all examples, and of each slice that has plots."""
+        keys = {one.slice_id: key for one, key in zip(self.document.slices, self.keys, strict=True)}
+        by_slice: dict[str | None, Any] = {}
+        for plotted in plots:
+            if plotted.slice_id is not None and plotted.slice_id not in keys:
+                # An edit has removed the slice.
+                continue
+            key = () if plotted.slice_id is None else keys[plotted.slice_id]
+            kind = self.metrics_pb2.PlotsForSlice
+            whole = by_slice.setdefault(plotted.slice_id, kind(slice_key=self.slice_key(key)))
+            model = self.model if plotted.side == "prediction" else BASELINE
+            for one in kind.FromString(plotted.plots).plot_keys_and_values:
+                one.key.model_name = model
+                # As TFMA writes them, plots of one name are one entry.
+                same = [each for each in whole.plot_keys_and_values if each.key == one.key]
+                entry = same[0] if same else whole.plot_keys_and_values.add(key=one.key)
+                entry.value.MergeFrom(one.value)
+        return [bytes(one.SerializeToString(deterministic=True)) for one in by_slice.values()]
 
     def _found(
         self,

@@ -113,10 +113,10 @@ def test_dry_run_reads_such_data(
         ("", "--delimiter is empty; give one character, such as ';' or tab"),
         (";;", "--delimiter ';;' has 2 characters; give a single one, such as ';', or tab"),
         ("semicolon", "--delimiter 'semicolon' has 9 characters"),
-        ('"', "--delimiter '\"' can't stand between values"),
-        ("\n", "--delimiter '\\n' can't stand between values"),
-        ("x", "--delimiter 'x' can't stand between values"),
-        ("§", "--delimiter '§' can't stand between values"),
+        ('"', "--delimiter '\"' can't separate values"),
+        ("\n", "--delimiter '\\n' can't separate values"),
+        ("x", "--delimiter 'x' can't separate values"),
+        ("§", "--delimiter '§' can't separate values"),
     ],
 )
 def test_what_is_no_delimiter(text: str, said: str) -> None:
@@ -153,7 +153,7 @@ def test_names_that_are_the_header(
     names = "--column-names=place,size,day,label,pred"
     arguments = ["search", f"--data={folder}/comma.csv", *FLAGS, f"--output={tmp_path}/out", names]
     assert refused(arguments, capsys, folder=folder) == (
-        "DIR/comma.csv, line 1: the file begins with the names that --column-names gives; leave "
+        "DIR/comma.csv, line 1: the file starts with the names given by --column-names; leave "
         "--column-names out, or give --skip-rows 1"
     )
     assert run([*arguments, "--skip-rows=1"]) == 0

@@ -64,7 +64,10 @@ class Rows:
         elif self.is_rate:
             model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-13, max_iter=500)
             # Rows that are alike are fitted as one.
-            fitted = model.fit(X[:, 1:], t, w).predict_proba(X[:, 1:])[:, 1]
+            code = np.column_stack([t, X[:, 1:]]) @ 2.0 ** np.arange(X.shape[1])
+            _, one, of = np.unique(code, return_index=True, return_inverse=True)
+            model.fit(X[one, 1:], t[one], np.bincount(of, w))
+            fitted = model.predict_proba(X[:, 1:])[:, 1]
         else:
             root = np.sqrt(w)
             fitted = X @ np.linalg.lstsq(X * root[:, None], t * root, rcond=None)[0]
@@ -173,4 +176,27 @@ def test_findings_equal_a_model_of_the_rows(case: str, table: Path, tmp_path: Pa
                 assert one["held_share"] == pytest.approx(share, rel=1e-9)
             assert one["p_value"] <= 0.05 / 2 / 6  # no level has fewer tests than features
             assert ranks[one["slice_id"]] == one["rank"]
+        _check_intersections(side, rows, members[:10])
     assert len(ranks) == len({one["slice_id"] for one in findings})
+
+
+def _check_intersections(side: dict[str, Any], rows: Rows, members: list[np.ndarray]) -> None:
+    """Hold the sets of examples that are in the same findings against all sets, counted here."""
+    sets: dict[tuple[int, ...], np.ndarray] = {}
+    for row in np.flatnonzero(rows.kept):
+        own = tuple(rank for rank, inside in enumerate(members, 1) if inside[row])
+        sets.setdefault(own, np.zeros(len(rows.kept), bool))[row] = True
+    whole = rows.weight[rows.kept].sum()
+    shares = {own: rows.weight[inside].sum() / whole for own, inside in sets.items()}
+    found = side.get("intersections", [])
+    if not members:
+        assert found == []
+        return
+    assert [one["share"] for one in found] == pytest.approx(
+        sorted(shares.values(), reverse=True)[:20], rel=1e-12
+    )
+    for one in found:
+        own = tuple(one["findings"])
+        assert one["share"] == pytest.approx(shares[own], rel=1e-12)
+        value = rows.value(rows.mean(sets[own]))
+        assert one["value"] == pytest.approx(value, rel=1e-9, abs=1e-10)

@@ -264,12 +264,12 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "infinite": (
         {"old": [-np.inf if row == 33 else 0.5 for row in range(ROWS)]},
         {"loss": "new", "baseline_loss": "old"},
-        "column 'old' holds -inf in row 34 of DIR/e.parquet, which no sum can hold; drop such examples",
+        "column 'old' holds -inf in row 34 of DIR/e.parquet, which cannot be summed; drop such examples",
     ),
     "too large": (
         {"new": [1e200 if row == 33 else 0.5 for row in range(ROWS)]},
         {"loss": "new"},
-        "column 'new' holds 1e+200 in row 34 of DIR/e.parquet, which no sum can hold",
+        "column 'new' holds 1e+200 in row 34 of DIR/e.parquet, which cannot be summed",
     ),
     "lists": (
         {"new": [[0.5]] * ROWS},

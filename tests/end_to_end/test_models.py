@@ -134,16 +134,16 @@ def refused(output: Path, options: dict[str, Any], model: Path) -> str:
 def test_files_that_are_no_model(tmp_path: Path, data: dict[str, Any]) -> None:
     assert "no such file" in refused(tmp_path, data, tmp_path / "gone.pkl")
     (tmp_path / "text.pkl").write_text("I am no pickle")
-    assert "no readable pickle" in refused(tmp_path, data, tmp_path / "text.pkl")
+    assert "not readable as a pickle" in refused(tmp_path, data, tmp_path / "text.pkl")
     (tmp_path / "text.joblib").write_text("I am no joblib file")
-    assert "no readable pickle" in refused(tmp_path, data, tmp_path / "text.joblib")
+    assert "not readable as a pickle" in refused(tmp_path, data, tmp_path / "text.joblib")
     (tmp_path / "cut.pkl").write_bytes((data["folder"] / "new.pkl").read_bytes()[:300])
-    assert "no readable pickle" in refused(tmp_path, data, tmp_path / "cut.pkl")
+    assert "not readable as a pickle" in refused(tmp_path, data, tmp_path / "cut.pkl")
     (tmp_path / "dict.pkl").write_bytes(pickle.dumps({"a": 1}))
     assert "a dict has no predict method" in refused(tmp_path, data, tmp_path / "dict.pkl")
     (tmp_path / "package.pkl").write_bytes(b"cno_such_package\nModel\n.")
     message = refused(tmp_path, data, tmp_path / "package.pkl")
-    assert "needs a package that is missing" in message
+    assert "a package that it needs is missing" in message
     assert "no_such_package" in message
 
 
@@ -163,6 +163,6 @@ def test_models_that_fail(tmp_path: Path, data: dict[str, Any]) -> None:
     assert re.search(r"failed on the columns age, .*: I do not like$", message)
     (tmp_path / "f.pkl").write_bytes(pickle.dumps(Fractions()))
     message = refused(tmp_path, data, tmp_path / "f.pkl")
-    assert "holds no classes of the label's kind: Float value 0." in message
+    assert "does not contain classes of the label's type: Float value 0." in message
     (tmp_path / "w.pkl").write_bytes(pickle.dumps(Wide()))
-    assert "not a class a row" in refused(tmp_path, data, tmp_path / "w.pkl")
+    assert "not one class per row" in refused(tmp_path, data, tmp_path / "w.pkl")

@@ -227,7 +227,7 @@ def test_what_is_new_since_then(now: Found) -> None:
     for name, reason in reasons.items():
         assert (listed[name]["status"], listed[name]["missing"]) == ("new", reason)
         assert "then" not in listed[name]
-    assert "cut otherwise" not in " ".join(now.document["since"]["warnings"])
+    assert "binned differently" not in " ".join(now.document["since"]["warnings"])
 
 
 def test_the_night_after_has_nothing_new(nights: Path, now: Found, tmp_path: Path) -> None:
@@ -375,7 +375,7 @@ def test_a_value_that_outgrows_the_others(tmp_path: Path) -> None:
     ]
     assert domain(more, "word")["new_values"] == [{"value": "v0", "n": 120, "occurred": True}]
     assert drift(more) == [
-        "word: 6.0% of the examples have 1 value that DOC had among its others (v0)."
+        "word: 6.0% of the examples have 1 value that DOC counted among its other values (v0)."
     ]
 
 
@@ -419,13 +419,16 @@ def test_since_says_that_other_was_split(tmp_path: Path) -> None:
         **ROLES,
     )
     listed = {one["name"]: one for one in found.document["since"]["slices"]}
-    assert listed["word = c"]["missing"] == "then this value of 'word' was among the others"
+    assert listed["word = c"]["missing"] == "then this value of 'word' was among the other values"
     gone, came = listed["word not in {a, b}"], listed["word not in {a, b, c}"]
     assert (gone["status"], gone["missing"]) == (
         "gone",
         "now c has a predicate apart from the other values of 'word'",
     )
-    assert (came["status"], came["missing"]) == ("new", "then the others of 'word' held c, too")
+    assert (came["status"], came["missing"]) == (
+        "new",
+        "then the other values of 'word' contained c, too",
+    )
 
 
 def test_truth_values(tmp_path: Path) -> None:

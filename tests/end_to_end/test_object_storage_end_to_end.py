@@ -268,7 +268,7 @@ def test_a_work_folder_with_other_objects_is_refused(
 ) -> None:
     bucket.write("work/precious", b"not a run's")
     given = arguments(data, f"{bucket.uri}/out", work_dir=f"{bucket.uri}/work")
-    assert "holds files that no run put there" in refused(given, capsys, folder=tmp_path)
+    assert "contains files that no run wrote" in refused(given, capsys, folder=tmp_path)
     assert bucket.read("work/precious") == b"not a run's"
     same = arguments(data, f"{bucket.uri}/out", work_dir=f"{bucket.uri}/out/")
     assert "is the output" in refused(same, capsys, folder=tmp_path)
@@ -411,7 +411,7 @@ def test_storage_that_goes_down_and_comes_up_again(
     first, second = message.splitlines()
     assert first.startswith(f"slicebeam: cannot write {bucket.uri}/out/_work/stages/iteration-1/")
     assert second == (
-        f"what is finished is in {bucket.uri}/out/_work; go on with the same command and --resume"
+        f"finished work is in {bucket.uri}/out/_work; continue with the same command and --resume"
     )
     assert bucket.keys("out/changelist.json") + bucket.keys("out/slices.parquet") == []
     # Still down: there is no work folder to look into.
@@ -612,7 +612,7 @@ def test_data_that_changed_since_the_run_began(
     adult.iloc[::-1].to_parquet(tmp_path / "turned.parquet")
     bucket.write("data/adult.parquet", (tmp_path / "turned.parquet").read_bytes())
     message = refused(stopped, capsys, folder=tmp_path)
-    assert f"the data changed since the run began ({data})" in message
+    assert f"the data has changed since the run began ({data})" in message
 
 
 @SLOW

@@ -39,17 +39,17 @@ def test_an_empty_interval_is_an_error(
         flags = [f"--data={data}", f"--slices={tmp_path}/slices.yaml", *ROLES]
         said = refused(["check", *flags, f"--output={tmp_path}/out"], capsys, folder=tmp_path)
         assert said == (
-            "--slices DIR/slices.yaml, slice 2: column 'x': 'x in [2, 1)' holds no value, since its "
-            "bounds are swapped; write 'x in [1, 2)'"
+            "--slices DIR/slices.yaml, slice 2: column 'x': 'x in [2, 1)' contains no value, "
+            "because the bounds are swapped; write 'x in [1, 2)'"
         )
     search = ["search", f"--data={data}", *ROLES, f"--output={tmp_path}/found"]
     said = refused([*search, "--explain=x in [2, 1)"], capsys, folder=tmp_path)
-    assert "'x in [2, 1)' holds no value" in said
+    assert "'x in [2, 1)' contains no value" in said
     assert run([*search, "--quiet"]) == 0
     define = ["define", f"--changelist={tmp_path}/found", "--name=none", "--where=x in [2, 2)"]
     said = refused(define, capsys, folder=tmp_path)
     assert said == (
-        "--where: 'x in [2, 2)' holds no value, since its upper bound is not part of it; write 'x = 2'"
+        "--where: 'x in [2, 2)' contains no value, because the upper bound is not part of the interval; write 'x = 2'"
     )
 
 

@@ -163,7 +163,7 @@ def test_a_run_that_another_one_overtook(
         f"slicebeam: {output}/changelist.json was published by somebody else at"
     )
     assert first.endswith(", during this run; nothing was replaced")
-    assert second == f"what is finished is in {work}; go on with the same command and --resume"
+    assert second == f"finished work is in {work}; continue with the same command and --resume"
     assert_published(output, Written("another"))
     assert run([*command, "--resume"]) == 0
     document = read(output).document
@@ -237,7 +237,7 @@ def test_interrupted(tmp_path: Path, adult_path: Path, engine: str, moment: str)
     _, message = process.communicate(timeout=60)
     assert process.returncode == 130, message
     assert message.strip() == (
-        "slicebeam: interrupted; a search goes on with the same options and --resume"
+        "slicebeam: interrupted; a search continues with the same options and --resume"
     )
     assert not (output / "changelist.json").exists()
     _, alive = psutil.wait_procs(workers, timeout=10)

@@ -89,9 +89,12 @@ def test_predicates_as_published_give_n(overall: Found, adult: pd.DataFrame) -> 
 def test_p_values_are_the_hypergeometric_mid_p(overall: Found, adult: pd.DataFrame) -> None:
     wrong = int((adult["income"] != adult["prediction"]).sum())
     rows = overall.table[overall.table["metric"] == "error_rate"]
-    law = stats.hypergeom(len(adult), wrong, rows["n"].to_numpy())
     x = np.rint(rows["n"] * rows["value"])
-    np.testing.assert_allclose(rows["p_value"], law.sf(x) + law.pmf(x) / 2, rtol=1e-8, atol=1e-14)
+    # Many slices have the same counts.
+    (n, x), slices = np.unique([rows["n"], x], axis=1, return_inverse=True)
+    law = stats.hypergeom(len(adult), wrong, n)
+    expected = (law.sf(x) + law.pmf(x) / 2)[slices]
+    np.testing.assert_allclose(rows["p_value"], expected, rtol=1e-8, atol=1e-14)
 
 
 @pytest.mark.slow

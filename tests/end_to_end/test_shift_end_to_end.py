@@ -284,7 +284,7 @@ def test_a_target_error_stops_early_or_warns(tmp_path: Path) -> None:
     assert (short["stopped"], short["cost"]["calls"]) == ("budget", 110)
     assert short["frobenius_bound"] > 0.03
     (warning,) = short["warnings"]
-    assert "ended before the target error" in warning
+    assert "was spent before the target error was reached" in warning
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_the_document_of_a_shift_is_refused_where_slices_are_wanted(
         ["shift", "--data", pool, *REPLAYED, "--budget", "100", "--changelist", made_by],
     ):
         told = refused([*arguments, *output], capsys, folder=tmp_path)
-        assert "is the document of a shift; name that of a search or a check" in told
+        assert "is the document of a shift; name the document of a search or a check" in told
     assert not (tmp_path / "other" / "changelist.json").exists()
     assert run(["search", *outcome, "--features", "part", "--quiet", *output]) == 0
     other = ["shift", "--data", pool, "--label", "label", "--replay-prediction", "new"]
@@ -465,7 +465,7 @@ def test_a_plan_says_what_budgets_would_give(
     assert not (tmp_path / "out" / "_work").exists()
     assert run([*flags, "--budget", "50USD", "--method", "plus"]) == 0
     shown = capsys.readouterr().out
-    assert "a whole new API" in shown
+    assert "a completely new API" in shown
     assert "2% of the predictions change" in shown
     assert "50.00" in shown
 

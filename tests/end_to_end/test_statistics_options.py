@@ -171,7 +171,7 @@ SENTENCES = {
     "all levels).",
     "by": "Among the significant slices at most 5% are expected to be false, however the tests depend "
     "on each other (Benjamini-Yekutieli over all levels).",
-    "none": "Exploratory: nothing was corrected for having tested many slices.",
+    "none": "Exploratory: no correction for testing many slices.",
 }
 
 
@@ -247,8 +247,7 @@ def test_classes_of_numbers(refuse: Refuse, data: Path, tmp_path_factory: Any) -
     options = {"data": path, "features": "sex,age"}
     message = refuse(label="digit", prediction="read", metric="recall", **options)
     assert message == (
-        "label 'digit' has 3 classes (0, 1, 2): name the one that the metrics are about as "
-        "--positive-class"
+        "label 'digit' has 3 classes (0, 1, 2): name the class of interest with --positive-class"
     )
     message = refuse(label="many", prediction="guess", metric="f1_macro", **options)
     assert message.startswith("label 'many' and the predictions have ")
@@ -256,7 +255,7 @@ def test_classes_of_numbers(refuse: Refuse, data: Path, tmp_path_factory: Any) -
     assert "for at most 64 classes" in message
     assert message.endswith("use accuracy, or a metric of one class with --positive-class")
     message = refuse(label="digit", prediction="read", metric="recall", positive_class=7, **options)
-    assert message == "--positive-class 7 is no value of label 'digit': labels are 0, 1, 2"
+    assert message == "--positive-class 7 is not a value of label 'digit': labels are 0, 1, 2"
 
 
 def test_messages_name_the_row_and_the_remedy(refuse: Refuse) -> None:

@@ -296,7 +296,7 @@ def test_a_document_with_a_hidden_secret_is_not_run_with_stars(
         capsys,
         folder=tmp_path,
     )
-    assert "give it again, best as ${NAME} of an environment variable" in said
+    assert "give it again, preferably as ${NAME} of an environment variable" in said
 
 
 def test_errors_of_options_do_not_show_values(
@@ -357,7 +357,7 @@ def test_a_path_with_a_secret_is_refused(
         file = run_file(tmp_path, data, output=f"out/${{{name}}}")
         with pytest.raises(InputError) as error:
             read_run(file, None, {name: "hidden-value"})
-        assert f"run.yaml, output: ${{{name}}} is named like a secret" in str(error.value)
+        assert f"run.yaml, output: ${{{name}}} has the name of a secret" in str(error.value)
         assert "hidden-value" not in str(error.value)
 
 
@@ -382,7 +382,7 @@ def test_a_document_reads_no_variable(
         said = capsys.readouterr()
         assert code == (0 if option == "work_dir" else 2)
         if option == "runner_option":
-            assert f"if you trust it, confirm it by --runner-option {BY_NAME}" in said.err
+            assert f"if you trust it, confirm it with --runner-option {BY_NAME}" in said.err
         assert_hidden(said.out + said.err + everything_in(tmp_path))
 
 

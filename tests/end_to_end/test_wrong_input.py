@@ -80,14 +80,14 @@ def test_paths(folder: Path, refuse: Refuse) -> None:
     assert refuse(data=".") == "--data DIR is a folder; name its files: 'DIR/*.parquet'"
     (folder / "eval.csv").write_text("a,label,pred\n1,x,x\n")
     mixed = refuse("--data", folder / "eval.csv")
-    assert mixed == "--data mixes formats (csv, parquet); convert some"
+    assert mixed == "--data mixes formats (csv, parquet); convert them to one format"
     (folder / "eval.data").write_text("a,label,pred\n1,x,x\n")
-    assert "the name does not tell the format; give --format" in refuse(data="eval.data")
+    assert "the name does not show the format; give --format" in refuse(data="eval.data")
     for option in ("--data", "--output", "--work-dir"):
         said = refuse(option, "gcs://bucket/x.parquet", code=2)
         assert said.startswith(f"{option} gcs://bucket/x.parquet: unknown store 'gcs://'")
         assert "did you mean 'gs://'?" in said
-        assert "is no place of an object" in refuse(option, "s3:///x.parquet", code=2)
+        assert "does not name an object" in refuse(option, "s3:///x.parquet", code=2)
 
 
 def test_output(folder: Path, refuse: Refuse) -> None:
@@ -108,7 +108,7 @@ def test_engine_files(folder: Path, refuse: Refuse) -> None:
         "runner: direct\noptins: {}": "unknown key 'optins'; did you mean 'options'?",
         "runner: spork": "line 1: unknown runner 'spork'; did you mean 'spark'?",
         "- direct": "a mapping of 'runner' and 'options' is expected",
-        "a: [": "no readable YAML",
+        "a: [": "not readable as YAML",
     }.items():
         config.write_text(text)
         assert message in refuse(runner_config=config)
@@ -127,8 +127,8 @@ def test_damaged_parquet(folder: Path, refuse: Refuse) -> None:
     for name, content in damaged.items():
         (folder / f"{name}.parquet").write_bytes(content)
         message = refuse(data=f"{name}.parquet")
-        assert message.startswith(f"DIR/{name}.parquet: no readable Parquet file (")
-    assert "it begins like Parquet: give --format parquet" in refuse(format="csv")
+        assert message.startswith(f"DIR/{name}.parquet: not readable as Parquet (")
+    assert "it starts like Parquet: give --format parquet" in refuse(format="csv")
 
 
 def test_parquet_whose_footer_contradicts_itself(folder: Path, refuse: Refuse) -> None:
@@ -161,7 +161,7 @@ def test_parquet_with_text_that_is_not_utf8(folder: Path, refuse: Refuse, kind: 
 
 def test_csv(folder: Path, refuse: Refuse) -> None:
     for text, message in {
-        "": "DIR/x.csv: the file is empty; a CSV file begins with a header",
+        "": "DIR/x.csv: the file is empty; a CSV file starts with a header",
         "age,label,pred\n": "--data DIR/x.csv: there are no examples in it",
         "age,label,pred\n1,a,a\n2,b\n": "DIR/x.csv, line 3: 2 fields where the header has 3: '2,b'",
         "age,age,label,pred\n1,1,a,a\n": "DIR/x.csv: the header has two columns named 'age'",
@@ -185,10 +185,10 @@ def test_the_adult_test_file_as_published(folder: Path, refuse: Refuse) -> None:
     assert "the first line may not be a header: --skip-rows or --column-names" in message
     options["column_names"] = "age,work,label,pred"
     assert "line 1: 1 field where --column-names has 4: '|1x3 Cross" in refuse(**options)
-    assert "the first line may be no data: --skip-rows 1" in refuse(**options)
+    assert "the first line may not be data: --skip-rows 1" in refuse(**options)
     assert refuse(**options, skip_rows=1) == (
-        "prediction 'pred' never equals label 'label': labels are ' no.', ' yes.', predictions are "
-        "' no', ' yes'; spell both alike"
+        "prediction 'pred' never equals label 'label': labels are ' no.', ' yes.', predictions "
+        "are ' no', ' yes'; use the same spelling"
     )
 
 
@@ -210,8 +210,9 @@ def test_integers_that_float64_rounds(folder: Path, refuse: Refuse, name: str) -
     frame.loc[237, "big"] = 2**60 + 1
     frame.to_parquet(folder / "big.parquet", row_group_size=100)
     assert refuse(data="big.parquet", **BEYOND[name]) == (
-        "column 'big' holds 1152921504606846977 in row 238 of DIR/big.parquet, but integers beyond "
-        "2^53 lose digits as numbers; subtract a constant, or write the column as double"
+        "column 'big' holds 1152921504606846977 in row 238 of DIR/big.parquet, but integers "
+        "beyond 2^53 lose digits as floating-point numbers; subtract a constant, or write the "
+        "column as double"
     )
     assert not (folder / "out" / "_work").exists()
 
@@ -287,7 +288,7 @@ def test_files_that_do_not_fit(folder: Path, refuse: Refuse) -> None:
 def test_json_lines(folder: Path, refuse: Refuse) -> None:
     for text, message in {
         "": "DIR/x.jsonl: the file is empty",
-        '{"label": "a"}\n[1]\n': "DIR/x.jsonl, line 2: array where an object is expected: '[1]'",
+        '{"label": "a"}\n[1]\n': "DIR/x.jsonl, line 2: array instead of an object: '[1]'",
         '{"label": "a"}\n{"label": 1}\n': "DIR/x.jsonl, line 2: column 'label' holds the number 1",
         '{"label": "a"\n': "DIR/x.jsonl, line 1: not JSON",
     }.items():
@@ -296,7 +297,5 @@ def test_json_lines(folder: Path, refuse: Refuse) -> None:
 
 
 def test_resume_over_what_is_no_document(refuse: Refuse) -> None:
-    message = (
-        "DIR/out/changelist.json is no document of this command; leave --resume out to replace it"
-    )
+    message = "DIR/out/changelist.json is not a document of this command; leave --resume out to replace it"
     assert message in refuse("--resume")

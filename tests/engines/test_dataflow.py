@@ -250,7 +250,7 @@ def _nothing(pipeline: Any) -> Any:
 def test_a_job_that_takes_too_long_is_cancelled(engine: Engine, service: DataflowService) -> None:
     service.held = "slow"
     with pytest.raises(
-        EngineError, match=r"not finished after 1 seconds and is cancelled.*console"
+        EngineError, match=r"not finished after 1 seconds and was cancelled.*console"
     ):
         engine.run(_nothing, "slow")
     assert [job.state for job in service.jobs] == ["JOB_STATE_CANCELLED"]
@@ -290,7 +290,10 @@ def test_a_job_that_ends_badly_is_named(
     [
         (403, r"dataflow refused to list its jobs: the service is tried; check the credentials"),
         (404, r"dataflow refused to list its jobs: .*check the options project and region"),
-        (503, r"dataflow did not answer, to list its jobs \(.*tried\); jobs that run go on"),
+        (
+            503,
+            r"dataflow did not answer a request to list its jobs \(.*tried\); running jobs continue",
+        ),
     ],
 )
 def test_a_service_that_refuses(
@@ -318,7 +321,7 @@ def test_nobody_listens(bucket: Bucket, tmp_path: Path) -> None:
         no_auth=True,
         service_timeout=1,
     )
-    with pytest.raises(EngineError, match=r"dataflow did not answer, .*--resume"):
+    with pytest.raises(EngineError, match=r"dataflow did not answer .*--resume"):
         Dataflow(options).run(_nothing, "unheard")
 
 
@@ -329,7 +332,7 @@ def test_nobody_listens(bucket: Bucket, tmp_path: Path) -> None:
         ({"setup_file": "missing/setup.py"}, r"missing/setup.py: no such file"),
         ({"setup_file": "pyproject.toml"}, r"pyproject.toml: it must be named setup.py"),
         ({"beam_options": {"machin_type": "x"}}, r"did you mean 'machine_type'"),
-        ({"beam_options": {"template_location": "gs://x/y"}}, r"engine's own options set it"),
+        ({"beam_options": {"template_location": "gs://x/y"}}, r"options of the engine set it"),
     ],
 )
 def test_what_could_not_work_is_refused_before_anything_is_sent(

@@ -117,11 +117,11 @@ def test_a_template_launched_without_data_says_so(bucket: Bucket, service: Dataf
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--strategy=priority"], "one job for all needs --strategy batch"),
-        (["--strategy=iterative"], "one job for all needs --strategy batch"),
-        (["--dry-run"], "--dry-run and --template do not go together; choose one"),
+        (["--strategy=priority"], "a single job needs --strategy batch"),
+        (["--strategy=iterative"], "a single job needs --strategy batch"),
+        (["--dry-run"], "--dry-run and --template cannot be combined; choose one"),
         (["--runner-config=prism"], "--template is for the engine dataflow, not prism"),
-        (["--output=out"], "out is not in gs://, and nothing else is seen by the workers"),
+        (["--output=out"], "out is not in gs://, and the workers of dataflow"),
     ],
 )
 def test_what_no_template_can_be(

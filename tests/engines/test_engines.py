@@ -199,10 +199,10 @@ def test_a_job_server_that_is_not_there(tmp_path: Path, flink_jar: Path) -> None
         "flink", f"job_server_jar={tmp_path / 'x.jar'}"
     )
     (tmp_path / "broken.jar").write_text("no zip")
-    assert "is no readable jar" in failure("flink", f"job_server_jar={tmp_path / 'broken.jar'}")
+    assert "is not a readable jar" in failure("flink", f"job_server_jar={tmp_path / 'broken.jar'}")
     other = failure("flink", f"job_server_jar={flink_jar}", "version=1.20")
     assert "is a job server for flink 1.19, and the option version is 1.20" in other
-    assert "'jva' is not there" in failure("flink", f"job_server_jar={flink_jar}", "java=jva")
+    assert "'jva' is missing" in failure("flink", f"job_server_jar={flink_jar}", "java=jva")
 
 
 def test_a_job_server_is_found_where_it_is_named(
@@ -242,7 +242,7 @@ def test_a_program_that_ends_at_once_is_a_line_and_leaves_nothing(tmp_path: Path
     log = tmp_path / "log"
     with Engine(runner_config("prism", [f"binary={binary}"])) as engine:
         engine.log_to(log)
-        with pytest.raises(EngineError, match=f"p ended with code 3; what it said is in {log}"):
+        with pytest.raises(EngineError, match=f"p ended with code 3; its output is in {log}"):
             engine.run(nothing, "test")
     assert "its last words" in log.read_text()
     assert not list(tmp_path.glob("slicebeam-engine-*"))
@@ -320,7 +320,7 @@ def test_beam_options_are_checked() -> None:
         ("max_cache_memory_usge_mb", 3): "did you mean 'max_cache_memory_usage_mb'",
         ("max_cache_memory_usage_mb", "much"): "invalid int value: 'much'",
         ("no_auth", False): "Beam does not take this value",
-        ("job_name", "x"): "the engine's own options set it",
+        ("job_name", "x"): "the options of the engine set it",
     }.items():
         with pytest.raises(InputError, match=message):
             check_beam_options(dict([options]), own=["job_name"])
@@ -376,7 +376,7 @@ def test_the_error_of_a_worker_is_told_in_its_own_words() -> None:
 
 def test_waiting_for_a_job_ends(tmp_path: Path) -> None:
     begun = time.monotonic()
-    with pytest.raises(EngineError, match=r"given up after 0.1 seconds; raise job_timeout"):
+    with pytest.raises(EngineError, match=r"abandoned after 0.1 seconds; raise job_timeout"):
         run_aside(lambda: time.sleep(30), lambda: None, 0.1)
 
     def lost() -> None:
@@ -468,7 +468,7 @@ def test_a_cluster_is_ended_by_its_own_numbers(cluster_folder: Callable[[], Any]
     folder = cluster_folder()
     running = folder.running()
     assert [program.is_running for program in running.programs] == [True, True]
-    with pytest.raises(InputError, match=r"a cluster runs in .* already, at 127.0.0.1:1"):
+    with pytest.raises(InputError, match=r"a cluster already runs in .*, at 127.0.0.1:1"):
         folder.begin()
     # Another hundredth of a second, in which the system tells when a process was started.
     time.sleep(0.05)

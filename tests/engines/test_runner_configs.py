@@ -64,7 +64,7 @@ _KEY = re.compile(r"^  (?:# )?([a-z_]+):(?: |$)")
         ("runner: flink\noptions:\n  master: nowhere", "line 3: .*'nowhere': it must be host:port"),
         ("runner: flink\noptions:\n  master: h:99999", "line 3: .*it must be host:port"),
         ("runner: flink\noptions:\n  version: 1.19.3", "line 3: options.version '1.19.3'"),
-        ("runner: flink\noptions: 3", "line 2: options 3 are no mapping"),
+        ("runner: flink\noptions: 3", "line 2: options 3 are not a mapping"),
         ("runner: flnk", "line 1: unknown runner 'flnk'; did you mean 'flink'?"),
         ("runner: flink\n\noption: {}", "line 3: unknown key 'option'; did you mean 'options'?"),
         ("runner: spark\noptions:\n  master: yarn", "line 3: .*local.N. or spark://host:port"),

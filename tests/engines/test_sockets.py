@@ -122,7 +122,7 @@ def test_the_folder_of_sockets_has_a_short_path(
     folder.rmdir()
     monkeypatch.setattr(private_sockets, "_LAST", str(long))
     with pytest.raises(
-        EngineError, match=r"too long for sockets, or not .*; set TMPDIR to another"
+        EngineError, match=r"too long for sockets, or contains .*; set TMPDIR to another"
     ):
         socket_folder()
     long.rmdir()
@@ -182,19 +182,21 @@ def test_without_private_networks_programs_are_refused_and_clusters_warned_of(
     prism, open_to_all = [f"binary={binary}"], "private_network=false"
     for name, options in {"prism": prism, "flink": []}.items():
         message, notes = sent(name, options, log)
-        assert "cannot have a network of its own: Operation not permitted; --runner-opt" in message
-        assert "private_network=false runs it all the same" in message
+        assert "cannot have a private network: Operation not permitted; --runner-opt" in message
+        assert "private_network=false runs it anyway" in message
         assert not notes
         message, notes = sent(name, [*options, open_to_all], log)
         assert message.startswith("p ended with code 3")
         assert len(notes) == 1
-        assert notes[0].startswith("warning: whoever reaches this machine can run code as you by ")
+        assert notes[0].startswith(
+            "warning: anyone who can connect to this machine can run code as you through "
+        )
         assert "private_network is false; see docs/how-to/engines.md" in notes[0]
         assert notes[0] in log.read_text()
     cluster = ["master=10.0.0.5:8081", *PROCESS]
     _, notes = sent("flink", cluster, log)
     assert notes[0].startswith(
-        "warning: whoever reaches 10.0.0.5 can run code there, and so can who"
+        "warning: anyone who can connect to 10.0.0.5 can run code there, and so can any"
     )
     # It would be of no use to workers that are not in it.
     monkeypatch.setattr(private_network, "refusal", lambda: "")
@@ -202,7 +204,9 @@ def test_without_private_networks_programs_are_refused_and_clusters_warned_of(
     assert "it must reach workers by environment process" in message
     monkeypatch.setattr(Flink, "await_service", lambda *_: None)
     _, notes = sent("flink", ["job_endpoint=10.0.0.5:8099", *cluster], log)
-    assert notes[0].startswith("warning: whoever reaches 10.0.0.5:8099 can run code there; see")
+    assert notes[0].startswith(
+        "warning: anyone who can connect to 10.0.0.5:8099 can run code there; see"
+    )
 
 
 PROCESS = ["environment=process", "environment_config=w"]

@@ -46,7 +46,7 @@ def test_they_are_ready_once_and_end_when_stopped(
 
 def test_one_that_does_not_start_is_an_error(processes: WorkerProcesses, tmp_path: Path) -> None:
     os.kill(processes._process.pid, signal.SIGKILL)
-    with pytest.raises(EngineError, match=r"did not start; what it said is in .*log"):
+    with pytest.raises(EngineError, match=r"did not start; its output is in .*log"):
         processes.address(tmp_path / "log")
 
 

@@ -224,12 +224,16 @@ class Bench:
     ----------
     commands : that are struck
     folder : for everything
+    stack : of what ends with it
     random : decides about moments and places
+    known : what one try of a fault found out for the others
     """
 
     commands: Commands
     folder: Path
+    stack: ExitStack = field(default_factory=ExitStack)
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(11))
+    known: dict[Any, Any] = field(default_factory=dict)
     _undisturbed: dict[tuple[str, ...], tuple[Found, float]] = field(default_factory=dict)
     _count: int = 0
 
@@ -274,12 +278,12 @@ class Bench:
 
 
 @contextmanager
-def bench(environment: Mapping[str, str] | None = None) -> Iterator[Bench]:
+def bench(commands: Commands) -> Iterator[Bench]:
     """Yield a bench with nothing on it."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slicebeam-faults-")))
-        folder.chmod(0o777)
-        yield Bench(stack.enter_context(Commands(environment)), folder)
+    with tempfile.TemporaryDirectory(prefix="slicebeam-faults-") as folder:
+        Path(folder).chmod(0o777)
+        with ExitStack() as stack:
+            yield Bench(commands, Path(folder), stack)
 
 
 def verdict(

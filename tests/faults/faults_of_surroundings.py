@@ -23,6 +23,7 @@ from tests.faults.faults import (
     EQUAL,
     NOBODY,
     WAYS,
+    Commands,
     Ended,
     Fault,
     bench,
@@ -223,48 +224,58 @@ def faketime() -> Path | None:
 JUMPS = ("+3600", "-86400", "+864000", "-1", "+315360000")
 
 
+def with_clock(library: Path, outer: Bench) -> tuple[Bench, Path]:
+    """Return a bench whose commands see the time that a file says, and the file."""
+    if library not in outer.known:
+        clock = outer.place() / "clock"
+        clock.write_text("+0")
+        environment = {
+            "LD_PRELOAD": str(library),
+            "FAKETIME_TIMESTAMP_FILE": str(clock),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "NO_FAKE_STAT": "1",
+        }
+        commands = outer.stack.enter_context(Commands(environment))
+        outer.known[library] = outer.stack.enter_context(bench(commands)), clock
+    inner, clock = outer.known[library]
+    clock.write_text("+0")
+    return inner, clock
+
+
 def clock_jumps(library: Path, outer: Bench, number: int) -> Iterator[str]:
     """Set the clock while a run goes on, and between a run and its resumption."""
     way = list(WAYS)[number % len(WAYS)]
     flags = WAYS[way]
-    clock = outer.place() / "clock"
-    clock.write_text("+0")
-    environment = {
-        "LD_PRELOAD": str(library),
-        "FAKETIME_TIMESTAMP_FILE": str(clock),
-        "FAKETIME_NO_CACHE": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "NO_FAKE_STAT": "1",
-    }
-    with bench(environment) as inner:
-        # Documents of a check name the earlier run, which each bench has its own of.
-        undisturbed = inner.undisturbed(*flags)
-        output = inner.place() / "out"
-        command = inner.search(output, *flags)
-        running = inner.commands.start(command)
-        time.sleep(outer.moment(*flags) / 2)
-        clock.write_text(JUMPS[number % len(JUMPS)])
-        # Whatever the clock says, the folder is in use.
-        running.stopped_when((output / "_work" / "stages" / "shards.json").exists)
-        if running.runs():
-            other = inner.commands.run(command)
-            named = f"process {running.pid}," in other.said
-            yield EQUAL if named and other.code == 3 else f"a second run: {other}"
-            clock.write_text(JUMPS[(number + 1) % len(JUMPS)])
-            running.send(signal.SIGCONT)
-        ended = running.ended()
-        yield verdict(ended, output, undisturbed, codes=())
-        yield no_negative_seconds(output)
-        # And between a run that is killed and the one that resumes it.
-        output = inner.place() / "out"
-        command = inner.search(output, *flags)
-        running = inner.commands.start(command)
-        time.sleep(outer.moment(*flags))
-        running.send(signal.SIGKILL)
-        running.ended()
-        clock.write_text(JUMPS[(number + 2) % len(JUMPS)])
-        yield resumed(inner, command, output, undisturbed)
-        yield no_negative_seconds(output)
+    inner, clock = with_clock(library, outer)
+    # Documents of a check name the earlier run, which each bench has its own of.
+    undisturbed = inner.undisturbed(*flags)
+    output = inner.place() / "out"
+    command = inner.search(output, *flags)
+    running = inner.commands.start(command)
+    time.sleep(outer.moment(*flags) / 2)
+    clock.write_text(JUMPS[number % len(JUMPS)])
+    # Whatever the clock says, the folder is in use.
+    running.stopped_when((output / "_work" / "stages" / "shards.json").exists)
+    if running.runs():
+        other = inner.commands.run(command)
+        named = f"process {running.pid}," in other.said
+        yield EQUAL if named and other.code == 3 else f"a second run: {other}"
+        clock.write_text(JUMPS[(number + 1) % len(JUMPS)])
+        running.send(signal.SIGCONT)
+    ended = running.ended()
+    yield verdict(ended, output, undisturbed, codes=())
+    yield no_negative_seconds(output)
+    # And between a run that is killed and the one that resumes it.
+    output = inner.place() / "out"
+    command = inner.search(output, *flags)
+    running = inner.commands.start(command)
+    time.sleep(outer.moment(*flags))
+    running.send(signal.SIGKILL)
+    running.ended()
+    clock.write_text(JUMPS[(number + 2) % len(JUMPS)])
+    yield resumed(inner, command, output, undisturbed)
+    yield no_negative_seconds(output)
 
 
 def no_negative_seconds(output: Path) -> str:

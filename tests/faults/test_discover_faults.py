@@ -20,7 +20,7 @@ from tests.faults.faults import Commands, half_published, published, whole
 from tests.running import names_of, own_file, refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.discover_runs import Discovered
@@ -53,12 +53,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def undisturbed(data: str, tmp_path_factory: pytest.TempPathFactory) -> Discovered:
     return discover(tmp_path_factory.mktemp("undisturbed") / "out", data=(data,), **OPTIONS)
-
-
-@pytest.fixture(scope="module")
-def commands() -> Iterator[Commands]:
-    with Commands() as started:
-        yield started
 
 
 def arguments(data: str, output: Path, *more: str) -> list[str]:
@@ -290,7 +284,7 @@ def test_other_data_between_kill_and_resume_is_told(
             discover(output, data=(str(own),), **OPTIONS)
     os.utime(own, ns=(1, 1))
     said = refused(arguments(str(own), output, "--resume"), capsys, folder=tmp_path)
-    assert "the data changed since the run began" in said
+    assert "the data has changed since the run began" in said
     discover(output, data=(str(own),), **OPTIONS)
     assert_same(output, undisturbed)
 
@@ -334,7 +328,7 @@ def _not_a_mixture(path: Path) -> None:
         (_cut, "is damaged"),
         (_emptied, "is damaged"),
         (_not_a_mixture, "is damaged"),
-        (_another_mixture, "is of another run"),
+        (_another_mixture, "belongs to another run"),
         (lambda path: path.unlink(), "no such file"),
     ],
     ids=["bytes", "cut", "empty", "no mixture", "another", "missing"],

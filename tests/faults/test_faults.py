@@ -23,7 +23,7 @@ from tests.running import own_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.faults.faults import Fault
+    from tests.faults.faults import Commands, Fault
 
 FAULTS = [
     *faults_of_processes.FAULTS,
@@ -35,8 +35,8 @@ OF_RUNS = ["killed, then resumed", "two runs in one"]
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Bench]:
-    with bench() as made:
+def place(commands: Commands) -> Iterator[Bench]:
+    with bench(commands) as made:
         yield made
 
 
@@ -47,12 +47,12 @@ def named(fault: Fault) -> str:
 @pytest.mark.parametrize(
     "fault",
     [
-        # The others once in the longer run, too, where they are tried at many moments.
-        pytest.param(one, marks=[] if one.name.startswith(FIRST) else pytest.mark.slow)
+        # The others in the longer run, where they are tried at these moments and many more.
+        one
         for one in FAULTS
-        if one.quick
+        if one.quick and one.name.startswith(FIRST)
     ],
-    ids=lambda fault: fault.name,
+    ids=named,
 )
 def test_fault(place: Bench, fault: Fault) -> None:
     tally = fault.tried(place, fault.quick)

@@ -16,7 +16,6 @@ from tests.faults.faults import Commands
 from tests.shift_runs import REPLAYED, made
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.faults.faults import Ended
@@ -110,9 +109,8 @@ def published(output: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with Commands() as commands:
-        yield Place(commands, tmp_path_factory.mktemp("kills"))
+def place(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place(commands, tmp_path_factory.mktemp("kills"))
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise UnreadableError(f"{name} is no number in JSON")
+    raise UnreadableError(f"{name} is not a number in JSON")
 
 
 def _check_document(folder: Path) -> None:

@@ -10,7 +10,7 @@ import shutil
 import signal
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -176,8 +176,14 @@ def _judge(case: Case, data: Path, output: Path) -> bool:
 
 def published(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the document of a run and the rows of its table."""
-    document = json.loads((folder / "changelist.json").read_text("utf-8"))
-    return document, pq.read_table(folder / "slices.parquet").to_pylist()
+    text = (folder / "changelist.json").read_text("utf-8")
+    return json.loads(text, parse_constant=_refuse), pq.read_table(
+        folder / "slices.parquet"
+    ).to_pylist()
+
+
+def _refuse(name: str) -> NoReturn:
+    raise AssertionError(f"the document holds {name}, which is no JSON")
 
 
 def right(frame: pd.DataFrame, label: str, prediction: str) -> np.ndarray:

@@ -36,10 +36,10 @@ JSON_LINES = {
     "two objects on a line": (b'{"a": 1} {"a": 2}\n', "line 1: not JSON (Extra data)"),
     "an object over two lines": (b'{"a":\n1}\n', "line 1: not JSON (Expecting value)"),
     "both": (b'{"a": 1}{"a":\n2}\n', "line 1: not JSON (Extra data)"),
-    "null for an object": (b'{"a": 1}\nnull\n', "line 2: null where an object is expected"),
+    "null for an object": (b'{"a": 1}\nnull\n', "line 2: null instead of an object"),
     "null beside a nested value, of which Arrow dies": (
         b'{"a": {"b": [1]}}\nnull\n',
-        "line 2: null where an object is expected",
+        "line 2: null instead of an object",
     ),
     "null after an object": (b'{"a": {"b": [1]}}null{"a": {}}\n', "line 1: not JSON (Extra data)"),
     "an integer beyond any float": (
@@ -96,18 +96,18 @@ def test_a_wrong_length_in_a_tfrecord_takes_no_memory(tmp_path: Path) -> None:
             asked.append(size or 0)
             return super().read(size)
 
-    with pytest.raises(InputError, match="record 1: the file ends within it"):
+    with pytest.raises(InputError, match="record 1: the file ends inside it"):
         list(read_tfrecord_blocks(str(path), open_file=lambda name: Watched(path.read_bytes())))
     assert max(asked) <= 64 << 20
 
 
 CSV = {
-    "a quote in the header": (b'a,"b\n', "a quote opens in the header and is never closed"),
+    "a quote in the header": (b'a,"b\n', "a quote in the header is never closed"),
     "a quote in the header, after one that closes in the middle of a value": (
         b'a,"b\n1,2,"x",3,"y,z\n',
-        "a quote opens in the header and is never closed",
+        "a quote in the header is never closed",
     ),
-    "a quote before a carriage return": (b'a,b\r1,"x\r', "a quote opens here and is never closed"),
+    "a quote before a carriage return": (b'a,b\r1,"x\r', "a quote opened here is never closed"),
 }
 
 
@@ -153,7 +153,7 @@ def test_a_footer_that_tells_more_rows_than_there_are(tmp_path: Path) -> None:
     path = str(parquet(tmp_path / "x.parquet", a=[1, 2, 3]))
     source = open_parquet([StoredFile(path, path)])
     told = replace(source.splits[0], rows=4)
-    with pytest.raises(InputError, match="3 rows were read where its footer says 4"):
+    with pytest.raises(InputError, match="3 rows were read, but its footer says 4"):
         list(read_split(source, told, ["a"]))
 
 
@@ -209,7 +209,7 @@ DOCUMENTS: dict[str, tuple[Callable[[str], str], str]] = {
     "text for a number": (lambda text: text.replace('"n": 60', '"n": "60"', 1), "dataset.n has"),
     "a number for truth": (
         lambda text: text.replace('"closed": true', '"closed": 1', 1),
-        "dataset.domains.0.closed has another type",
+        "dataset.domains.0.closed has the wrong type",
     ),
     "an infinite number": (lambda text: text.replace('"n": 60', '"n": 1e999', 1), "64 bits"),
     "nested without end": (lambda text: "[" * 100_000 + text, "nested deeper than 64 levels"),
@@ -226,9 +226,9 @@ DOCUMENTS: dict[str, tuple[Callable[[str], str], str]] = {
     ),
     "a slice without a change": (
         lambda text: with_first_slice(text, changes=[]),
-        "no whole ChangeList (slices.0.changes",
+        "incomplete ChangeList (slices.0.changes",
     ),
-    "no domains": (lambda text: '{"schema_version": "1.0"}', "no whole ChangeList"),
+    "no domains": (lambda text: '{"schema_version": "1.0"}', "incomplete ChangeList"),
 }
 
 
@@ -247,10 +247,10 @@ def test_changelists(tmp_path: Path) -> None:
 ENGINES = {
     "a key twice": ("runner: direct\nrunner: prism\n", "the key 'runner' occurs twice"),
     "a list for a name": ("runner: [direct]\n", "unknown runner \"['direct']\""),
-    "nothing for options": ("runner: direct\noptions: 0\n", "options 0 are no mapping"),
+    "nothing for options": ("runner: direct\noptions: 0\n", "options 0 are not a mapping"),
     "true for a number": ("runner: direct\noptions:\n  workers: true\n", "not true or false"),
-    "itself": ("runner: direct\noptions: &a {workers: *a}\n", "holds itself by an alias"),
-    "month 13": ("runner: direct\noptions: 2024-13-01\n", "no readable YAML"),
+    "itself": ("runner: direct\noptions: &a {workers: *a}\n", "contains itself through an alias"),
+    "month 13": ("runner: direct\noptions: 2024-13-01\n", "not readable as YAML"),
 }
 
 
@@ -267,8 +267,8 @@ def test_files_of_engines(tmp_path: Path, name: str) -> None:
 def test_options_that_no_machine_has(tmp_path: Path) -> None:
     assert memory_bytes("9" * 400 + "GB") == 2**63
     for path, message in {
-        "~nobody-of-that-name/x": "no user of that name",
-        "a\0b": "no name of a file holds a null character",
+        "~nobody-of-that-name/x": "no user with that name",
+        "a\0b": "a file name cannot contain a null character",
     }.items():
         with pytest.raises(InputError, match=message):
             storage_path(path, "--data")

@@ -541,7 +541,7 @@ def test_wrong_input_is_an_error_with_its_value(call, message):
 
 
 def test_draws_of_different_lengths_are_a_mistake_of_the_caller():
-    with pytest.raises(ValueError, match="not one each"):
+    with pytest.raises(ValueError, match="do not have the same length"):
         Draws(np.zeros(2, np.int64), np.ones(3), np.zeros(2, np.int8), 1.0)
 
 
@@ -572,7 +572,9 @@ def check_coverage(size, share, missed, kind, count, runs, seed):
 
 
 @pytest.mark.parametrize("kind", PROPOSALS)
-@pytest.mark.parametrize(("missed", "count"), [(0.002, 100), (0.05, 50)])
+@pytest.mark.parametrize(
+    ("missed", "count"), [(0.002, 100), pytest.param(0.05, 50, marks=pytest.mark.slow)]
+)
 def test_intervals_cover(kind, missed, count):
     found = check_coverage(400, 0.9, missed, kind, count, 250, 13)
     if missed == 0.002 and kind not in {"half hidden", "two queries"}:

@@ -39,14 +39,7 @@ def coverage(ends, truth: float, counted) -> float:
 
 
 @pytest.mark.parametrize(
-    "n",
-    [
-        20,
-        pytest.param(30, marks=pytest.mark.slow),
-        50,
-        pytest.param(200, marks=pytest.mark.slow),
-        2000,
-    ],
+    "n", [20, *(pytest.param(n, marks=pytest.mark.slow) for n in (30, 50, 200, 2000))]
 )
 def test_coverage(n):
     rng = np.random.default_rng(n)

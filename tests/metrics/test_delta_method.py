@@ -172,7 +172,9 @@ def test_equal_models_and_undefined_metrics_have_p_1(tail):
 
 
 @pytest.mark.parametrize("name", METRICS)
-@pytest.mark.parametrize("n", [50, 100, 500, 5000])
+@pytest.mark.parametrize(
+    "n", [50, *(pytest.param(n, marks=pytest.mark.slow) for n in (100, 500)), 5000]
+)
 def test_paired_false_positive_rate(name, n):
     possible = [law for law in LAWS if equal_models(name, *law) is not None]
     assert len(possible) >= 2

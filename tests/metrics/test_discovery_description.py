@@ -275,7 +275,7 @@ def test_shapes_that_do_not_agree_are_errors():
         EmbeddingSums.of(members[:, 1:], z)
     with pytest.raises(ValueError, match="embeddings of 6 dimensions"):
         scored(pca.sums(z), EmbeddingSums.of(members, z), phrases[:, 1:])
-    with pytest.raises(ValueError, match="do not add up"):
+    with pytest.raises(ValueError, match="cannot be added"):
         EmbeddingSums.zero(2, 3) + EmbeddingSums.zero(3, 3)
     with pytest.raises(ValueError, match="but 2 texts"):
         candidate_phrases(["a", "b"], members=np.ones((1, 3), bool))
@@ -288,7 +288,7 @@ def test_shapes_that_do_not_agree_are_errors():
         TypicalExamples.of(members, np.zeros((5, 80)), rows, 3, np.zeros(79))
     with pytest.raises(ValueError, match="below 1"):
         TypicalExamples.of(members, np.zeros((5, 80)), rows, 0)
-    with pytest.raises(ValueError, match="do not merge"):
+    with pytest.raises(ValueError, match="cannot be merged"):
         TypicalExamples.zero(2) + TypicalExamples.zero(3)
 
 

@@ -145,11 +145,11 @@ def test_the_order_of_patterns_and_those_without_weight_change_nothing():
 @pytest.mark.parametrize(
     ("kind", "masks", "weight", "total", "error"),
     [
-        ("rate", [0, 1], [10, 5], [3, 6], "a pattern of weight 5.0 can't have a total of 6.0"),
+        ("rate", [0, 1], [10, 5], [3, 6], "a pattern with weight 5.0 can't have a total of 6.0"),
         ("rate", [0, 1], [10, 5], [-1, 2], "a total of -1.0"),
-        ("mean", [0, 1], [10, 0], [3, 6], "a pattern of weight 0.0"),
+        ("mean", [0, 1], [10, 0], [3, 6], "a pattern with weight 0.0"),
         ("mean", [0, 1], [10, 5], [3, np.nan], "not a finite number"),
-        ("rate", [0, 1], [0, 0], [0, 0], "no pattern has weight"),
+        ("rate", [0, 1], [0, 0], [0, 0], "no pattern has a positive weight"),
         ("rate", [0, 1], [1], [0, 0], "2 patterns, but weights of shape"),
         ("rate", [0, 2], [1, 1], [0, 0], "mask 2 holds more than 1 findings"),
     ],

@@ -90,7 +90,17 @@ RATES = {
 }
 
 
-@pytest.mark.parametrize("design", RATES)
+@pytest.mark.parametrize(
+    "design",
+    [
+        "always wrong",
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in list(RATES)
+            if one != "always wrong"
+        ),
+    ],
+)
 def test_intervals_of_rates_cover(design):
     share, inside, outside = RATES[design]
     rng, rows, runs, covered, width, differences = np.random.default_rng(5), 1000, 300, 0, [], []
@@ -108,6 +118,7 @@ def test_intervals_of_rates_cover(design):
     assert np.mean(width) == pytest.approx(2 * Z * np.std(differences), rel=0.12)
 
 
+@pytest.mark.slow
 def test_intervals_of_losses_cover_where_the_rest_varies_more():
     rng, rows, runs, covered = np.random.default_rng(6), 1000, 300, 0
     for _ in range(runs):
@@ -121,6 +132,7 @@ def test_intervals_of_losses_cover_where_the_rest_varies_more():
     assert 0.92 <= covered / runs <= 0.98
 
 
+@pytest.mark.slow
 def test_intervals_of_a_second_finding_cover():
     runs, covered, seconds = 200, 0, 0
     for seed in range(runs):
@@ -144,7 +156,7 @@ def test_intervals_of_a_second_finding_cover():
     assert 0.92 <= covered / seconds <= 0.985
 
 
-@pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.parametrize("counts", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_slice_that_did_not_change_is_no_finding_however_much_others_did(counts):
     rng, runs, of_planted, of_others = np.random.default_rng(8), 60, 0, 0
     cluster = np.repeat(np.arange(50), 100)

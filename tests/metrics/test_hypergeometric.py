@@ -22,8 +22,13 @@ def log_of_ratio(numerator: int, denominator: int) -> float:
 
 def exact_mid_p(n: int, x: int, N: int, K: int) -> Fraction:
     """Upper mid-p in integers; the common divisor of all probabilities is C(N, n)."""
-    ways = [math.comb(K, k) * math.comb(N - K, n - k) for k in range(x, min(n, K) + 1)]
-    return Fraction(2 * sum(ways) - ways[0], 2 * math.comb(N, n))
+    first = ways = math.comb(K, x) * math.comb(N - K, n - x)
+    total = first
+    for k in range(x, min(n, K)):
+        # Each from the one before, of which it is a ratio of integers.
+        ways = ways * (K - k) * (n - k) // ((k + 1) * (N - K - n + k + 1))
+        total += ways
+    return Fraction(2 * total - first, 2 * math.comb(N, n))
 
 
 def random_tables(rng: np.random.Generator, size: int, largest: int) -> tuple[np.ndarray, ...]:

@@ -463,7 +463,7 @@ def all_sound(mixture, z, losses=None):
 
 def test_fewer_points_than_components_are_an_error_and_as_many_are_not():
     z = points(14, n=6)[0]
-    with pytest.raises(InputError, match=r"7 components cannot be started from 6 points; give"):
+    with pytest.raises(InputError, match=r"7 components cannot be initialised from 6 points; give"):
         initial(z, components=7, seed=0)
     with pytest.raises(InputError, match="0 components; give at least 1"):
         initial(z, components=0, seed=0)
@@ -640,14 +640,14 @@ def test_shapes_that_do_not_agree_are_errors():
         sums(mixture, z, [losses[0][1:]])
     with pytest.raises(ValueError, match="1 losses, but 2 heads"):
         initial(z, losses, components=3, seed=0, classes=(2, None))
-    with pytest.raises(ValueError, match="no points"):
+    with pytest.raises(ValueError, match="at least one point"):
         updated(sums(mixture, z[:0], [losses[0][:0]]))
     with pytest.raises(ValueError, match="different mixtures"):
         sums(mixture, z, losses) + sums(updated(sums(mixture, z, losses)), z, losses)
     weights, means, variances = mixture.weights, mixture.means, mixture.variances
-    with pytest.raises(ValueError, match="not those of 3 components"):
+    with pytest.raises(ValueError, match="do not fit 3 components"):
         Mixture(weights[:3], means, variances)
-    with pytest.raises(ValueError, match="variances have the shape"):
+    with pytest.raises(ValueError, match="variances have shape"):
         Mixture(weights, means, variances[:, 1:])
     with pytest.raises(ValueError, match="not above 0"):
         Mixture(weights, means, variances * 0)

@@ -126,6 +126,7 @@ def test_counts_of_atoms_replicates_and_slices_are_independent():
         assert abs(np.corrcoef(left[..., 1].ravel(), right[..., 1].ravel())[0, 1]) < limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [500, 5000])
 def test_false_positive_rate_of_the_paper(n):
     rng = np.random.default_rng(7)

@@ -161,11 +161,11 @@ def test_shapes_that_do_not_agree_are_errors():
         sums(z[0])
     with pytest.raises(ValueError, match="cannot be projected from 12"):
         projected(z[:, :5], fitted)
-    with pytest.raises(ValueError, match="no points"):
+    with pytest.raises(ValueError, match="at least one point"):
         components(sums(z[:0]), 3)
     with pytest.raises(ValueError, match="d = 0"):
         components(sums(z), 0)
-    with pytest.raises(ValueError, match="do not add up"):
+    with pytest.raises(ValueError, match="cannot be added"):
         sums(z) + sums(z[:, :5])
     assert projected(z[:0], fitted).shape == (0, 3)
 

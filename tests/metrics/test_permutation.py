@@ -158,7 +158,9 @@ def rates(lower, upper) -> tuple[float, float, float]:
     )
 
 
-@pytest.mark.parametrize("n", [50, 100, 500, 5000])
+@pytest.mark.parametrize(
+    "n", [50, *(pytest.param(n, marks=pytest.mark.slow) for n in (100, 500)), 5000]
+)
 def test_false_positive_rate(n):
     TP, FP, FN, TN = TOTALS
     cells = draw(TOTALS, n, 40_000, n)

@@ -104,8 +104,10 @@ def test_errors_have_the_hypergeometric_mid_p(n):
     ("name", "n"),
     [
         ("bimodal", 20),
-        ("weighted", 25),
-        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("bimodal", 60), ("heavy", 30))),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (("weighted", 25), ("bimodal", 60), ("heavy", 30))
+        ),
     ],
 )
 def test_tails_are_the_share_of_random_subsets(name, n):
@@ -135,7 +137,7 @@ def test_a_tail_is_the_same_whatever_else_is_tested():
     for some in (slice(0, 1), slice(17, 31), slice(299, None, -7)):
         # So many other populations that what was solved of this one is forgotten.
         for other in range(20):
-            sum_p_value(n[:1], totals[:1], compressed(np.append(values, other)), "upper")
+            sum_p_value(2, 1.0, compressed(np.repeat([-1.0, 1.0], 10 + other)), "upper")
         found = sum_p_value(n[some], totals[some], compressed(values), "upper")
         np.testing.assert_array_equal(found, together[some])
 
@@ -202,9 +204,8 @@ def test_degenerate_slices():
     assert p[3] == pytest.approx(0.75, rel=0.02)
 
 
-@pytest.mark.parametrize("side", ["lower", "upper", "both"])
 @pytest.mark.parametrize("kind", ["few far off", "log-likelihood"])
-def test_rare_values_far_off_make_no_other_sum_extreme(kind: str, side: str) -> None:
+def test_rare_values_far_off_make_no_other_sum_extreme(kind: str) -> None:
     """Subsets without any of them are nothing special, though their sums stand apart."""
     rng = np.random.default_rng(5)
     N = 3900
@@ -219,12 +220,13 @@ def test_rare_values_far_off_make_no_other_sum_extreme(kind: str, side: str) -> 
     draws = 6000
     for n in (25, 60):
         drawn = np.array([rng.choice(N, n, replace=False, shuffle=False) for _ in range(draws)])
-        p = sum_p_value(np.full(draws, n), deviations[drawn].sum(axis=1), of, side)
-        # Lumps of the law leave single levels above their rate, never many times so.
-        for level in (0.01, 1e-3):
-            most = 2.5 * level * draws + 4.0 * np.sqrt(level * draws)
-            assert np.count_nonzero(p <= level) <= most
-        assert np.count_nonzero(p <= 1e-6) == 0
+        for side in ("lower", "upper", "both"):
+            p = sum_p_value(np.full(draws, n), deviations[drawn].sum(axis=1), of, side)
+            # Lumps of the law leave single levels above their rate, never many times so.
+            for level in (0.01, 1e-3):
+                most = 2.5 * level * draws + 4.0 * np.sqrt(level * draws)
+                assert np.count_nonzero(p <= level) <= most, side
+            assert np.count_nonzero(p <= 1e-6) == 0, side
 
 
 def sums_of_three_values(n: int, N: int, ones: int, far: int, count: int):
@@ -234,7 +236,8 @@ def sums_of_three_values(n: int, N: int, ones: int, far: int, count: int):
     low = min(0, far * held[-1])
     law = np.zeros(far * held[-1] * np.sign(far) + x.size)
     for k in held[chance > 1e-15]:
-        own = stats.hypergeom.pmf(x, N - count, ones, n - k)
+        # By its logarithm: what adds a density's terms exactly takes a hundred times as long.
+        own = np.exp(stats.hypergeom.logpmf(x, N - count, ones, n - k))
         law[k * far - low : k * far - low + x.size] += chance[k] * own
     sums = np.flatnonzero(law > 1e-30)
     return sums + low, law[sums]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -418,11 +419,24 @@ def large_pool():
 RUNS = 400
 
 
-def course(pool, method, calls, replacement=False):
-    (checked,) = simulate(
-        pool.strata(), items_of(pool), method, [calls], RUNS, 1, replacement=replacement
-    )
-    return summarise(method, pool.strata(), checked.sample, replacement=replacement)
+@pytest.fixture(scope="module")
+def course(large_pool):
+    """What many runs of a method estimate of the pool, simulated once."""
+
+    @cache
+    def estimates(method, calls, replacement=False):
+        (checked,) = simulate(
+            large_pool.strata(),
+            items_of(large_pool),
+            method,
+            [calls],
+            RUNS,
+            1,
+            replacement=replacement,
+        )
+        return summarise(method, large_pool.strata(), checked.sample, replacement=replacement)
+
+    return estimates
 
 
 def complaints(pool, found):
@@ -452,8 +466,8 @@ def complaints(pool, found):
 
 @pytest.mark.parametrize("replacement", [False, True])
 @pytest.mark.parametrize("method", ["plus", "proportional", "uniform"])
-def test_intervals_cover_as_often_as_they_say(large_pool, method, replacement):
-    found = course(large_pool, method, 700, replacement)
+def test_intervals_cover_as_often_as_they_say(large_pool, course, method, replacement):
+    found = course(method, 700, replacement)
     assert complaints(large_pool, found) == []
     # And would be found out if a variance were wrong by a factor of two.
     for factor in (0.5, 2.0):
@@ -467,14 +481,14 @@ def test_intervals_cover_as_often_as_they_say(large_pool, method, replacement):
 
 @pytest.mark.parametrize("method", ["plus", "proportional", "uniform"])
 @pytest.mark.parametrize("calls", [150, 700])
-def test_errors_are_below_their_bound_as_often_as_it_says(large_pool, method, calls):
-    found = course(large_pool, method, calls)
+def test_errors_are_below_their_bound_as_often_as_it_says(large_pool, course, method, calls):
+    found = course(method, calls)
     errors = np.sqrt(np.square(found.matrix - large_pool.matrix(large_pool.new)).sum(axis=(1, 2)))
     assert np.mean(errors <= error_bound(found)) >= 0.93
     # Not by a bound that is far from what it bounds.
     assert np.median(error_bound(found)) < 2 * np.quantile(errors, 0.95)
 
 
-def test_old_predictions_halve_the_loss_where_few_changed(large_pool):
-    plus, proportional = (course(large_pool, m, 700).loss.mean() for m in ("plus", "proportional"))
+def test_old_predictions_halve_the_loss_where_few_changed(course):
+    plus, proportional = (course(m, 700).loss.mean() for m in ("plus", "proportional"))
     assert plus < 0.6 * proportional

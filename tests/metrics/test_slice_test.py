@@ -77,15 +77,11 @@ def made(
     return SliceTest(name, space, test, alternative, replicates, 7)
 
 
-@pytest.mark.parametrize(("name", "comparison", "test", "alternative"), EVERY)
+@pytest.mark.parametrize(("name", "comparison", "test"), sorted({one[:3] for one in EVERY}))
 def test_p_is_a_probability_whatever_the_counts(
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    comparison: Comparison,
-    test: Test,
-    alternative: Alternative,
+    monkeypatch: pytest.MonkeyPatch, name: str, comparison: Comparison, test: Test
 ) -> None:
-    monkeypatch.setattr(cell_metric, "_PERMUTATIONS", 500)
+    monkeypatch.setattr(cell_metric, "_PERMUTATIONS", 200)
     rng = np.random.default_rng(3)
     size = statistic_space([name], comparison).cells
     for scale in (1, 4, 300, 10**6):
@@ -95,22 +91,23 @@ def test_p_is_a_probability_whatever_the_counts(
         counts = rng.binomial(totals, shares)
         counts[0], counts[1] = totals, 0
         counts = counts[counts.sum(axis=1) > 0]
-        with np.errstate(all="raise", under="ignore"):
-            p, reasons, errors = run(
-                made(name, comparison, test, alternative, totals), counts, totals
-            )
-        assert p.shape == reasons.shape == errors.shape == (len(counts),)
-        assert not np.isnan(p).any()
-        assert ((p > 0) & (p <= 1)).all()
-        assert (p[reasons != 0] == 1).all()
-        assert set(reasons.tolist()) <= set(range(len(outcome_codes.REASONS)))
-        drawn = errors[(reasons == 0) & ~np.isnan(errors)]
-        assert (drawn > 0).all()
-        if test in ("auto", "permutation"):
-            assert drawn.size == 0
-        elif comparison == "overall" or test in PAPER:
-            # Of two models a change that does not vary has the metric's own test.
-            assert drawn.size == np.count_nonzero(reasons == 0)
+        for alternative in ALTERNATIVES:
+            with np.errstate(all="raise", under="ignore"):
+                p, reasons, errors = run(
+                    made(name, comparison, test, alternative, totals), counts, totals
+                )
+            assert p.shape == reasons.shape == errors.shape == (len(counts),)
+            assert not np.isnan(p).any()
+            assert ((p > 0) & (p <= 1)).all()
+            assert (p[reasons != 0] == 1).all()
+            assert set(reasons.tolist()) <= set(range(len(outcome_codes.REASONS)))
+            drawn = errors[(reasons == 0) & ~np.isnan(errors)]
+            assert (drawn > 0).all()
+            if test in ("auto", "permutation"):
+                assert drawn.size == 0
+            elif comparison == "overall" or test in PAPER:
+                # Of two models a change that does not vary has the metric's own test.
+                assert drawn.size == np.count_nonzero(reasons == 0)
 
 
 @pytest.mark.parametrize(

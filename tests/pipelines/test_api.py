@@ -201,11 +201,11 @@ def test_in_a_notebook(adult: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> 
     ("options", "message"),
     [
         ({"lable": "x"}, "unknown option 'lable'; did you mean 'label'"),
-        ({"label": 3}, "label: 3 is no text"),
+        ({"label": 3}, "label: 3 is not text"),
         ({"label": "incom"}, "'incom'"),
         ({"data": "x"}, "the data is the first argument"),
         ({"max_cross_size": "two"}, "max-cross-size"),
-        ({"resume": True}, "name it as output="),
+        ({"resume": True}, "give it as output="),
     ],
 )
 def test_wrong_options(adult: pd.DataFrame, options: dict[str, Any], message: str) -> None:
@@ -216,7 +216,7 @@ def test_wrong_options(adult: pd.DataFrame, options: dict[str, Any], message: st
 
 def test_wrong_data(folder: Path) -> None:
     for data in (3, {"a": 1}, [1, "x"], None):
-        with pytest.raises(InputError, match="is no data that can be read"):
+        with pytest.raises(InputError, match="cannot be read as data"):
             search(data, **OPTIONS)
     with pytest.raises(InputError, match="no such file"):
         search("nowhere.parquet", **OPTIONS)
@@ -226,9 +226,9 @@ def test_wrong_data(folder: Path) -> None:
 
 
 def test_what_is_paid_is_kept(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="name an output= or a ledger="):
+    with pytest.raises(InputError, match="give output= or ledger="):
         shift(made(), label="label", old_prediction="old", api=tmp_path / "api.yaml", budget=100)
-    with pytest.raises(InputError, match="they are for the command line"):
+    with pytest.raises(InputError, match="use them on the command line"):
         shift(made(), label="label", old_prediction="old", budget=100, plan=True)
 
 
@@ -310,5 +310,5 @@ def test_documents_are_edited(adult_path: Path, tmp_path: Path) -> None:
         edit.rename(tmp_path, slice="young women", nam="girls")
     with pytest.raises(OptionError, match="--name is missing"):
         edit.rename(tmp_path, slice="young women")
-    with pytest.raises(OptionError, match="a slice is defined by one of"):
+    with pytest.raises(OptionError, match="a slice needs exactly one of"):
         define(tmp_path, name="x")

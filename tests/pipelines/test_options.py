@@ -83,7 +83,7 @@ def test_commands_are_grouped(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys)
     groups = re.findall(r"^(\w+):\n((?:  .+\n)+)", text, re.MULTILINE)
     found = {title: re.findall(r"^  (\w+)", rows, re.MULTILINE) for title, rows in groups}
-    assert {title: found[title] for title in ("Find", "Describe", "APIs", "Run")} == {
+    assert {title: found[title] for title in ("Find", "Describe", "Test", "APIs", "Run")} == {
         "Find": ["search", "discover", "check"],
         "Describe": ["define", "edit", "attribute", "report", "serve", "export"],
         "APIs": ["shift"],
@@ -165,7 +165,7 @@ def test_functions_have_the_signatures_of_their_commands() -> None:
     assert list(inspect.signature(api.edit.rename).parameters) == [
         *("changelist", "slice", "name", "progress"),
     ]
-    assert "slice : Slice: its slice_id" in (api.edit.rename.__doc__ or "")
+    assert "slice : Slice, given by its slice_id" in (api.edit.rename.__doc__ or "")
 
 
 @pytest.mark.slow

@@ -195,7 +195,7 @@ def test_remark_before_the_data(tmp_path, before):
     message = error_of(path, column_names=["a", "b", "c"], skip_rows=skipped)
     line = before.count("\n") + 1
     assert f"line {line}: 1 field where --column-names has 3" in message
-    assert message.endswith(f"the first line may be no data: --skip-rows {line}")
+    assert message.endswith(f"the first line may not be data: --skip-rows {line}")
     rows = read(path, column_names=["a", "b", "c"], skip_rows=line).num_rows
     assert rows == 1
 
@@ -245,7 +245,7 @@ def test_corrupt_gzip(tmp_path, cut):
 @pytest.mark.parametrize("rest", ["", "abc", "abc\n3,4\n5,6", 'a""b'])
 def test_quote_that_never_closes(tmp_path, rest, end):
     message = error_of(write(tmp_path / "a.csv", f'a,b\n1,2\n3,"{rest}{end}'))
-    assert "line 3: a quote opens here and is never closed" in message
+    assert "line 3: a quote opened here is never closed" in message
 
 
 @pytest.mark.parametrize("cell", ["", '"', "\n", '"\n', "\n\n", 'a"\n', '"\n"\n', "a\n"])
@@ -446,7 +446,7 @@ def test_a_short_row_that_is_no_text_is_told_without_noise(
 
 @pytest.mark.parametrize("data", [b'a\n"', b'a\n"\n', b'a\n1\n"\n', b'a\r\n1\r\n"\r\n'])
 def test_a_lone_quote_at_the_end_is_never_closed(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(InputError, match="a quote opens here and is never closed"):
+    with pytest.raises(InputError, match="a quote opened here is never closed"):
         list(read_csv_blocks(write(tmp_path / "x.csv", data)))
 
 
@@ -485,11 +485,11 @@ def test_other_delimiters(tmp_path, delimiter):
 def test_delimiter_in_errors(tmp_path):
     path = write(tmp_path / "a.csv", "a;b\n1;2\n3;4;5\n")
     with pytest.raises(
-        InputError, match=r"line 3: 3 fields where the header has 2: .*holds ';' in"
+        InputError, match=r"line 3: 3 fields where the header has 2: .*contains ';' in"
     ):
         read(path, delimiter=";")
     path = write(tmp_path / "b.csv", 'a;b\n1;2\n3;"4\n5;6\n')
-    with pytest.raises(InputError, match="line 3: a quote opens here and is never closed"):
+    with pytest.raises(InputError, match="line 3: a quote opened here is never closed"):
         read(path, delimiter=";")
     path = write(tmp_path / "c.csv", "a;b\n1,5;2\n")
     with pytest.raises(InputError, match="are values separated by ';'\\? give --delimiter ';'"):
@@ -502,7 +502,7 @@ def test_names_that_are_the_header_are_refused(tmp_path, head, skip):
     with pytest.raises(InputError) as refused:
         read(path, column_names=["a", "b"], skip_rows=skip)
     assert str(refused.value) == (
-        f"{path}, line {skip + 1}: the file begins with the names that --column-names gives; leave "
+        f"{path}, line {skip + 1}: the file starts with the names given by --column-names; leave "
         f"--column-names out, or give --skip-rows {skip + 1}"
     )
     remedied = read(path, column_names=["a", "b"], skip_rows=skip + 1)

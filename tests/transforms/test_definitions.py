@@ -160,7 +160,7 @@ def test_what_is_missing_is_refused() -> None:
         members(SOME, TABLE, id_field="idd")
     with pytest.raises(InputError, match="this data has none"):
         members(ByQuery("words", 0.1), TABLE, None, {"words": QUERY})
-    with pytest.raises(InputError, match="'other' is not embedded"):
+    with pytest.raises(InputError, match="'other' has no embedding"):
         members(ByQuery("other", 0.1), TABLE, EMBEDDINGS, {"words": QUERY})
     with pytest.raises(InputError, match="of 2 dimensions, but those of this data have 16"):
         members(ByClassifier(0.0, (1.0, 2.0), 0.5), TABLE, EMBEDDINGS)

@@ -210,7 +210,7 @@ def test_damage_is_told(tmp_path: Path) -> None:
         turned[position] ^= 1 << position % 8
         path.write_bytes(turned)
         cache._opened.cache_clear()
-        with pytest.raises(EngineError, match=rf"{path.name} is damaged: .*; delete it, and what"):
+        with pytest.raises(EngineError, match=rf"{path.name} is damaged: .*; delete it, and its"):
             embed_once(TEXTS[:5], _source(tmp_path), Embedder(fails_at=0))
     for length in (0, 3, 8, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])

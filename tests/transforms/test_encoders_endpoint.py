@@ -235,7 +235,7 @@ def test_busy_with_the_other_calls_is_no_failure(
 
 def test_an_endpoint_that_asks_for_hours(server: Server) -> None:
     server.plan = [(429, {"Retry-After": "7200"}, "")]
-    with pytest.raises(EngineError, match=r"HTTP 429: the endpoint asks to wait for 2\.0 hours"):
+    with pytest.raises(EngineError, match=r"HTTP 429: the endpoint asks for a wait of 2\.0 hours"):
         encoder(f"openai:{server.url}", cache=None).encode(["a"])
 
 
@@ -251,7 +251,12 @@ def test_an_endpoint_that_never_answers(server: Server, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("status", "remedy"),
-    [(400, "a text too long"), (401, "set OPENAI_API_KEY"), (403, "permits"), (404, "address")],
+    [
+        (400, "a text may be too long"),
+        (401, "set OPENAI_API_KEY"),
+        (403, "permits"),
+        (404, "address"),
+    ],
 )
 def test_refused(server: Server, status: int, remedy: str) -> None:
     server.rule = lambda _: (status, {}, f"wrong\nkey {KEY} " + "and so on " * 100)
@@ -273,7 +278,9 @@ def test_the_first_failure_is_told(server: Server) -> None:
 
 def test_redirects_are_not_followed(server: Server) -> None:
     server.rule = lambda _: (307, {"Location": "http://elsewhere/v1"}, "")
-    with pytest.raises(InputError, match="redirects to http://elsewhere/v1, where no key is sent"):
+    with pytest.raises(
+        InputError, match="redirects to http://elsewhere/v1, to which no key is sent"
+    ):
         encoder(f"openai:{server.url}", cache=None).encode(["a"])
 
 
@@ -296,11 +303,11 @@ def _data(*vectors: Any, index: list[Any] | None = None) -> str:
         (_data([1], [2], [3]), "it has 3 embeddings for 2 texts"),
         (_data([1], [2], index=[0, 0]), "it has 2 embeddings for 2 texts"),
         (_data([1], [2], index=[1, None]), "it has 2 embeddings for 2 texts"),
-        (_data([1, 2], [1]), "of several lengths"),
-        (_data([1, "a"], [1, 2]), "no numbers"),
-        (_data({"a": 1}, {"a": 1}), "no numbers"),
-        (_data(1, 2), "no lists of numbers"),
-        (_data([], []), "no lists of numbers"),
+        (_data([1, 2], [1]), "differ in length"),
+        (_data([1, "a"], [1, 2]), "are not numbers"),
+        (_data({"a": 1}, {"a": 1}), "are not numbers"),
+        (_data(1, 2), "not lists of numbers"),
+        (_data([], []), "not lists of numbers"),
         (_data([1, None], [1, 2]), "not finite"),
         (_data([1, float("nan")], [1, 2]), "not finite"),
         (_data([1, 1e300], [1, 2]), "not finite"),
@@ -308,7 +315,9 @@ def _data(*vectors: Any, index: list[Any] | None = None) -> str:
 )
 def test_answers_that_are_none(server: Server, answer: str, told: str) -> None:
     server.rule = lambda _: (200, {}, answer)
-    with pytest.raises(EngineError, match=f"an answer is none of an embeddings endpoint: .*{told}"):
+    with pytest.raises(
+        EngineError, match=f"the answer is not that of an embeddings endpoint: .*{told}"
+    ):
         encoder(f"openai:{server.url}", cache=None).encode(["a", "b"])
 
 
@@ -355,7 +364,9 @@ def test_the_key_is_nowhere(
     assert len(held) == 2
     assert not any(KEY.encode() in one for one in held)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\nthing")
-    with pytest.raises(InputError, match="OPENAI_API_KEY in the environment has signs") as told:
+    with pytest.raises(
+        InputError, match="OPENAI_API_KEY in the environment contains characters"
+    ) as told:
         made.encode(["new"])
     assert "secret" not in str(told.value)
 
@@ -370,12 +381,12 @@ def test_asked_from_inside_of_a_loop(server: Server) -> None:
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ("openai:", "'' is no address; write openai:https://host/v1"),
-        ("openai:text-embedding", "'text-embedding' is no address"),
-        ("openai:ftp://host/v1", "is no address"),
-        ("openai:https://host:port/v1", "no address"),
-        ("openai:https://[::1/v1", "no address"),
-        ("openai:https://me:secret@host/v1", "holds a user's name or password"),
+        ("openai:", "'' is not an address; write openai:https://host/v1"),
+        ("openai:text-embedding", "'text-embedding' is not an address"),
+        ("openai:ftp://host/v1", "is not an address"),
+        ("openai:https://host:port/v1", "not an address"),
+        ("openai:https://[::1/v1", "not an address"),
+        ("openai:https://me:secret@host/v1", "contains a user name or password"),
         ("openai:https://host/v1?key=secret", "unknown parameter 'key'; parameters: model"),
         ("openai:https://host/v1?modle=secret", "unknown parameter 'modle'; did you mean 'model'"),
         ("openai:https://host/v1?model=", "the name of the model is empty"),

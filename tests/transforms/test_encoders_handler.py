@@ -168,12 +168,12 @@ def test_what_was_embedded_is_kept(tmp_path: Path, module: str) -> None:
 @pytest.mark.parametrize(
     ("function", "told"),
     [
-        ("few", "gives 2 inferences for 3 texts"),
-        ("ragged", r"shape \(1,\) and \(2,\) and \(3,\); each is to be one vector"),
-        ("scalars", r"shape \(\); each is to be one vector"),
-        ("infinite", "the vector of the text 'banana' has numbers that are not finite"),
-        ("words", "it failed on 3 texts: ValueError: could not convert"),
-        ("fails", "it failed on 3 texts: KeyError: 'nothing'"),
+        ("few", "the model gives 2 inferences for 3 texts"),
+        ("ragged", r"shape \(1,\) and \(2,\) and \(3,\); each must be one vector"),
+        ("scalars", r"shape \(\); each must be one vector"),
+        ("infinite", "the vector of the text 'banana' contains numbers that are not finite"),
+        ("words", "the model failed on 3 texts: ValueError: could not convert"),
+        ("fails", "the model failed on 3 texts: KeyError: 'nothing'"),
         ("Unloadable", "loading the model failed: OSError: no weights"),
     ],
 )
@@ -190,7 +190,7 @@ def test_no_vectors(module: str, function: str, told: str) -> None:
         ("keyed", r"keyed\(\) returns a KeyedModelHandler, not a ModelHandler"),
         ("none", r"none\(\) returns a NoneType, not a ModelHandler"),
         ("broken", r"broken\(\) failed: RuntimeError: no weights here$"),
-        ("number", "number is no function"),
+        ("number", "number is not a function"),
         ("missing", "has no attribute 'missing'; write module:function"),
     ],
 )

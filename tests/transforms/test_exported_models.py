@@ -131,7 +131,7 @@ def test_what_a_model_cannot_do_is_a_line(
     begin = ["search", "--data", str(tmp_path / "data.parquet"), "--label", "label"]
     begin += ["--output", str(tmp_path / "out")]
     for options, message in (
-        ((path, "age,hours,race"), "takes 2 columns, not 3; name them as --features"),
+        ((path, "age,hours,race"), "takes 2 columns, not 3; name them with --features"),
         ((str(tmp_path / "broken.onnx"), "age,hours"), "broken.onnx cannot be loaded"),
         ((str(tmp_path / "none.onnx"), "age,hours"), "no such file"),
     ):

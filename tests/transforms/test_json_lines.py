@@ -117,8 +117,8 @@ def test_objects_without_keys(tmp_path):
     [
         ('{"a": 1,}', ["line 302: not JSON", "'{\"a\": 1,}'"]),
         ("{'a': 1}", ["line 302: not JSON"]),
-        ("[1, 2]", ["line 302: array where an object is expected"]),
-        ("7", ["line 302: number where an object"]),
+        ("[1, 2]", ["line 302: array instead of an object"]),
+        ("7", ["line 302: number instead of an object"]),
         ('{"a": "x"}', ["line 302: column 'a' holds the string \"x\", but a number"]),
         ('{"a": true}', ["line 302: column 'a' holds the boolean true"]),
         ('{"a": 1, "a": 2}', ["line 302: the key 'a' occurs twice"]),

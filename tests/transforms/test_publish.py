@@ -100,7 +100,7 @@ def test_an_object_that_was_deleted_meanwhile(bucket: Bucket, path: ObjectPath) 
     put(path, b"one", None)
     version = version_of(path)
     bucket.delete(path.key)
-    with pytest.raises(EngineError, match="was deleted by somebody else") as error:
+    with pytest.raises(EngineError, match="was deleted by another process") as error:
         put(path, b"two", version)
     one_line(error, str(path))
     assert bucket.keys() == []
@@ -340,7 +340,7 @@ def test_a_set_appears_as_a_whole(bucket: Bucket) -> None:
         one_line(error, "changelist.json was published by second at", "nothing was replaced")
         assert_published(folder, Written("second"))
     bucket.delete("out/changelist.json")
-    with pytest.raises(ConflictError, match="was deleted by somebody else"):
+    with pytest.raises(ConflictError, match="was deleted by another process"):
         publish_set(folder, Written("late"), before)
 
 
@@ -358,7 +358,7 @@ def test_on_a_disk_only_what_was_there_is_replaced(tmp_path: Path) -> None:
         assert error.value.exit_code == 2
         assert_published(tmp_path, Written("second"))
     document.unlink()
-    with pytest.raises(ConflictError, match="was deleted by somebody else"):
+    with pytest.raises(ConflictError, match="was deleted by another process"):
         publish_set(tmp_path, Written("late"), before)
 
 

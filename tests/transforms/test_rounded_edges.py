@@ -444,7 +444,7 @@ def test_a_gap_ends_at_the_edge_that_is_printed(tmp_path: Path) -> None:
 
 
 def test_exact_edges_beside_domains_have_no_effect() -> None:
-    with pytest.raises(InputError, match="--exact-edges has no effect beside --domains"):
+    with pytest.raises(InputError, match="--exact-edges has no effect with --domains"):
         search_config(
             {
                 "data": ["x"],

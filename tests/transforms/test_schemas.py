@@ -183,7 +183,7 @@ def test_conform_slices_and_chunks():
     ],
 )
 def test_conform_refuses_to_lose_data(values, from_type, to_type, shown):
-    with pytest.raises(InputError, match=f"column 'x': {shown} is not held exactly by"):
+    with pytest.raises(InputError, match=f"column 'x': {shown} cannot be represented exactly as"):
         convert(values, from_type, to_type)
 
 

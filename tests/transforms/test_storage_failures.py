@@ -50,7 +50,7 @@ def test_a_bucket_that_is_not_there(bucket: Bucket, use: str) -> None:
     path = ObjectPath(f"{bucket.uri}-absent/folder/file")
     with pytest.raises(EngineError) as error:
         USES[use](path)
-    one_line(error, f"{bucket.uri}-absent/", "no bucket", f"'{bucket.name}-absent'", "; make it")
+    one_line(error, f"{bucket.uri}-absent/", "no bucket", f"'{bucket.name}-absent'", "; create it")
 
 
 @pytest.mark.parametrize("use", USES)

@@ -161,7 +161,7 @@ def test_truncated(tmp_path, left, block_rows):
     path = tmp_path / "a.tfrecord"
     path.write_bytes(b"".join(map(frame, RECORDS))[: 7 * SIZE + left])
     message = error_of(str(path), block_rows=block_rows)
-    assert "a.tfrecord, record 8: the file ends within it" in message
+    assert "a.tfrecord, record 8: the file ends inside it" in message
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ class WorkItem:
     Attributes
     ----------
     block : number of the block in the plan
-    shards : paths of the shards
     """
 
     block: int
@@ -47,9 +46,6 @@ def work_items(
 
     Parameters
     ----------
-    blocks : numbers of the blocks that are to be counted
-    shards : paths of all shards
-    seconds : estimated work of all blocks
     workers : how many can work at once
     """
     wanted = min(workers, int(seconds / BLOCK_SECONDS))
@@ -104,10 +100,6 @@ class CombineSliceMetrics(beam.PTransform):
 
     Attributes
     ----------
-    items : blocks and shards
-    plan : file of the plan
-    lattice : the features' codes
-    scaling : how shards become statistics
     resampling : replicates of the sums, or None
     """
 

@@ -50,14 +50,11 @@ class WinsItem:
 
 @dataclass(frozen=True)
 class WinsPlan:
-    """What a pass over the scores needs to know.
+    """The plan of a pass over the scores.
 
     Attributes
     ----------
-    lattice : of the slices
-    scaling : how shards become statistics
     shards : paths
-    folder : where keys and parts are
     digest : of the keys and of what is counted, so that parts of another plan are not taken for its
         own
     of_all : int64 [2] negatives and positives of all examples, or their weights
@@ -97,14 +94,14 @@ class CountedWins:
 
 
 def wins_digest(keys: Keys, sizes: IntArray, resampling: Resampling | None) -> str:
-    """Return a hash of what is to be counted."""
+    """Return a hash of the plan."""
     content = hashlib.sha256(keys.tobytes() + sizes.tobytes())
     content.update(repr(resampling).encode())
     return content.hexdigest()
 
 
 def write_keys(folder: StoragePath, keys: Keys, sizes: IntArray) -> None:
-    """Write the slices; engines would fetch what is in the graph again and again.
+    """Write the slices to a file; engines would fetch them from the graph repeatedly.
 
     Parameters
     ----------
@@ -270,7 +267,7 @@ class _Group:
 
 
 class _Chunk(NamedTuple):
-    """Some rows, of which one may ask in which slices they are, and their replicates."""
+    """Some rows, their slices and their replicates."""
 
     rows: ScoredRows
     block: RowBlock
@@ -344,7 +341,6 @@ class CountWins(beam.PTransform):
 
     Attributes
     ----------
-    plan : what all items share
     items : slices, each with all of its examples
     """
 

@@ -1,4 +1,4 @@
-"""What findings need of the examples: functions of shards, which workers or this process run."""
+"""Passes over the examples for findings: functions of shards, run by workers or this process."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ class CountInside:
 
     Attributes
     ----------
-    counter : of the candidates
     scaling : how shards become statistics, without score buckets
-    finding : key of the finding
     earlier : int64 [findings] keys of those before it
     """
 
@@ -60,7 +58,7 @@ class CountInside:
         return {name: np.ravel(values) for name, values in parts._asdict().items()}
 
     def read(self, found: Sequence[Found]) -> PatternParts:
-        """Return what was found in all shards together."""
+        """Return the sum over all shards."""
         space = self.counter.space
         parts = [
             PatternParts(
@@ -81,9 +79,7 @@ class DeviationEnds:
 
     Attributes
     ----------
-    name : of the metric
     scaling : how shards become statistics, without score buckets
-    mean : of the metric's target
     """
 
     name: str
@@ -107,9 +103,7 @@ class DeviationBins:
 
     Attributes
     ----------
-    ends : the same without bins
     edges : float64 [edges]
-    unit : of the places within a bin
     """
 
     ends: DeviationEnds
@@ -144,7 +138,6 @@ class SumByGroup:
 
     Attributes
     ----------
-    lattice : of the slices
     scaling : how shards become statistics, without score buckets
     findings : int64 [findings] keys
     candidates : int64 [candidates] keys

@@ -1,4 +1,4 @@
-"""HashSlices and CountGroups: what sums do not tell of a slice, from a pass over its examples."""
+"""HashSlices and CountGroups: properties of slices that sums do not show, from the examples."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _SumPass(beam.DoFn):
         self.lattice, self.folder = lattice, folder
 
     def summed(self, keys: Keys, item: _Item) -> RowHashSums | DistinctGroups:
-        """Return what is summed of slices."""
+        """Return the sums of slices."""
         raise NotImplementedError
 
     def process(self, item: _Item) -> Iterator[int]:
@@ -119,11 +119,8 @@ class HashSlices(_SumSlices):
 
     Attributes
     ----------
-    blocks : of slices
-    lattice : of the slices
     shards : paths
     workers : how many can work at once
-    folder : where the parts go
     singleton_sizes : int64 [singletons + 1] examples by digit
     """
 
@@ -164,9 +161,7 @@ class CountGroups(_SumSlices):
     Attributes
     ----------
     keys : int64 [slices]
-    lattice : of the slices
     shards : paths
-    folder : where the parts go
     """
 
     keys: Keys

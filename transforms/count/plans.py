@@ -1,4 +1,4 @@
-"""The plan of an iteration as a file: workers read their block of it from storage.
+"""The plan of an iteration as a file: workers read their block from storage.
 
 Candidates travel through storage, not as side inputs, which engines fetch again and again.
 """
@@ -37,13 +37,7 @@ _SCHEMA = pa.schema(
 
 
 class PlannedBlock(NamedTuple):
-    """What a block of a plan takes.
-
-    Attributes
-    ----------
-    seconds : estimated work
-    candidates : conjunctions that it counts
-    """
+    """The contents of a block of a plan."""
 
     seconds: float
     candidates: int

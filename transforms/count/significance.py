@@ -43,18 +43,14 @@ _BY_MARGINS = (
 
 @dataclass(frozen=True)
 class BlockTest:
-    """What TestSignificance needs to know.
+    """The settings of TestSignificance.
 
     Attributes
     ----------
-    plan : file of the plan
     plan_digest : stands in every part, so that parts of another plan are not taken for its own
-    folder : where the parts go
-    lattice : the features' codes
-    space : the statistics
     tests : one for each metric, the first one steers the search; none to count only
     min_slice_size : smaller slices are counted, not tested
-    needs_least_p : whether the correction asks for the smallest p of each slice
+    needs_least_p : whether the correction needs the smallest p of each slice
     is_first : whether replicates decide of some slices afterwards
     of_all : int64 [columns and total terms] of all examples, where they are known better than by the
         sums that the slices are counted with
@@ -154,7 +150,7 @@ def read_part(path: StoragePath) -> pa.RecordBatch:
 
 
 def part_column(batch: pa.RecordBatch, name: str, number: int) -> NDArray[Any]:
-    """Return what a part says of a metric's slices, also what it leaves out for being plain."""
+    """Return a part's results for a metric's slices, with the columns that it omits."""
     if name == "first" and f"first{number}" not in batch.schema.names:
         name = "p"
     if name == "least" and f"least{number}" not in batch.schema.names:

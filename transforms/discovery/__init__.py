@@ -1,1 +1,1 @@
-"""Examples with embeddings get components of a mixture, and what describes them."""
+"""Examples with embeddings get components of a mixture, and descriptions."""

@@ -28,7 +28,7 @@ _PREFIX = "cluster@"
 
 
 def cluster_field(components: int) -> str:
-    """Return the name of the column that holds the component among so many.
+    """Return the name of the column of components of a mixture of this size.
 
     >>> cluster_field(25)
     'cluster@25'
@@ -71,7 +71,7 @@ class Clusters:
 
     Attributes
     ----------
-    axes : principal axes of the embeddings; None where the mixtures are of the embeddings themselves
+    axes : principal axes of the embeddings; None if the mixtures are of the embeddings themselves
     mixtures : by the name of their column
     """
 

@@ -1,4 +1,4 @@
-"""DeriveColumns: examples with what their embeddings tell, as Parquet files to be searched."""
+"""DeriveColumns: examples with columns derived from embeddings, as Parquet files to search."""
 
 from __future__ import annotations
 
@@ -51,19 +51,16 @@ def share_column(field: str) -> str:
 
 @dataclass(frozen=True)
 class Derivation:
-    """What is derived of each chunk, and where it goes.
+    """The columns derived from each chunk, and their folder.
 
     Attributes
     ----------
-    columns : that are kept of the examples
-    embeddings : folder of the embeddings; None where nothing asks for them
-    folder : for the Parquet files
-    clusters : the mixtures that tell components; None where no slice is about them
-    rules : definitions of slices that no predicate describes, by the column that says who is a member
+    embeddings : folder of the embeddings; None if they are not needed
+    clusters : the mixtures of the components; None if no slice needs them
+    rules : definitions of slices without a predicate, by the column of their members
     queries : embeddings of the words in the rules: float32 [D]
-    id_field : column that identifies examples
-    beside : folder for what is reported of an example besides; None for none
-    outcome, metric : tell how the loss of an example changed; None where it has none
+    beside : folder for the further values reported for each example, if any
+    outcome, metric : for the change of an example's loss; None if it has none
     split : the examples that shaped the mixtures are left out; None for all examples
     """
 
@@ -129,7 +126,7 @@ def derive_chunk(chunk: Chunk, wanted: Derivation) -> None:
 def _write_beside(
     chunk: Chunk, wanted: Derivation, assigned: dict[str, Assigned], tested: BoolArray
 ) -> None:
-    """Write what is reported of each example besides its columns, also of those that are not tested."""
+    """Write the further values reported for each example, tested or not."""
     if wanted.beside is None:
         raise TypeError("no folder for what is reported of examples")
     columns: dict[str, Any] = {ROW: positions(chunk).astype(np.int64), TESTED: tested}
@@ -186,10 +183,10 @@ def derived_source(folder: StoragePath, rows: int) -> Source:
             files.append(StoredFile(part, facts["path"], facts["row"], checksum=facts["checksum"]))
     if found != rows:
         raise EngineError(
-            f"{folder}: {rows - found:,} of {rows:,} examples are not there; run again without --resume"
+            f"{folder}: {rows - found:,} of {rows:,} examples are missing; run again without --resume"
         )
     if not files:
-        raise InputError("no example is left to be tested; lower --discovery-share")
+        raise InputError("no example is left to test; lower --discovery-share")
     return open_parquet(files)
 
 

@@ -1,4 +1,4 @@
-"""What reported slices are like: sums over all tested examples, and examples that show them."""
+"""Descriptions of reported slices: sums over all tested examples, and typical examples."""
 
 from __future__ import annotations
 
@@ -35,16 +35,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Description:
-    """What is summed of reported slices; of groups of files it adds up.
+    """Sums for reported slices; those of groups of files add up.
 
     Attributes
     ----------
-    assessment : change of the slices; None where examples have no loss
-    components : change of the components of each mixture, by its column; empty where there is none
-    overlap : of the slices
-    embeddings : of the slices
-    overall : of the embeddings of all tested examples; None where no words are scored
-    typical : examples that show the slices
+    assessment : change of the slices; None if examples have no loss
+    components : change of the components of each mixture, by its column; empty if there is none
+    overall : of the embeddings of all tested examples; None if no words are scored
     sampled : int64 [m] positions of tested examples whose text is in the sample
     inside : bool [S, m] whether they are in the slices
     """
@@ -79,14 +76,12 @@ class DescribeSlices:
 
     Attributes
     ----------
-    slices : conditions of each
     components : how many each mixture has, by its column
     dimensions : D of the embeddings
     embeddings, beside : folders of what belongs to the derived files
-    few : examples of each role
     has_change : whether examples have losses
     has_words : whether words are scored
-    sample : of texts; None where there are none
+    sample : of texts; None if there are none
     """
 
     slices: tuple[tuple[Singleton, ...], ...]

@@ -35,13 +35,12 @@ def loss_column(number: int) -> str:
 
 @dataclass(frozen=True)
 class ExampleSplit:
-    """How examples are split into those that shape a mixture and those that are tested.
+    """The split of the examples into those that a mixture is fitted to and those that are tested.
 
     Attributes
     ----------
-    share : of the first part
     seed : of the hash
-    id_column : by whose value it is decided; None for the position of an example
+    id_column : column that decides; None for the position of an example
     """
 
     share: float
@@ -65,15 +64,12 @@ def positions(chunk: Chunk) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class Embedded:
-    """What is written of each chunk.
+    """The output of each chunk.
 
     Attributes
     ----------
-    embedding : where embeddings come from
-    folder : for all embeddings
     samples : folder for those of some examples
     sample_share : how many of them are wanted there
-    seed : of the sample
     outcome, metric : give the losses that a mixture takes into account; None for none
     split : what shapes the mixture; None for all examples
     """

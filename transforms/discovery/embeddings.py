@@ -1,4 +1,4 @@
-"""Embeddings of examples: where they come from, and the files that hold those of a chunk."""
+"""Embeddings of examples: their source, and the files with those of a chunk."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _VECTORS = "z"
 
 @dataclass(frozen=True)
 class Embedding:
-    """Where the embedding of an example comes from.
+    """The source of embeddings.
 
     Attributes
     ----------
-    column : of vectors; None where texts are embedded
-    text : column of texts, which shows an example; None where there is none
-    encoder : what embeds texts; None where nobody says what made the column of vectors
+    column : of vectors; None if texts are embedded
+    text : column of texts, which shows an example; None if there is none
+    encoder : what embeds texts; None if nobody says what made the column of vectors
     """
 
     column: str | None
@@ -82,8 +82,8 @@ class Embedding:
         """
         if self.encoder is None:
             raise InputError(
-                f"words are embedded by what made column {self.column!r}, which no option names; discover "
-                "again with --encoder"
+                f"words need the encoder that made column {self.column!r}, which no option names; "
+                "run the discovery again with --encoder"
             )
         return self.encoder.encode(texts)
 
@@ -117,10 +117,11 @@ def _vectors(array: pa.Array, name: str, chunk: Chunk) -> Vectors:
         at = int(np.argmax(different))
         raise ColumnError(
             f"column {name!r} has {lengths[at]} numbers in row {chunk.origin_row + at + 1:,} of "
-            f"{chunk.origin} and {D} in row {chunk.origin_row + 1:,}; embeddings are of one length"
+            f"{chunk.origin} and {D} in row {chunk.origin_row + 1:,}; all embeddings must have "
+            "the same length"
         )
     if D == 0:
-        raise ColumnError(f"column {name!r} of {chunk.origin} holds vectors without a number")
+        raise ColumnError(f"column {name!r} of {chunk.origin} contains vectors without numbers")
     flat = array.flatten()
     # A value that is missing within a vector becomes one that is not finite, which is named below.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -131,8 +132,8 @@ def _vectors(array: pa.Array, name: str, chunk: Chunk) -> Vectors:
         row, column = (int(each[0]) for each in np.nonzero(too_large))
         raise InputError(
             f"{chunk.origin}: the embedding of row {chunk.origin_row + row + 1:,} has "
-            f"{numbers[row * D + column]} in dimension {column}, which is above what single precision "
-            "holds; scale the embeddings, or leave the example out"
+            f"{numbers[row * D + column]} in dimension {column}, too large for single precision; "
+            "scale the embeddings, or leave the example out"
         )
     return _finite(z, chunk)
 
@@ -171,7 +172,7 @@ def write_embeddings(
     others: Mapping[str, NDArray[Any]],
     facts: Mapping[str, Any],
 ) -> None:
-    """Write the embeddings of a chunk, other columns [rows], and what the driver wants to know."""
+    """Write the embeddings of a chunk, other columns [rows], and facts for the driver."""
     rows, D = z.shape
     flat = pa.array(z.reshape(-1), pa.float32())
     columns = {_VECTORS: pa.FixedSizeListArray.from_arrays(flat, max(D, 1))} if D else {}

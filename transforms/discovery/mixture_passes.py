@@ -65,7 +65,6 @@ class Project:
 
     Attributes
     ----------
-    axes : the principal axes
     folder : where the coordinates go, under the names of the files
     """
 
@@ -87,12 +86,7 @@ class Project:
 
 @dataclass(frozen=True)
 class SumForMixtures:
-    """The sums of an iteration of EM, for several mixtures in one pass.
-
-    Attributes
-    ----------
-    mixtures : before the iteration
-    """
+    """The sums of an iteration of EM, for several mixtures in one pass."""
 
     mixtures: tuple[Mixture, ...]
 
@@ -144,7 +138,7 @@ def shaping_blocks(
     """Yield what `shaping` returns of each block of rows, counted from the group's first.
 
     Blocks go over the ends of files: what is summed block by block is then the same to the byte
-    however the data was cut into files. Blocks of which nothing shapes mixtures are left out.
+    however the data was divided into files. Blocks of which nothing shapes mixtures are left out.
     """
     pieces: list[tuple[NDArray[np.float32], list[NDArray[Any]]]] = []
     room = _BLOCK

@@ -1,4 +1,4 @@
-"""SampleTexts: texts of some examples, which an encoder is fitted to and phrases are taken from."""
+"""SampleTexts: texts of some examples, for fitting an encoder and for phrases."""
 
 from __future__ import annotations
 
@@ -30,14 +30,11 @@ _EXAMPLES = b"examples"
 
 @dataclass(frozen=True)
 class TextSample:
-    """Which texts are taken, and where they go.
+    """Which texts are sampled, and their folder.
 
     Attributes
     ----------
-    column : of the texts
-    share : of the examples
     seed : of the hash of an example's position
-    folder : where the texts go
     """
 
     column: str

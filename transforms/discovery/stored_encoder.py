@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoredEncoder:
-    """An `LsaEncoder` that a process loads when it first embeds a text.
-
-    Attributes
-    ----------
-    path : of its file
-    fingerprint : of the encoder
-    """
+    """An `LsaEncoder` that a process loads when it first embeds a text."""
 
     path: str
     fingerprint: str

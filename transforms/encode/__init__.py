@@ -1,1 +1,1 @@
-"""Examples become codes: sources, domains, predicates, predictions, and the shards that hold them."""
+"""Examples become codes: sources, domains, predicates, predictions, and the shards with them."""

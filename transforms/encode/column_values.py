@@ -1,4 +1,4 @@
-"""Values of Arrow columns as numpy can work with them: which are missing, and how they are ordered."""
+"""Values of Arrow columns for numpy: which are missing, and how they are ordered."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def boolean_mask(values: pa.Array) -> BoolArray:
 
 
 def missing_mask(values: pa.Array) -> BoolArray | None:
-    """Return where a column is null or NaN, None where nothing is."""
+    """Return where a column is null or NaN, None if nothing is."""
     missing = None
     if values.null_count:
         missing = boolean_mask(pc.is_null(values))

@@ -1,4 +1,4 @@
-"""Which examples satisfy given predicates: what a check needs instead of feature domains."""
+"""Which examples satisfy given predicates; a check uses this instead of feature domains."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROWS_AT_A_TIME = 1 << 13
 
 @dataclass(frozen=True)
 class SliceMembership:
-    """The slices that a check is about: a feature of which an example may have many values.
+    """The slices of a check: a feature that may have many values per example.
 
     Attributes
     ----------
@@ -178,10 +178,13 @@ def check_condition(condition: Singleton, kind: pa.DataType) -> None:
     if first < second:
         return
     if first == second:
-        why, instead = "its upper bound is not part of it", Singleton(condition.field, "==", low)
+        why, instead = (
+            "the upper bound is not part of the interval",
+            Singleton(condition.field, "==", low),
+        )
     else:
-        why, instead = "its bounds are swapped", replace(condition, value=[high, low])
-    raise InputError(f"'{condition}' holds no value, since {why}; write '{instead}'")
+        why, instead = "the bounds are swapped", replace(condition, value=[high, low])
+    raise InputError(f"'{condition}' contains no value, because {why}; write '{instead}'")
 
 
 def _has_order(kind: pa.DataType) -> bool:

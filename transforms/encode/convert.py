@@ -39,7 +39,6 @@ class Conversion:
 
     Attributes
     ----------
-    folder : where the Parquet parts go
     column_names : names of the columns of CSV files without a header, or none
     skip_rows : lines before the header of a CSV file
     sparse_keys : whether a file may lack columns that others have, as in JSON Lines
@@ -67,7 +66,7 @@ def _blocks(path: str, kind: Format, conversion: Conversion) -> Iterator[pa.Tabl
 
 
 def convert_file(number: int, path: str, kind: Format, conversion: Conversion) -> None:
-    """Write the blocks of a file as Parquet parts, and what they are as JSON beside them.
+    """Write the blocks of a file as Parquet parts, and their description as JSON.
 
     CSV is written as text: what type a column has is known only when all of it was seen.
     """
@@ -111,9 +110,7 @@ def converted_source(conversion: Conversion, paths: Sequence[str]) -> Source:
         try:
             facts = read_facts(path)
         except FileNotFoundError as error:
-            raise EngineError(
-                f"{path} is missing, which describes what {converted} became"
-            ) from error
+            raise EngineError(f"{path} is missing; it describes what {converted} became") from error
         files += [
             StoredFile(
                 str(conversion.folder / part["part"]),

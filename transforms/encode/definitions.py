@@ -1,4 +1,4 @@
-"""Which examples of a chunk a defined slice has, whatever it is defined by."""
+"""Which examples of a chunk are in a defined slice, for every kind of definition."""
 
 from __future__ import annotations
 
@@ -122,11 +122,11 @@ def members(
         return _listed(rule, table, id_field)
     if embeddings is None:
         raise InputError(
-            "a slice is defined by embeddings, and this data has none; name their column, or the text"
+            "a slice is defined by embeddings, but this data has none; name the column of embeddings, or of texts"
         )
     if isinstance(rule, ByQuery):
         if queries is None or rule.query not in queries:
-            raise InputError(f"the text {shortened(rule.query)!r} is not embedded")
+            raise InputError(f"the text {shortened(rule.query)!r} has no embedding")
         return similarities(embeddings, queries[rule.query]) >= rule.threshold
     weights = np.array(rule.coefficients, np.float64)
     return expit(_products(embeddings, weights) + rule.intercept) >= rule.threshold
@@ -151,7 +151,7 @@ def _column(table: pa.Table, name: str) -> pa.Array:
 
 def _listed(rule: ByIds, table: pa.Table, id_field: str | None) -> BoolArray:
     if id_field is None:
-        raise InputError("a slice is defined by ids, and this data has none; give --example-id")
+        raise InputError("a slice is defined by ids, but this data has none; give --example-id")
     values = _column(table, id_field)
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
@@ -207,8 +207,8 @@ def _products(embeddings: Embeddings, weights: FloatArray) -> FloatArray:
     """Return the inner products with each embedding, which do not depend on how rows are chunked."""
     if embeddings.shape[1] != weights.size:
         raise InputError(
-            f"a slice is defined by embeddings of {weights.size:,} dimensions, but those of this data "
-            f"have {embeddings.shape[1]:,}; embed it as it was then"
+            f"a slice is defined by embeddings of {weights.size:,} dimensions, but those of this "
+            f"data have {embeddings.shape[1]:,}; use the encoder of that time"
         )
     # A matrix product rounds a row by where in the matrix it stands.
     parts = (np.einsum("ij,j->i", block, weights) for block in _doubles(embeddings))
@@ -232,7 +232,7 @@ def _leaves(rule: Rule) -> Iterator[ByPredicate | ByIds | ByQuery | ByClassifier
 
 
 def columns_of(rule: Rule, id_field: str | None = None) -> set[str]:
-    """Return the columns of the data that a rule looks at, with that of ids where it needs them."""
+    """Return the columns of the data that a rule reads, including ids if it needs them."""
     fields = {
         condition.field
         for leaf in _leaves(rule)
@@ -243,12 +243,12 @@ def columns_of(rule: Rule, id_field: str | None = None) -> set[str]:
 
 
 def needs_ids(rule: Rule) -> bool:
-    """Return whether a rule looks at the examples' ids."""
+    """Return whether a rule needs the examples' ids."""
     return any(isinstance(leaf, ByIds) for leaf in _leaves(rule))
 
 
 def needs_embeddings(rule: Rule) -> bool:
-    """Return whether a rule looks at the examples' embeddings."""
+    """Return whether a rule needs the examples' embeddings."""
     return any(isinstance(leaf, (ByQuery, ByClassifier)) for leaf in _leaves(rule))
 
 

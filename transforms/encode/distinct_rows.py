@@ -1,4 +1,4 @@
-"""Distinct combinations of values of some columns: the slices that a check by values has."""
+"""Distinct combinations of values of some columns: the slices of a check by values."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ class DistinctRows(beam.PTransform):
 
     Attributes
     ----------
-    source : the examples
-    columns : of which the combinations are taken; those with a missing value are left out
-    folder : where the files go
+    columns : whose combinations are taken, without those with a missing value
     """
 
     source: Source

@@ -29,14 +29,12 @@ _TWICE = 0.8
 
 @dataclass
 class ValueCounts:
-    """How often each value of a column occurs: what a domain is learned from.
+    """The frequency of each value of a column, from which a domain is learned.
 
     Attributes
     ----------
     values : Arrow array [distinct] without missing values, sorted
     counts : int64 [distinct] examples with the value
-    missing : examples without a value
-    rows : all examples
     list_column : whether the values are elements of lists
     distinct : how many values there are, more than ``values`` where a sketch counted them
     """
@@ -73,9 +71,6 @@ def learn_domain(
 
     Parameters
     ----------
-    name : column
-    counted : all its values with their counts
-    bins : quantile bins of a numeric column
     top_values : values of a categorical column that get a predicate of their own
     named : whether the user named this very column, which then is never taken for an id
     error : of the sketch that counted, 0.0 for exact counts
@@ -108,8 +103,8 @@ def learn_domain(
     if ids and not error and not counted.list_column and _are_pairs(counted, distinct, present):
         return LeftOutColumn(
             name,
-            f"{distinct:,} distinct values in {present:,}, about twice each: an id of pairs; name it "
-            "in --features to keep it",
+            f"{distinct:,} distinct values in {present:,}, about twice each: an id of pairs; name "
+            "the column in --features to keep it",
         )
     if counted.list_column:
         return _list_domain(name, counted, top_values, error)
@@ -165,7 +160,7 @@ def _domain(
 
 
 def _seen_besides(counted: ValueCounts, named: IntArray) -> ColumnSummary:
-    """Return what a column holds besides the values at some positions."""
+    """Return the summary of a column without the values at some positions."""
     rest = np.delete(counted.counts, named)
     distinct = None if counted.list_column else int(counted.distinct)
     return ColumnSummary(
@@ -243,7 +238,7 @@ def numeric_domain(
 def _without_gaps(
     values: pa.Array, counts: IntArray, heavy: BoolArray
 ) -> tuple[pa.Array, IntArray, BoolArray]:
-    """Return sketched values with what comes next after each heavy one.
+    """Return sketched values, with the next value after each heavy one.
 
     A sketch does not know the smallest value above a heavy one, where a range has to begin for
     every value to be in a bin.

@@ -34,17 +34,16 @@ Kind = Literal["categorical", "numeric", "list"]
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """What the data of a run held of a column, which later data is compared with.
+    """A summary of a column in the data of a run; later data is compared with it.
 
     Attributes
     ----------
-    missing : examples without a value
     other : examples whose value has no predicate of its own; of a list column, elements
     largest_other : examples with the most frequent of these values
     low, high : smallest and largest value of a numeric column, as JSON; None for other columns
     below, above : examples with a value smaller or larger than any of the earlier run that the
-        domain is from; None where its range is unknown
-    distinct : different values of a column that is no list; None where they were not counted
+        domain is from; None if its range is unknown
+    distinct : different values of a column that is not a list; None if they were not counted
     """
 
     missing: int
@@ -59,12 +58,11 @@ class ColumnSummary:
 
 @dataclass(frozen=True)
 class UnseenValue:
-    """A value that an earlier run had no predicate for.
+    """A value without a predicate in an earlier run.
 
     Attributes
     ----------
     value : as JSON
-    n : examples that hold it
     occurred : whether the earlier run may have held it among its other values
     """
 
@@ -79,7 +77,6 @@ class FeatureDomain:
 
     Attributes
     ----------
-    name : column
     kind : ``categorical`` (values, *other*, *missing*), ``numeric`` (bins, *missing*) or ``list``
         (a predicate per element, an example may satisfy many)
     data_type : Arrow type of the column, of the elements for a list; for a domain that other data
@@ -88,7 +85,7 @@ class FeatureDomain:
     error : bound of the relative rank or count error of a sketch; 0.0 means exact
     closed : whether every value of the data has a code; false where other data brought the domain
         and it was not completed for this one
-    seen : what the data held besides; None in a document of an older version
+    seen : the values outside the predicates; None in a document of an older version
     new_values : those that the run which the domain is from had no predicate for
     """
 
@@ -268,7 +265,7 @@ class FeatureDomain:
 
 @dataclass(frozen=True)
 class LeftOutColumn:
-    """A column that is no feature, and why."""
+    """A column that is not a feature, and why."""
 
     name: str
     reason: str

@@ -1,4 +1,4 @@
-"""Models of TensorFlow and ONNX, with the methods of a scikit-learn model that a run calls."""
+"""Models of TensorFlow and ONNX."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.errors import OptionError
+from slicebeam.transforms.encode.output_models import OutputModel
+from slicebeam.transforms.encode.python_models import is_python_model
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
@@ -18,11 +20,10 @@ if TYPE_CHECKING:
 
 _SAVED = "saved_model.pb"
 _SIGNATURE = "serving_default"
-_CUT = 0.5
 
 
-class ExportedModel:
-    """A model that gives one probability, of class 1, or one for each class, 0, 1, 2 and so on.
+class ExportedModel(OutputModel):
+    """A model that gives one number, or one for each class, 0, 1, 2 and so on.
 
     Its inputs are columns, by their names; a single input of several numbers takes all features in
     their order.
@@ -31,58 +32,43 @@ class ExportedModel:
     ----------
     path : of the model, for errors
     widths : of each input, in their order: 1 for a column, k for a matrix [rows, k]
-    classes : number of outputs
     """
 
-    def __init__(self, path: str, widths: Mapping[str, int], classes: int) -> None:
+    def __init__(self, path: str, widths: Mapping[str, int]) -> None:
         self.path = path
-        self.classes_ = np.arange(max(classes, 2))
         self.matrix: str | None = None
         if len(widths) == 1 and next(iter(widths.values())) > 1:
             (self.matrix,) = widths
             self.n_features_in_ = widths[self.matrix]
         elif wide := [name for name, width in widths.items() if width > 1]:
             raise OptionError(
-                f"--model {path}: input {wide[0]!r} is {widths[wide[0]]} numbers wide, beside others; a "
-                "column is one"
+                f"--model {path}: input {wide[0]!r} is {widths[wide[0]]} numbers wide, and there "
+                "are other inputs; a column is one number"
             )
         else:
             self.feature_names_in_ = np.array(list(widths), object)
 
-    def outputs(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def run(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         """Return what the model gives [rows] or [rows, classes] for its inputs, arrays by name."""
         raise NotImplementedError
 
-    def predict_proba(self, given: pd.DataFrame | NDArray[Any]) -> NDArray[np.float64]:
-        """Return the probability of each class [rows, classes].
+    def outputs(self, given: pd.DataFrame | NDArray[Any]) -> NDArray[Any]:
+        """Return what the model gives [rows, outputs].
 
         Raises
         ------
         ValueError
-            The model takes another number of columns, or gives no probabilities.
+            The model takes another number of columns.
         """
         if self.matrix is None:
             columns = {name: np.asarray(given[name]) for name in self.feature_names_in_}
         elif given.shape[1] != self.n_features_in_:
             raise ValueError(
-                f"it takes {self.n_features_in_} columns, not {given.shape[1]}; name them as --features"
+                f"it takes {self.n_features_in_} columns, not {given.shape[1]}; name them with --features"
             )
         else:
             columns = {self.matrix: np.asarray(given)}
-        found = np.asarray(self.outputs(columns), np.float64).reshape(len(given), -1)
-        outside = found[~((found >= 0) & (found <= 1))]
-        if outside.size:
-            raise ValueError(
-                f"it gives {outside[0]:g}, which is no probability; write its predictions to a column"
-            )
-        return np.hstack([1 - found, found]) if found.shape[1] == 1 else found
-
-    def predict(self, given: pd.DataFrame | NDArray[Any]) -> NDArray[np.int64]:
-        """Return the most probable class [rows]; of two classes 1 from 0.5 on."""
-        found = self.predict_proba(given)
-        if found.shape[1] == 2:
-            return (found[:, 1] >= _CUT).astype(np.int64)
-        return found.argmax(axis=1)
+        return np.asarray(self.run(columns), np.float64).reshape(len(given), -1)
 
 
 class SavedModel(ExportedModel):
@@ -98,17 +84,17 @@ class SavedModel(ExportedModel):
         self._loaded = tf.saved_model.load(path)
         if _SIGNATURE not in self._loaded.signatures:
             raise OptionError(f"--model {path}: the SavedModel has no signature {_SIGNATURE!r}")
-        self._run = self._loaded.signatures[_SIGNATURE]
-        self._inputs = dict(self._run.structured_input_signature[1])
-        outputs = self._run.structured_outputs
+        self._function = self._loaded.signatures[_SIGNATURE]
+        self._inputs = dict(self._function.structured_input_signature[1])
+        outputs = self._function.structured_outputs
         if len(outputs) != 1:
             raise _several(path, list(outputs))
         (self._output,) = outputs
         widths = {name: _width(one.shape.as_list()) for name, one in self._inputs.items()}
-        super().__init__(path, widths, _width(outputs[self._output].shape.as_list()))
+        super().__init__(path, widths)
 
-    def outputs(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-        """See `ExportedModel.outputs`."""
+    def run(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        """See `ExportedModel.run`."""
         given = {}
         for name, spec in self._inputs.items():
             values = columns[name]
@@ -116,7 +102,7 @@ class SavedModel(ExportedModel):
                 values = values.astype(spec.dtype.as_numpy_dtype)
             shape = [len(values)] if spec.shape.rank == 1 else [len(values), -1]
             given[name] = self._tf.reshape(self._tf.constant(values, spec.dtype), shape)
-        return np.asarray(self._run(**given)[self._output].numpy())
+        return np.asarray(self._function(**given)[self._output].numpy())
 
 
 class OnnxModel(ExportedModel):
@@ -138,10 +124,10 @@ class OnnxModel(ExportedModel):
             raise _several(path, [one.name for one in found])
         self._output = outputs[0].name
         widths = {name: _width(one.shape) for name, one in self._inputs.items()}
-        super().__init__(path, widths, _width(outputs[0].shape))
+        super().__init__(path, widths)
 
-    def outputs(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-        """See `ExportedModel.outputs`."""
+    def run(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        """See `ExportedModel.run`."""
         given = {}
         for name, one in self._inputs.items():
             values = columns[name].astype(_DTYPES.get(one.type, np.float32))
@@ -197,8 +183,8 @@ def exported_model(path: str) -> ExportedModel | None:
 
 
 def model_files(path: str | None) -> tuple[str, ...]:
-    """Return the files that a model is: those of its folder, or itself; none without a model."""
-    if not path:
+    """Return the files that a model is: those of its folder, or itself; none of a function."""
+    if not path or is_python_model(path):
         return ()
     place = storage_path(path, "--model")
     if isinstance(place, Path) and place.is_dir():

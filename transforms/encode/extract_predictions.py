@@ -1,4 +1,4 @@
-"""ExtractPredictions: what metrics ask of an example, from columns, scores or the model itself."""
+"""ExtractPredictions: the inputs of metrics for each example, from columns, scores or a model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, FloatArray
     from slicebeam.transforms.encode.sources import Chunk
 
-# Classes beyond this number are not listed: such a label is no class.
+# Classes beyond this number are not listed: such a label is not a class.
 MOST_CLASSES = 1000
 # The third power of a larger value may be no float64.
 _LARGEST = 1e75
@@ -31,18 +31,20 @@ _LARGEST = 1e75
 _LARGEST_INTEGER = np.uint64(2**53)
 
 Side = Literal["prediction", "baseline"]
+# What a model gives: a class, the probability of the positive one, a number, or what TFMA would take.
+Given = Literal["class", "score", "number", "output"]
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """Where the predictions of one model come from.
+    """The source of the predictions of one model.
 
     Attributes
     ----------
     column : column of predicted classes, or of predicted numbers
     score : column of scores, the probability of the positive class; without the others it also
         predicts the class
-    model : file of a scikit-learn model
+    model : file of a model, or ``module:function``
     loss : column of each example's loss
     """
 
@@ -54,7 +56,7 @@ class Predictor:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is measured of each example, and where it comes from.
+    """The measurements of each example, and their columns.
 
     Attributes
     ----------
@@ -65,6 +67,8 @@ class Outcome:
     threshold : a score of at least this predicts the positive class
     needs : what the metrics want to know
     weight : column of the examples' weights
+    cuts_models : whether the threshold is for probabilities of models, too, which have classes of
+        their own
     """
 
     label: str | None
@@ -75,6 +79,7 @@ class Outcome:
     threshold: float = 0.5
     needs: Needs = field(default_factory=Needs)
     weight: str | None = None
+    cuts_models: bool = False
 
     @property
     def uses_classes(self) -> bool:
@@ -99,8 +104,9 @@ def class_type(label: str, label_type: pa.DataType, other: str, other_type: pa.D
     }
     if kinds[label] != kinds[other]:
         raise InputError(
-            f"label {label!r} is {kinds[label]} ({_plain(label_type)}) and prediction {other!r} is "
-            f"{kinds[other]} ({_plain(other_type)}): they would never be equal; convert one of them"
+            f"label {label!r} is {kinds[label]} ({_plain(label_type)}) and prediction {other!r} "
+            f"is {kinds[other]} ({_plain(other_type)}): they can never be equal; convert one of "
+            "them"
         )
     if kinds[label] == "text":
         return "string"
@@ -118,7 +124,9 @@ def _class_kind(name: str, kind: pa.DataType) -> str:
         return "text"
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind):
         return "a number"
-    raise ColumnError(f"column {name!r} of {kind} holds no classes; use text, integers or booleans")
+    raise ColumnError(
+        f"column {name!r} of {kind} does not contain classes; use text, integers or booleans"
+    )
 
 
 def classes(column: pa.ChunkedArray, data_type: str, name: str, chunk: Chunk) -> pa.Array:
@@ -140,8 +148,8 @@ def classes(column: pa.ChunkedArray, data_type: str, name: str, chunk: Chunk) ->
         return array.cast(target)
     except pa.ArrowInvalid as error:
         raise InputError(
-            f"{name!r} holds no classes of the label's kind: {str(error).splitlines()[0]}; give "
-            "predicted classes"
+            f"{name!r} does not contain classes of the label's type: "
+            f"{str(error).splitlines()[0]}; give predicted classes"
         ) from error
 
 
@@ -161,7 +169,7 @@ def numbers(column: pa.ChunkedArray, name: str, chunk: Chunk, what: str) -> Floa
 
     Parameters
     ----------
-    what : who wants a number, such as ``a score`` or ``--metric mse``
+    what : what needs a number, such as ``a score`` or ``--metric mse``
 
     Raises
     ------
@@ -194,30 +202,30 @@ def _rounded(integers: NDArray[np.integer[Any]], name: str, chunk: Chunk) -> str
     # As uint64 the size of the smallest int64 is right, too.
     at = int(np.argmax(np.abs(integers).view(np.uint64) > _LARGEST_INTEGER))
     return (
-        f"column {name!r} holds {integers[at]} in row {chunk.origin_row + at + 1:,} of {chunk.origin}, "
-        "but integers beyond 2^53 lose digits as numbers; subtract a constant, or write the column as "
-        "double"
+        f"column {name!r} holds {integers[at]} in row {chunk.origin_row + at + 1:,} of "
+        f"{chunk.origin}, but integers beyond 2^53 lose digits as floating-point numbers; "
+        "subtract a constant, or write the column as double"
     )
 
 
-def model_column(side: Side, *, score: bool = False) -> str:
-    """Return the name under which a model's predictions, or scores, travel with the chunk."""
-    return f"\0{side}{' score' if score else ''}"
+def model_column(side: Side, given: Given = "class") -> str:
+    """Return the name under which a model's predictions travel with the chunk."""
+    return f"\0{side} {given}"
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """What ExtractPredictions knows of a chunk.
+    """The output of ExtractPredictions for a chunk.
 
     Attributes
     ----------
     indicators : bool [rows] by name and whether it is the old model's
-    classes : the distinct classes seen, by ``label`` and side; None where there are too many
+    classes : the distinct classes seen, by ``label`` and side; None if there are too many
     pairs : classes of each row, by ``label`` and side, where they are counted in pairs
     scores : float64 [rows] for each model
     values : float64 [rows] by name and whether it is the old model's
-    weights : float64 [rows], None where there are none
-    labels : the true class of each row, None where labels are no classes
+    weights : float64 [rows], None if there are none
+    labels : the true class of each row, None if labels are no classes
     """
 
     indicators: dict[tuple[str, bool], BoolArray]
@@ -230,12 +238,11 @@ class Predicted:
 
 
 def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
-    """Return what the metrics want to know of the examples of a chunk.
+    """Return the measurements that the metrics need for the examples of a chunk.
 
     Parameters
     ----------
     chunk : with the label and the columns of predictions or scores
-    outcome : which they are
     """
     needs = outcome.needs
     weights = _weights(chunk, outcome)
@@ -267,14 +274,14 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
             loss = numbers(chunk.table.column(predictor.loss), predictor.loss, chunk, "a loss")
             found.values["loss", old] = _finite(loss, predictor.loss, chunk)
         if needs.scores:
-            name = predictor.score or model_column(side, score=True)
+            name = predictor.score or model_column(side, "score")
             found.scores[side] = numbers(chunk.table.column(name), name, chunk, "a score")
             if positive is not None:
                 _add_losses(found, positive, old, needs, name, chunk)
         if label is not None and needs.predicted_classes:
             _add_classes(found, label, positive, side, predictor, outcome, chunk)
         if truth is not None:
-            name = predictor.column or predictor.score or model_column(side)
+            name = predictor.column or predictor.score or model_column(side, "number")
             predicted = numbers(chunk.table.column(name), name, chunk, of_errors)
             error = _finite(predicted, name, chunk) - truth
             for value, of_error in (("bias", error), ("mae", np.abs(error)), ("mse", error**2)):
@@ -312,7 +319,7 @@ def _finite(values: FloatArray, name: str, chunk: Chunk, largest: float = _LARGE
         at = int(np.argmax(wrong))
         raise ColumnError(
             f"column {name!r} holds {values[at]:g} in row {chunk.origin_row + at + 1:,} of "
-            f"{chunk.origin}, which no sum can hold; drop such examples or bound the column"
+            f"{chunk.origin}, which cannot be summed; drop such examples or bound the column"
         )
     return values
 
@@ -416,7 +423,7 @@ def check_classes(
     Raises
     ------
     InputError
-        No predicted class is ever a label, the label is no class, or the positive class is none.
+        No predicted class is ever a label, the label is not a class, or the positive class is none.
     """
     if not outcome.uses_classes:
         return []
@@ -428,13 +435,13 @@ def check_classes(
     labels = merged.get("label")
     if labels is None or len(labels) > MOST_CLASSES:
         raise InputError(
-            f"label {outcome.label!r} has more than {MOST_CLASSES:,} distinct values: it is no class; "
-            "metrics such as accuracy need classes"
+            f"label {outcome.label!r} has more than {MOST_CLASSES:,} distinct values: it is not a "
+            "class; metrics such as accuracy need classes"
         )
     if any(isinstance(value, float) and not value.is_integer() for value in labels):
         raise InputError(
-            f"label {outcome.label!r} holds fractions ({_some(labels)}): it is no class; metrics such "
-            "as accuracy need classes, mse and mae take numbers"
+            f"label {outcome.label!r} holds fractions ({_some(labels)}): it is not a class; "
+            "metrics such as accuracy need classes, mse and mae need numbers"
         )
     for side in ("prediction", "baseline"):
         predictor = outcome.predictor("prediction" if side == "prediction" else "baseline")
@@ -444,7 +451,11 @@ def check_classes(
         name = predictor.column or predictor.model
         if values is None or not values & labels:
             shown = "too many values to list" if values is None else _some(values)
-            hint = "is it a score? give it as --score" if _is_score(values) else "spell both alike"
+            hint = (
+                "is it a score? give it as --score"
+                if _is_score(values)
+                else "use the same spelling"
+            )
             raise InputError(
                 f"{side} {name!r} never equals label {outcome.label!r}: labels are {_some(labels)}, "
                 f"predictions are {shown}; {hint}"
@@ -453,8 +464,8 @@ def check_classes(
         return sorted(labels)
     if outcome.positive_class not in labels:
         raise OptionError(
-            f"--positive-class {outcome.positive_class!r} is no value of label {outcome.label!r}: "
-            f"labels are {_some(labels)}"
+            f"--positive-class {outcome.positive_class!r} is not a value of label "
+            f"{outcome.label!r}: labels are {_some(labels)}"
         )
     thresholded = any(
         p is not None and p.column is None and p.model is None for p in (outcome.new, outcome.old)
@@ -466,8 +477,8 @@ def check_classes(
         )
     if len(labels) > 2 and not is_positive_named:
         raise InputError(
-            f"label {outcome.label!r} has {len(labels)} classes ({_some(labels)}): name the one that the "
-            "metrics are about as --positive-class"
+            f"label {outcome.label!r} has {len(labels)} classes ({_some(labels)}): name the class "
+            "of interest with --positive-class"
         )
     return sorted(labels)
 

@@ -1,4 +1,4 @@
-"""ExtractSliceKeys: every value becomes a small code, every example a cell; written once."""
+"""ExtractSliceKeys: every value becomes a small code, and every example a cell; written once."""
 
 from __future__ import annotations
 
@@ -52,14 +52,10 @@ class Encoding:
 
     Attributes
     ----------
-    source : the examples
     domains : of the features, in order
-    outcome : where predictions come from
     space : the statistics that metrics need, before their scales are known
-    folder : where the shards go
     example_id : column that identifies an example, or its group, when examples are resampled; None
         for what the example holds
-    id_option : the option that named it
     model_columns : what each model file reads, by side
     given : the slices of a check, which has no domains
     is_resampled : whether examples are resampled
@@ -152,7 +148,7 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> None:
 
 
 def _differs(predicted: Predicted) -> bool | None:
-    """Return whether the two models differ in anything measured; None where there is one model."""
+    """Return whether the two models differ in anything measured; None if there is one model."""
     pairs: list[tuple[Any, Any]] = []
     for of_rows in (predicted.indicators, predicted.values):
         pairs += [(of_rows[name, False], of_rows[name, True]) for name, old in of_rows if old]
@@ -185,7 +181,7 @@ def _measured(predicted: Predicted) -> dict[str, FloatArray]:
 def _bits(
     measured: dict[str, NDArray[Any]], pairs: dict[str, list[Any]]
 ) -> list[NDArray[np.uint64]]:
-    """Return 64 bits [rows] of each measured column, whatever the chunk's own numbers of classes."""
+    """Return 64 bits [rows] of each measured column, independent of the chunk's class numbers."""
     bits = []
     for name, values in measured.items():
         if name in pairs:
@@ -206,7 +202,7 @@ def _codes(column: pa.Array | pa.ChunkedArray, domain: FeatureDomain) -> IntArra
 def row_contents(
     codes: Sequence[IntArray | Ragged], cells: IntArray, measured: Sequence[NDArray[np.uint64]]
 ) -> NDArray[np.uint64]:
-    """Return a hash [rows] of each example's codes and what is measured of it."""
+    """Return a hash [rows] of each example's codes and measurements."""
     state = cells.astype(np.uint64)
     for bits in measured:
         state = splitmix64(state ^ bits)
@@ -273,7 +269,7 @@ class WriteOfChunks(beam.DoFn):
 
     Parameters
     ----------
-    write : function of a chunk and of what is wanted; both are sent to the workers
+    write : function of a chunk and of the settings; both are sent to the workers
     """
 
     def __init__(self, write: Callable[[Chunk, Any], None], wanted: Any) -> None:
@@ -310,16 +306,22 @@ class ExtractPredictions(beam.PTransform):
     def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[Chunk]:
         """Wire the transform."""
         for side, columns in self.encoding.model_columns.items():
-            from slicebeam.transforms.encode.run_model import run_model
+            from slicebeam.transforms.encode.run_model import WantedPredictions, run_model
 
-            predictor = self.encoding.outcome.predictor(side)
-            path = predictor.model if predictor else None
-            if path:
-                outcome = self.encoding.outcome
-                # A column of scores is used where one is named.
-                from_model = outcome.needs.scores and predictor is not None and not predictor.score
-                positive = outcome.positive_class if from_model else None
-                chunks = chunks | f"Run {side}" >> run_model(path, columns, side, positive)
+            outcome = self.encoding.outcome
+            predictor = outcome.predictor(side)
+            if predictor is None or predictor.model is None:
+                continue
+            # A column of scores is used where one is named.
+            has_scores = predictor.score is not None
+            wanted = WantedPredictions(
+                outcome.needs.predicted_classes,
+                outcome.needs.scores and not has_scores,
+                outcome.needs.predicted_numbers and not has_scores,
+                positive=outcome.positive_class,
+                threshold=outcome.threshold if outcome.cuts_models else None,
+            )
+            chunks = chunks | f"Run {side}" >> run_model(predictor.model, columns, side, wanted)
         return chunks
 
 

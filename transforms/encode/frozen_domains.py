@@ -1,12 +1,12 @@
-"""Domains of an earlier run, kept for new data: what they have no predicate for gets one.
+"""Domains of an earlier run, kept for new data: values without a predicate get one.
 
-Bins and values stay as they are, so that their slices keep their ids and can be compared. Beside them
-come the values that are new and frequent, *other* values, *missing* ones, and numbers that are in no
-bin. Predicates that no example of this data satisfies are not added.
+Bins and values do not change, so their slices keep their ids and can be compared. Added are new
+frequent values, *other* values, *missing* ones, and numbers outside all bins. Predicates that no
+example of this data satisfies are not added.
 
 The predicates of a domain divide the values, so that each example is in one of them. Therefore an
 *other* of the earlier run gives way to one that leaves out the new values as well: it is another set
-of examples, with another id. Keeping the old one beside the new values would count examples twice.
+of examples, with another id. Keeping the old one next to the new values would count examples twice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ class FrozenDomain:
     Attributes
     ----------
     domain : checked against this data, with what the earlier run saw
-    examples : of the earlier run
     """
 
     domain: FeatureDomain
@@ -82,10 +81,8 @@ def with_new_values(
 
     Parameters
     ----------
-    frozen : the domain
-    counted : the values of the new data
-    top_values : a new value is named where it is among so many most frequent of the new data
-    smallest : and at least so many examples hold it
+    top_values : a new value is named if it is among this many most frequent values
+    smallest : and at least this many examples have it
     error : of the sketch that counted, 0.0 for exact counts
     """
     domain, counts = frozen.domain, counted.counts
@@ -149,12 +146,7 @@ def _completed(
 
 
 class FrozenBins:
-    """Looks, chunk by chunk, for what the bins of an earlier run do not hold.
-
-    Parameters
-    ----------
-    frozen : a numeric domain
-    """
+    """Finds, chunk by chunk, the numbers outside the bins of an earlier run."""
 
     def __init__(self, frozen: FrozenDomain) -> None:
         self._domain = frozen.domain
@@ -244,7 +236,7 @@ class _Gap:
 def _without_gaps(domain: FeatureDomain) -> list[tuple[Singleton, bool]]:
     """Return the bins of a domain and those before, between and after them, and which are these.
 
-    The bins of a run cover the range of its data but for what is next to a value with a bin of its
+    The bins of a run cover the range of its data except for what is next to a value with a bin of its
     own.
     """
     name = domain.name

@@ -45,7 +45,7 @@ def count_labels(
 
     Parameters
     ----------
-    labels : classes [rows]; None where labels are no classes
+    labels : classes [rows]; None if labels are no classes
     codes : of each feature, int64 [rows] or ragged
     radices : number of codes of each feature
 
@@ -73,7 +73,7 @@ def count_labels(
 def sum_labels(
     shards: Sequence[Mapping[str, Any] | None], radices: Sequence[int]
 ) -> LabelCounts | None:
-    """Return the counts of all shards; None where those of one are missing.
+    """Return the counts of all shards; None if those of one are missing.
 
     Parameters
     ----------

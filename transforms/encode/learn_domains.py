@@ -1,6 +1,6 @@
 """LearnDomains: one pass over the feature columns gives the singleton predicates of each.
 
-Domains that an earlier run brings are kept, and completed by what is new in this data.
+Domains of an earlier run are kept, and completed with values that are new in this data.
 """
 
 from __future__ import annotations
@@ -36,15 +36,12 @@ _BYTES_PER_ROW = 48
 
 @dataclass(frozen=True)
 class DomainOptions:
-    """How columns are cut.
+    """How columns are divided into predicates.
 
     Attributes
     ----------
-    bins : quantile bins of a numeric column
     top_values : values of a categorical column with a predicate of their own
-    named : features that the user named
-    memory : bytes that a worker may use
-    frozen : domains of an earlier run by column, which are kept, and completed by what is new
+    frozen : domains of an earlier run by column, which are kept and completed
     smallest : examples that a new value needs to be named
     exact_edges : whether the edges of bins are values of the data, not rounded ones
     """

@@ -1,7 +1,8 @@
-"""Models given as files: loading them, what they read, and what they predict."""
+"""Models given as files or functions: loading them, what they read, and what they predict."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,10 +10,14 @@ import pyarrow as pa
 
 from slicebeam.metrics.errors import FileError, OptionError, SlicebeamError
 from slicebeam.transforms.encode.exported_models import exported_model
+from slicebeam.transforms.encode.output_models import OutputModel
+from slicebeam.transforms.encode.python_models import is_python_model, python_model
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from slicebeam.metrics.arrays import FloatArray
 
 _MOST_COLUMNS = 12
 
@@ -29,15 +34,17 @@ def _named(columns: Sequence[str]) -> str:
 
 
 def load_model(path: str) -> Any:
-    """Load a model of scikit-learn, TensorFlow or ONNX; this runs the code in the file.
+    """Load a model of scikit-learn, TensorFlow, ONNX or Python; this runs the code in it.
 
     Raises
     ------
     InputError
-        The file is missing, is no model, or needs a package that is not installed.
+        The file is missing, is not a model, or needs a package that is not installed.
     """
     import pickle
 
+    if is_python_model(path):
+        return python_model(path)
     try:
         exported = exported_model(path)
     except FileNotFoundError as error:
@@ -64,11 +71,11 @@ def load_model(path: str) -> Any:
         raise FileError(f"--model {path}: no such file") from error
     except ImportError as error:
         raise OptionError(
-            f"--model {path}: it needs a package that is missing ({error})"
+            f"--model {path}: a package that it needs is missing ({error})"
         ) from error
     except Exception as error:
         raise OptionError(
-            f"--model {path}: no readable pickle or joblib file ({type(error).__name__}: {error})"
+            f"--model {path}: not readable as a pickle or joblib file ({type(error).__name__}: {error})"
         ) from error
     if not hasattr(model, "predict"):
         raise OptionError(f"--model {path}: a {type(model).__name__} has no predict method")
@@ -83,12 +90,17 @@ def predict(model: Any, table: pa.Table, columns: Sequence[str], path: str) -> p
     InputError
         The model refuses the columns, or predicts no classes.
     """
-    given = _given(model, table, columns)
-    try:
-        predicted = np.asarray(model.predict(given))
+    with _named_errors(path, columns):
+        predicted = np.asarray(model.predict(_given(model, table, columns)))
         if predicted.shape != (table.num_rows,):
-            raise ValueError(f"it predicts an array of shape {predicted.shape}, not a class a row")  # noqa: TRY301
+            raise ValueError(f"it predicts an array of shape {predicted.shape}, not a class a row")
         return pa.array(predicted.tolist() if predicted.dtype == object else predicted)
+
+
+@contextmanager
+def _named_errors(path: str, columns: Sequence[str]) -> Iterator[None]:
+    try:
+        yield
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise OptionError(
@@ -103,6 +115,21 @@ def _given(model: Any, table: pa.Table, columns: Sequence[str]) -> Any:
     return frame.to_numpy() if fitted_without else frame
 
 
+def _probabilities(
+    model: Any, table: pa.Table, columns: Sequence[str], path: str
+) -> tuple[list[Any], FloatArray]:
+    """Return the classes that a model knows, and the probability of each [rows, classes]."""
+    if not hasattr(model, "predict_proba"):
+        raise OptionError(
+            f"--model {path}: a {type(model).__name__} gives no probabilities, which the metrics need; "
+            "give a column of scores as --score"
+        )
+    with _named_errors(path, columns):
+        found = np.asarray(model.predict_proba(_given(model, table, columns)), np.float64)
+    classes = getattr(model, "classes_", range(found.shape[1]))
+    return [getattr(one, "item", lambda one=one: one)() for one in classes], found
+
+
 def predict_scores(
     model: Any, table: pa.Table, columns: Sequence[str], path: str, positive: Any
 ) -> pa.Array:
@@ -113,23 +140,88 @@ def predict_scores(
     InputError
         The model gives no probabilities, or does not know the class.
     """
-    if not hasattr(model, "predict_proba"):
-        raise OptionError(
-            f"--model {path}: a {type(model).__name__} gives no probabilities, which the metrics need; "
-            "give a column of scores as --score"
-        )
-    classes = [getattr(one, "item", lambda one=one: one)() for one in model.classes_]
+    classes, found = _probabilities(model, table, columns, path)
     if positive not in classes:
         raise OptionError(
             f"--model {path} knows the classes {', '.join(map(repr, classes))}, not --positive-class "
             f"{positive!r}"
         )
-    given = _given(model, table, columns)
-    try:
-        scores = np.asarray(model.predict_proba(given), np.float64)[:, classes.index(positive)]
-    except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return pa.array(found[:, classes.index(positive)])
+
+
+def predict_above(
+    model: Any,
+    table: pa.Table,
+    columns: Sequence[str],
+    path: str,
+    positive: Any,
+    threshold: float,
+) -> pa.Array:
+    """Return the positive class where its probability is at least a threshold, else the other one.
+
+    Raises
+    ------
+    InputError
+        The model gives no probabilities, or those of other than two classes.
+    """
+    classes, found = _probabilities(model, table, columns, path)
+    if len(classes) != 2 or positive not in classes:
         raise OptionError(
-            f"--model {path} failed on the columns {_named(columns)}: {reason}"
-        ) from error
-    return pa.array(scores)
+            f"--model {path} knows the classes {', '.join(map(repr, classes))}, and --threshold "
+            f"{threshold:g} tells {positive!r} from one other; give predicted classes as --prediction"
+        )
+    at = classes.index(positive)
+    above = found[:, at] >= threshold
+    return pa.array([classes[at if one else 1 - at] for one in above.tolist()])
+
+
+def predict_numbers(model: Any, table: pa.Table, columns: Sequence[str], path: str) -> pa.Array:
+    """Return the number that a model predicts for each row of a table.
+
+    Raises
+    ------
+    InputError
+        The model refuses the columns, or gives several numbers for a row.
+    """
+    if not isinstance(model, OutputModel):
+        return predict(model, table, columns, path)
+    with _named_errors(path, columns):
+        found = model.numbers(_given(model, table, columns))
+        if found.ndim != 1:
+            raise ValueError(f"it gives {found.shape[1]} numbers a row, not one")
+        return pa.array(found)
+
+
+def predict_outputs(
+    model: Any, table: pa.Table, columns: Sequence[str], path: str, positive: Any
+) -> pa.Array:
+    """Return what TensorFlow Model Analysis would take for the predictions of a model.
+
+    Returns
+    -------
+    pa.Array
+        A number for each row: the probability of the positive class, or what a model of numbers gives.
+        Of more than two classes a list, the probabilities of the classes 0, 1, 2 and so on.
+
+    Raises
+    ------
+    InputError
+        The model refuses the columns, or its classes are not numbered from 0.
+    """
+    if isinstance(model, OutputModel):
+        with _named_errors(path, columns):
+            found = model.numbers(_given(model, table, columns))
+    elif not hasattr(model, "predict_proba"):
+        return predict(model, table, columns, path)
+    else:
+        classes, found = _probabilities(model, table, columns, path)
+        if len(classes) == 2:
+            found = found[:, classes.index(positive) if positive in classes else 1]
+        elif classes != list(range(len(classes))):
+            raise OptionError(
+                f"--model {path} knows the classes {', '.join(map(repr, classes))}; metrics of TFMA take "
+                "classes numbered from 0"
+            )
+    if found.ndim == 1:
+        return pa.array(found)
+    return pa.FixedSizeListArray.from_arrays(pa.array(found.ravel()), found.shape[1])

@@ -31,7 +31,7 @@ class NumberCounts:
 
     @property
     def nbytes(self) -> int:
-        """Memory of what is kept."""
+        """Memory of the counts."""
         waiting = sum(numbers.nbytes for numbers in self._waiting)
         return waiting + self._numbers.nbytes + self._counts.nbytes
 
@@ -46,7 +46,7 @@ class NumberCounts:
             self._merge(numbers, counts)
 
     def compact(self) -> None:
-        """Sort what was added."""
+        """Sort the added numbers."""
         if self._waiting:
             numbers = np.sort(np.concatenate(self._waiting))
             self._waiting = []

@@ -1,4 +1,4 @@
-"""NumberEqualRows: numbers the examples that hold the same, over all shards."""
+"""NumberEqualRows: numbers equal examples, over all shards."""
 
 from __future__ import annotations
 
@@ -36,10 +36,8 @@ def number_equal_rows(
 
     Parameters
     ----------
-    shards : all of them
-    column : of a hash of what is compared
+    column : of a hash of the compared values
     part, parts : which examples, by that hash, of which equal ones are in the same part
-    path : of the file
     heaviest : largest weight of all examples; 0 without weights, and for an id
     """
     contents, weights, rows = [], [], []
@@ -92,7 +90,6 @@ class Repeats:
 
     Attributes
     ----------
-    values : how many
     shard, row : position of an example of the first of them, its shard among all and its row there
     """
 
@@ -102,7 +99,7 @@ class Repeats:
 
 
 def read_repeats(paths: Sequence[StoragePath]) -> Repeats | None:
-    """Return what the parts that were written say of repeated values; None where there is none."""
+    """Return the repeated values from the written parts; None if there are none."""
     values, first = 0, []
     for path in paths:
         file = open_arrow(path)
@@ -121,10 +118,8 @@ class NumberEqualRows(beam.PTransform):
 
     Attributes
     ----------
-    shards : all of them
-    column : of a hash of what is compared
+    column : of a hash of the compared values
     parts : how many workers share the examples, by that hash
-    folder : where the parts go
     heaviest : largest weight of all examples; 0 without weights, and for an id
     """
 

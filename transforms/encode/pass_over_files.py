@@ -1,4 +1,4 @@
-"""Something small of all encoded examples, where reading them takes workers."""
+"""Passes over all encoded examples, on workers if there are many."""
 
 from __future__ import annotations
 
@@ -70,8 +70,6 @@ class PassOverRows(beam.PTransform):
     Attributes
     ----------
     function : of a group; it is sent to the workers
-    groups : of rows
-    folder : where the findings go
     """
 
     function: FunctionOfGroup
@@ -95,7 +93,7 @@ class PassOverRows(beam.PTransform):
         return self.groups
 
     def is_written(self) -> bool:
-        """Return whether what was found in each group, and nothing else, is there."""
+        """Return whether the results of all groups, and nothing else, are there."""
         return holds(self.folder, (part_path(self.folder, n).name for n in range(self.parts())))
 
     def parts(self) -> int:
@@ -103,11 +101,11 @@ class PassOverRows(beam.PTransform):
         return len(self.filled())
 
     def here(self) -> list[Found]:
-        """Return what is found group by group, in this process."""
+        """Return the results by group, computed in this process."""
         return [self.of_group()(group) for group in self.groups]
 
     def read(self, parts: int) -> list[Found]:
-        """Return what was found, group by group.
+        """Return the results by group.
 
         Raises
         ------
@@ -120,7 +118,7 @@ class PassOverRows(beam.PTransform):
 class PassOverFiles(PassOverRows):
     """Write what a function finds in each group of files, given by their paths.
 
-    A group without files has nothing to be found by a job.
+    A group without files needs no job.
     """
 
     label: ClassVar[str] = "Files"
@@ -151,5 +149,5 @@ class OverShards:
     function: Function
 
     def __call__(self, paths: Sequence[StoragePath]) -> Found:
-        """Return what is found in the shards."""
+        """Return the result for the shards."""
         return self.function(map(Shard, paths))

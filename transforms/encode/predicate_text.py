@@ -46,7 +46,7 @@ def parse_predicate(text: str, columns: Mapping[str, pa.DataType]) -> tuple[Sing
     ----------
     text : conditions joined by ``&``, as `Singleton` prints them; a name or a value that holds one
         of ``,&{}[]()"=<>`` is in double quotes, as in JSON
-    columns : types of the columns, which tell what a value is
+    columns : types of the columns, which decide how values are read
 
     Raises
     ------
@@ -67,8 +67,8 @@ def refuse_empty_intervals(text: str) -> None:
                 continue
             if not low < high:
                 raise InputError(
-                    f"'{Singleton(reading.field, 'between', [low, high])}' holds no value; the lower "
-                    "bound is the first, and the upper one is not part of the interval"
+                    f"'{Singleton(reading.field, 'between', [low, high])}' contains no value; the "
+                    "lower bound comes first, and the upper bound is not part of the interval"
                 )
 
 
@@ -78,19 +78,19 @@ def condition_fields(text: str) -> list[tuple[str, tuple[str, ...]]]:
     Raises
     ------
     InputError
-        A part of it is no condition.
+        A part of it is not a condition.
     """
     found = []
     for part in _split(text, "&"):
         fields = tuple(dict.fromkeys(reading.field for reading in _readings(part)))
         if not fields:
-            raise InputError(f"{shortened(part)!r} is no condition; write it as in {_EXAMPLE!r}")
+            raise InputError(f"{shortened(part)!r} is not a condition; write it as in {_EXAMPLE!r}")
         found.append((part, fields))
     return found
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """Return what is between separators outside of quotes, without blanks around it."""
+    """Return the parts between separators outside quotes, stripped."""
     parts, begin = [], 0
     for match in re.finditer(rf"{_QUOTED}|{re.escape(separator)}", text):
         if match[0] == separator:
@@ -103,13 +103,13 @@ def _condition(text: str, columns: Mapping[str, pa.DataType]) -> Singleton:
     readings = list(dict.fromkeys(_readings(text)))
     known = [one for one in readings if one.field in columns]
     if not readings:
-        raise InputError(f"{shortened(text)!r} is no condition; write it as in {_EXAMPLE!r}")
+        raise InputError(f"{shortened(text)!r} is not a condition; write it as in {_EXAMPLE!r}")
     if not known:
         raise unknown_name("column", readings[0].field, columns)
     if len(known) > 1:
         raise InputError(
-            f"{shortened(text)!r} may be about {known[0].field!r} or {known[1].field!r}; put the name "
-            "of the column in double quotes"
+            f"{shortened(text)!r} is ambiguous: it may refer to {known[0].field!r} or "
+            f"{known[1].field!r}; put the name of the column in double quotes"
         )
     field, op, words = known[0]
     values = [_value(word, columns[field]) for word in words]
@@ -156,8 +156,8 @@ def _value(word: str, kind: pa.DataType) -> Any:
     text = json.loads(word, strict=False) if is_quoted else word
     if is_shortened(text):
         raise InputError(
-            f"{shortened(text)!r} was shortened when it was printed; give the slice by its JSON, "
-            "which stands under predicate in slices.parquet"
+            f"{shortened(text)!r} was shortened for display; give the slice as JSON, from the "
+            "column predicate of slices.parquet"
         )
     if is_quoted:
         return text
@@ -169,6 +169,6 @@ def _value(word: str, kind: pa.DataType) -> Any:
                 found = number(text)
             except ValueError:
                 continue
-            # Infinities and what is no number stay text, as in JSON.
+            # Infinities and what is not a number stay text, as in JSON.
             return found if found - found == 0 else text
     return text

@@ -126,13 +126,13 @@ def _without_negative_zero(value: Any) -> Any:
 
 
 def slice_hashes(slices: Iterable[Iterable[Singleton]]) -> NDArray[np.uint64]:
-    """Return the 64 bits [slices] that identify conjunctions, whatever the order of conditions."""
+    """Return the 64 bits [slices] that identify conjunctions, in any order of conditions."""
     sums = [sum(one.identity() for one in conditions) % 2**64 for conditions in slices]
     return splitmix64(np.array(sums, np.uint64))
 
 
 def shortened(text: str) -> str:
-    """Return a text that is short enough for a line, with ``…`` for what was cut."""
+    """Return a text shortened to a line, with ``…`` for the omitted part."""
     return text if len(text) <= _LONGEST_IN_TEXT else text[: _LONGEST_IN_TEXT - 1] + "…"
 
 
@@ -153,7 +153,7 @@ def _quoted(text: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as it stands in the text of a predicate."""
+    """Return a value as in the text of a predicate."""
     if isinstance(value, str):
         return _quoted(shortened(value))
     if isinstance(value, bool):

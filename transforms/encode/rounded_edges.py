@@ -124,13 +124,12 @@ def _widths(kind: pa.DataType, numbers: NDArray[Any]) -> list[Any]:
 def _candidates(
     edge: pa.Array, numbers: NDArray[Any], widths: list[Any]
 ) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield what an edge may become, the best first, with the numbers that values are compared with.
+    """Yield candidates for an edge, the best first, with the numbers to compare with.
 
     Parameters
     ----------
     edge : Arrow array [1] of the column's type
     numbers : of all values, as `sortable` returns them
-    widths : numpy types of the comparison
     """
     kind = edge.type
     (exact,) = _shortest(edge)

@@ -1,19 +1,51 @@
-"""Predictions of a model file by Beam RunInference: an element is a chunk of examples."""
+"""Predictions of a model by Beam RunInference: an element is a chunk of examples."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
 from slicebeam.transforms.encode.extract_predictions import model_column
-from slicebeam.transforms.encode.models import load_model, predict, predict_scores
+from slicebeam.transforms.encode.models import (
+    load_model,
+    predict,
+    predict_above,
+    predict_numbers,
+    predict_outputs,
+    predict_scores,
+)
+from slicebeam.transforms.encode.output_models import OutputModel, OutputsOnce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import pyarrow as pa
+
     from slicebeam.transforms.encode.extract_predictions import Side
     from slicebeam.transforms.encode.sources import Chunk
+
+
+@dataclass(frozen=True)
+class WantedPredictions:
+    """What is wanted of a model.
+
+    Attributes
+    ----------
+    classes, scores, numbers : whether predicted classes, probabilities of the positive class, or
+        numbers are
+    outputs : whether what TensorFlow Model Analysis would take for its predictions is
+    positive : the positive class
+    threshold : the probability from which it is predicted; None for the model's own classes
+    """
+
+    classes: bool = False
+    scores: bool = False
+    numbers: bool = False
+    outputs: bool = False
+    positive: Any = None
+    threshold: float | None = None
 
 
 class ChunkModelHandler(ModelHandler):
@@ -21,16 +53,18 @@ class ChunkModelHandler(ModelHandler):
 
     Parameters
     ----------
-    path : pickle, joblib or ONNX file, or folder of a SavedModel
+    path : pickle, joblib or ONNX file, folder of a SavedModel, or ``module:function``
     columns : what the model reads, in its order
     side : which of the two models it is
-    positive : the class whose probability is wanted besides, None without
+    wanted : of its predictions
     """
 
-    def __init__(self, path: str, columns: Sequence[str], side: Side, positive: Any = None) -> None:
+    def __init__(
+        self, path: str, columns: Sequence[str], side: Side, wanted: WantedPredictions
+    ) -> None:
         super().__init__()
         self.path, self.columns, self.side = path, list(columns), side
-        self.positive = positive
+        self.wanted = wanted
 
     def load_model(self) -> Any:
         """Load the model, once a worker."""
@@ -42,20 +76,34 @@ class ChunkModelHandler(ModelHandler):
         model: Any,
         inference_args: dict[str, Any] | None = None,  # noqa: ARG002  (Beam passes it)
     ) -> Iterable[Chunk]:
-        """Yield each chunk with its predictions, and scores where they are wanted."""
+        """Yield each chunk with what is wanted of the model."""
         for chunk in batch:
-            predicted = predict(model, chunk.table, self.columns, self.path)
-            table = chunk.table.append_column(model_column(self.side), predicted)
-            if self.positive is not None:
-                scores = predict_scores(model, chunk.table, self.columns, self.path, self.positive)
-                table = table.append_column(model_column(self.side, score=True), scores)
+            table = chunk.table
+            for kind, values in self._predicted(model, chunk.table):
+                table = table.append_column(model_column(self.side, kind), values)
             yield chunk.with_table(table)
+
+    def _predicted(self, model: Any, table: pa.Table) -> Iterable[tuple[Any, pa.Array]]:
+        model = OutputsOnce(model) if isinstance(model, OutputModel) else model
+        wanted, given = self.wanted, (model, table, self.columns, self.path)
+        if wanted.classes and wanted.threshold is not None:
+            yield "class", predict_above(*given, wanted.positive, wanted.threshold)
+        elif wanted.classes:
+            yield "class", predict(*given)
+        if wanted.scores:
+            yield "score", predict_scores(*given, wanted.positive)
+        if wanted.numbers:
+            yield "number", predict_numbers(*given)
+        if wanted.outputs:
+            yield "output", predict_outputs(*given, wanted.positive)
 
     def batch_elements_kwargs(self) -> dict[str, int]:
         """Return the size of a batch: one, since a chunk is a batch already."""
         return {"min_batch_size": 1, "max_batch_size": 1}
 
 
-def run_model(path: str, columns: Sequence[str], side: Side, positive: Any) -> RunInference:
+def run_model(
+    path: str, columns: Sequence[str], side: Side, wanted: WantedPredictions
+) -> RunInference:
     """Return the transform that adds a model's predictions to chunks."""
-    return RunInference(ChunkModelHandler(path, columns, side, positive))
+    return RunInference(ChunkModelHandler(path, columns, side, wanted))

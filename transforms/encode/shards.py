@@ -1,4 +1,4 @@
-"""Encoded shards: the codes of every feature and what is measured of every example, as columns.
+"""Encoded shards: the codes of every feature and the measurements of every example, as columns.
 
 A shard is an Arrow file without compression, so a worker maps it and touches only the columns that it
 counts.
@@ -124,7 +124,7 @@ def write_shard(
 class Shard:
     """A shard to read: it is mapped only while something reads it.
 
-    What stays mapped counts as memory of the process, and a shard is opened in no time.
+    A mapped file counts as memory of the process, and opening a shard is quick.
     """
 
     path: StoragePath
@@ -138,7 +138,7 @@ class Shard:
         return values
 
     def contents(self, heaviest: float) -> NDArray[np.uint64]:
-        """Return a hash [rows] of what each example holds, whatever the unit of the weights.
+        """Return a hash [rows] of each example's content, independent of the unit of the weights.
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ class Shard:
 
 
 def read_all_facts(paths: Sequence[StoragePath]) -> list[dict[str, Any]]:
-    """Return what the writer of each shard said of it, without reading the rest."""
+    """Return the metadata of each shard, without reading the rest."""
 
     def read(path: StoragePath) -> dict[str, Any]:
         metadata = read_metadata(path)

@@ -1,7 +1,7 @@
-"""Where the examples are: Parquet files cut into splits, each read in chunks of columns.
+"""The source of examples: Parquet files in splits, each read in chunks of columns.
 
-Other formats are converted to Parquet once (`slicebeam.transforms.encode.convert`), so that everything
-after reads columns, and only the columns that it needs.
+Other formats are converted to Parquet once (`slicebeam.transforms.encode.convert`), so that every
+later step reads columns, and only those that it needs.
 """
 
 from __future__ import annotations
@@ -32,16 +32,13 @@ _BUFFER = 1 << 20
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A Parquet file and what it is a part of.
+    """A Parquet file, and the user's file that it belongs to.
 
     Attributes
     ----------
-    path : the Parquet file
-    origin : the user's file
     origin_row : position of its first example in that file
     identity : what it was when the run began, as `slicebeam.transforms.storage.storage.identity` has it;
         empty where nobody asks
-    checksum : of a file in the work folder
     """
 
     path: str
@@ -89,16 +86,16 @@ def changed(
     path: str, before: Sequence[int | str] | None, now: Sequence[int | str] | None
 ) -> InputError:
     """Return the error for a file of the user's that changed since the run began."""
-    what = "was written anew"
+    what = "was rewritten"
     if now is None:
         what = "vanished"
     elif before is None:
         what = "appeared"
     elif before[0] != now[0]:
-        what = f"had {before[0]:,} bytes and has {now[0]:,} now: it changed"
+        what = f"had {before[0]:,} bytes and now has {now[0]:,}: it changed"
     return InputError(
-        f"{path}: the file {what} while it was read; when nobody writes it, run again without "
-        "--resume"
+        f"{path}: the file {what} while it was read; run again without --resume when nothing "
+        "writes to it"
     )
 
 
@@ -108,12 +105,8 @@ class Split:
 
     Attributes
     ----------
-    index : position among all splits
-    file : the Parquet file
     origin_row : position of the first example in the file that the user gave
-    row_groups : which of its row groups
     start_row : position of its first example among all examples
-    rows : how many examples it has
     """
 
     index: int
@@ -131,14 +124,13 @@ class Split:
 
 @dataclass(frozen=True)
 class Chunk:
-    """What travels between transforms: consecutive examples as columns.
+    """The element between transforms: consecutive examples as columns.
 
     Attributes
     ----------
     split, batch : where it comes from; together unique
     origin, origin_row : the user's file, and the position of the first example in it
     start_row : position of its first example among all examples
-    table : the columns
     """
 
     split: int
@@ -162,7 +154,6 @@ class Source:
     splits : the units of reading, in the order of the files' names
     schema_bytes : the schema that all files are read with, as Arrow IPC
     text_types : column of text -> Arrow type text, for columns that were written as text (CSV)
-    chunk_rows : examples of a chunk
     """
 
     splits: tuple[Split, ...]
@@ -192,7 +183,7 @@ class Source:
         return sum(split.rows for split in self.splits)
 
     def in_chunks(self, rows: int) -> Source:
-        """Return the same examples, read so many at a time."""
+        """Return the same examples, read in chunks of this size."""
         return replace(self, chunk_rows=rows)
 
     def column_type(self, name: str, what: str) -> pa.DataType:
@@ -277,16 +268,16 @@ class parquet_errors:  # noqa: N801  (a context manager is used like a function)
             reason = str(error).splitlines()[0].rstrip(".")
             if "Expected all lists to be of size" in reason:
                 raise InputError(
-                    f"{self.path}: a list of a column of fixed length has no value ({reason}), which "
-                    "Arrow does not read; drop such examples, or write lists of any length"
+                    f"{self.path}: a list of a column of fixed length has no value ({reason}), "
+                    "which Arrow cannot read; drop such examples, or write lists of any length"
                 ) from error
             raise InputError(
-                f"{self.path}: no readable Parquet file ({reason}); write it again or give --format"
+                f"{self.path}: not readable as Parquet ({reason}); write it again or give --format"
             ) from error
 
 
 def _require_text(batch: pa.RecordBatch, path: str) -> None:
-    """Raise an InputError where text is not UTF-8, which neither Parquet nor Arrow looks at."""
+    """Raise an InputError if text is not UTF-8, which neither Parquet nor Arrow checks."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if pa.types.is_primitive(column.type):
             continue
@@ -335,8 +326,8 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
             done += table.num_rows
     if done != split.rows:
         raise InputError(
-            f"{split.file.path}: {done:,} rows were read where its footer says {split.rows:,}; the file is "
-            "damaged, write it again"
+            f"{split.file.path}: {done:,} rows were read, but its footer says {split.rows:,}; the "
+            "file is damaged, write it again"
         )
 
 
@@ -361,7 +352,7 @@ def _read_together(
 
 
 def _cut(batches: Iterable[pa.RecordBatch], rows: int, file: StoredFile) -> Iterator[pa.Table]:
-    """Yield tables of so many rows, the last of fewer.
+    """Yield tables of this many rows; the last may be shorter.
 
     Arrow ends a batch where a dictionary ends, so that where it does depends on the columns. What is
     written of a chunk's embeddings has to fit what is read of its other columns later.

@@ -1,1 +1,1 @@
-"""Text as vectors: what ``--encoder`` names, and the folder that keeps what was embedded."""
+"""Text as vectors: the encoders of ``--encoder``, and the folder that caches embeddings."""

@@ -1,7 +1,7 @@
-"""The folder that keeps what was embedded: no text is embedded twice, whoever asks for it.
+"""The folder that caches embeddings: no text is embedded twice.
 
 A file has the vectors of some texts and is named by its content, so that processes may write at the
-same time. A text is known by a hash of itself and of what the encoder is; the texts are not kept.
+same time. A text is identified by a hash of the text and the encoder; the texts are not stored.
 """
 
 from __future__ import annotations
@@ -41,12 +41,11 @@ _MOST_OPEN = 4
 
 @dataclass(frozen=True)
 class VectorSource:
-    """Whose vectors are kept, and where.
+    """The encoder whose vectors are cached, and the folder.
 
     Attributes
     ----------
-    name : of the encoder, for messages and for who looks into a file; no secret is in it
-    fingerprint : of the encoder
+    name : of the encoder, for messages and readers of the file; contains no secret
     folder : with the files, also those of other encoders; None keeps nothing
     """
 
@@ -66,7 +65,6 @@ def embed_once(texts: Sequence[str], source: VectorSource, embed: Embed) -> NDAr
     Parameters
     ----------
     texts : n of them, the same ones more than once too
-    source : whose vectors they are
     embed : gets the texts that are missing; it hands over the vectors of a part of them as soon as
         it has them, float32 of shape ``[rows, D]``, from any thread. What was handed over is kept,
         even if it fails later
@@ -90,7 +88,7 @@ def embed_once(texts: Sequence[str], source: VectorSource, embed: Embed) -> NDAr
     store = _Store(source) if source.folder is None else _opened(source)
     missing = np.flatnonzero(~store.has(keys))
     if len(missing):
-        # Others may have embedded them meanwhile.
+        # Others may have embedded them in the meantime.
         store.refresh()
         missing = np.flatnonzero(~store.has(keys))
     if len(missing):
@@ -161,9 +159,10 @@ class _Store:
             known = self._dimensions
             if known is not None and vectors.shape[1] != known:
                 raise EngineError(
-                    f"{where} vectors of {vectors.shape[1]} numbers, where {self.source.name} gave "
-                    f"{known} before: the model is another one by now\n"
-                    f"delete the files {self.source.prefix}-*.arrow in {self.source.folder}, and run again"
+                    f"{where} vectors of {vectors.shape[1]} numbers, where {self.source.name} "
+                    f"gave {known} before: the model has changed\n"
+                    f"delete the files {self.source.prefix}-*.arrow in {self.source.folder}, and "
+                    "run again"
                 )
             order = np.argsort(keys)
             order = order[~self._places(keys[order])[1]]
@@ -260,7 +259,7 @@ def _read(path: StoragePath) -> tuple[NDArray[np.bytes_], NDArray[np.float32]] |
         if isinstance(error.__cause__, OSError):
             raise
         raise EngineError(
-            f"{path} is damaged: it is not what was written; delete it, and what it had is embedded "
+            f"{path} is damaged: its content has changed; delete it, and its texts are embedded "
             "again"
         ) from error
     keys = np.frombuffer(batch.column("key").buffers()[1], _KEY, batch.num_rows)

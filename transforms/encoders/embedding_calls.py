@@ -42,8 +42,6 @@ class Calls:
     Parameters
     ----------
     name : of the encoder, for messages
-    address : of the requests
-    model : name of the model
     key : sent as a bearer token, empty for none; it is never shown
     """
 
@@ -116,7 +114,7 @@ class Calls:
                 wait = self._pace.pause_as_requested(
                     response,
                     f"--encoder {self.name}: HTTP {response.status}: the endpoint",
-                    "run again then: what was embedded by now is kept",
+                    "run again then: finished embeddings are kept",
                 )
                 # An endpoint that is busy with the other calls has nothing against this one.
                 if response.status == 429 and self._answered > answered:
@@ -125,8 +123,8 @@ class Calls:
             if failures > _RETRIES or self._failure is not None:
                 often = "once" if failures == 1 else f"{failures} times"
                 raise EngineError(
-                    f"--encoder {self.name}: {often} {reason}; "
-                    "run again later: what was embedded by now is kept"
+                    f"--encoder {self.name}: {often} {reason}; run again later: finished "
+                    "embeddings are kept"
                 )
             if wait is None:
                 await asyncio.sleep(backoff(failures))
@@ -145,15 +143,15 @@ class Calls:
         if 300 <= status < 400:
             place = self._shown(response.headers.get("Location", "nowhere"))
             return OptionError(
-                f"--encoder {self.name}: HTTP {status}: it redirects to {place}, where no key is sent; if "
-                "you trust that address, write it instead"
+                f"--encoder {self.name}: HTTP {status}: it redirects to {place}, to which no key "
+                "is sent; if you trust that address, use it instead"
             )
         remedy = {
-            400: "the model's name may be wrong, or a text too long for it",
-            401: "set OPENAI_API_KEY in the environment, also in that of remote workers",
+            400: "the model's name may be wrong, or a text may be too long for it",
+            401: "set OPENAI_API_KEY in the environment, also on remote workers",
             403: "check what the key in OPENAI_API_KEY permits",
-            404: "check the address, and the model's name behind ?model=",
-        }.get(status, "check the address, and the model's name behind ?model=")
+            404: "check the address, and the model's name after ?model=",
+        }.get(status, "check the address, and the model's name after ?model=")
         return InputError(
             f"--encoder {self.name}: HTTP {status}: {self._excerpt(response.body)}\n{remedy}"
         )
@@ -172,18 +170,16 @@ class Calls:
             with np.errstate(over="ignore"):
                 whole = np.asarray(vectors, np.float64).astype(np.float32)
         except (ValueError, TypeError, OverflowError):
-            raise self._wrong(
-                "its embeddings are no numbers, or of several lengths", body
-            ) from None
+            raise self._wrong("its embeddings are not numbers, or differ in length", body) from None
         if whole.ndim != 2 or not whole.shape[1]:
-            raise self._wrong("its embeddings are no lists of numbers", body)
+            raise self._wrong("its embeddings are not lists of numbers", body)
         if not np.isfinite(whole).all():
-            raise self._wrong("an embedding has numbers that are not finite", body)
+            raise self._wrong("an embedding contains numbers that are not finite", body)
         return whole[np.argsort(order)]
 
     def _wrong(self, what: str, body: bytes) -> EngineError:
         return EngineError(
-            f"--encoder {self.name}: an answer is none of an embeddings endpoint: {what}: "
+            f"--encoder {self.name}: the answer is not that of an embeddings endpoint: {what}: "
             f"{self._excerpt(body)}"
         )
 

@@ -35,15 +35,11 @@ _EXAMPLE = "openai:https://host/v1?model=NAME"
 class EndpointEncoder:
     """Asks an endpoint, at the address and for the model that the name gives.
 
-    The key is read from the environment of the process that asks, and is in no file and no pickle.
-    Vectors are taken as they come, of whatever length they are.
+    The key is read from the environment of the calling process, and is in no file and no pickle.
+    Vectors may have any length.
 
     Attributes
     ----------
-    name : as the user wrote it
-    address : of the requests
-    model : name of the model
-    cache : folder that keeps the vectors
     allow_http : whether the key may go to another machine over http
     """
 
@@ -69,7 +65,7 @@ class EndpointEncoder:
         InputError
             The endpoint refuses the requests. What it answered by then is kept.
         EngineError
-            It cannot be reached, or answers what is no vector of each text.
+            It cannot be reached, or answers what is not a vector of each text.
         """
         source = VectorSource(self.name, self.fingerprint, self.cache)
         return embed_once([text or " " for text in texts], source, self._embed)
@@ -104,7 +100,7 @@ def endpoint_encoder(spec: str, cache: StoragePath | None) -> EndpointEncoder:
     Raises
     ------
     InputError
-        It is no address, or holds what may be a secret; a key would go over http; or aiohttp is not
+        It is not an address, or holds what may be a secret; a key would go over http; or aiohttp is not
         installed.
     """
     try:
@@ -138,14 +134,16 @@ def _parts(spec: str, address: str) -> SplitResult:
         # Reading it is what finds a wrong one.
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise OptionError(f"--encoder openai: no address ({error}); write {_EXAMPLE}") from error
+        raise OptionError(
+            f"--encoder openai: not an address ({error}); write {_EXAMPLE}"
+        ) from error
     if parts.username is not None or parts.password is not None:
         raise OptionError(
-            f"--encoder openai: the address holds a user's name or password; write {_EXAMPLE}, and set "
-            f"{KEY_VARIABLE} in the environment"
+            f"--encoder openai: the address contains a user name or password; write {_EXAMPLE}, "
+            f"and set {KEY_VARIABLE} in the environment"
         )
     if parts.scheme not in {"http", "https"} or not host:
-        raise OptionError(f"--encoder {spec}: {address!r} is no address; write {_EXAMPLE}")
+        raise OptionError(f"--encoder {spec}: {address!r} is not an address; write {_EXAMPLE}")
     return parts
 
 
@@ -153,6 +151,6 @@ def _key() -> str:
     key = os.environ.get(KEY_VARIABLE, "").strip()
     if not (key.isascii() and key.isprintable()):
         raise InputError(
-            f"{KEY_VARIABLE} in the environment has signs that no key has; set it again"
+            f"{KEY_VARIABLE} in the environment contains characters that are not allowed in a key; set it again"
         )
     return key

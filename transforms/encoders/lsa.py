@@ -47,8 +47,8 @@ def _vectorizer(**more: Any) -> Any:
 class LsaEncoder:
     """Latent semantic analysis: TF-IDF of words and pairs of words, projected, of unit length.
 
-    A text that has no word of the vocabulary is the zero vector, as is one none of whose words has
-    a part in the directions that were kept.
+    A text without a word of the vocabulary is the zero vector, as is a text whose words have no
+    part in the kept directions.
 
     Attributes
     ----------
@@ -73,7 +73,6 @@ class LsaEncoder:
 
         Parameters
         ----------
-        texts : a sample
         dimensions : at most; fewer where the texts have fewer directions
         seed : of the randomized SVD; the same texts in the same order and seed give the same
 
@@ -92,11 +91,11 @@ class LsaEncoder:
         except ValueError as error:
             raise _no_words(texts, vectorizer) from error
         rows, features = weights.shape
-        # One more than this is no direction, and scikit-learn takes no single column.
+        # One more than this is not a direction, and scikit-learn takes no single column.
         most = min(dimensions, rows, features)
         if features < 2 or not _differs(weights):
             raise OptionError(
-                f"--encoder lsa: the {len(texts):,} texts differ in no word, so that nothing "
+                f"--encoder lsa: the {len(texts):,} texts have the same words, so nothing "
                 "distinguishes them; is --text the right column?"
             )
         svd = _sklearn().decomposition.TruncatedSVD(
@@ -173,7 +172,7 @@ class LsaEncoder:
 
 
 def _differs(weights: Any) -> bool:
-    """Whether some row is no multiple of the first one, all rows being of length one or zero."""
+    """Whether some row is not a multiple of the first one, all rows being of length one or zero."""
     cosines = np.asarray((weights @ weights[0].T).todense())
     return bool(cosines.min() < 1 - 1e-9)
 
@@ -182,8 +181,8 @@ def _no_words(texts: Sequence[str], vectorizer: Any) -> InputError:
     words = vectorizer.build_analyzer()
     if any(words(text) for text in texts):
         return InputError(
-            f"--encoder lsa: no word is in two of the {len(texts):,} texts, so that nothing ties them "
-            "together; use --encoder minilm, or another column as --text"
+            f"--encoder lsa: no word is in two of the {len(texts):,} texts, so nothing connects "
+            "them; use --encoder minilm, or another column as --text"
         )
     return InputError(
         f"--encoder lsa: none of the {len(texts):,} texts has a word of two letters or more; is --text "

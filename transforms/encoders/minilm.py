@@ -45,13 +45,8 @@ _LENGTH = 384
 class MiniLmEncoder:
     """Sentence-BERT: the mean of a small transformer's last layer, 384 numbers, of length one.
 
-    Texts are read up to 256 word pieces. It runs on the processor: what a GPU computes differs in
-    the last digits, and would be kept beside.
-
-    Attributes
-    ----------
-    fingerprint : of the model's files
-    cache : folder that keeps the vectors
+    Texts are read up to 256 word pieces. It runs on the processor: a GPU computes other last
+    digits, which would be cached next to them.
 
     References
     ----------

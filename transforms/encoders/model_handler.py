@@ -31,13 +31,12 @@ _MOST_LOADED = 2
 class HandlerEncoder:
     """A function that returns a ``ModelHandler``: it gets texts, and its inferences are vectors.
 
-    Only the import path identifies it: where the model behind it changes, give the function
-    another name, or delete the folder of what was embedded.
+    Only the import path identifies it: if the model behind it changes, give the function another
+    name, or delete the folder of embeddings.
 
     Attributes
     ----------
     name : ``module:function``
-    cache : folder that keeps the vectors
     """
 
     name: str
@@ -77,7 +76,7 @@ def _handler(name: str) -> Any:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionError(
-            f"--encoder {name}: {error}; write module:function, of a module that can be imported"
+            f"--encoder {name}: {error}; write module:function, with a module that can be imported"
         ) from error
     except Exception as error:
         raise OptionError(
@@ -85,7 +84,7 @@ def _handler(name: str) -> Any:
         ) from error
     if not callable(found):
         raise OptionError(
-            f"--encoder {name}: {function} is no function that returns a model handler"
+            f"--encoder {name}: {function} is not a function that returns a model handler"
         )
     try:
         handler = found()
@@ -132,24 +131,24 @@ def _vectors(name: str, handler: Any, model: Any, batch: Sequence[str]) -> NDArr
         raise
     except Exception as error:
         raise OptionError(
-            f"--encoder {name}: it failed on {len(batch)} texts: {_described(error)}"
+            f"--encoder {name}: the model failed on {len(batch)} texts: {_described(error)}"
         ) from error
     if len(vectors) != len(batch):
         raise OptionError(
-            f"--encoder {name}: it gives {len(vectors)} inferences for {len(batch)} texts"
+            f"--encoder {name}: the model gives {len(vectors)} inferences for {len(batch)} texts"
         )
     shapes = sorted({vector.shape for vector in vectors})
     if len(shapes) > 1 or len(shapes[0]) != 1 or not shapes[0][0]:
         raise OptionError(
-            f"--encoder {name}: its inferences have the shape {' and '.join(map(str, shapes))}; each is "
-            "to be one vector, all of the same length"
+            f"--encoder {name}: its inferences have shape {' and '.join(map(str, shapes))}; each "
+            "must be one vector, all of the same length"
         )
     whole = np.stack(vectors)
     if not np.isfinite(whole).all():
         row = int(np.flatnonzero(~np.isfinite(whole).all(axis=1))[0])
         raise OptionError(
-            f"--encoder {name}: the vector of the text {batch[row][:60]!r} has numbers that are not "
-            "finite"
+            f"--encoder {name}: the vector of the text {batch[row][:60]!r} contains numbers that "
+            "are not finite"
         )
     return whole
 

@@ -1,4 +1,4 @@
-"""What turns texts into vectors, by the name that a user gives it."""
+"""Encoders of texts, by the names that users give."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENDPOINT = "openai:"
 
 
 class Encoder(Protocol):
-    """Turns texts into vectors; it is sent to workers by pickle, and loads there what is large."""
+    """Turns texts into vectors; it is sent to workers by pickle, and loads large files there."""
 
     @property
     def name(self) -> str:
@@ -54,7 +54,7 @@ def encoder(spec: str, *, cache: StoragePath | None) -> Encoder:
     Parameters
     ----------
     spec : ``minilm``, ``openai:URL`` or ``module:function``
-    cache : folder that keeps what was embedded, for later calls, processes and runs; None for none
+    cache : folder that stores embeddings for later calls, processes and runs, if any
 
     Raises
     ------

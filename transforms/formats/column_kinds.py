@@ -1,4 +1,4 @@
-"""What type a column of text holds, judged by all of its values, and its values in that type."""
+"""The type of a column of text, from all of its values, and its values in that type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN = 80
 
 
 class _Kind(IntFlag):
-    """What a column may be, most specific first; a value that is missing may be anything."""
+    """The possible types of a column, most specific first; a missing value fits all."""
 
     NULL = 1
     BOOL = 2
@@ -142,7 +142,7 @@ def _bools(tokens: _Tokens) -> pa.Array | None:
 
 
 def _may_be_numbers(tokens: _Tokens) -> bool:
-    """Whether no value is a code such as 007, or begins with what no number begins with."""
+    """Whether no value is a code such as 007, or starts like no number."""
     if not tokens.begin_only_with(_DIGITS + b"-.iI"):
         return False
     signs = (tokens.firsts == ord("-")).astype(np.int32)
@@ -333,8 +333,8 @@ def _parse(values: pa.Array, kind: _Kind, column: str) -> pa.Array:
         bad = _first_refused(tokens.values, parse)
         what = f"column {column!r}" if column else "a column"
         raise InputError(
-            f"{what}: {bad[:_SHOWN]!r} is not {_TYPES[kind]}, as the column's "
-            "other values are; mend the value, or leave the column out"
+            f"{what}: {bad[:_SHOWN]!r} is not {_TYPES[kind]}, as the column's other values are; "
+            "correct the value, or leave the column out"
         )
     if mask is None:
         return parsed

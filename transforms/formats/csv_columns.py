@@ -134,7 +134,7 @@ def _begin(
             if ended and column_names is None and not body:
                 _require_closed("".join(consumed[skip_rows:]), path, delimiter)
             if not names or (column_names is not None and ended and not body.strip(b"\r\n")):
-                raise FileError(f"{path}: the file is empty; a CSV file begins with a header")
+                raise FileError(f"{path}: the file is empty; a CSV file starts with a header")
             return names, _Body(body, stream, len(consumed), delimiter)
         if len(head) > LARGEST_BLOCK:
             raise InputError(f"{path}: the header does not end within 256 MB; is this a CSV file?")
@@ -151,11 +151,11 @@ def _refuse_header(
         try:
             first = next(csv.reader([line], delimiter=delimiter), [])
         except csv.Error:
-            # What can't be read is no header; Arrow says what is wrong with it.
+            # What can't be read is not a header; Arrow says what is wrong with it.
             return
         if first == list(column_names):
             raise InputError(
-                f"{path}, line {number}: the file begins with the names that --column-names gives; "
+                f"{path}, line {number}: the file starts with the names given by --column-names; "
                 f"leave --column-names out, or give --skip-rows {number}"
             )
         return
@@ -167,8 +167,8 @@ def _require_closed(header: str, path: str, delimiter: str) -> None:
     *_, last = csv.reader(io.StringIO(f"{header}\nend", newline=""), delimiter=delimiter)
     if last != ["end"]:
         raise InputError(
-            f"{path}: a quote opens in the header and is never closed: {_beginning(header)!r}; "
-            "close it or double it"
+            f"{path}: a quote in the header is never closed: {_beginning(header)!r}; close it or "
+            "double it"
         )
 
 
@@ -256,7 +256,7 @@ def read_csv_blocks(
                     if body.opens_quote(last):
                         line = body.lines - last.count("\n") + 1
                         raise InputError(
-                            f"{path}, line {line}: a quote opens here and is never closed: "
+                            f"{path}, line {line}: a quote opened here is never closed: "
                             f"{_beginning(last)!r}; close it or double it"
                         )
                     finished += held.num_rows
@@ -281,8 +281,8 @@ def read_csv_blocks(
             if "straddl" in str(error):
                 read = finished + (0 if held is None else held.num_rows)
                 raise InputError(
-                    f"{path}: the row after {read} rows of data is longer than 256 MB; "
-                    "is a quote opened and never closed?"
+                    f"{path}: the row after {read} rows of data is longer than 256 MB; is a quote "
+                    "never closed?"
                 ) from error
             raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
 
@@ -323,12 +323,12 @@ def _length_error(
     elif expected == 1 and not named:
         remedy = "the first line may not be a header: --skip-rows or --column-names"
     elif "\n" in row.text:
-        remedy = "is a quote opened and never closed?"
+        remedy = "is a quote never closed?"
     elif named and found < expected and row.number == 1:
-        remedy = f"the first line may be no data: --skip-rows {line or skip_rows + 1}"
+        remedy = f"the first line may not be data: --skip-rows {line or skip_rows + 1}"
     else:
         what = "commas" if reading.delimiter == "," else repr(reading.delimiter)
-        remedy = f"put a value that holds {what} in quotes, or mend the row"
+        remedy = f"put a value that contains {what} in quotes, or correct the row"
     return InputError(
         f"{where}: {found} field{'s' * (found != 1)} where {source} has {expected}: "
         f"{_beginning(row.text)!r}; {remedy}"
@@ -336,7 +336,7 @@ def _length_error(
 
 
 def _line_of(reading: _CsvReading, expected: int) -> int | None:
-    """Return the number of the first line whose row has another length, if csv can tell."""
+    """Return the number of the first line whose row has another length, if csv finds it."""
     skip_rows = reading.skip_rows
     with open_bytes(reading.path, reading.open_file) as stream:
         text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")

@@ -32,7 +32,7 @@ _SHOWN = 80
 _DEEPEST = 64
 # No number of 64 bits has so many digits, and Python refuses to read a few thousand.
 _MOST_DIGITS = 400
-_NO_OBJECT = "a line holds more or less than one object"
+_NO_OBJECT = "a line contains more or less than one object"
 # What comes after an object in an array or an object begins otherwise, unless it is in a text.
 _AFTER_AN_OBJECT = re.compile(rb"\}[ \t\r]*n")
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
@@ -87,9 +87,9 @@ def read_json_blocks(
         order.update(dict.fromkeys(table.column_names))
         yield table.select([name for name in order if name in table.column_names])
     if not rows:
-        raise FileError(f"{path}: the file is empty; JSON Lines holds one object a line")
+        raise FileError(f"{path}: the file is empty; JSON Lines has one object per line")
     if not order:
-        raise InputError(f"{path}: no object has a key; JSON Lines holds one example a line")
+        raise InputError(f"{path}: no object has a key; JSON Lines has one example per line")
 
 
 def _line_blocks(
@@ -113,7 +113,7 @@ def _line_blocks(
             parts.append(rest)
             if sum(map(len, parts)) > LARGEST_BLOCK:
                 raise InputError(
-                    f"{path}, line {line}: longer than 256 MB; JSON Lines holds one object a line"
+                    f"{path}, line {line}: longer than 256 MB; JSON Lines has one object per line"
                 )
         if last := b"".join(parts):
             yield last, line
@@ -143,7 +143,7 @@ def _parse(
     for field in table.schema:
         kind = _kind_of_type(field.type)
         if kind != "null" and kinds.setdefault(field.name, kind) != kind:
-            _explain(data, kinds, path, first_line, f"column {field.name!r} changes its type")
+            _explain(data, kinds, path, first_line, f"column {field.name!r} changes type")
     if table.num_rows != objects:
         _explain(data, kinds, path, first_line, _NO_OBJECT)
     if any(_may_be_rounded(column) for column in table.columns):
@@ -190,7 +190,7 @@ def _depth(line: bytes) -> int:
 
 
 def _count_objects(data: bytes) -> int | None:
-    """Return how many lines there are that are not blank, None if one is no object.
+    """Return how many lines there are that are not blank, None if one is not an object.
 
     Arrow takes an object over many lines for a row, and null too, or dies of it.
     """
@@ -292,7 +292,7 @@ def _flat(value: Any) -> Iterator[Any]:
 
 
 def _loads(line: bytes, **hooks: Any) -> Any:
-    """Return what a line says: as UTF-8, since from bytes Python's reader guesses the encoding."""
+    """Return the content of a line, read as UTF-8: from bytes, Python guesses the encoding."""
     return json.loads(line.decode("utf-8-sig", "replace"), parse_int=_integer, **hooks)
 
 
@@ -322,12 +322,12 @@ def _explain(
         except (json.JSONDecodeError, RecursionError) as error:
             why = error.msg if isinstance(error, json.JSONDecodeError) else "too deep"
             raise InputError(
-                f"{where}: not JSON ({why}): {shown!r}; JSON Lines holds one object a line"
+                f"{where}: not JSON ({why}): {shown!r}; JSON Lines has one object per line"
             ) from None
         if not isinstance(row, _ObjectPairs):
             raise InputError(
-                f"{where}: {_kind_of(row)} where an object is expected: {shown!r}; "
-                "JSON Lines holds one object a line"
+                f"{where}: {_kind_of(row)} instead of an object: {shown!r}; JSON Lines has one "
+                "object per line"
             )
         for column, value in _leaves("", row, where):
             kind = _kind_of(value)

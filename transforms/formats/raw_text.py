@@ -67,7 +67,7 @@ def require_text(data: bytes, path: str, first_line: int) -> None:
         near = data[max(0, error.start - 15) : error.start + 5]
         begins = {b"\x1f\x8b": "gzip: name it .gz", b"PAR1": "Parquet: give --format parquet"}
         hint = "".join(
-            f"; it begins like {what}" for magic, what in begins.items() if data.startswith(magic)
+            f"; it starts like {what}" for magic, what in begins.items() if data.startswith(magic)
         )
         raise FileError(
             f"{path}, line {line}: not UTF-8 near {near!r}; convert the file to UTF-8 "

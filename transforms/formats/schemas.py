@@ -1,4 +1,4 @@
-"""One schema for many files and blocks, and tables brought to it without loss."""
+"""One schema for many files and blocks, and tables converted to it without loss."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def unify_schemas(
             if wider is None:
                 raise ColumnError(
                     f"column {field.name!r} is {before} in {sources[field.name]} but {plain} in "
-                    f"{file}; write it with one type, or leave out one of the files"
+                    f"{file}; give it one type, or leave out one of the files"
                 )
             # The file that gave the type it has now, for the message about the next one.
             if wider != before:
@@ -205,7 +205,7 @@ def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.Chun
     plain, wanted = _plain(column.type), _plain(target)
     if _wider(plain, wanted) != wanted:
         raise ColumnError(
-            f"column {name!r} is {plain}, which is not brought to {target} without loss"
+            f"column {name!r} is {plain}, which cannot be converted to {target} without loss"
         )
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -221,8 +221,9 @@ def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.Chun
         return column.cast(target)
     except pa.ArrowInvalid as error:
         raise ColumnError(
-            f"column {name!r}: {_offending(column, target)} is not held exactly by {target}, the "
-            f"type of the column in all files; write it with one type ({_first_line(error)})"
+            f"column {name!r}: {_offending(column, target)} cannot be represented exactly as "
+            f"{target}, the type of the column in all files; give it one type "
+            f"({_first_line(error)})"
         ) from error
 
 

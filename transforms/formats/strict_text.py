@@ -1,4 +1,4 @@
-"""Reads JSON and YAML that users name: what one reader would take for this and another for that is refused.
+"""Reads JSON and YAML files of users, and refuses text that two readers may understand differently.
 
 Both keep the last of two keys of one name, take numbers that no column holds, and values within
 values without end; a few lines of YAML can stand for more values than fit any memory.
@@ -23,11 +23,11 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class MalformedTextError(ValueError):
-    """A text is no JSON or no YAML, or says what two readers understand in two ways."""
+    """A text is not JSON or YAML, or two readers may understand it differently."""
 
 
 def parse_json(text: str) -> Any:
-    """Return what a JSON text says.
+    """Return the content of a JSON text.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(written: str) -> NoReturn:
-    raise MalformedTextError(f"{written} is no number in JSON")
+    raise MalformedTextError(f"{written} is not a number in JSON")
 
 
 def _too_deep() -> str:
@@ -68,7 +68,7 @@ def _too_deep() -> str:
 
 
 def _check_values(value: Any, depth: int, *, finite: bool = True) -> None:
-    """Refuse what no option, predicate or document holds, and nobody should go on with."""
+    """Refuse values that no option, predicate or document has."""
     if depth > _DEEPEST:
         raise MalformedTextError(_too_deep())
     if isinstance(value, dict):
@@ -80,16 +80,16 @@ def _check_values(value: Any, depth: int, *, finite: bool = True) -> None:
             _check_values(part, depth + 1, finite=finite)
     elif isinstance(value, str):
         if not value.isascii() and any("\ud800" <= sign <= "\udfff" for sign in value):
-            raise MalformedTextError(f"{value[:40]!r} holds half of a surrogate pair")
+            raise MalformedTextError(f"{value[:40]!r} contains half of a surrogate pair")
     elif isinstance(value, int):
         if abs(value) >= _LARGEST:
             raise MalformedTextError(f"the number {str(value)[:40]}… has more than 64 bits")
     elif finite and isinstance(value, float) and not math.isfinite(value):
-        raise MalformedTextError("a number is beyond the largest of 64 bits")
+        raise MalformedTextError("a number is larger than 64 bits allow")
 
 
 class _Loader(yaml.SafeLoader):
-    """Makes plain values only, and refuses a key that occurs twice, of which one would be lost."""
+    """Makes plain values only, and refuses repeated keys, of which one would be lost."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return a mapping."""
@@ -106,7 +106,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str) -> tuple[Any, yaml.Node | None]:
-    """Return what a YAML text says, and its nodes, which know their lines.
+    """Return the content of a YAML text, and its nodes, which know their lines.
 
     Tags that would make objects are refused, as the safe loader does.
 
@@ -132,7 +132,7 @@ def parse_yaml(text: str) -> tuple[Any, yaml.Node | None]:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # What the safe loader does not foresee: a date of month 13, an empty number.
         raise MalformedTextError(
-            f"a value is not what it is tagged or looks like ({str(error)[:80]})"
+            f"a value does not match its tag or form ({str(error)[:80]})"
         ) from error
     finally:
         if loader is not None:
@@ -150,7 +150,7 @@ def _count(node: yaml.Node | None, depth: int, known: dict[int, int]) -> int:
     if id(node) in known:
         if not known[id(node)]:
             line = node.start_mark.line + 1
-            raise MalformedTextError(f"line {line}: a value holds itself by an alias")
+            raise MalformedTextError(f"line {line}: a value contains itself through an alias")
         return known[id(node)]
     known[id(node)] = 0
     parts = node.value

@@ -54,7 +54,7 @@ def _frame_length(header: bytes) -> int | None:
 
 
 def _read(stream: BinaryIO, size: int) -> bytes:
-    """Return so many bytes, or those that are left: a wrong length takes no memory."""
+    """Return this many bytes, or the remaining ones: a wrong length takes no memory."""
     parts = []
     while size and (part := stream.read(min(size, _MOST_BYTES))):
         parts.append(part)
@@ -79,7 +79,7 @@ def _record_blocks(
             raise InputError(f"{where}: {length} bytes, more than the 2 GB of a message; {_FORMAT}")
         data = b"" if length is None else _read(stream, length + 4)
         if length is None or len(data) < length + 4:
-            raise InputError(f"{where}: the file ends within it; copy or write the file again")
+            raise InputError(f"{where}: the file ends inside it; copy or write the file again")
         records.append(data[:-4])
         stated.append(data[-4:])
         size += length
@@ -222,7 +222,7 @@ def _parse(records: list[bytes], path: str, before: int) -> dict[str, _Feature]:
             elif feature.kind != kind:
                 raise InputError(
                     f"{path}, record {before + row + 1}: feature {name!r} is a {kind}, but a "
-                    f"{feature.kind} in record {before + feature.rows[0] + 1}; write one kind"
+                    f"{feature.kind} in record {before + feature.rows[0] + 1}; use one kind"
                 )
             values = getattr(value, kind).value
             feature.rows.append(row)

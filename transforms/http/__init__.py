@@ -1,1 +1,1 @@
-"""Calls over HTTP: one sender, one pace, and what is called again."""
+"""Calls over HTTP: one sender, one pace, and repetition."""

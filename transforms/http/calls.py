@@ -1,4 +1,4 @@
-"""Calls over HTTP: when one may leave, what comes of it, and which is made again after what wait."""
+"""Calls over HTTP: when a call may be sent, its result, and when it is repeated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PASSING = frozenset({408, 429})
 
 
 class Response(NamedTuple):
-    """What came back of a call, whatever it says."""
+    """The response to a call, whatever its status."""
 
     status: int
     headers: Mapping[str, str]
@@ -42,7 +42,7 @@ class NoConnectionError(Exception):
 
 
 class UnknownOutcomeError(Exception):
-    """A call was sent, and nobody knows whether it was served."""
+    """A call was sent, but it is unknown whether it was served."""
 
 
 async def response_of(
@@ -57,7 +57,6 @@ async def response_of(
 
     Parameters
     ----------
-    call : begins the request
     where : option or file that gives the address, for errors
     timeout : seconds of the session, for errors
     most_bytes : of the body, after which the connection is closed
@@ -89,7 +88,7 @@ async def response_of(
     except asyncio.TimeoutError:
         raise UnknownOutcomeError(f"no answer within {timeout:g} s") from None
     except (aiohttp.InvalidURL, ValueError) as error:
-        raise InputError(f"{where}: no request can be made of it ({describe(error)})") from None
+        raise InputError(f"{where}: cannot make a request from it ({describe(error)})") from None
     except (aiohttp.ClientError, OSError) as error:
         raise UnknownOutcomeError(f"a dropped connection ({describe(error)})") from None
     except Exception as error:  # noqa: BLE001  (what else it raises may hold a secret)
@@ -100,7 +99,7 @@ async def response_of(
 
 
 class Pace:
-    """Lets calls of several tasks leave in order.
+    """Lets the calls of several tasks leave in order.
 
     Parameters
     ----------
@@ -117,11 +116,11 @@ class Pace:
         self._paused_until = max(self._paused_until, time.monotonic() + seconds)
 
     def pause_as_requested(self, response: Response, who: str, kept: str) -> float | None:
-        """Let no call leave for as long as a response asks, and return how long, None if it does not.
+        """Hold all calls for as long as a response asks; return the seconds, if any.
 
         Parameters
         ----------
-        who : begins an error, such as ``api.yaml: HTTP 429: the API``
+        who : the beginning of an error, such as ``api.yaml: HTTP 429: the API``
         kept : ends an error, by what becomes of the answers so far
 
         Raises
@@ -133,12 +132,12 @@ class Pace:
         if seconds is None:
             return None
         if seconds > _MOST_PATIENCE:
-            raise EngineError(f"{who} asks to wait for {seconds / 3600:.1f} hours; {kept}")
+            raise EngineError(f"{who} asks for a wait of {seconds / 3600:.1f} hours; {kept}")
         self.pause(seconds)
         return seconds
 
     async def turn(self, ended: asyncio.Event) -> bool:
-        """Wait until a call may leave; False where none may any more."""
+        """Wait until a call may leave; False if none may any more."""
         while not ended.is_set():
             now = time.monotonic()
             if self._paused_until > now:
@@ -162,13 +161,13 @@ async def rest(ended: asyncio.Event, seconds: float) -> None:
 
 
 def backoff(failures: int) -> float:
-    """Return the seconds to wait after so many failures, so that not all come back at once."""
+    """Return the seconds to wait after this many failures, with jitter."""
     longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (failures - 1))
     return longest * random.uniform(0.5, 1.0)  # noqa: S311  (no secret)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of a Retry-After header, None where there is none that can be read."""
+    """Return the seconds of a Retry-After header, None if there is none that can be read."""
     text = headers.get("Retry-After", "").strip()
     if text.isdecimal():
         return float(text[:9])

@@ -1,4 +1,4 @@
-"""Keys travel over https, or within this machine: whoever is on the way reads what http carries."""
+"""Keys are sent over https, or within this machine: others can read what http carries."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def allow(allowed: bool) -> None:
 
 
 def is_allowed() -> bool:
-    """Say whether the user insists on http."""
+    """Return whether the user insists on http."""
     return _allowed
 
 
 def is_loopback(host: str | None) -> bool:
-    """Say whether a host of a URL is this machine, without asking a name server.
+    """Return whether the host of a URL is this machine, without a name server.
 
     >>> is_loopback("127.8.0.1"), is_loopback("::1"), is_loopback("127.0.0.1.example.org")
     (True, True, False)
@@ -45,9 +45,8 @@ def refuse_plain_http(where: str, url: str, key: str, *, allowed: bool | None = 
     Parameters
     ----------
     where : the option or file that names the URL
-    url : of the requests
     key : what would be sent, for the message
-    allowed : whether the user insists; None for what was said in this process
+    allowed : whether the user allows it; None for the setting of this process
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Keeps secrets out of what is written and said, in whatever form they come back."""
+"""Removes secrets from output, in whatever form they come back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHORT = 6
 
 
 def hiding(secrets: Iterable[str]) -> re.Pattern[str] | None:
-    """Return the expression of all that gives a secret away, None where nothing does."""
+    """Return the expression of all that gives a secret away, None if nothing does."""
     forms: set[str] = set()
     for secret in secrets:
         forms |= {form for form in _forms(secret) if form.strip()}

@@ -1,9 +1,9 @@
-"""Values that the environment gives: used by value, written down by name.
+"""Environment variables: used by value, stored by name.
 
-Options of an engine may say ``${NAME}`` or ``${NAME:-default}``. What is kept of a run (the document,
-its work folder, a dry run) holds that text; the value is looked up where an engine is made of it, each
-time anew. What was looked up is remembered in this process, so that an error or a log that repeats a
-value shows the name in its place.
+Options of an engine may say ``${NAME}`` or ``${NAME:-default}``. The files of a run (the document,
+its work folder, a dry run) contain that text; the value is looked up each time an engine is made.
+This process remembers the values, so that an error or a log that repeats one shows the name in its
+place.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _pattern: re.Pattern[str] | None = None
 
 
 def value_of(match: re.Match[str], where: str, environment: Mapping[str, str] | None = None) -> str:
-    """Return what the groups ``name`` and ``default`` of a match stand for.
+    """Return the value for the groups ``name`` and ``default`` of a match.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def redact_file(path: Path) -> None:
 
 
 def without_literals(option: str) -> str:
-    """Return an option of an engine without the secret that is spelt out in it.
+    """Return an option of an engine without literal secrets.
 
     >>> without_literals("beam_options.s3_secret_access_key=abcdef")
     'beam_options.s3_secret_access_key=***'
@@ -156,7 +156,7 @@ def without_literals(option: str) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Say whether an option or a variable of this name holds a secret.
+    """Return whether an option or a variable of this name holds a secret.
 
     >>> is_secret("s3_secret_access_key"), is_secret("region")
     (True, False)
@@ -165,7 +165,7 @@ def is_secret(name: str) -> bool:
 
 
 def remember_literals(options: Any, name: str = "") -> None:
-    """Remember the secrets that are spelt out in options, by the options' names."""
+    """Remember the literal secrets in options, by the options' names."""
     if isinstance(options, dict):
         for key, value in options.items():
             remember_literals(value, str(key))
@@ -191,6 +191,6 @@ def check_place(variable: str, where: str) -> None:
     """
     if is_secret(variable):
         raise InputError(
-            f"{where}: ${{{variable}}} is named like a secret, and paths are written into the result; "
-            "give another variable, or a path without it"
+            f"{where}: ${{{variable}}} has the name of a secret, and paths are written into the "
+            "result; use another variable, or a path without it"
         )

@@ -1,1 +1,1 @@
-"""A labelled pool becomes strata, and candidates to ask an API about."""
+"""A labelled pool becomes strata, and candidates to send to an API."""

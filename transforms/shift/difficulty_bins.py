@@ -1,4 +1,4 @@
-"""Quantile bins of a difficulty, such as a confidence: the same however the data is cut.
+"""Quantile bins of a difficulty, such as a confidence: independent of how the data is divided.
 
 Values are counted exactly, one by one. Where there are too many distinct ones they are rounded
 down to fewer bits of the mantissa, to the finest of a few fixed resolutions at which they fit. Which
@@ -72,7 +72,7 @@ def difficulty_bins(values: FloatArray, edges: FloatArray) -> IntArray:
 
 
 def rounded_down(values: FloatArray, bits: int) -> FloatArray:
-    """Return the largest numbers not above the finite values that have so many mantissa bits.
+    """Return the finite values rounded down to this many mantissa bits.
 
     Rounding first to more bits changes nothing.
 
@@ -96,7 +96,7 @@ class DifficultyCounts:
 
     Attributes
     ----------
-    resolution : mantissa bits of the values that are counted, 52 where they are exact
+    resolution : mantissa bits of the counted values, 52 if exact
     """
 
     def __init__(self, most: int | None = None) -> None:

@@ -35,12 +35,11 @@ CLASS_TYPES = {"string": pa.string(), "double": pa.float64(), "int64": pa.int64(
 
 @dataclass(frozen=True)
 class PoolColumns:
-    """What is read of a pool.
+    """The columns of a pool that are read.
 
     Attributes
     ----------
-    label : column of true classes
-    old_prediction : column of what the old API predicted, None where that is not known
+    old_prediction : column of the old API's predictions, None if unknown
     difficulty : column of numbers, such as a confidence; a value may be missing
     recorded : column of recorded answers of the new API; a missing one is "no result"
     example_id : column that identifies an example; None for its position in the data
@@ -84,7 +83,7 @@ def _distinct(names: Iterable[str | None]) -> list[str]:
 
 
 def split_groups(splits: Sequence[Split], groups: int) -> list[tuple[int, tuple[Split, ...]]]:
-    """Return the splits in so many numbered groups at most, none of them empty."""
+    """Return the splits in at most this many numbered, nonempty groups."""
     dealt = [tuple(splits[group::groups]) for group in range(groups)]
     return [(number, some) for number, some in enumerate(dealt) if some]
 
@@ -120,11 +119,10 @@ def _is_encoded(array: pa.Array) -> bool:
 
 
 class PoolValues:
-    """What the first pass knows: the classes of each column, and how often a difficulty occurs.
+    """The results of the first pass: the classes of each column, and counts of difficulties.
 
     Parameters
     ----------
-    columns : what is read
     signed : whether a difficulty counts as negative where the old prediction is wrong
     """
 
@@ -163,14 +161,14 @@ class PoolValues:
         what = f"label {name!r}" if role == "label" else f"prediction {name!r}"
         if len(known) > MOST_CLASSES:
             raise InputError(
-                f"{what} has more than {MOST_CLASSES:,} distinct values: it is no class; a shift "
-                "needs classes"
+                f"{what} has more than {MOST_CLASSES:,} distinct values: it is not a class; a "
+                "shift needs classes"
             )
         if pa.types.is_floating(known.type):
             fractions = [value for value in known.to_pylist() if not value.is_integer()]
             if fractions:
                 raise InputError(
-                    f"{what} holds fractions ({fractions[0]!r}): it is no class; a shift needs classes"
+                    f"{what} holds fractions ({fractions[0]!r}): it is not a class; a shift needs classes"
                 )
         self.classes[role] = known
 
@@ -204,8 +202,7 @@ def signed_difficulties(chunk: Chunk, name: str, wrong: BoolArray | None) -> Flo
 
     Parameters
     ----------
-    name : the column
-    wrong : bool [rows], None where difficulties have no sign
+    wrong : bool [rows], None if difficulties have no sign
     """
     values = difficulties(chunk.table.column(name), name, chunk)
     return values if wrong is None else np.where(wrong, -values, values)
@@ -214,7 +211,7 @@ def signed_difficulties(chunk: Chunk, name: str, wrong: BoolArray | None) -> Flo
 def learn_group(
     source: Source, splits: Sequence[Split], columns: PoolColumns, *, signed: bool
 ) -> PoolValues:
-    """Return what the first pass finds in some splits."""
+    """Return the results of the first pass for some splits."""
     values = PoolValues(columns, signed=signed)
     for split in splits:
         for chunk in read_split(source, split, columns.learned()):
@@ -241,11 +238,8 @@ class LearnPool(beam.PTransform):
 
     Attributes
     ----------
-    source : the pool
-    columns : what is read of it
     signed : whether a difficulty counts as negative where the old prediction is wrong
     groups : number of groups
-    folder : where the findings go
     """
 
     source: Source

@@ -57,12 +57,11 @@ def smallest(
 class Candidates:
     """Keeps the candidates of tables that come one after another.
 
-    What is kept of the whole is what would be chosen of it at once. Memory: at most about twice the
-    candidates, and a table.
+    The result is the same as for one table of all rows. Memory: at most about twice the candidates,
+    and a table.
 
     Parameters
     ----------
-    most : candidates of a stratum
     cells : number of cells that the strata are among
     """
 
@@ -111,7 +110,7 @@ def ordered(table: pa.Table, most: int | None) -> pa.Table:
 def plain(table: pa.Table) -> pa.Table:
     """Return the same rows without dictionaries, texts and binaries with offsets of 64 bits.
 
-    Images of a few thousand candidates may take more than the 2 GiB that 32 bits can tell apart.
+    Images of a few thousand candidates may take more than the 2 GiB that 32 bits can distinguish.
     """
     columns = [column.cast(_wide(column.type)) for column in table.columns]
     return pa.table(columns, names=table.column_names)
@@ -137,6 +136,6 @@ def narrow(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         begins = np.flatnonzero(np.append(True, group[1:] != group[:-1])[: len(array)])
         ends = np.append(begins[1:], len(array))
         for begin, end in zip(begins, ends, strict=True):
-            # Taken, not cut out: the offsets of a slice go on from those before it.
+            # Taken, not cut out: the offsets of a slice continue from those before it.
             pieces.append(array.take(pa.array(np.arange(begin, end))).cast(kind))
     return pa.chunked_array(pieces)

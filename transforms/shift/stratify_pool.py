@@ -3,8 +3,8 @@
 The second pass over the splits of a source, after `LearnPool`. It counts the examples of each
 stratum (label, bin of the difficulty) by what the old API predicted, and keeps those whose ids have
 the smallest hashes: a simple random sample without replacement. Samples of parts merge into that of
-the whole, so the result is the same however the pool is cut. Each group of splits leaves files in a
-folder, which the driver merges.
+the whole, so the result does not depend on how the pool is divided. Each group of splits leaves
+files in a folder, which the driver merges.
 """
 
 from __future__ import annotations
@@ -59,15 +59,13 @@ _COUNT_BYTES = 1 << 26
 
 @dataclass(frozen=True)
 class Stratification:
-    """How the second pass cuts the pool; known after the first one.
+    """How the second pass divides the pool; known after the first one.
 
     Attributes
     ----------
-    columns : what is read
     classes : all classes, sorted; the position of one is its code
     edges : float64 [bins − 1] of the difficulty, ascending
     signed : whether a difficulty counts as negative where the old prediction is wrong
-    seed : of the choice of candidates
     most : candidates of a stratum; None for all
     """
 
@@ -94,7 +92,7 @@ class Stratification:
 
     @cached_property
     def _class_hashes(self) -> NDArray[np.uint64]:
-        """64 bits of each class, from its value: other classes beside it change nothing."""
+        """64 bits of each class, from its value: other classes next to it change nothing."""
         digests = [hashlib.sha256(json.dumps(one).encode()).digest() for one in self.classes]
         return np.array([int.from_bytes(one[:8], "big") for one in digests], np.uint64)
 
@@ -130,11 +128,10 @@ class Stratification:
 
 @dataclass
 class PoolCounts:
-    """What the second pass sums.
+    """The sums of the second pass.
 
     Attributes
     ----------
-    rows : examples
     fingerprint : the sum of their hashes, modulo 2⁶⁴
     strata : counts of (cell, old class), packed
     slices : counts of (slice, label, old class), packed
@@ -300,10 +297,7 @@ class StratifyPool(beam.PTransform):
 
     Attributes
     ----------
-    source : the pool
-    plan : how it is cut
     groups : number of groups
-    folder : where the findings go
     """
 
     source: Source

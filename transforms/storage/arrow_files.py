@@ -1,4 +1,4 @@
-"""Arrow files of the work folder, with a checksum: what was damaged is never taken for data."""
+"""Arrow files of the work folder, with a checksum, so that damage is never read as data."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Checked(io.RawIOBase):
 
 
 def part_path(folder: StoragePath, number: int) -> StoragePath:
-    """Return the file of a part of what a stage writes."""
+    """Return the file of a part of a stage's output."""
     return folder / f"{number:06d}.arrow"
 
 
@@ -69,7 +69,7 @@ def open_arrow(path: StoragePath, *, is_unchanging: bool = False) -> pa.ipc.Reco
 
     Parameters
     ----------
-    is_unchanging : whether the file stays what it is for the whole run and is read many times
+    is_unchanging : whether the file does not change during the run and is read many times
 
     Raises
     ------
@@ -102,7 +102,7 @@ def read_metadata(path: StoragePath) -> dict[bytes, bytes]:
     try:
         with storage_errors(path, "read"), open_input(path) as file:
             footer = _footer(file)
-        # A file of nothing but its beginning and its footer, which holds the schema.
+        # A file of only its beginning and its footer, which holds the schema.
         with pa.ipc.open_file(_BEGINNING + footer) as whole:
             return dict(whole.schema.metadata or {})
     except (pa.ArrowException, OSError) as error:
@@ -110,7 +110,7 @@ def read_metadata(path: StoragePath) -> dict[bytes, bytes]:
 
 
 def _footer(file: pa.NativeFile) -> bytes:
-    """Return the footer of a file, with what follows it; nothing where there is none."""
+    """Return the footer of a file, with what follows it; nothing if there is none."""
     end = file.size() - _CHECKSUM.size - _TRAILER.size
     if end <= 0:
         return b""
@@ -124,7 +124,7 @@ def _footer(file: pa.NativeFile) -> bytes:
 
 
 def damaged(path: StoragePath) -> EngineError:
-    """Return what to say of a file that is not what was written."""
+    """Return the error message for a damaged file."""
     return EngineError(
-        f"{path} is damaged: it is not what was written; delete it, and run again without --resume"
+        f"{path} is damaged: its content has changed; delete it, and run again without --resume"
     )

@@ -1,4 +1,4 @@
-"""Files of the work folder that are no Arrow files, with checksums: what was damaged is never read."""
+"""Other files of the work folder, with checksums, so that damage is never read as data."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ _verified: set[tuple[str, int, int]] = set()
 
 
 class DamagedFileError(EngineError):
-    """A file of the work folder is not what was written."""
+    """A file of the work folder has changed since it was written."""
 
     def __init__(self, path: StoragePath | str) -> None:
         super().__init__(
-            f"{path} is damaged: it is not what was written; delete it, and run again without "
-            "--resume"
+            f"{path} is damaged: its content has changed; delete it, and run again without --resume"
         )
 
 

@@ -26,16 +26,17 @@ class FileSet(ABC):
     """Files that are written, then named by a document, then published with it.
 
     The files appear under names of their own first, which no other content has. Then the document
-    replaces the earlier one, or fails as a whole: from here on the set is published. At last the
-    well-known names follow, and what no document names any more is removed. A process that dies on
-    the way leaves the earlier set whole, or the new one; the next publication tidies up.
+    replaces the earlier one, or fails as a whole: from here on the set is published. Finally the
+    well-known names follow, and files that no document names any more are removed. A process that
+    dies on the way leaves either the earlier set or the new one complete; the next publication
+    cleans up.
 
     Attributes
     ----------
     document : path; where the files are, too
     streams : by well-known name, to write to and read back
-    before : the version of the document that is replaced; None where there is none
-    writer : who publishes, for the error of another run
+    before : the version of the document that is replaced; None if there is none
+    writer : the publishing run, for the error of another run
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class FileSet(ABC):
 
     @abstractmethod
     def _digest(self, path: StoragePath) -> str | None:
-        """Return the hash of a file's content, None where there is no such file."""
+        """Return the hash of a file's content, None if there is no such file."""
 
     def _documents(self) -> Iterator[StoragePath]:
         """Yield the document and its revisions, as they are now."""
@@ -112,7 +113,7 @@ class FileSet(ABC):
         return {one.name for path in self._documents() for one in files_in(_content(path))[0]}
 
     def _tidy_up(self, *, is_alone: bool = True) -> list[str]:
-        """Remove what no document names any more; return what could not be removed, and why.
+        """Remove files that no document names any more; return the failures, and why.
 
         Parameters
         ----------
@@ -126,7 +127,7 @@ class FileSet(ABC):
                 *(self._unpublished(named) if is_alone else ()),
             ]
         except (OSError, EngineError) as error:
-            return [f"{self.folder} could not be tidied up: {error}"]
+            return [f"{self.folder} could not be cleaned up: {error}"]
         return removed(outdated)
 
     def _outdated_names(self) -> list[StoragePath]:
@@ -139,7 +140,7 @@ class FileSet(ABC):
         return [path for path, sha256 in paths.items() if self._digest(path) == sha256]
 
     def _unpublished(self, named: set[str]) -> Iterator[StoragePath]:
-        """Yield what was written on top of the replaced document, here or by others.
+        """Yield the versions written over the replaced document, here or by others.
 
         As that document is replaced by now, nobody can publish it any more.
         """
@@ -153,7 +154,7 @@ class FileSet(ABC):
 
 
 def _content(document: StoragePath) -> bytes:
-    """Return a document, empty where it is gone."""
+    """Return a document, empty if it is gone."""
     try:
         return document.read_bytes()
     except FileNotFoundError:

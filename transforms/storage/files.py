@@ -1,4 +1,4 @@
-"""Which files a user means, and what they hold."""
+"""Which files a user means, and their formats."""
 
 from __future__ import annotations
 
@@ -96,5 +96,5 @@ def file_format(path: str, override: str | None = None) -> Format:
         if name.endswith(suffix):
             return format_name
     raise InputError(
-        f"{path}: the name does not tell the format; give --format {'|'.join(FORMATS)}"
+        f"{path}: the name does not show the format; give --format {'|'.join(FORMATS)}"
     )

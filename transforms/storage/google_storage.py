@@ -1,4 +1,4 @@
-"""Google Cloud Storage, spoken to by google-cloud-storage."""
+"""Google Cloud Storage, accessed through google-cloud-storage."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class GoogleStore:
 
         Parameters
         ----------
-        tells_bucket : whether what is not found is the bucket, not an object in it
+        tells_bucket : whether not found means the bucket, not an object in it
         """
         import requests
         from google.api_core import exceptions
@@ -82,7 +82,7 @@ class GoogleStore:
         except exceptions.PreconditionFailed as error:
             raise VersionConflictError(uri) from error
         except DataCorruption as error:
-            raise failure(uri, what, "it was damaged on its way", DOWN) from error
+            raise failure(uri, what, "it was damaged in transfer", DOWN) from error
         except exceptions.RequestRangeNotSatisfiable as error:
             raise failure(uri, what, "it became shorter while it was read") from error
         except TransportError as error:
@@ -107,7 +107,7 @@ class GoogleStore:
         self._buckets.add(bucket)
 
     def facts(self, bucket: str, key: str) -> ObjectFacts | None:
-        """Return what is known of an object, None where there is none."""
+        """Return the metadata of an object, None if it does not exist."""
         with self._errors("look up", bucket, key):
             blob = self._client.bucket(bucket).get_blob(key, **self._options)
             if blob is None:

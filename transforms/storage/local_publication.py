@@ -124,7 +124,7 @@ class LocalFileSet(FileSet):
 
 @contextmanager
 def _own_turn(document: Path) -> Iterator[bool]:
-    """Keep others from publishing the document meanwhile; False where the file system knows no locks.
+    """Keep others from publishing the document in the meantime; False if the file system knows no locks.
 
     The system ends the lock with the process, and the next one takes over the file that was left.
     """
@@ -186,7 +186,7 @@ def local_file_set(
     before: Version | None,
     writer: str,
 ) -> Iterator[LocalFileSet]:
-    """Open files in the folder of a document; what is not published is removed."""
+    """Open files in the folder of a document; unpublished ones are removed."""
     with ExitStack() as stack:
         streams, temporaries = {}, {}
         for name in (*names, document.name):

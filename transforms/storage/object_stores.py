@@ -1,8 +1,8 @@
 """Object storage: reading, listing and writing objects of Google Cloud Storage and of S3.
 
-Each store is spoken to by its provider's own library, whose retries, time limits and errors are
-those that its users know. Endpoints and credentials come from the environment, as the libraries
-have it: ``STORAGE_EMULATOR_HOST`` and ``GOOGLE_APPLICATION_CREDENTIALS``; ``AWS_ENDPOINT_URL``,
+Each store is accessed through its provider's own library, with its familiar retries, time limits
+and errors. Endpoints and credentials come from the environment, as the libraries have it:
+``STORAGE_EMULATOR_HOST`` and ``GOOGLE_APPLICATION_CREDENTIALS``; ``AWS_ENDPOINT_URL``,
 ``AWSACCESS_KEY_ID`` and the rest.
 """
 
@@ -26,7 +26,7 @@ _DEFAULT_TIMEOUT = 120.0
 
 
 class VersionConflictError(Exception):
-    """An object is not of the version that a write was to replace."""
+    """An object is not the version that a write should replace."""
 
 
 class NoObjectError(Exception):
@@ -35,7 +35,7 @@ class NoObjectError(Exception):
 
 @dataclass(frozen=True)
 class ObjectFacts:
-    """What a store knows of an object.
+    """The metadata of an object.
 
     Attributes
     ----------
@@ -43,7 +43,6 @@ class ObjectFacts:
     size : bytes
     version : the generation (GCS) or ETag (S3) that a later write can ask for
     modified : when it was written, by the clock of the store
-    metadata : what its writer said of it
     """
 
     key: str
@@ -57,7 +56,7 @@ class ObjectStore(Protocol):
     """A store of objects in buckets; what fails is an EngineError or InputError that names it."""
 
     def facts(self, bucket: str, key: str) -> ObjectFacts | None:
-        """Return what is known of an object, None where there is none."""
+        """Return the metadata of an object, None if it does not exist."""
 
     def read(self, bucket: str, key: str, begin: int = 0, end: int | None = None) -> bytes:
         """Return the bytes ``begin`` to ``end`` of an object; NoObjectError where it is missing."""
@@ -82,7 +81,7 @@ class ObjectStore(Protocol):
 
         Parameters
         ----------
-        expected : the version that it replaces; None for whatever is there
+        expected : the version that it replaces; None for any
         is_new : only if nothing is there
 
         Raises
@@ -105,7 +104,7 @@ def storage_timeout() -> float:
     except ValueError:
         seconds = 0.0
     if not 1 <= seconds <= 86_400:
-        raise InputError(f"{_TIMEOUT}={text!r} is no number of seconds from 1 to 86400")
+        raise InputError(f"{_TIMEOUT}={text!r} is not a number of seconds from 1 to 86400")
     return seconds
 
 
@@ -117,11 +116,11 @@ def failure(uri: str, what: str, reason: str, remedy: str = "") -> EngineError:
 
 def no_bucket(uri: str, what: str, bucket: str) -> EngineError:
     """Return the error of an operation on an object in a bucket that is not there."""
-    return failure(uri, what, f"no bucket {bucket!r}", "; make it, or correct the name")
+    return failure(uri, what, f"no bucket {bucket!r}", "; create it, or correct the name")
 
 
 # Remedies.
-ACCESS = "; check the credentials in the environment and what they may do"
+ACCESS = "; check the credentials in the environment and their permissions"
 DOWN = f"; try again later (a longer time limit: {_TIMEOUT}=SECONDS)"
 
 

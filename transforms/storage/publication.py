@@ -27,10 +27,8 @@ def files_to_publish(
 
     Parameters
     ----------
-    document : path of the document that will name them
     names : the files' well-known names, such as ``slices.parquet``
     before : the version of the document that the set may replace, as it was when the run began
-    writer : who publishes
     """
     shown = " and ".join(str(document.parent / name) for name in (*names, document.name))
     with ExitStack() as stack:

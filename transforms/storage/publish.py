@@ -1,4 +1,4 @@
-"""What a publication replaces: only the document that was there when its run began."""
+"""A publication replaces only the document that existed when its run began."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WRITER = "writer"
 
 @dataclass(frozen=True)
 class Version:
-    """The version of a file: what a later publication replaces, and no other.
+    """The version of a file, which alone a later publication replaces.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Version:
 
 
 def version_of(path: StoragePath) -> Version | None:
-    """Return the version of a file; None where there is none."""
+    """Return the version of a file; None if there is none."""
     if isinstance(path, ObjectPath):
         facts = path.store.facts(path.bucket, path.key)
         return Version(facts.version) if facts else None
@@ -58,8 +58,8 @@ def sha256_of(stream: IO[bytes]) -> str:
 
 
 def metadata_of(sha256: str, writer: str) -> dict[str, str]:
-    """Return what an object says of itself: the hash of its content, and who wrote it."""
-    # S3 takes nothing but ASCII here.
+    """Return an object's own metadata: the hash of its content, and its writer."""
+    # S3 takes only ASCII here.
     return {SHA256: sha256, _WRITER: quote(writer.strip(), safe=" ")}
 
 
@@ -73,7 +73,7 @@ def publish(path: ObjectPath, stream: IO[bytes], expected: Version | None, write
     ----------
     stream : bytes, that can be read back
     expected : what `version_of` said; None: nothing was there
-    writer : who writes, for the error of another run
+    writer : the writing run, for the error of another run
 
     Raises
     ------
@@ -100,14 +100,14 @@ def publish(path: ObjectPath, stream: IO[bytes], expected: Version | None, write
 
 
 def stored_conflict(path: ObjectPath, found: ObjectFacts | None) -> ConflictError:
-    """Return the error of an object that somebody else has written meanwhile, or deleted (None)."""
+    """Return the error of an object that someone else has written in the meantime, or deleted (None)."""
     if found is None:
         return _conflict(path, None, "")
     return _conflict(path, found.modified, unquote(found.metadata.get(_WRITER, "")))
 
 
 def local_conflict(path: Path) -> ConflictError:
-    """Return the error of a file that somebody else has written meanwhile, or deleted."""
+    """Return the error of a file that someone else has written in the meantime, or deleted."""
     try:
         modified = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
     except OSError:
@@ -117,7 +117,7 @@ def local_conflict(path: Path) -> ConflictError:
 
 def _conflict(path: StoragePath, modified: datetime | None, who: str) -> ConflictError:
     if modified is None:
-        return ConflictError(f"{path} was deleted by somebody else during this run")
+        return ConflictError(f"{path} was deleted by another process during this run")
     when = modified.strftime("%Y-%m-%d %H:%M:%S UTC")
     return ConflictError(
         f"{path} was published by {who or 'somebody else'} at {when}, during this run; nothing was replaced"

@@ -1,4 +1,4 @@
-"""The files that a document names: tables beside it, of which one name never has two contents.
+"""The files that a document names: tables next to it, of which one name never has two contents.
 
 ``slices.0123456789ab.parquet`` is such a name. The same content also stands under the well-known
 name ``slices.parquet``, which changes with every publication.
@@ -46,7 +46,7 @@ def well_known(name: str) -> str:
     """
     found = _NAME.fullmatch(name)
     if found is None:
-        raise ValueError(f"{name!r} is no name of a published file")
+        raise ValueError(f"{name!r} is not the name of a published file")
     return found[1] + found[2]
 
 
@@ -78,7 +78,7 @@ def is_own_name(name: str) -> bool:
 def files_in(document: bytes) -> tuple[tuple[DocumentFile, ...], tuple[DocumentFile, ...]]:
     """Return the files that a document names, and those that it says it replaces.
 
-    What is no document of this kind, or one of an earlier version, names none.
+    What is not a document of this kind, or one of an earlier version, names none.
     """
     try:
         content = json.loads(document)

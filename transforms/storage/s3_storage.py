@@ -1,4 +1,4 @@
-"""S3 and what speaks like it, spoken to by boto3."""
+"""S3 and compatible stores, accessed through boto3."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class S3Store:
             raise failure(uri, what, str(error), DOWN) from error
 
     def facts(self, bucket: str, key: str) -> ObjectFacts | None:
-        """Return what is known of an object, None where there is none."""
+        """Return the metadata of an object, None if it does not exist."""
         try:
             with self._errors("look up", bucket, key):
                 head = self._answer_to(lambda: self._client.head_object(Bucket=bucket, Key=key))

@@ -54,7 +54,7 @@ class ObjectPath:
     def __post_init__(self) -> None:
         scheme, _, rest = self.uri.partition("://")
         if scheme not in SCHEMES or not rest.partition("/")[0]:
-            raise InputError(f"{self.uri!r} is no place of an object; write it as gs://bucket/name")
+            raise InputError(f"{self.uri!r} does not name an object; write it as gs://bucket/name")
         object.__setattr__(self, "uri", self.uri.rstrip("/"))
 
     def __str__(self) -> str:
@@ -113,7 +113,7 @@ class ObjectPath:
         return self.is_file() or self.is_dir()
 
     def iterdir(self) -> Iterator[ObjectPath]:
-        """Yield what is directly below this name."""
+        """Yield the entries directly below this name."""
         for found in self.store.listed(self.bucket, self._prefix, deep=False):
             name = found.key.removeprefix(self._prefix).rstrip("/")
             # Some tools mark a folder by an empty object of its own name.
@@ -228,7 +228,7 @@ def storage_path(text: str, what: str = "") -> StoragePath:
     except UnicodeEncodeError as error:
         shown = text.encode("utf-8", "replace").decode()
         raise InputError(
-            f"{what} {shown}: the name is no UTF-8 text; rename it, or set LANG to a locale of UTF-8".strip()
+            f"{what} {shown}: the name is not UTF-8 text; rename the file, or set LANG to a UTF-8 locale".strip()
         ) from error
     found = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]+)://", text)
     scheme = found.group(1) if found else "file"
@@ -241,13 +241,11 @@ def storage_path(text: str, what: str = "") -> StoragePath:
         known = unknown_name("store", f"{scheme}://", [f"{one}://" for one in SCHEMES])
         raise InputError(f"{what} {text}: {known}".strip())
     if "\0" in text:
-        raise InputError(f"{what} {text!r}: no name of a file holds a null character".strip())
+        raise InputError(f"{what} {text!r}: a file name cannot contain a null character".strip())
     try:
         return Path(text.removeprefix("file://")).expanduser()
     except RuntimeError as error:
-        raise InputError(
-            f"{what} {text}: there is no user of that name, whose home it could be in".strip()
-        ) from error
+        raise InputError(f"{what} {text}: there is no user with that name".strip()) from error
 
 
 @contextmanager
@@ -262,7 +260,7 @@ def storage_errors(path: StoragePath | str, what: str) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
             remedy = "; free some space, or choose another --output or --work-dir"
         elif error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            remedy = "; choose a folder that you may write to"
+            remedy = "; choose a folder that you can write to"
         raise StorageError(f"cannot {what} {path}: {reason}{remedy}") from error
 
 
@@ -316,7 +314,7 @@ def open_input(path: StoragePath) -> pa.NativeFile:
 class _Copies:
     """Local copies of objects that do not change while a run uses them.
 
-    They have no names, so that nothing is left behind however the process ends.
+    They have no names, so nothing is left behind however the process ends.
     """
 
     def __init__(self) -> None:
@@ -453,7 +451,7 @@ def _new_file(path: Path) -> tuple[int, Path]:
 
 
 def locked(file: int) -> bool | None:
-    """Take the system's lock on an open file, if it is free; None where it knows no locks."""
+    """Take the system's lock on an open file, if it is free; None if it knows no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -468,14 +466,14 @@ def remove_abandoned(path: Path) -> None:
     pattern = re.compile(re.escape(f".{path.name}.") + "[a-z0-9_]{8}")
     for left in path.parent.iterdir():
         if pattern.fullmatch(left.name):
-            # One that is gone meanwhile, or somebody else's, is not for us.
+            # One that is gone in the meantime, or someone else's, is not for us.
             with suppress(OSError), left.open("rb") as stream:
                 if locked(stream.fileno()):
                     left.unlink()
 
 
 def settle(stream: IO[bytes], temporary: Path) -> None:
-    """Bring what was written to the disk, with the permissions that new files have."""
+    """Flush a file to disk, with the permissions of new files."""
     stream.flush()
     os.fsync(stream.fileno())
     mask = os.umask(0)

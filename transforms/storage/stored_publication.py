@@ -1,4 +1,4 @@
-"""Publication in object storage, where nothing is locked: a step that came too late is found out."""
+"""Publication in object storage, without locks: a step that comes too late is detected."""
 
 from __future__ import annotations
 
@@ -119,6 +119,6 @@ class StoredFileSet(FileSet):
 
     def _digest(self, path: StoragePath) -> str | None:
         if not isinstance(path, ObjectPath):
-            raise TypeError(f"{path} is no object")
+            raise TypeError(f"{path} is not an object")
         found = path.store.facts(path.bucket, path.key)
         return None if found is None else found.metadata.get(SHA256, "")

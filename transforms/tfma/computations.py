@@ -59,7 +59,7 @@ class Computations:
         Raises
         ------
         InputError
-            TFMA is not installed, there is no such metric, its arguments are wrong, or it is a plot.
+            TFMA is not installed, there is no such metric, or its arguments are wrong.
         """
         metric_types = tfma_module("metrics.metric_types", f"--metric {self.spec.text}")
         self._check_class(metric_types)
@@ -73,19 +73,28 @@ class Computations:
                 f"--metric {self.spec.text} compares slices with each other, which is not possible "
                 "here; leave it out"
             )
-        derived = parts.derived_computations or parts.non_derived_computations
-        keys = [key for one in derived for key in one.keys]
-        if keys and all(isinstance(key, metric_types.PlotKey) for key in keys):
+        keys = self._keys
+        if not keys or all(key.is_diff for key in keys):
             raise OptionError(
-                f"--metric {self.spec.text} is a plot, which has no value; leave it out"
+                f"--metric {self.spec.text} reads the predictions of both models at once, which is not "
+                "possible here; leave it out"
             )
+
+    @property
+    def is_plot(self) -> bool:
+        """Whether it is a plot, which has no value."""
+        kind = tfma_module("metrics.metric_types").PlotKey
+        return any(isinstance(key, kind) for key in self._keys)
+
+    @property
+    def _keys(self) -> list[Any]:
+        parts = self._separated
+        computed = (*parts.non_derived_computations, *parts.derived_computations)
+        return [key for one in computed for key in one.keys if not key.name.startswith("_")]
 
     def names(self) -> set[str]:
         """Return the names of what it computes, of which each may be several numbers."""
-        parts = self._separated
-        computed = (*parts.non_derived_computations, *parts.derived_computations)
-        keys = [key for one in computed for key in one.keys if not key.name.startswith("_")]
-        return {_name(key) for key in keys}
+        return set() if self.is_plot else {_name(key) for key in self._keys}
 
     def _check_class(self, metric_types: Any) -> None:
         spec = self.spec
@@ -232,14 +241,22 @@ class Computations:
 
     def values(self, accumulator: Any) -> dict[str, float]:
         """Return the numbers that the metric has, by name."""
+        found: dict[str, float] = {}
+        for key, value in self._outputs(accumulator).items():
+            found.update(_numbers(_name(key), value))
+        return found
+
+    def plots(self, accumulator: Any) -> bytes:
+        """Return a plot as a serialized PlotsForSlice without a slice key."""
+        writer = tfma_module("writers.metrics_plots_and_validations_writer")
+        found = writer.convert_slice_plots_to_proto(((), self._outputs(accumulator)), None)
+        return bytes(found.SerializeToString(deterministic=True))
+
+    def _outputs(self, accumulator: Any) -> dict[Any, Any]:
         metrics = dict(self.combiner.extract_output(accumulator))
         for one in self._separated.derived_computations:
             metrics.update(one.result(copy.copy(metrics)))
-        found: dict[str, float] = {}
-        for key, value in metrics.items():
-            if not key.name.startswith("_"):
-                found.update(_numbers(_name(key), value))
-        return found
+        return {key: value for key, value in metrics.items() if not key.name.startswith("_")}
 
 
 def _name(key: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import defaultdict
 from dataclasses import dataclass
@@ -9,123 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from slicebeam.metrics.errors import ColumnError
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
-from slicebeam.transforms.encode.extract_slice_keys import id_hashes
-from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.storage.storage import StoragePath, written_whole
 from slicebeam.transforms.tfma.computations import LABEL, PREDICTION, WEIGHT, Computations, merged
+from slicebeam.transforms.tfma.examples import ROW, Measured, ReadMeasured, examples_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
-    from slicebeam.transforms.encode.conditions import SliceMembership
-    from slicebeam.transforms.encode.sources import Chunk, Source, Split
+    from slicebeam.metrics.counting.counting import Ragged
 
 # The key of all examples; slices are numbered from 0.
 EVERYTHING = -1
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Which columns are measured.
-
-    Attributes
-    ----------
-    source : the examples
-    slices : their predicates
-    label, prediction : columns; the prediction is a score where there is one
-    weight : column of weights
-    id_field : column of what is resampled together; None for examples one by one
-    features : further columns that the metric reads
-    positive_class : the class that is 1, where labels are classes
-    replicates, seed : of the bootstrap
-    """
-
-    source: Source
-    slices: SliceMembership
-    label: str
-    prediction: str
-    weight: str | None
-    id_field: str | None
-    features: tuple[str, ...]
-    positive_class: Any
-    replicates: int
-    seed: int
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns that are read."""
-        wanted = [self.label, self.prediction, self.weight, self.id_field]
-        wanted += [*self.features, *self.slices.columns]
-        return list(dict.fromkeys(name for name in wanted if name))
-
-
-class _ReadFn(beam.DoFn):
-    """Split -> examples as ``(columns, slices of each, ids)``."""
-
-    def __init__(self, measured: Measured) -> None:
-        self.measured = measured
-
-    def process(self, split: Split) -> Iterator[Any]:
-        for chunk in read_split(self.measured.source, split, self.measured.columns):
-            yield _examples(chunk, self.measured)
-
-
-def _examples(chunk: Chunk, measured: Measured) -> tuple[dict[str, Any], Any, NDArray[np.uint64]]:
-    table = chunk.table
-    columns = {
-        LABEL: _number(table.column(measured.label), measured.positive_class, measured.label),
-        PREDICTION: _number(
-            table.column(measured.prediction), measured.positive_class, measured.prediction
-        ),
-    }
-    if measured.weight:
-        columns[WEIGHT] = _number(table.column(measured.weight), None, measured.weight)
-    for name in measured.features:
-        columns[name] = _feature(table.column(name))
-    if measured.id_field:
-        ids = id_hashes(table.column(measured.id_field).combine_chunks(), chunk)
-    else:
-        ids = splitmix64(np.arange(table.num_rows, dtype=np.uint64) + np.uint64(chunk.start_row))
-    return columns, measured.slices.codes(table), ids
-
-
-def _number(column: Any, positive: Any, name: str) -> NDArray[Any]:
-    array = column.combine_chunks()
-    if array.null_count:
-        raise ColumnError(f"column {name!r} has missing values, which no metric of TFMA takes")
-    if pa.types.is_list(array.type) or pa.types.is_fixed_size_list(array.type):
-        return _rows_of(array, name)
-    values = array.to_numpy(zero_copy_only=False)
-    if values.dtype.kind in "OSU":
-        if positive is None:
-            raise ColumnError(
-                f"column {name!r} is text, but metrics of TFMA take numbers; give --positive-class, or "
-                "write classes as numbers"
-            )
-        return (values == positive).astype(np.float64)
-    return values.astype(np.float64) if values.dtype.kind in "bui" else values
-
-
-def _rows_of(array: Any, name: str) -> NDArray[np.float64]:
-    """Return a column of lists, a score for each class [rows, classes]."""
-    lengths = set(pc.list_value_length(array).to_pylist())
-    if len(lengths) != 1:
-        raise ColumnError(f"column {name!r} has lists of different lengths: {sorted(lengths)}")
-    flat = array.flatten().to_numpy(zero_copy_only=False)
-    return np.asarray(flat, np.float64).reshape(len(array), -1)
-
-
-def _feature(column: Any) -> NDArray[Any]:
-    array = column.combine_chunks()
-    values = array.to_numpy(zero_copy_only=False)
-    return np.array([str(one) for one in values]) if values.dtype.kind == "O" else values
+# How many of what is resampled are counted; intervals do not depend on larger numbers.
+MOST_UNITS = 1000
 
 
 def _by_query(item: Any, key: str) -> Iterator[tuple[Any, Any]]:
@@ -139,14 +40,28 @@ def _by_query(item: Any, key: str) -> Iterator[tuple[Any, Any]]:
 def _gathered(item: tuple[str, Iterable[Any]]) -> tuple[dict[str, Any], list[int], int]:
     """Return a query with all its examples, and the slices that any of them is in, as TFMA does."""
     query, rows = item
-    listed = sorted(rows, key=lambda row: (-float(row[0][PREDICTION][0]), repr(row[0])))
-    columns = {name: np.concatenate([own[name] for own, _ in listed]) for name in listed[0][0]}
+    # As they are in the data, since TFMA ranks equal scores by their order.
+    listed = sorted(rows, key=lambda row: int(row[0][ROW][0]))
+    names = listed[0][0].keys() - {ROW}
+    columns = {name: np.concatenate([own[name] for own, _ in listed]) for name in sorted(names)}
     slices = sorted({code for _, codes in listed for code in codes})
     hashed = splitmix64(np.frombuffer(query.encode().ljust(8, b"\0")[:8], np.uint64).copy())
     for at in range(8, len(query.encode()), 8):
         word = np.frombuffer(query.encode()[at : at + 8].ljust(8, b"\0"), np.uint64)
         hashed = splitmix64(hashed ^ word)
     return columns, slices, int(hashed[0])
+
+
+def _members(codes: Ragged, rows: int) -> dict[int, NDArray[np.int64]]:
+    """Return the rows of a chunk that are in each slice."""
+    of_rows = np.repeat(np.arange(rows), np.diff(codes.offsets))
+    members = {EVERYTHING: np.arange(rows)}
+    order = np.argsort(codes.codes, kind="stable")
+    found, sizes = np.unique(codes.codes, return_counts=True)
+    ends = np.cumsum(sizes).tolist()
+    for code, size, end in zip(found.tolist(), sizes.tolist(), ends, strict=True):
+        members[code] = of_rows[order[end - size : end]]
+    return members
 
 
 class _AccumulateFn(beam.DoFn):
@@ -157,13 +72,7 @@ class _AccumulateFn(beam.DoFn):
 
     def process(self, item: Any) -> Iterator[Any]:
         columns, codes, ids = item
-        of_rows = np.repeat(np.arange(len(codes.offsets) - 1), np.diff(codes.offsets))
-        members = {EVERYTHING: np.arange(len(ids))}
-        order = np.argsort(codes.codes, kind="stable")
-        found, sizes = np.unique(codes.codes, return_counts=True)
-        ends = np.cumsum(sizes).tolist()
-        for code, size, end in zip(found.tolist(), sizes.tolist(), ends, strict=True):
-            members[code] = of_rows[order[end - size : end]]
+        members = _members(codes, len(ids))
         weights = _weights(self.seed, self.replicates, ids)
         if self.computations.histograms is not None:
             yield from self._histograms(columns, members, weights)
@@ -223,6 +132,48 @@ def _looped(
             yield (code, replicate), accumulator
 
 
+def _units_of_rows(item: Any) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+    """Yield the smallest ids of the examples of each slice."""
+    _, codes, ids = item
+    for code, rows in _members(codes, len(ids)).items():
+        yield code, _smallest(ids[rows])
+
+
+def _units_of_query(item: Any) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+    _, slices, hashed = item
+    for code in (EVERYTHING, *slices):
+        yield code, np.array([hashed], np.uint64)
+
+
+def _smallest(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return np.unique(ids)[:MOST_UNITS]
+
+
+class _CountUnitsFn(beam.CombineFn):
+    """Counts distinct ids, up to `MOST_UNITS`; of so many the smallest are kept."""
+
+    def create_accumulator(self) -> NDArray[np.uint64]:
+        return np.zeros(0, np.uint64)
+
+    def add_input(
+        self, accumulator: NDArray[np.uint64], ids: NDArray[np.uint64]
+    ) -> NDArray[np.uint64]:
+        return _smallest(np.concatenate([accumulator, ids]))
+
+    def merge_accumulators(self, accumulators: Iterable[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+        return _smallest(np.concatenate(list(accumulators)))
+
+    def extract_output(self, accumulator: NDArray[np.uint64]) -> int:
+        return int(accumulator.size)
+
+
+def _output(computations: Computations, accumulator: Any) -> dict[str, float] | str:
+    """Return numbers by name, or plots as text."""
+    if computations.is_plot:
+        return base64.b64encode(computations.plots(accumulator)).decode()
+    return computations.values(accumulator)
+
+
 class _MergeHistogramsFn(beam.CombineFn):
     """Adds histograms, and says what the metric is."""
 
@@ -241,8 +192,8 @@ class _MergeHistogramsFn(beam.CombineFn):
             return listed[0] if listed else []
         return [merged(each) for each in zip(*listed, strict=True)]
 
-    def extract_output(self, accumulator: list[Any]) -> dict[str, float]:
-        return self.computations.values(self.computations.of_histograms(accumulator))
+    def extract_output(self, accumulator: list[Any]) -> dict[str, float] | str:
+        return _output(self.computations, self.computations.of_histograms(accumulator))
 
 
 class _MergeFn(beam.CombineFn):
@@ -260,16 +211,20 @@ class _MergeFn(beam.CombineFn):
     def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
         return self.computations.combiner.merge_accumulators(list(accumulators))
 
-    def extract_output(self, accumulator: Any) -> dict[str, float]:
-        return self.computations.values(accumulator)
+    def extract_output(self, accumulator: Any) -> dict[str, float] | str:
+        return _output(self.computations, accumulator)
 
 
 def _write(item: tuple[None, Iterable[Any]], path: StoragePath) -> str:
-    values: dict[str, dict[str, dict[str, float]]] = defaultdict(dict)
-    for (code, replicate), named in item[1]:
-        values[str(code)][str(replicate)] = named
+    values: dict[str, dict[str, dict[str, float] | str]] = defaultdict(dict)
+    units: dict[str, int] = {}
+    for key, found in item[1]:
+        if isinstance(key, tuple):
+            values[str(key[0])][str(key[1])] = found
+        else:
+            units[str(key)] = found
     with written_whole(path) as stream:
-        stream.write(json.dumps(values).encode())
+        stream.write(json.dumps({"values": values, "units": units}).encode())
     return str(path)
 
 
@@ -281,7 +236,8 @@ class MeasureSlices(beam.PTransform):
     ----------
     computations : of the metric
     measured : the examples and slices
-    path : of a JSON file: slice -> replicate -> name -> number; replicate 0 is the data itself
+    path : of a JSON file: ``values``, slice -> replicate -> name -> number, where replicate 0 is the
+        data itself, and has the text of plots in place of numbers; ``units``, slice -> how many are resampled, up to `MOST_UNITS`
     """
 
     computations: Computations
@@ -293,54 +249,58 @@ class MeasureSlices(beam.PTransform):
         own = (self.computations, self.measured.replicates, self.measured.seed)
         examples = (
             pipeline
-            | "Splits" >> beam.Create(list(self.measured.source.splits))
-            | "Read" >> beam.ParDo(_ReadFn(self.measured))
+            | "Read" >> ReadMeasured(self.measured)
+            | "Take columns" >> beam.Map(examples_of, self.measured)
         )
         if key := self.computations.spec.query_key:
-            accumulators = (
+            queries = (
                 examples
                 | "Key by query" >> beam.FlatMap(_by_query, key)
                 | "Group queries" >> beam.GroupByKey()
                 | "Gather" >> beam.Map(_gathered)
-                | "Accumulate" >> beam.ParDo(_AccumulateQueriesFn(*own))
             )
+            accumulators = queries | "Accumulate" >> beam.ParDo(_AccumulateQueriesFn(*own))
+            units = queries | "Ids" >> beam.FlatMap(_units_of_query)
         else:
             accumulators = examples | "Accumulate" >> beam.ParDo(_AccumulateFn(*own))
+            units = examples | "Ids" >> beam.FlatMap(_units_of_rows)
         is_counted = not key and self.computations.histograms is not None
         merge = _MergeHistogramsFn if is_counted else _MergeFn
+        values = accumulators | "Merge" >> beam.CombinePerKey(merge(self.computations))
+        counts = units | "Count" >> beam.CombinePerKey(_CountUnitsFn())
         return (
-            accumulators
-            | "Merge" >> beam.CombinePerKey(merge(self.computations))
+            (values, counts)
+            | beam.Flatten()
             | "One key" >> beam.Map(lambda found: (None, found))
             | "Gather values" >> beam.GroupByKey()
             | "Write" >> beam.Map(_write, self.path)
         )
 
 
-def read_measured(path: StoragePath) -> dict[int, list[dict[str, float]]]:
-    """Return what was written: slice -> numbers by name, of each replicate that had any."""
+@dataclass(frozen=True)
+class SliceValues:
+    """What a metric is on a slice.
+
+    Attributes
+    ----------
+    numbers : by name, of the data and of each replicate that had any; of a plot none
+    plots : a serialized PlotsForSlice without a slice key; empty for numbers
+    units : how many are resampled, up to `MOST_UNITS`
+    """
+
+    numbers: list[dict[str, float]]
+    plots: bytes
+    units: int
+
+
+def read_measured(path: StoragePath) -> dict[int, SliceValues]:
+    """Return what was written, by slice."""
     with path.open("rb") as stream:
         content = json.loads(stream.read())
-    return {
-        int(code): [named for _, named in sorted(by.items(), key=lambda pair: int(pair[0]))]
-        for code, by in content.items()
-    }
-
-
-def needed_features(computations: Computations, source: Source) -> tuple[str, ...]:
-    """Return the columns that a metric names in its arguments ending in ``_key``.
-
-    Raises
-    ------
-    InputError
-        There is no such column.
-    """
-    spec = computations.spec
-    named = {
-        name: value
-        for name, value in (*spec.arguments.items(), ("query_key", spec.query_key))
-        if name.endswith("_key") and value
-    }
-    for name, value in named.items():
-        source.column_type(str(value), f"--metric {spec.text}: {name}")
-    return tuple(dict.fromkeys(map(str, named.values())))
+    found = {}
+    for code, by in content["values"].items():
+        drawn = [by[number] for number in sorted(by, key=int)]
+        is_plot = isinstance(drawn[0], str)
+        plots = base64.b64decode(drawn[0]) if is_plot else b""
+        found[int(code)] = SliceValues([] if is_plot else drawn, plots, content["units"][code])
+    return found

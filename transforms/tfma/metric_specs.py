@@ -16,9 +16,32 @@ if TYPE_CHECKING:
 PREFIX = "tfma:"
 # Arguments that TFMA has in the MetricsSpec, not in the metric.
 OF_CLASSES = ("binarize", "aggregate")
-SCOPE = ("query_key", *OF_CLASSES)
+SCOPE = ("query_key", "example_weights", *OF_CLASSES)
+# Arguments that say what a metric reads, where it is not what the run reads.
+COLUMNS = {
+    "prediction_key": "prediction",
+    "baseline_prediction_key": "baseline_prediction",
+    "label_key": "label",
+    "example_weight_key": "weight",
+}
 _SPEC = re.compile(r"(?P<path>[A-Za-z_][\w.]*)(?:\((?P<arguments>.*)\))?", re.DOTALL)
 _EXAMPLE = "write tfma:NDCG(gain_key=gain,top_k_list=[3],query_key=query)"
+
+
+@dataclass(frozen=True)
+class OwnColumns:
+    """Columns that a metric reads in place of the run's; empty for the run's.
+
+    Attributes
+    ----------
+    prediction, baseline_prediction : of both models, such as lists of a score for each class
+    label, weight : of the examples
+    """
+
+    prediction: str = ""
+    baseline_prediction: str = ""
+    label: str = ""
+    weight: str = ""
 
 
 @dataclass(frozen=True)
@@ -32,9 +55,9 @@ class MetricSpec:
     module : of a user's own metric; empty for those of TFMA and Keras
     config : JSON of its arguments
     scope : JSON of what its MetricsSpec has besides: ``query_key`` (column of the queries that it ranks
-        within), ``binarize``, ``aggregate``
-    prediction_key : column of its own predictions, such as lists of a score for each class; empty for
-        the run's
+        within), ``example_weights``, ``binarize``, ``aggregate``
+    columns : that it reads in place of the run's
+    output : of a model of several, whose name its numbers bear
 
     Examples
     --------
@@ -50,7 +73,13 @@ class MetricSpec:
     module: str
     config: str
     scope: str = "{}"
-    prediction_key: str = ""
+    columns: OwnColumns = OwnColumns()
+    output: str = ""
+
+    @property
+    def is_unweighted(self) -> bool:
+        """Whether it takes no account of weights."""
+        return bool(json.loads(self.scope).get("example_weights", {}).get("unweighted"))
 
     @property
     def query_key(self) -> str:
@@ -85,11 +114,12 @@ def parse_metric(text: str) -> MetricSpec:
         if not sign or not name.strip().isidentifier():
             raise OptionError(f"--metric {text!r}: {part!r} is no name=value; {_EXAMPLE}")
         arguments[name.strip()] = _value(value.strip())
-    prediction_key = str(arguments.pop("prediction_key", ""))
+    columns = OwnColumns(**{own: str(arguments.pop(name, "")) for name, own in COLUMNS.items()})
+    output = str(arguments.pop("output_name", ""))
     scope = {name: arguments.pop(name) for name in SCOPE if arguments.get(name)}
     module, _, name = found["path"].rpartition(".")
     config, rest = (json.dumps(one, sort_keys=True) for one in (arguments, scope))
-    return MetricSpec(text, name, module, config, rest, prediction_key)
+    return MetricSpec(text, name, module, config, rest, columns, output)
 
 
 def metric_text(path: str, arguments: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 
 import { Clusters } from "./clusters";
-import { views as served } from "./extensions";
+import { above, views as served } from "./extensions";
 import { Lattice } from "./lattice";
 import { Link } from "./link";
 import type { Overview as Content } from "./model";
@@ -34,6 +34,11 @@ export function App({ content, tables }: { content: Content; tables: string }) {
     <>
       {content.views.length > 0 && (
         <nav aria-label="Views" class={isWide(route.view) ? "wide" : ""}>
+          {above.map(({ title, address }) => (
+            <a key={address} href={address}>
+              {title}
+            </a>
+          ))}
           <Link to={hashOf("overview")} current={route.view === "overview"}>
             Overview
           </Link>

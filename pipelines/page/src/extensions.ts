@@ -32,6 +32,9 @@ export const views: ServedView[] = [];
 /** What follows in the view of a slice. */
 export const sliceSections: SliceSection[] = [];
 
+/** Pages above this one, which the list of views begins with. */
+export const above: { title: string; address: string }[] = [];
+
 let reload: () => Promise<void> = async () => {};
 
 /** Reads the document again: it has a new revision. */

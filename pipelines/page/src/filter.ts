@@ -10,6 +10,8 @@ export interface Filter {
   direction: "any" | "worse" | "better";
   significant: boolean;
   inherited: boolean;
+  /** What a slice says beside those above it; empty for any. */
+  label: string;
   level: number;
   least: number;
   most: number;
@@ -21,6 +23,8 @@ export interface Filter {
 }
 
 const SORTS = ["harm", "n", "level", "value", "reference", "delta", "q_value"];
+
+export const LABELS = ["new", "refines", "inherited"];
 
 /** What the address asks for. Where no slice is significant, those that are not are shown unasked. */
 export function filterOf(options: URLSearchParams, hasSignificant: boolean): Filter {
@@ -39,6 +43,7 @@ export function filterOf(options: URLSearchParams, hasSignificant: boolean): Fil
       ? options.get("significant") === "yes"
       : hasSignificant,
     inherited: options.get("inherited") === "yes",
+    label: LABELS.find((one) => one === options.get("label")) ?? "",
     level: number("level", 0),
     least: number("least", 0),
     most: number("most", Infinity),
@@ -63,7 +68,8 @@ export function filtered(store: Store, columns: Columns, metric: Metric, filter:
   for (const row of ordered(store, columns, metric, filter)) {
     if (filter.significant && !columns.significant[row]) continue;
     // A finding is worth a look even where a slice above explains it.
-    if (!filter.inherited && !columns.finding[row] && under === undefined && inherited > 0 && columns.codes.label[row] === inherited) continue;
+    if (filter.label && columns.texts.label[columns.codes.label[row] as number] !== filter.label) continue;
+    if (!filter.inherited && !filter.label && !columns.finding[row] && under === undefined && inherited > 0 && columns.codes.label[row] === inherited) continue;
     if (under !== undefined && columns.parent[row] !== under) continue;
     if (filter.level && store.lengths[row] !== filter.level) continue;
     const n = store.n[row] as number;

@@ -3,7 +3,7 @@ import * as format from "./format";
 import { Link } from "./link";
 import type { Metric, Overview } from "./model";
 import { hashOf } from "./route";
-import type { Filter } from "./filter";
+import { type Filter, LABELS } from "./filter";
 import { useState } from "preact/hooks";
 
 interface Given {
@@ -50,6 +50,17 @@ export function Filters({ content, conditions, metric, filter, change, under }: 
           <option value="any">worse and better</option>
           <option value="worse">worse</option>
           <option value="better">better</option>
+        </select>
+      </label>
+      <label>
+        Label{" "}
+        <select value={filter.label} onChange={(event) => set("label", event.currentTarget.value)}>
+          <option value="">any</option>
+          {LABELS.map((one) => (
+            <option key={one} value={one}>
+              {one}
+            </option>
+          ))}
         </select>
       </label>
       <label>

@@ -63,6 +63,14 @@ export interface FindingModel {
   candidates: number;
   stop: string;
   reason?: string;
+  // Examples by which of the first ten findings they are in, the largest sets first.
+  intersections?: Intersection[];
+}
+
+export interface Intersection {
+  findings: number[];
+  share: number;
+  value: number | null;
 }
 
 export interface MetricTests {
@@ -96,6 +104,8 @@ export interface Overview {
   since?: Since;
   // What the page has besides this view.
   views: ("slices" | "clusters" | "shift")[];
+  // Whether a test tree is served beside it.
+  has_tests?: boolean;
   notes: string[];
   left_out: string[];
 }

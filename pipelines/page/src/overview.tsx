@@ -7,6 +7,7 @@ import { Link } from "./link";
 import { hashOf } from "./route";
 import { SinceThen } from "./since";
 import { Term } from "./term";
+import { UpSet } from "./upset";
 import type { Finding, FindingModel, Overview as Content } from "./model";
 import { asText, counted, counts, findingText, firstFinding, gap, held, metricOf, overall, primary, sliceOf, valueInterval } from "./verdict";
 
@@ -93,6 +94,12 @@ function List({ content, model }: { content: Content; model: FindingModel }) {
         <details>
           <summary>{format.plural(rows.length - FIRST, "more finding")}</summary>
           <Bars rows={rows.slice(FIRST)} metric={metric} isChange={isChange} />
+        </details>
+      )}
+      {rows.length > 1 && (
+        <details>
+          <summary>Which findings hold the same examples</summary>
+          <UpSet content={content} model={model} />
         </details>
       )}
     </section>

@@ -7,6 +7,7 @@ import { relation } from "./overlap";
 import type { Change, Metric, Overview } from "./model";
 import { hashOf } from "./route";
 import type { Columns, Detail, Store } from "./store";
+import { UpSet } from "./upset";
 import { metricOf, primary } from "./verdict";
 import { Delta, Impact, Interval, P, Q, Refines } from "./words";
 import type { ComponentChildren } from "preact";
@@ -241,6 +242,7 @@ function Findings({ content, store, row }: { content: Overview; store: Store; ro
   const id = store.ids[row];
   const others = content.findings.filter((one) => one.slice_id !== id).slice(0, 10);
   if (!others.length) return null;
+  const own = content.findings.filter((one) => one.slice_id === id);
   const known = others.map((one) => {
     const other = store.rowOf(one.slice_id);
     return { one, other, words: other === undefined ? "" : shared(store, row, other) };
@@ -264,6 +266,10 @@ function Findings({ content, store, row }: { content: Overview; store: Store; ro
           no slice of both.
         </p>
       )}
+      {own.map((one) => {
+        const model = content.finding_models.find((each) => each.metric === one.metric && each.direction === one.direction);
+        return model && <UpSet key={`${one.metric} ${one.direction}`} content={content} model={model} rank={one.rank} />;
+      })}
     </section>
   );
 }

@@ -154,9 +154,12 @@ def test_another_folder_of_labels(commands: Commands, tmp_path: Path) -> None:
     ("options", "words"),
     [
         (("--labels", "truth", "--llm", "x.yaml"), "both give labels; choose one"),
-        (("--positive", "1"), "--positive '1' says which values of a column mean yes"),
-        (("--ledger", "x", "--labels", "truth"), "--ledger x is of a language model"),
-        ((), "standard input is no terminal"),
+        (("--positive", "1"), "--positive '1' names a value of a column that means yes"),
+        (
+            ("--ledger", "x", "--labels", "truth"),
+            "--ledger x stores the answers of a language model",
+        ),
+        ((), "standard input is not a terminal"),
         (("--labels", "truth", "--looks", "0"), "--looks 0"),
     ],
 )
@@ -188,4 +191,4 @@ def test_what_is_asked_of_a_person_goes_to_stderr(
     keys = iter("yq")
     result = commands("run", "--budget", "60")
     assert result.stdout == ""
-    assert "items have no label yet; the same command goes on" in result.stderr
+    assert "items have no label yet; run the same command to continue" in result.stderr

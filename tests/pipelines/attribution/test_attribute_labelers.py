@@ -128,9 +128,7 @@ def test_a_label_that_was_lost_after_it_was_paid_is_not_paid_again(
     with opened(tmp_path / "doc", people) as session:
         run_rounds(session, model(file(api), tmp_path / "paid", told), budget=30, rounds=1)
     assert len(api.charged) == number
-    assert told == [
-        f"asking about 0 of {number} items ({number} are paid already), for about 0.00 USD"
-    ]
+    assert told == [f"asking about 0 of {number} items ({number} already paid), for about 0.00 USD"]
 
 
 @pytest.mark.parametrize("words", [("No.", "Yes."), ("**no**", " YES! ")])
@@ -228,11 +226,11 @@ def test_a_recorded_column(
     ("column", "positive", "words"),
     [
         ("nothing", (), "--labels 'nothing': there is no such column"),
-        ("source", (), "--labels source: 'movie' is no label; .* by --positive"),
+        ("source", (), "--labels source: 'movie' is not a label; .* with --positive"),
         (
             "source",
             ("Movie",),
-            "--positive 'Movie': column 'source' holds no such value; .*'movie'",
+            "--positive 'Movie': column 'source' has no such value; .*'movie'",
         ),
     ],
 )
@@ -272,7 +270,7 @@ def test_a_person_answers_and_goes_back(tmp_path: Path) -> None:
         assert session.store.codes(items[:3]).tolist() == [YES, UNSURE, YES]
     assert stopped == Stopped(len(items) - 3)
     assert "this is the first item" in said
-    assert any("'what' is no answer" in one for one in said)
+    assert any("'what' is not an answer" in one for one in said)
     assert "yes, no, unsure, back, quit [y/n/u/b/q] (was no): " in said
     assert any("\\x1b" not in one and f"  item: {items[1]}" in one for one in said)
     assert TEXT in said[0]
@@ -312,7 +310,7 @@ def test_signs_that_a_terminal_obeys_are_not_shown(tmp_path: Path) -> None:
 
 
 def test_without_a_terminal_nobody_is_asked() -> None:
-    with pytest.raises(InputError, match="standard input is no terminal; give one of the two"):
+    with pytest.raises(InputError, match="standard input is not a terminal; give one of the two"):
         terminal_labeler()
 
 

@@ -162,7 +162,7 @@ def test_looks_are_counted_and_more_than_planned_are_said(tmp_path: Path) -> Non
             assert any("look 3" in note and "2 were planned" in note for note in found.notes) == (
                 look == 3
             )
-    assert "sure to 92%" in found.notes[0]
+    assert "only 92%" in found.notes[0]
 
 
 def test_the_plan_of_the_first_round_is_kept(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_other_examples_than_those_drawn_from_are_refused(tmp_path: Path) -> Non
     other = population()
     other.member = np.roll(other.member, 1)
     with (
-        pytest.raises(InputError, match="other examples than when items were drawn"),
+        pytest.raises(InputError, match="the data has changed since items were drawn"),
         opened(tmp_path, other),
     ):
         pass
@@ -256,7 +256,7 @@ def test_a_census_is_exact(tmp_path: Path) -> None:
         told = found.assessed.attribution
         assert told.recall.lo == told.recall.hi == pytest.approx(people.recall)
         assert told.precision.lo == told.precision.hi == people.precision
-        with pytest.raises(InputError, match="every example was drawn"):
+        with pytest.raises(InputError, match="every example has been drawn"):
             session.sample(10)
     assert found.assessed.decision == "update"
 
@@ -481,13 +481,13 @@ def test_the_revision_tells_the_attribution_and_the_edit(tmp_path: Path) -> None
 def test_nothing_to_estimate_is_told(tmp_path: Path) -> None:
     people = population()
     with (
-        pytest.raises(InputError, match="begin with 'slicebeam attribute sample'"),
+        pytest.raises(InputError, match="start with 'slicebeam attribute sample'"),
         opened(tmp_path, people, begins=False),
     ):
         pass
     with opened(tmp_path, people) as session:
         session.sample(20)
-        with pytest.raises(InputError, match=r"nothing is labelled yet.*round-001\.csv"):
+        with pytest.raises(InputError, match=r"there are no labels yet.*round-001\.csv"):
             estimate(session)
         assert paths(session.folder, 1)[0].is_file()
 

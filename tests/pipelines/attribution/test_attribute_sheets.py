@@ -162,7 +162,9 @@ def test_either_of_the_two_files_will_do_and_both_together(tmp_path: Path) -> No
     drawn = truthful(people)
     fill(sampled.sheet, lambda item: "unsure" if item == str(rows[0]["item"]) else drawn(item))
     sampled.lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(InputError, match=r"round-001\.jsonl, line 1: item \d+ has another label"):
+    with pytest.raises(
+        InputError, match=r"round-001\.jsonl, line 1: item \d+ has a different label"
+    ):
         read_sheets(folder, sampled.drawn)
 
 
@@ -179,12 +181,15 @@ def change_row(at: int, **cells: str) -> Callable[[list[list[str]]], list[list[s
     ("change", "words"),
     [
         (change_row(2, label="perhaps"), "line 5: label 'perhaps' of item .*; write yes, no"),
-        (change_row(2, item="1,23E+17"), "line 5: item '1,23E\\+17' is none of this round; leave"),
+        (
+            change_row(2, item="1,23E+17"),
+            "line 5: item '1,23E\\+17' does not belong to this round; keep",
+        ),
         (change_row(2, phase="train"), "phase 'train' of item .* drawn with precision"),
         (change_row(2, round="7"), "round '7' of item .* drawn with 1"),
         (lambda rows: rows[:-1], "item .* is missing; restore the row"),
         (lambda rows: rows[:-3], "item .* is missing, and 2 more; restore"),
-        (lambda rows: [*rows, rows[3]], "item .* is in line 7 already; keep one"),
+        (lambda rows: [*rows, rows[3]], "item .* is already in line 7; keep one"),
         (lambda rows: [row[1:] for row in rows], "line 1: column 'item' is missing in the header"),
         (lambda rows: [[*row, row[1]] for row in rows], "column 'label' occurs twice"),
         (lambda rows: [], "is empty; restore it"),
@@ -217,7 +222,7 @@ def test_a_changed_weight_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b'item,label\n\xff\xfe"', "line 2 is no UTF-8 text; save it as CSV UTF-8"),
+        (b'item,label\n\xff\xfe"', "line 2 is not UTF-8 text; save it as CSV UTF-8"),
         (b"item,label\r\n1\x00,yes", "item '1\\\\x00' is none|line 2"),
     ],
 )
@@ -232,9 +237,9 @@ def test_a_csv_that_is_none(content: bytes, words: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("{", "line 1: no readable JSON"),
+        ("{", "line 1: not readable as JSON"),
         ("[1]", "line 1: an object with 'item' and 'label'"),
-        ('{"item": true, "label": "yes"}', "line 1: item True is none of this round"),
+        ('{"item": true, "label": "yes"}', "line 1: item True does not belong to this round"),
     ],
 )
 def test_lines_of_json_that_are_none(line: str, words: str, tmp_path: Path) -> None:
@@ -264,7 +269,7 @@ def test_labels_add_up_over_rounds_and_corrections_are_said(tmp_path: Path) -> N
         told = truthful(people)
         fill(first.sheet, lambda one: "unsure" if one == item else told(one))
         estimate(session)
-        assert session.notes == ["1 labels are other ones now than when they were read before."]
+        assert session.notes == ["1 labels have changed since they were last read."]
         assert len(session.state.looked) == 3
 
 

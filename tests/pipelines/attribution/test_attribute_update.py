@@ -147,10 +147,10 @@ def test_labels_that_make_no_slice_are_told(tmp_path: Path) -> None:
     people = poor()
     with opened(tmp_path, people) as one:
         one.draw(40, is_train=True)
-        with pytest.raises(InputError, match="no label to train by is yes or no"):
+        with pytest.raises(InputError, match="there is no yes or no label to train on"):
             one.updated()
         one.store.add(dict.fromkeys(one.open_items, -1), "me")
-        with pytest.raises(InputError, match="no label to train by is yes or no"):
+        with pytest.raises(InputError, match="there is no yes or no label to train on"):
             one.updated()
         one.store.add(dict.fromkeys(one.state.rounds[0].asked, 0), "me")
         people.scores = lambda *_: np.zeros(people.truth.size)
@@ -162,5 +162,5 @@ def test_there_may_be_nothing_left_to_train_by(tmp_path: Path) -> None:
     people = population(size=5, outside=5, precision=1.0, recall=1.0)
     with opened(tmp_path, people) as one:
         run_rounds(one, TRUTH, budget=10, rounds=1)
-        with pytest.raises(InputError, match="is labelled already"):
+        with pytest.raises(InputError, match="already has a label"):
             one.draw(4, is_train=True)

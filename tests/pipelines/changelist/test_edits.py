@@ -94,7 +94,7 @@ def test_remove_merge_split_add(document: SearchChangeList) -> None:
     added = ed.added(document, made(document, "new", women), "by hand")
     assert by_name(added.document)[-1] == "new"
     assert (added.edit.op, added.edit.before, added.edit.note) == ("add_slice", None, "by hand")
-    with pytest.raises(InputError, match="'new', is defined in the same way"):
+    with pytest.raises(InputError, match="'new', has the same definition"):
         ed.added(added.document, made(document, "other", women))
 
 
@@ -276,7 +276,7 @@ def test_find_slice(document: SearchChangeList) -> None:
         ed.find_slice(document, "age < 42")
     with pytest.raises(InputError, match="unknown slice ''"):
         ed.find_slice(document, "")
-    with pytest.raises(InputError, match=r"--slice 'd' may be .*; give the whole id"):
+    with pytest.raises(InputError, match=r"--slice 'd' may be .*; give the full id"):
         ed.find_slice(document, "d")
     none = document.model_copy(update={"slices": ()})
     with pytest.raises(InputError, match="the document has no slices"):
@@ -292,7 +292,7 @@ def test_no_names(document: SearchChangeList, name: str) -> None:
 def test_other_wrong_edits(document: SearchChangeList) -> None:
     slice_id = document.slices[0].slice_id
     other = document.slices[1].slice_id
-    with pytest.raises(InputError, match=f"slice {other} is called so"):
+    with pytest.raises(InputError, match=f"slice {other} has this name"):
         ed.renamed(document, slice_id, other)
     with pytest.raises(InputError, match="nothing to change"):
         ed.renamed(document, slice_id, "topic = food")
@@ -300,7 +300,7 @@ def test_other_wrong_edits(document: SearchChangeList) -> None:
         ed.described(document, slice_id, " ")
     with pytest.raises(InputError, match="--note is empty"):
         ed.annotated(document, slice_id, " \n")
-    with pytest.raises(InputError, match="--text is no UTF-8"):
+    with pytest.raises(InputError, match="--text is not UTF-8"):
         ed.described(document, slice_id, "\udcff")
     with pytest.raises(InputError, match="unknown slice 'none'"):
         ed.removed(document, "none")

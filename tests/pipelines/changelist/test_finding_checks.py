@@ -33,6 +33,10 @@ def model(**changed: Any) -> Change:
     return lambda document: document["finding_models"][0].update(changed)
 
 
+def shared(**changed: Any) -> Change:
+    return lambda document: document["finding_models"][0]["intersections"][0].update(changed)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -45,18 +49,25 @@ def model(**changed: Any) -> Change:
         (lambda document: document["findings"].pop(0), "have the ranks 2"),
         (first(interval=[0.5, -0.5]), "findings[0].interval begins at 0.5, above its end at -0.5"),
         (first(difference=0.9), "findings[0].difference is 0.9, but value - expected is"),
-        (first(p_value=1.5), "findings[0].p_value is 1.5, which is no probability"),
-        (first(held_share=-0.1), "findings[0].held_share is -0.1, which is no share"),
-        (first(metric="auc"), "findings[0] is of 'auc', worse, of which finding_models has none"),
-        (first(direction="better"), "findings[0] is of 'accuracy', better, of which"),
-        (model(metric="auc"), "finding_models[0] is of 'auc', which is no metric of the document"),
+        (first(p_value=1.5), "findings[0].p_value is 1.5, which is not a probability"),
+        (first(held_share=-0.1), "findings[0].held_share is -0.1, which is not between 0 and 1"),
+        (first(metric="auc"), "findings[0] is of 'auc', worse, which is not in finding_models"),
+        (first(direction="better"), "findings[0] is of 'accuracy', better, which is"),
+        (
+            model(metric="auc"),
+            "finding_models[0] is of 'auc', which is not a metric of the document",
+        ),
         (model(candidates=-1), "finding_models[0] counts fewer than 0 slices"),
         (model(removed=[1]), "have the ranks 1, 2"),
+        (shared(findings=[2, 1]), "is of the findings [2, 1], which are not ascending ranks"),
+        (shared(findings=[40]), "is of the findings [40], which are not ascending ranks"),
+        (shared(share=0), "intersections[0].share is 0, which is not between 0 and 1"),
+        (shared(share=1), "intersections add up to 1."),
         (
             lambda document: document["finding_models"].append(document["finding_models"][0]),
             "finding_models[1] is the second of accuracy, worse",
         ),
-        (first(value="NaN"), "no whole ChangeList (findings.0.value"),
+        (first(value="NaN"), "incomplete ChangeList (findings.0.value"),
     ],
 )
 def test_findings_that_do_not_fit(
@@ -88,7 +99,7 @@ def test_numbers_that_json_has_not(original: Path, tmp_path: Path) -> None:
     content["findings"][0]["value"] = float("nan")
     path = tmp_path / "changelist.json"
     path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match="no readable JSON"):
+    with pytest.raises(InputError, match="not readable as JSON"):
         read_search(str(path), "--changelist")
 
 
@@ -101,7 +112,7 @@ def test_removing_a_slice_says_what_goes_with_it(
     gone = content["findings"][0]["slice_id"]
     assert run(["edit", "remove", f"--changelist={path}", f"--slice={gone}"]) == 0
     said = capsys.readouterr().err
-    assert "note: with its slice went finding 1 of accuracy (worse);" in said
+    assert "note: removing its slice also removed finding 1 of accuracy (worse);" in said
     revision = json.loads((tmp_path / "changelist.r1.json").read_text())
     assert [one["rank"] for one in revision["findings"]] == [
         one["rank"] for one in content["findings"][1:]

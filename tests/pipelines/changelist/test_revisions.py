@@ -127,7 +127,7 @@ def test_base_that_was_replaced_meanwhile_is_refused(first: str, tmp_path: Path)
     changed, edit = annotated(base, base.slices[0].slice_id, "one")
     told = json.loads(Path(first).read_text())
     Path(first).write_text(json.dumps({**told, "title": "another run"}))
-    with pytest.raises(EngineError, match="was replaced by another run meanwhile"):
+    with pytest.raises(EngineError, match="was replaced by another run in the meantime"):
         rev.publish_revision(first, base, changed, (edit,))
     assert [one.name for one in tmp_path.iterdir()] == ["changelist.json"]
 

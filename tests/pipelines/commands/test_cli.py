@@ -55,7 +55,7 @@ def test_help_is_plain(given: list[str], capsys: pytest.CaptureFixture[str]) -> 
 def test_help_warns_of_pickles(capsys: pytest.CaptureFixture[str]) -> None:
     run(["search", "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "Loading one runs the code in it: name only files that you trust." in text
+    assert "Loading a model runs the code in it: give only files that you trust." in text
 
 
 def test_help_is_quick() -> None:
@@ -131,7 +131,7 @@ def test_fail_on_worse(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # A gate that can never fire is refused.
     better = ("--alternative", "better", "--fail-on", "worse", "--quiet")
     assert run(arguments(data, *better)) == 2
-    assert "better finds none" in capsys.readouterr().err
+    assert "with better, no slice is worse" in capsys.readouterr().err
 
 
 def test_what_the_user_gave_is_what_the_document_holds(data: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_fault_of_ours_is_a_line_and_a_log(
         (["--iterations", "2"], "--iterations has no effect on --strategy batch"),
         (["--keep-refining"], "--keep-refining has no effect on --strategy batch"),
         (["--threshold", "nan", "--score", "pred"], "--threshold"),
-        (["--bins", "5", "--domains", "x.json"], "--bins has no effect beside --domains"),
+        (["--bins", "5", "--domains", "x.json"], "--bins has no effect with --domains"),
         (["--compare", "overall", "--baseline-model", "m.pkl"], "--baseline-model is for"),
     ],
 )

@@ -183,8 +183,8 @@ def test_a_limit_of_memory_that_the_libraries_would_not_survive_is_a_line(
         timeout=60,
     )
     assert ended.stderr == (
-        f"slicebeam: the limit of virtual memory is {megabytes:,} MB, and the libraries alone need "
-        "1,500 MB; allow more (ulimit -v)\n"
+        f"slicebeam: the limit on virtual memory is {megabytes:,} MB, and the libraries alone "
+        "need 1,500 MB; allow more (ulimit -v)\n"
     )
     assert ended.returncode == 3
     assert not (tmp_path / "out").exists()

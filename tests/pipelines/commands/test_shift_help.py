@@ -26,7 +26,7 @@ def test_help_has_nothing_of_other_commands(capsys: pytest.CaptureFixture[str]) 
         assert strange not in text
     assert "Required, except with --plan and --repeat" in text
     assert "--label <column> Column of the true classes. [required]" in text
-    assert "'lost_calls' in the --api file says whether its item is sent again" in text
+    assert "'lost_calls' in the --api file decides whether its item is sent again" in text
 
 
 def test_help_names_only_flags_of_shift() -> None:
@@ -66,7 +66,8 @@ def test_a_plan_says_where_another_method_errs_less(capsys: pytest.CaptureFixtur
     show_plan(rows, None, [found])
     shown = " ".join(capsys.readouterr().out.split())
     assert (
-        "With a whole new API, --method masa errs 15% less than plus for the same calls." in shown
+        "With a completely new API, --method masa has an error 15% smaller than plus for the same calls."
+        in shown
     )
     assert better_methods([one for one in rows if one.method == "plus"]) == []
     assert None in CHURNS

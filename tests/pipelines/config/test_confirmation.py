@@ -90,7 +90,7 @@ def test_a_check_loads_no_model_that_only_the_document_names(
             assert code == 2
             flag = f"--{option.replace('_', '-')} {model}"
             assert f"{path} names {flag}" in said
-            assert f"confirm it by {flag}" in said
+            assert f"confirm it with {flag}" in said
             assert len(said.splitlines()) == 1
     assert not mark.exists()
     assert not (document.parent / "again" / "changelist.json").exists()
@@ -217,7 +217,7 @@ def test_an_encoder_is_neither_imported_nor_asked(
     assert run([*given, "--changelist", path]) == 2
     said = capfd.readouterr().err.splitlines()[-1]
     assert f"{path} names --encoder {encoder}, and" in said
-    assert f"confirm it by --encoder {encoder}" in said
+    assert f"confirm it with --encoder {encoder}" in said
     assert not mark.exists()
     # The user's word is heard: what comes next is an error of the encoder itself.
     run([*given, "--changelist", path, "--encoder", encoder])

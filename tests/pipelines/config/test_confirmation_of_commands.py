@@ -235,7 +235,7 @@ def test_what_a_command_would_use_is_refused_and_the_rest_has_no_effect(
         written = " ".join(value) if isinstance(value, list) else value
         flag = f"--{name.replace('_', '-')} {written}"
         assert f"{document} names {flag}, and" in said
-        assert f"if you trust it, confirm it by {flag}" in said
+        assert f"if you trust it, confirm it with {flag}" in said
         assert not (tmp_path / name / "next" / "changelist.json").exists()
     rest = {name: value for name, value in traps.options.items() if name not in refuses}
     if command == "run":
@@ -279,7 +279,7 @@ def test_the_document_of_a_shift_that_is_run(
     document.write_text(json.dumps(content))
     assert run(["run", str(document), "--output", str(tmp_path / "next")]) == 2
     flag = f"{OF_SHIFTS[name]} {value}"
-    assert f"if you trust it, confirm it by {flag}" in capfd.readouterr().err
+    assert f"if you trust it, confirm it with {flag}" in capfd.readouterr().err
     assert traps.sprung() == []
 
 
@@ -333,7 +333,7 @@ def test_the_encoder_of_a_discovery(
     assert run([*given, "--changelist", str(document)]) == 2
     said = capfd.readouterr().err.splitlines()[-1]
     assert f"{document} names --encoder {encoder}, and" in said
-    assert f"if you trust it, confirm it by --encoder {encoder}" in said
+    assert f"if you trust it, confirm it with --encoder {encoder}" in said
     assert traps.sprung() == []
 
 

@@ -144,14 +144,19 @@ def test_columns_of_csv(tmp_path: Path) -> None:
 def test_wrong_predicates(out: Path) -> None:
     refused("--where: unknown column 'agee'; did you mean 'age'", out, "--where", "agee < 3")
     refused("--where: .*op '<' is for numbers", out, "--where", "sex < 3")
-    refused("--where: .*is no condition", out, "--where", "")
-    refused("slice d70e8b377ddea9df, 'topic = food', is defined", out, "--where", "topic = food")
+    refused("--where: .*is not a condition", out, "--where", "")
+    refused(
+        "slice d70e8b377ddea9df, 'topic = food', has the same definition",
+        out,
+        "--where",
+        "topic = food",
+    )
     refused("'new' would have no examples", out, "--where", "age < 3")
     refused("no such file", out, "--where", "age < 30", f"--data={out}/none.parquet")
 
 
 def test_name_that_is_taken(out: Path) -> None:
-    refused("--name 'age < 24': slice .* is called so", out, "--where", "age < 3", name="age < 24")
+    refused("--name 'age < 24': slice .* has this name", out, "--where", "age < 3", name="age < 24")
 
 
 def test_text_filter(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,7 +195,9 @@ def test_default_threshold_is_used_and_told() -> None:
     least = values.mean() + 2 * values.std()
     assert definition.threshold == pytest.approx(least, rel=1e-6)
     matched = int((values >= least).sum())
-    assert note.startswith(f"{matched} of 1,000 examples ({matched / 1000:.1%}) are similar by ")
+    assert note.startswith(
+        f"{matched} of 1,000 examples ({matched / 1000:.1%}) have a similarity of "
+    )
     assert "(mean + 2 sd)" in note
 
 
@@ -199,7 +206,7 @@ def test_wrong_text_filters(out: Path) -> None:
     refused("every example is as similar", out, "--text-filter", "xyz")
     refused("--threshold 1.5: a cosine is", out, "--text-filter", "food", "--threshold=1.5")
     refused(
-        "give a lower --threshold: the most similar has 0.99",
+        "give a lower --threshold: the highest similarity is 0.99",
         out,
         "--text-filter",
         "food",
@@ -241,16 +248,16 @@ def test_repeated_ids_count_once(out: Path, capsys: pytest.CaptureFixture[str]) 
     [
         ("ids", "n1\nm1\nm2\nm1\n", r"'m1', 'm2': not in the data"),
         ("ids", "\n".join(f"m{at}" for at in range(9)), "'m4' and 4 more: not in the data"),
-        ("ids", "", "lists no id"),
-        ("ids", b"\xff\xfe1", "no UTF-8 text"),
+        ("ids", "", "contains no ids"),
+        ("ids", b"\xff\xfe1", "not UTF-8 text"),
         ("ids.csv", "a,b\nn1,2\n", "there is no column 'id'; columns: a, b"),
         ("ids.csv", "id,b\nn1\n", "row 1: 1 cells under a header of 2"),
-        ("ids.csv", 'id\n"n1\n', "no readable CSV"),
+        ("ids.csv", 'id\n"n1\n', "not readable as CSV"),
         ("ids.csv", "", "is empty"),
-        ("ids.jsonl", "n1\n", "line 1: no JSON"),
+        ("ids.jsonl", "n1\n", "line 1: not JSON"),
         ("ids.jsonl", '{"key": "n1"}\n', "line 1: there is no 'id'"),
-        ("ids.jsonl", "17\n", "id 1: 17 is no id; those of the data are texts"),
-        ("ids.jsonl", "null\n", "id 1: None is no id"),
+        ("ids.jsonl", "17\n", "id 1: 17 is not an id; ids of the data are texts"),
+        ("ids.jsonl", "null\n", "id 1: None is not an id"),
     ],
 )
 def test_wrong_ids(out: Path, file: str, content: Any, reason: str) -> None:
@@ -270,10 +277,10 @@ def test_ids_that_are_numbers(tmp_path: Path) -> None:
     assert id_list(str(tmp_path / "ids"), known, "id")[0].ids == (-5, 2**62)
     for wrong in ("1_0", "5.0", "x", str(2**63), "٥"):
         (tmp_path / "ids").write_text(f"3\n{wrong}\n")
-        with pytest.raises(InputError, match=r"id 2: .* is no id; those of the data are whole"):
+        with pytest.raises(InputError, match=r"id 2: .* is not an id; ids of the data are whole"):
             id_list(str(tmp_path / "ids"), known, "id")
     (tmp_path / "ids.jsonl").write_text("3\ntrue\n")
-    with pytest.raises(InputError, match="id 2: True is no id"):
+    with pytest.raises(InputError, match="id 2: True is not an id"):
         id_list(str(tmp_path / "ids.jsonl"), known, "id")
 
 
@@ -281,7 +288,7 @@ def test_ids_need_a_column_of_ids(out: Path) -> None:
     told = json.loads((out / "changelist.json").read_text())
     del told["dataset"]["id_field"]
     (out / "changelist.json").write_text(json.dumps(told))
-    refused("--ids keeps ids, .* run it again with --example-id", out, "--ids", "ids")
+    refused("--ids needs ids, .* run the search again with --example-id", out, "--ids", "ids")
 
 
 def labels(out: Path, frame: pd.DataFrame) -> str:
@@ -327,7 +334,7 @@ def test_classifier(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("id,label\nn1,yes\n", "no example has the label no"),
         ("id,label\nn1,no\n", "no example has the label yes"),
-        ("id,label\nn1,perhaps so\n", "id 'n1': label 'perhaps so' is none; write yes, no"),
+        ("id,label\nn1,perhaps so\n", "id 'n1': label 'perhaps so' is not valid; write yes, no"),
         ("id,label\nn1,yes\nn1,no\n", "id 'n1' has both labels"),
         ("id,label\nn1,yes\nm1,no\n", "'m1': not in the data"),
         ("id,lable\nn1,yes\n", "there is no column 'label'"),
@@ -340,7 +347,7 @@ def test_wrong_labels(out: Path, content: str, reason: str) -> None:
 
 
 def test_one_way_to_define(out: Path) -> None:
-    refused("one of --text-filter, --where, --ids, .*; none is given", out)
+    refused("one of --text-filter, --where, --ids, .*; none of them is given", out)
     refused("not --where and --ids", out, "--where=age < 3", "--ids=x")
     refused("--threshold goes with --text-filter, not", out, "--where=age < 3", "--threshold=0")
     refused("--budget goes with --llm-filter", out, "--where=age < 3", "--budget=3")
@@ -365,7 +372,8 @@ def test_earlier_revision_is_noted(out: Path, capsys: pytest.CaptureFixture[str]
     define(out / "changelist.json", "--where=age < 31")
     said = capsys.readouterr().err
     assert (
-        said == "note: changelist.r1.json is a later revision; this one goes on from revision 0\n"
+        said
+        == "note: changelist.r1.json is a later revision; this command started from revision 0\n"
     )
     assert last(out).revision == 2
 
@@ -407,9 +415,9 @@ def test_split(out: Path) -> None:
     assert [one.name for one in last(out).slices[2:4]] == ["teens", "others"]
     with pytest.raises(InputError, match="would have no examples"):
         edit("split", out, "--slice=teens", "--where=age < 40")
-    with pytest.raises(InputError, match="is given 1 times"):
+    with pytest.raises(InputError, match="occurs 1 times"):
         edit("split", out, "--slice=teens", "--where=age < 18", "--name=a")
-    with pytest.raises(InputError, match="'a' is given twice"):
+    with pytest.raises(InputError, match="'a' occurs twice"):
         edit("split", out, "--slice=teens", "--where=age < 18", "--name=a", "--name=a")
 
 

@@ -69,9 +69,9 @@ def test_members_are_those_of_which_it_says_yes(server: PaidApi, tmp_path: Path)
     assert sorted(api.charged) == sorted(filled(text) for text in ANSWERS)
     assert said == ["asking about 5 of 5 different texts"]
     assert notes == (
-        "the model says yes to 4 of 8 examples",
-        "of 1 it says neither yes nor no; they are no members",
-        "1 examples without a text are no members",
+        "the model answers yes for 4 of 8 examples",
+        "of 1 it answers neither yes nor no; they are not in the slice",
+        "1 examples without text are not in the slice",
     )
     (ledger,) = tmp_path.glob("llm-filter-*")
     assert ledger.is_dir()
@@ -91,7 +91,7 @@ def test_nothing_is_paid_twice(server: PaidApi, tmp_path: Path) -> None:
     assert definition.ids == (3,)
     assert len(api.charged) == 6
     # Another question is one of its own.
-    with pytest.raises(InputError, match="the model says yes to no example"):
+    with pytest.raises(InputError, match="the model answers yes for no example"):
         ask(tmp_path, api, prompt="{text}?", texts=pa.array(["soup"]), ids=pa.array([1]))
     assert len(list(tmp_path.glob("llm-filter-*"))) == 2
     assert len(api.charged) == 7
@@ -128,7 +128,7 @@ def test_lost_calls_that_count(server: PaidApi, tmp_path: Path) -> None:
     file = api.file(json=TEMPLATE, lost_calls="count")
     definition, notes, _ = ask(tmp_path, api, llm=file)
     assert definition.ids == ("n0", "n2")
-    assert notes[-1].startswith("1 calls were paid perhaps and never answered")
+    assert notes[-1].startswith("1 calls may have been charged but got no answer")
     # Nor is it asked again, or taken out of the budget twice.
     definition, _, said = ask(tmp_path, api, llm=file)
     assert definition.ids == ("n0", "n2")
@@ -158,7 +158,7 @@ def test_price_is_told(server: PaidApi, tmp_path: Path) -> None:
             {"id": "1", "text": "{prompt} {topic}"},
             "there is no column 'topic' here; write {prompt}",
         ),
-        ({"id": "1", "text": "x"}, "the question is not in it; write {prompt}"),
+        ({"id": "1", "text": "x"}, "it has no place for the prompt; write {prompt}"),
     ],
 )
 def test_wrong_files(server: PaidApi, tmp_path: Path, template: Any, reason: str) -> None:

@@ -511,9 +511,9 @@ def test_an_endpoint_that_fails_half_way(
         assert said.startswith(f"--encoder openai:{server.url}: ")
         assert f'HTTP {status}: {{"error": "no more for Bearer ***"}}' in said
         if code == 3:
-            assert "what was embedded by now is kept" in said
+            assert "finished embeddings are kept" in said
             assert said.endswith(
-                "what is finished is in DIR/out/_work; go on with the same command and --resume"
+                "finished work is in DIR/out/_work; continue with the same command and --resume"
             )
         before = sum(server.answered.values())
         assert 0 < before < rows

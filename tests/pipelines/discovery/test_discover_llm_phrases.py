@@ -55,7 +55,7 @@ def test_a_list_of_any_kind_is_read_and_each_group_is_asked_about_once(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"json": {"text": "{text}"}}, r"write \{prompt\}, and nothing else in braces"),
+        ({"json": {"text": "{text}"}}, r"write \{prompt\} where"),
         ({"json": TEMPLATE, "labels": {"a": 1}}, "answers are phrases; leave 'labels' out"),
     ],
 )

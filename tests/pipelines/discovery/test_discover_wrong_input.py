@@ -79,7 +79,7 @@ def refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refuse:
     return run_it
 
 
-ONE_LENGTH = "embeddings are of one length"
+ONE_LENGTH = "all embeddings must have the same length"
 FINITE = "embeddings must be finite numbers whose squares are too: leave the example out, or embed it again"
 NUMBERS = "an embedding is a list of numbers, the same number for every example"
 FLOATS = pa.list_(pa.float32())
@@ -110,7 +110,7 @@ VECTORS: dict[str, tuple[pa.Table, str]] = {
     ),
     "all are empty": (
         changed(z=pa.array([[]] * ROWS, DOUBLES)),
-        "column 'z' of DIR/e.parquet holds vectors without a number",
+        "column 'z' of DIR/e.parquet contains vectors without numbers",
     ),
     "nan": (
         with_vector(7, [1.0, np.nan, 0, 0]),
@@ -130,11 +130,11 @@ VECTORS: dict[str, tuple[pa.Table, str]] = {
     ),
     "too large for single precision": (
         with_vector(7, [0, 0, -1e39, 0]),
-        "DIR/e.parquet: the embedding of row 8 has -1e+39 in dimension 2, which is above what single",
+        "DIR/e.parquet: the embedding of row 8 has -1e+39 in dimension 2, too large for single",
     ),
     "too large to be squared": (
         with_vector(7, [1.7e308, 0, 0, 0]),
-        "DIR/e.parquet: the embedding of row 8 has 1.7e+308 in dimension 0, which is above",
+        "DIR/e.parquet: the embedding of row 8 has 1.7e+308 in dimension 0, too large for",
     ),
     "null": (
         with_vector(7, None),
@@ -234,13 +234,13 @@ COLUMNS: dict[str, tuple[pa.Table, dict[str, Any], str]] = {
     "column of components": (
         changed(**{"cluster@3": ["x"] * ROWS}),
         {},
-        "the data has a column 'cluster@3', which is what components are called; rename it",
+        "the data has a column 'cluster@3', the name of the components; rename it",
     ),
     "no example": (TABLE.slice(0, 0), {}, f"--data DIR/e.parquet: {NO_EXAMPLES}"),
     "one example": (
         TABLE.slice(0, 1),
         {"components": 2},
-        "--components 2 cannot be started from 1 examples; give fewer components or more data",
+        "--components 2 cannot be initialised from 1 examples; give fewer components or more data",
     ),
     "loss nan": (
         changed(loss_new=[np.nan if row == 33 else 0.5 for row in range(ROWS)]),
@@ -250,7 +250,7 @@ COLUMNS: dict[str, tuple[pa.Table, dict[str, Any], str]] = {
     "loss infinite": (
         changed(loss_old=[np.inf if row == 33 else 0.5 for row in range(ROWS)]),
         {},
-        "column 'loss_old' holds inf in row 34 of DIR/e.parquet, which no sum can hold; drop such",
+        "column 'loss_old' holds inf in row 34 of DIR/e.parquet, which cannot be summed; drop such",
     ),
     "losses that weigh, infinite": (
         changed(loss_old=[np.inf if row == 33 else 0.5 for row in range(ROWS)]),
@@ -300,7 +300,7 @@ COLUMNS: dict[str, tuple[pa.Table, dict[str, Any], str]] = {
     "text all equal": (
         changed(text=["a film"] * ROWS),
         {"embedding": None, "text": "text"},
-        "--encoder lsa: the 120 texts differ in no word, so that nothing distinguishes them",
+        "--encoder lsa: the 120 texts have the same words, so nothing distinguishes them",
     ),
 }
 
@@ -315,11 +315,11 @@ def test_columns(what: str, refuse: Refuse) -> None:
     ("content", "message"),
     [
         (None, "--phrases DIR/phrases.txt: no such file"),
-        (b"", "--phrases DIR/phrases.txt: it holds no phrase; write one a line"),
-        (b"\n  \n", "--phrases DIR/phrases.txt: it holds no phrase; write one a line"),
+        (b"", "--phrases DIR/phrases.txt: no phrases; write one per line"),
+        (b"\n  \n", "--phrases DIR/phrases.txt: no phrases; write one per line"),
         (
             bytes(range(256)),
-            "--phrases DIR/phrases.txt: it can't be read; write a phrase a line as UTF-8",
+            "--phrases DIR/phrases.txt: cannot be read; write one phrase per line, as UTF-8",
         ),
     ],
 )

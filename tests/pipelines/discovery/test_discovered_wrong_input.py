@@ -88,19 +88,19 @@ def fails(found: Path, capsys: pytest.CaptureFixture[str]) -> Refuse:
     [
         (
             lambda path: path.unlink(),
-            "no such file; it belongs beside the ChangeList of a discovery",
+            "no such file; it belongs next to the ChangeList of a discovery",
         ),
-        (lambda path: (path.unlink(), path.mkdir()), "no such file; it belongs beside"),
+        (lambda path: (path.unlink(), path.mkdir()), "no such file; it belongs next to"),
         (
             lambda path: path.write_bytes(b"PK"),
-            " is damaged: it is not what the discovery wrote; discover",
+            " is damaged: its content has changed; run the",
         ),
-        (lambda path: path.write_bytes(path.read_bytes()[:600]), " is damaged: it is not"),
-        (lambda path: np.savez(path, other=np.ones(3)), " is damaged: it is not"),
-        (lambda path: np.savez(path, other=np.array([{}])), " is damaged: it is not"),
+        (lambda path: path.write_bytes(path.read_bytes()[:600]), " is damaged: its content"),
+        (lambda path: np.savez(path, other=np.ones(3)), " is damaged: its content"),
+        (lambda path: np.savez(path, other=np.array([{}])), " is damaged: its content"),
         (
             np.savez,
-            " is of another run than the ChangeList beside it; keep the two",
+            " belongs to another run than the ChangeList next to it; keep the two",
         ),
     ],
 )
@@ -122,7 +122,7 @@ def test_mixtures_of_another_discovery(found: Path, fails: Refuse) -> None:
     shutil.copy(found / "other" / "mixture.npz", found / "out" / "mixture.npz")
     said = fails("check", "--data", found / "e.parquet", "--output", found / "new")
     assert said == (
-        "DIR/out/mixture.npz is of another run than the ChangeList beside it; keep the two together"
+        "DIR/out/mixture.npz belongs to another run than the ChangeList next to it; keep the two together"
     )
 
 
@@ -149,7 +149,7 @@ def test_mixtures_of_which_bytes_changed(found: Path) -> None:
 NEW: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     "other dimensions": (
         lambda table: table.set_column(1, "z", pa.array([[1.0, 2.0]] * ROWS)),
-        "embeddings of the data have 2 dimensions, and those of the discovery had 4; embed them by the",
+        "embeddings of the data have 2 dimensions, but those of the discovery had 4; use the same",
     ),
     "no embedding": (
         lambda table: table.drop_columns(["z"]),
@@ -166,7 +166,7 @@ NEW: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     ),
     "column of components": (
         lambda table: table.append_column("cluster@3", [["x"] * ROWS]),
-        "the data has a column 'cluster@3', which is what components are called; rename it",
+        "the data has a column 'cluster@3', the name of the components; rename it",
     ),
 }
 
@@ -187,8 +187,8 @@ def test_documents_where_another_is_needed(
     assert run([*check, "--changelist", str(document), "--quiet"]) == 0
     again = ["--changelist", str(found / "checked" / "changelist.json")]
     assert refused([*check, *again], capsys, folder=found) == (
-        "DIR/checked/changelist.json is not of a discovery, so that nothing says what embeds an example; "
-        "name the document of slicebeam discover"
+        "DIR/checked/changelist.json is not the document of a discovery, so the encoder is "
+        "unknown; name the document of slicebeam discover"
     )
     said = fails(
         *("shift", "--data", data, "--label", "label", "--old-prediction", "old"),
@@ -196,15 +196,16 @@ def test_documents_where_another_is_needed(
     )
     assert said.startswith("--changelist DIR/out/changelist.json, slice 'cluster@3 = ")
     assert said.endswith(
-        "': it is defined by embeddings, ids or other slices, which only slicebeam check --changelist "
-        "looks at"
+        "': it is defined by embeddings, ids or other slices, which only slicebeam check "
+        "--changelist supports"
     )
     search = ["search", "--data", str(data), "--loss", "loss_new", "--baseline-loss", "loss_old"]
     search += ["--features", "source", "--alternative", "both", "--output", str(found / "search")]
     said = refused([*search, "--since", str(document)], capsys, folder=found)
     assert said == (
-        "--since DIR/out/changelist.json is of a discovery, whose slices are no columns of the data; "
-        "follow them by slicebeam check --changelist, or name the document of a search"
+        "--since DIR/out/changelist.json is the document of a discovery, whose slices are not "
+        "columns of the data; follow them with slicebeam check --changelist, or name the "
+        "document of a search"
     )
     said = refused([*search, "--domains", str(document)], capsys, folder=found)
     assert said.startswith(
@@ -229,7 +230,7 @@ def test_edits_and_definitions(found: Path, fails: Refuse) -> None:
         "--where: unknown column 'cluster@9'; did you mean 'cluster@3'?"
     )
     assert fails(split, "--slice", name, "--where", "source = fax").endswith(
-        "would have no examples; define it otherwise"
+        "would have no examples; change its definition"
     )
     assert fails("edit rename", "--slice", name, "--name", "\x1b[31m").startswith(
         "--name '\\x1b[31m' is no"
@@ -240,16 +241,14 @@ def test_edits_and_definitions(found: Path, fails: Refuse) -> None:
         ["attribute sample", "--slice", name, "--text", "x", "--budget", 20],
     ):
         assert fails(*way) == (
-            "words are embedded by what made column 'z', which no option names; discover again with --encoder"
+            "words need the encoder that made column 'z', which no option names; run the discovery again with --encoder"
         )
     # Ids have to tell examples apart where they are what a slice is made of.
     table = pq.read_table(found / "e.parquet")
     twice = table.set_column(table.schema.get_field_index("row"), "row", [[1, 1, *range(2, ROWS)]])
     pq.write_table(twice, found / "twice.parquet")
     flags = ["--data", found / "twice.parquet"]
-    unique = (
-        "column 'row' does not tell examples apart: 1 twice; give every example an id of its own"
-    )
+    unique = "column 'row' does not identify examples: 1 twice; give every example a unique id"
     assert fails("define", "--name", "x", "--ids", found / "ids.csv", *flags) == unique
     said = fails("attribute sample", "--slice", name, "--text", "x", "--budget", 20, *flags)
     assert said == unique
@@ -274,11 +273,11 @@ def test_run_files(found: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = {"command": "discover", "data": [str(found / "e.parquet")], "embedding": "z", **LOSSES}
     good |= {"output": str(found / "new")}
     for change, message in {
-        (("components", 3.5),): "DIR/run.yaml, components: 3.5 is no whole number",
-        (("components", True),): "DIR/run.yaml, components: True is no whole number",
+        (("components", 3.5),): "DIR/run.yaml, components: 3.5 is not a whole number",
+        (("components", True),): "DIR/run.yaml, components: True is not a whole number",
         (
             ("components", None),
-        ): "DIR/run.yaml, components: it has no value; give one or leave the key",
+        ): "DIR/run.yaml, components: the key has no value; give one or leave the key",
         (("componnts", 3),): "DIR/run.yaml: unknown key 'componnts'; did you mean 'components'?",
         (("loss_weight", "x"),): "--loss-weight 'x': it must be a valid number",
         (("since", "x"),): "--since is for a search, not for discovery; leave it out",
@@ -293,10 +292,10 @@ def test_run_files(found: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("options", "message"),
     [
         ({"componets": 3}, "unknown option 'componets'; did you mean 'components'?"),
-        ({"components": True}, "components: True is no whole number"),
-        ({"components": 4.0}, "components: 4.0 is no whole number"),
+        ({"components": True}, "components: True is not a whole number"),
+        ({"components": 4.0}, "components: 4.0 is not a whole number"),
         ({"since": "x"}, "--since is for a search, not for discovery"),
-        ({"resume": True}, "a run goes on in the output that it began with; name it as output="),
+        ({"resume": True}, "a run continues in the output where it began; give it as output="),
     ],
 )
 def test_from_python(options: dict[str, Any], message: str) -> None:

@@ -118,7 +118,8 @@ def test_configurations_of_others_run_unchanged(
     validation = document["validation"]
     assert code == (0 if validation["passed"] else 1)
     if form == "text":
-        assert "ConfusionMatrixPlot is a plot, and is passed over" in printed.err
+        assert "plots are in plots.parquet" in printed.out
+        assert ") on 2 slices with 0 replicates: about" in printed.err
         assert document["dataset"]["weight_field"] == "fnlwgt"
         assert [one["name"] for one in document["slices"]]
         assert validation["checked"] == 6
@@ -214,7 +215,10 @@ WRONG = {
     ),
     'metrics_specs { metrics { class_name: \'NDCG\' config: \'"top_k_list": [2], "gain_key": "age"\' } '
     "query_key: 'q' }": "unknown column 'q'",
-    "metrics_specs { output_weights { key: 'a' value: 1 } }": "output_weights cannot run",
+    "metrics_specs { output_weights { key: 'a' value: 1 } }": "output_weights cannot run; leave them out",
+    "metrics_specs { output_names: ['a', 'b'] metrics { class_name: 'AUC' } }": "add prediction_keys",
+    "metrics_specs { metrics { class_name: 'BooleanFlipRates' } }": "of both models at once",
+    "metrics_specs { metrics { class_name: 'NoSuchPlot' } }": "neither TFMA nor Keras has 'NoSuchPlot'",
     "metrics_specs { metrics { class_name: 'ConfusionMatrixAtThresholds' config: '\"thresholds\": [0.5]' "
     "threshold { value_threshold {} } } }": "no single number 'confusion_matrix_at_thresholds'",
     "model_specs { name: 'b' }": "model_specs has two models and no is_baseline",

@@ -104,6 +104,27 @@ def test_the_keyboard_reaches_everything(browser: Browser, results: dict[str, Pa
         assert any("more finding" in one for one in reached)
 
 
+def test_which_findings_hold_the_same_examples(browser: Browser, results: dict[str, Path]) -> None:
+    document = json.loads((results["overall"] / "changelist.json").read_text())
+    (model,) = document["finding_models"]
+    with opened(browser, results["overall"]) as page:
+        page.get_by_text("Which findings hold the same examples").click()
+        rows = page.locator(".upset tbody tr")
+        assert rows.count() == len(model["intersections"])
+        first = document["findings"][0]
+        for shown, one in zip(rows.all(), model["intersections"], strict=True):
+            cells = shown.locator("td").all_inner_texts()
+            dots = [rank for rank, cell in enumerate(cells[:-2], 1) if cell]
+            assert dots == list(one["findings"])
+            assert cells[-1] == f"{100 * one['value']:.1f}%"
+        assert violations(page) == []
+        # A finding's own view has the sets that it holds.
+        page.goto(page.url.split("#")[0] + f"#slice/{first['slice_id']}")
+        page.locator(".upset").wait_for()
+        held = [one for one in model["intersections"] if 1 in one["findings"]]
+        assert page.locator(".upset tbody tr").count() == len(held)
+
+
 def test_the_overview_is_copied_as_text(browser: Browser, results: dict[str, Path]) -> None:
     document = json.loads((results["overall"] / "changelist.json").read_text())
     with opened(browser, results["overall"]) as page:

@@ -214,6 +214,8 @@ def test_an_item_adds_no_header(tmp_path: Path) -> None:
         content["headers"]["X-Text"] = "{text}"
         (tmp_path / "other").mkdir()
         (tmp_path / "other" / "api.yaml").write_text(yaml.safe_dump(content))
-        with pytest.raises(SlicebeamError, match="would hold a line break or a control character"):
+        with pytest.raises(
+            SlicebeamError, match="would contain a line break or a control character"
+        ):
             ask(str(tmp_path / "other" / "api.yaml"), tmp_path / "other", text)
         assert len(asked) == 1

@@ -158,7 +158,7 @@ def test_what_a_request_cannot_hold_is_refused(read: Any) -> None:
         body_of(read(json="{txt}"), text="a")
     with pytest.raises(InputError, match="item '7': column 'x' holds 'inf'"):
         body_of(read(json="{x}"), x=float("inf"))
-    with pytest.raises(InputError, match="item '7': header 'X-T' would hold a line break"):
+    with pytest.raises(InputError, match="item '7': header 'X-T' would contain a line break"):
         read(headers={"X-T": "{t}"}).request(Item("7", {"t": "a\r\nAuthorization: b"}))
 
 
@@ -175,30 +175,33 @@ def test_a_content_type_of_ones_own_replaces_the_default(read: Any) -> None:
         ({"url": ...}, "key 'url' is missing"),
         ({"answer": ...}, "key 'answer' is missing"),
         ({"url": 3}, "url: 3"),
-        ({"url": "ftp://x/y"}, "url: 'ftp://x/y' is no URL; write it as https://host/path"),
-        ({"url": "{host}/x"}, "url: '{host}/x' is no URL"),
-        ({"url": "https://{host}/x"}, "is no URL"),
-        ({"url": "https://a.{host}/x"}, "secrets must not go where a column says"),
-        ({"url": "https://a/x#y"}, "what follows a # is never sent"),
+        ({"url": "ftp://x/y"}, "url: 'ftp://x/y' is not a URL; write it as https://host/path"),
+        ({"url": "{host}/x"}, "url: '{host}/x' is not a URL"),
+        ({"url": "https://{host}/x"}, "is not a URL"),
+        ({"url": "https://a.{host}/x"}, "a column must not decide where secrets are sent"),
+        ({"url": "https://a/x#y"}, "the part after # is never sent"),
         ({"method": "post"}, "method: 'post': it must be 'GET', 'POST'"),
-        ({"method": "GET", "json": {}}, "json: a GET has no body"),
-        ({"answer": "a..b"}, "answer: 'a..b' is no JMESPath expression"),
+        ({"method": "GET", "json": {}}, "json: a GET request has no body"),
+        ({"answer": "a..b"}, "answer: 'a..b' is not a JMESPath expression"),
         ({"json": {"a": ["{}"]}}, r"json.a\[0\]: '{}': write {column}"),
         ({"json": {"a": "x}"}}, r"json.a: 'x}': write {column}"),
-        ({"json": {1: "x"}}, "json: the key 1 is no text"),
-        ({"json": dt.date(2026, 1, 2)}, "json: .* is nothing that JSON holds"),
-        ({"json": float("inf")}, "json: inf is no number"),
+        ({"json": {1: "x"}}, "json: the key 1 is not text"),
+        ({"json": dt.date(2026, 1, 2)}, "json: .* is not a JSON value"),
+        ({"json": float("inf")}, "json: inf is not a number"),
         ({"headers": {"A": "${NO_SUCH}"}}, "headers.A: the environment variable NO_SUCH is not"),
-        ({"headers": {"A": "${NO-SUCH}"}}, r"headers.A: \${NO-SUCH} names no environment variable"),
-        ({"headers": {"A": "${LINES}"}}, "headers.A: it holds a line break"),
-        ({"headers": {"A b": "c"}}, "headers.A b: 'A b' is no name of a header"),
+        (
+            {"headers": {"A": "${NO-SUCH}"}},
+            r"headers.A: \${NO-SUCH} does not name an environment variable",
+        ),
+        ({"headers": {"A": "${LINES}"}}, "headers.A: it contains a line break"),
+        ({"headers": {"A b": "c"}}, "headers.A b: 'A b' is not a header name"),
         ({"headers": {"content-length": 3}}, "'content-length' is set by the client"),
         ({"headers": {"A": ["b"]}}, r"headers.A: \['b'\]"),
         ({"headers": {"idempotency-key": "b"}}, "the idempotency_header is set for each call"),
-        ({"idempotency_header": "a b"}, "idempotency_header: 'a b' is no name"),
+        ({"idempotency_header": "a b"}, "idempotency_header: 'a b' is not a header name"),
         ({"params": {"A": None}}, "params.A: None"),
-        ({"labels": {}}, "labels: it is empty"),
-        ({"labels": {"a": [1]}}, r"labels.a: \[1\] is no class"),
+        ({"labels": {}}, "labels: the list is empty"),
+        ({"labels": {"a": [1]}}, r"labels.a: \[1\] is not a class"),
         ({"labels": {None: 1}}, "labels: the answer None"),
         ({"price": -1}, "price: -1: it must be greater than or equal to 0"),
         ({"price": float("nan")}, "price: nan"),
@@ -225,7 +228,7 @@ def test_what_is_wrong_is_said_with_file_and_key(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("url: [", "can't be read"),
+        ("url: [", "cannot be read"),
         ("url: a\nurl: b", "'url' occurs twice"),
         ("- url", "a mapping with 'url' and 'answer'"),
         ("", "a mapping with 'url' and 'answer'"),

@@ -353,8 +353,8 @@ def test_a_mended_answer_path_reads_what_was_paid(served: Any) -> None:
             bought(server, 50, answer="result.lable", stop_after=5)
         refused(
             error,
-            *("api.yaml: none of the first 5 answers gives a class", "nothing at 'result.lable'"),
-            *('{"result": {"label": "POSITIVE"}, "id": "', "mend 'answer'", "kept in"),
+            *("api.yaml: none of the first 5 answers is a class", "nothing at 'result.lable'"),
+            *('{"result": {"label": "POSITIVE"}, "id": "', "correct 'answer'", "stored in"),
         )
         # Not one call more than it takes to know.
         assert len(server.charged) == 5
@@ -370,7 +370,7 @@ def test_labels_that_fit_no_answer_end_the_run(served: Any) -> None:
     with served(answers={"text 6": "NEGATIVE"}) as server:
         with pytest.raises(InputError) as error:
             bought(server, 50, labels={"positive": 1}, stop_after=3)
-        refused(error, "no key of labels is among them", '"POSITIVE"', "'answer' or 'labels'")
+        refused(error, "none of them is a key of 'labels'", '"POSITIVE"', "'answer' or 'labels'")
         assert len(server.charged) == 3
         # One that has a class among the first is enough.
         assert len(bought(server, 50, labels={"NEGATIVE": 1}, stop_after=8)) == 50
@@ -381,7 +381,7 @@ def test_answers_that_are_no_class_of_the_pool_end_the_run(served: Any) -> None:
         api = ApiFile.read(server.file(stop_after=3), ENVIRONMENT)
         with ledger_of(server, api) as ledger, pytest.raises(InputError) as error:
             buy(api, items(50), ledger, is_class=lambda value: value in ("positive", "negative"))
-        refused(error, "none is a class of the pool", '"POSITIVE"', "'answer' or 'labels'")
+        refused(error, "none of them is a class of the pool", '"POSITIVE"', "'answer' or 'labels'")
         assert len(server.charged) == 3
 
 
@@ -389,7 +389,9 @@ def test_refused_requests_end_the_run_too(served: Any) -> None:
     with served(faults={"422": 1.0}) as server:
         with pytest.raises(InputError) as error:
             bought(server, 50)
-        refused(error, "none of the first 20 answers", "HTTP 422", "bad Bearer ***", "mend 'json'")
+        refused(
+            error, "none of the first 20 answers", "HTTP 422", "bad Bearer ***", "correct 'json'"
+        )
         assert len(bought(server, 50, stop_after=0)) == 50
 
 
@@ -478,7 +480,9 @@ def test_an_api_that_asks_to_come_back_tomorrow(served: Any) -> None:
     with served(forced={"0": ["429"]}, retry_after="86400") as server:
         with pytest.raises(EngineError) as error:
             bought(server, 1)
-        refused(error, "HTTP 429: the API asks to wait for 24.0 hours", "the answers so far are in")
+        refused(
+            error, "HTTP 429: the API asks for a wait of 24.0 hours", "the answers so far are in"
+        )
 
 
 def test_calls_are_paced(served: Any) -> None:

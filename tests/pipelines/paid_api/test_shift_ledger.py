@@ -131,7 +131,7 @@ def test_an_answer_is_not_paid_twice_and_the_first_counts(tmp_path: Path) -> Non
     with opened(tmp_path) as ledger:
         ledger.answered_all([Answer("a", 1), Answer("a", 2)])
         assert ledger.answers["a"].value == 1
-        with pytest.raises(ValueError, match="answered already"):
+        with pytest.raises(ValueError, match="already has an answer"):
             ledger.sent_all(["a"])
     with opened(tmp_path) as ledger:
         assert (ledger.answers["a"].value, ledger.calls) == (1, 1)
@@ -161,8 +161,13 @@ def test_the_ledger_of_something_else(folder: StoragePath) -> None:
         ledger.answered_all([Answer("a", 1)])
     with pytest.raises(InputError) as error:
         Ledger.open(folder, {**IDENTITY, "api": "b" * 64})
-    one_line(error, str(folder), "they were bought with another url", "another --ledger")
-    with pytest.raises(InputError, match="they were bought without --example-id"):
+    one_line(
+        error,
+        str(folder),
+        "url, method, params, json or headers were different",
+        "another --ledger",
+    )
+    with pytest.raises(InputError, match="they were requested without --example-id"):
         Ledger.open(folder, {"api": IDENTITY["api"]})
     # A run that was refused keeps nobody out.
     with opened(folder) as ledger:
@@ -291,7 +296,7 @@ def test_an_object_that_another_run_wrote_is_not_replaced(bucket: Bucket) -> Non
     with opened(folder) as ledger:
         path = folder / "segment-000001-00000001.jsonl"
         path.store.write(path.bucket, path.key, io.BytesIO(b"other\n"))
-        with pytest.raises(EngineError, match="another run writes to"):
+        with pytest.raises(EngineError, match="another run also writes to"):
             ledger.sent_all(["a"])
     assert path.read_bytes() == b"other\n"
 

@@ -82,7 +82,7 @@ def test_text_says_the_same(data: Path, capsys: pytest.CaptureFixture[str]) -> N
     arguments = ["search", f"--data={data}", f"--output={output}", *ROLES, OTHERS, "--dry-run"]
     assert run(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "nothing is sent: this is what would run"
+    assert lines[0] == "nothing is submitted: this is what would run"
     assert "engine: direct" in lines
     assert any(line.startswith("data: 16,281 examples, ") for line in lines)
     assert any(line.startswith("estimate: about ") for line in lines)
@@ -179,7 +179,7 @@ def test_what_is_wrong_is_said_at_once(
     message = refused([*arguments, "--label=incom"], capsys, folder=tmp_path)
     assert message.startswith("--label: unknown column 'incom'; did you mean 'income'?")
     message = refused([*arguments, "--label=income", "--resume"], capsys, folder=tmp_path)
-    assert message == "--resume has no effect beside --dry-run, which runs nothing"
+    assert message == "--resume has no effect with --dry-run, which runs no job"
 
 
 def _shape(rows: int, repeats: int = 3) -> Shape:

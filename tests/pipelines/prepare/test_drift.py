@@ -66,7 +66,7 @@ def test_a_share_is_noted_where_it_grew_by_half_and_surely() -> None:
     assert noted(ColumnSummary(19, 0, 0), 100) == ()
 
 
-AMONG = "that is one slice, so cut the column anew with --top-values"
+AMONG = "that is one slice, so bin the column again with --top-values"
 
 
 @pytest.mark.parametrize(("other", "is_most"), [(500_000, False), (500_001, True)])
@@ -91,7 +91,7 @@ def test_values_beyond_an_end_that_are_most(option: str, side: str) -> None:
     given = GivenDomains("DOC", 1000, frozen, (), (), (), {}, None, option)
     end = {"below": -5, "above": 7}[side]
     instead = " instead of --domains" if option == "--domains" else ""
-    remedy = f"; that is one slice, so cut the column anew with --bins{instead}"
+    remedy = f"; that is one slice, so bin the column again with --bins{instead}"
     for count, said in ((400, ""), (401, remedy)):
         seen = replace(ColumnSummary(200, below=0, above=0), **{side: count})
         line = f"x: 20.0% missing, none in DOC; 40.{count - 400}% {side} {end}, none in DOC{said}."

@@ -55,8 +55,8 @@ GOOD = {
     "tags": ("list", "string", ("contains", "a"), ("contains", "b"), NULL),
 }
 BAD: dict[str, tuple[Domain, str]] = {
-    "no type": (shape("numeric", "int65", ("<", 1)), "data_type 'int65' is no type"),
-    "no digits": (shape("numeric", "decimal128(x)", ("<", "1")), "is no type"),
+    "no type": (shape("numeric", "int65", ("<", 1)), "data_type 'int65' is not a type"),
+    "no digits": (shape("numeric", "decimal128(x)", ("<", "1")), "is not a type"),
     "binary": (shape("categorical", "binary", ("==", "a")), "has no categorical domain"),
     "bins of text": (shape("numeric", "string", ("<", "a")), "has no numeric domain"),
     "words of numbers": (shape("categorical", "double", ("==", 1.5)), "has no categorical domain"),
@@ -67,15 +67,18 @@ BAD: dict[str, tuple[Domain, str]] = {
     "list of fractions": (shape("list", "double", ("contains", 1.5)), "has no list domain"),
     "list of no integer": (shape("list", "double", NULL), "has no list domain"),
     "nothing": (shape("numeric", "double"), "it has no predicate"),
-    "op": (shape("numeric", "double", ("not_in", [1])), "op 'not_in' is none of a numeric domain"),
-    "text": (shape("numeric", "double", ("<", "1")), "predicate 1: '1' is no value of a column"),
-    "truth as number": (shape("numeric", "double", ("<", True)), "True is no value of a column"),
-    "truth as integer": (shape("categorical", "int64", ("==", True)), "True is no value"),
+    "op": (
+        shape("numeric", "double", ("not_in", [1])),
+        "op 'not_in' is not one of a numeric domain",
+    ),
+    "text": (shape("numeric", "double", ("<", "1")), "predicate 1: '1' is not a value of a column"),
+    "truth as number": (shape("numeric", "double", ("<", True)), "True is not a value of a column"),
+    "truth as integer": (shape("categorical", "int64", ("==", True)), "True is not a value"),
     "fraction": (
         shape("categorical", "int64", ("==", 1.5)),
-        "1.5 is no value of a column of int64",
+        "1.5 is not a value of a column of int64",
     ),
-    "null": (shape("categorical", "string", ("==", None)), "None is no value of a column"),
+    "null": (shape("categorical", "string", ("==", None)), "None is not a value of a column"),
     "out of range": (shape("categorical", "int8", ("==", 300)), "do not fit a column of int8"),
     "no day": (
         shape("numeric", "date32[day]", ("<", "2024-13-01")),
@@ -85,24 +88,24 @@ BAD: dict[str, tuple[Domain, str]] = {
     "is_null of": (shape("numeric", "double", ("is_null", 1)), "op 'is_null' takes no value"),
     "null first": (
         shape("numeric", "double", NULL, ("<", 1), (">=", 1)),
-        "'is_null' is not its last",
+        "'is_null' is not the last",
     ),
     "null among bins": (
         shape("numeric", "double", ("<", 1), NULL, (">=", 1)),
-        "'is_null' is not its last",
+        "'is_null' is not the last",
     ),
     "no bin": (shape("numeric", "double", NULL), "it has no bin"),
     "half a range": (
         shape("numeric", "double", ("<", 1), seen={"missing": 0, "low": 0.5}),
-        "its low and high are not those of a numeric column",
+        "its low and high do not fit a numeric column",
     ),
     "range of words": (
         shape("categorical", "string", ("==", "a"), seen={"missing": 0, "low": "a", "high": "b"}),
-        "its low and high are not those of a numeric column",
+        "its low and high do not fit a numeric column",
     ),
     "range of another type": (
         shape("numeric", "double", ("<", 1), seen={"missing": 0, "low": "a", "high": 1}),
-        "'a' is no value of a column of double",
+        "'a' is not a value of a column of double",
     ),
     "nulls": (shape("categorical", "string", ("==", "a"), NULL, NULL), "or occurs twice"),
     "twice": (shape("categorical", "string", ("==", "a"), ("==", "a")), "have the same value"),
@@ -125,7 +128,7 @@ BAD: dict[str, tuple[Domain, str]] = {
     "empty bin": (shape("numeric", "double", ("between", [2, 2])), "bin 1 is empty"),
     "end in the middle": (
         shape("numeric", "double", (">=", 1), ("between", [2, 3])),
-        "op '>=' is not at its end of the bins",
+        "op '>=' is not at the right end of the bins",
     ),
 }
 
@@ -149,7 +152,7 @@ def test_domains_that_no_run_writes(name: str) -> None:
 
 def test_a_predicate_on_another_column() -> None:
     given = shape("numeric", "double", ("<", 1), name="y")
-    with pytest.raises(InputError, match=r"predicate 1: it is about 'x'"):
+    with pytest.raises(InputError, match=r"predicate 1: it is a predicate on 'x'"):
         checked_domain(given)
 
 
@@ -217,7 +220,7 @@ def test_the_remedy_where_most_values_are_in_one_slice(tmp_path: Path, option: s
     found = search(tmp_path / "new", data=(second,), **ROLES, **given)
     (line,) = found.document["dataset"]["drift"]
     instead = "" if option == "since" else " instead of --domains"
-    assert line.endswith(f"that is one slice, so cut the column anew with --bins{instead}.")
+    assert line.endswith(f"that is one slice, so bin the column again with --bins{instead}.")
     assert len(found.table) == 1
     if option == "domains":
         given = {}

@@ -82,7 +82,10 @@ def test_what_was_not_begun_begins(
 ) -> None:
     assert run([*given, "--resume"]) == 0
     said = capsys.readouterr().err
-    assert f"--resume: nothing was begun in {tmp_path / 'out' / '_work'}; the run begins" in said
+    assert (
+        f"--resume: there is no unfinished run in {tmp_path / 'out' / '_work'}; a new one starts"
+        in said
+    )
     assert not (tmp_path / "out" / "_work").exists()
 
 
@@ -185,13 +188,13 @@ def gone(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
-        ("data.parquet", written_anew, "changelist.json was published with other data; leave"),
-        ("out/changelist.json", edited, "changelist.json was changed since it was published; l"),
+        ("data.parquet", written_anew, "changelist.json was published with different data; leave"),
+        ("out/changelist.json", edited, "changelist.json has changed since it was published; l"),
         *(
             pytest.param(*one, marks=pytest.mark.slow)
             for one in (
-                ("out/changelist.json", of_an_earlier_version, "does not say which options and"),
-                ("out/changelist.json", cut, "is no document of this command"),
+                ("out/changelist.json", of_an_earlier_version, "does not record its options and"),
+                ("out/changelist.json", cut, "is not a document of this command"),
                 ("out/slices.parquet", gone, "slices.parquet is gone since it was published"),
                 ("out/slices.parquet", cut, "slices.parquet was changed since it was published"),
             )
@@ -226,7 +229,7 @@ def test_other_options_are_refused(
     assert run([*given, "--quiet"]) == 0
     assert run([*given, "--seed=5", "--resume"]) == 2
     document = tmp_path / "out" / "changelist.json"
-    assert f"--resume: {document} was published with other options" in capsys.readouterr().err
+    assert f"--resume: {document} was published with different options" in capsys.readouterr().err
 
 
 @only_search
@@ -235,7 +238,7 @@ def test_what_was_computed_is_not_there_to_be_explained(
 ) -> None:
     assert run([*given, "--explain=job = ant"]) == 0
     assert run([*given, "--explain=job = ant", "--resume"]) == 2
-    assert "the run is published, and what it computed is gone" in capsys.readouterr().err
+    assert "the run is published, and its intermediate results are gone" in capsys.readouterr().err
 
 
 @only_search

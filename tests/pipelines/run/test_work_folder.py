@@ -88,7 +88,7 @@ def test_what_a_killed_run_was_writing_is_no_foreign_file(
     assert not folder.exists()
     folder.mkdir()
     (folder / ".run.json.backup").touch()
-    with pytest.raises(InputError, match="holds files that no run put there"):
+    with pytest.raises(InputError, match="contains files that no run wrote"):
         begun(folder, config)
 
 
@@ -108,9 +108,9 @@ def test_a_damaged_note_is_no_note(tmp_path: Path, config: SearchConfig) -> None
     [
         (
             lambda path: path.write_bytes(b"thirteen byte"),
-            "had 12 bytes and has 13 now: it changed",
+            "had 12 bytes and now has 13: it changed",
         ),
-        (lambda path: os.utime(path, (1, 1)), "was written anew"),
+        (lambda path: os.utime(path, (1, 1)), "was rewritten"),
         (lambda path: path.unlink(), "vanished"),
     ],
 )
@@ -123,7 +123,7 @@ def test_data_that_changes_is_noticed(
         with pytest.raises(InputError) as error:
             work.check_data()
     assert str(error.value) == (
-        f"{data}: the file {said} while it was read; when nobody writes it, run again without --resume"
+        f"{data}: the file {said} while it was read; run again without --resume when nothing writes to it"
     )
 
 

@@ -178,7 +178,7 @@ MISTYPED = {
     "age in [3, 5)": "unknown feature 'age'; features: sex, relationship",
     "sex = Male & sex = Female": "it has two predicates of 'sex'",
     "0123456789abcdef": "no slice of this run has this id",
-    "husbands": "'husbands' is no condition; write it as in",
+    "husbands": "'husbands' is not a condition; write it as in",
 }
 
 
@@ -192,7 +192,7 @@ def test_a_mistyped_slice_is_refused_before_anything_is_counted(
     assert line.startswith(f"slicebeam: --explain {name!r}: {MISTYPED[name]}")
     assert "iteration 1" not in printed.err
     assert not (tmp_path / "changelist.json").exists()
-    # What is no predicate at all is refused before the data is looked at.
+    # What is not a predicate at all is refused before the data is looked at.
     assert ("reading the data" in printed.err) == (name != "husbands")
 
 

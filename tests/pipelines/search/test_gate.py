@@ -323,7 +323,7 @@ def test_too_few_groups(groups: int, tmp_path: Path, capsys: pytest.CaptureFixtu
         "slicebeam: --fail-on worse: no slice could be tested for accuracy: no slice has more than "
         f"{groups} groups, and 30 are needed"
     )
-    assert second == f"what was found is published: {out}/changelist.json"
+    assert second == f"the result is published: {out}/changelist.json"
     assert "No slice could be tested for accuracy" in " ".join(printed.out.split())
     document = read(out).document
     assert "No slice could be tested." in document["summary"]
@@ -513,6 +513,6 @@ def test_a_feature_that_the_data_has_lost(
     assert f"cannot be judged: slices of feature 'k', which {option} {earlier} has" in said.err
     assert "k: a feature in" in said.out
     drift = read(tmp_path / "now").document["dataset"]["drift"]
-    assert drift[0].startswith(f"k: a feature in {earlier}, and no column of this data")
+    assert drift[0].startswith(f"k: a feature in {earlier}, but not a column of this data")
     # What is not asked for is not missed.
     assert run([*arguments, "--data", now, *output, "--features=f"]) == 0

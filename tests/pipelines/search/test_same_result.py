@@ -249,7 +249,7 @@ def test_resume_refuses_another_run(tmp_path: Path, adult_path: Path) -> None:
     with pytest.raises(InputError, match="--bins is 5 but was 10"):
         work.begin(other, [str(data)], resume=True)
     os.utime(data, (1, 1))
-    with pytest.raises(InputError, match=r"the data changed .*data\.parquet"):
+    with pytest.raises(InputError, match=r"the data has changed .*data\.parquet"):
         work.begin(config, [str(data)], resume=True)
 
 
@@ -257,7 +257,7 @@ def test_a_foreign_folder_is_not_cleared(tmp_path: Path, adult_path: Path) -> No
     work = tmp_path / "mine"
     work.mkdir()
     (work / "thesis.tex").write_text("precious")
-    with pytest.raises(InputError, match="holds files that no run put there"):
+    with pytest.raises(InputError, match="contains files that no run wrote"):
         search(tmp_path / "out", data=(str(adult_path),), work_dir=str(work), **OPTIONS)
     assert (work / "thesis.tex").read_text() == "precious"
 

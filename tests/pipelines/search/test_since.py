@@ -140,12 +140,12 @@ def test_slices_that_are_cut_otherwise_are_told(days: Path, second: Found, tmp_p
     reasons = {
         one["name"]: one["missing"] for one in found.document["since"]["slices"] if "missing" in one
     }
-    assert reasons["occupation = Sales & sex = Male"] == "now 'sex' was no feature"
+    assert reasons["occupation = Sales & sex = Male"] == "now 'sex' was not a feature"
     cut = [reason for name, reason in reasons.items() if name.startswith("age")]
-    assert cut == ["now the values of 'age' were cut otherwise"]
+    assert cut == ["now the values of 'age' were binned differently"]
     (warning,) = found.document["since"]["warnings"]
     assert "slices that were reported then are not comparable: age" in warning
-    assert f"--domains {since} takes the bins" in warning
+    assert f"--domains {since} uses the earlier bins" in warning
 
 
 def test_without_the_table_only_reported_slices_are_compared(
@@ -178,7 +178,7 @@ def test_checks_since_checks(days: Path, second: Found, tmp_path: Path) -> None:
     assert told["warnings"] == []
     # In the very run that the slices come from they were chosen for being bad.
     third = check(tmp_path / "three", data=data(days, 2), changelist=changelist, since=changelist)
-    assert "chosen for being extreme in the very run" in third.document["since"]["warnings"][0]
+    assert "chosen for being extreme in the run" in third.document["since"]["warnings"][0]
 
 
 def test_slices_that_one_run_did_not_test_are_not_compared(days: Path, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_the_very_same_examples_are_told(days: Path, first: Found, tmp_path: Pat
     assert (told["new"], told["gone"], told["worse"], told["better"]) == (0, 0, 0, 0)
     assert "nothing can have changed" in told["warnings"][0]
     assert told["warnings"][1] == (
-        "alpha was 0.05 then and is 0.01 now, so that other slices are significant."
+        "alpha was 0.05 then and is 0.01 now, so other slices are significant."
     )
 
 
@@ -220,7 +220,7 @@ WRONG = {
     "no document": (["--since=DAYS"], "--since DAYS is a folder; name its changelist.json"),
     "metric": (
         ["--metric=error_rate"],
-        "metric was 'accuracy' there and is 'error_rate' here, so that the runs can't",
+        "metric was 'accuracy' there and is 'error_rate' here, so the runs can't",
     ),
     "compare": (["--compare=overall"], "compare was 'baseline' there and is 'overall' here"),
     "alternative": (["--alternative=both"], "alternative was 'worse' there and is 'both' here"),
@@ -249,7 +249,7 @@ def test_the_first_run_has_no_earlier_one(
     perhaps = f"--since-if-exists={tmp_path}/out/changelist.json"
     assert run([*arguments(days, output, perhaps)]) == 0
     said = capsys.readouterr().err
-    assert f"there is no '{output}/changelist.json' yet, so that nothing is compared" in said
+    assert f"there is no '{output}/changelist.json' yet, so there is nothing to compare" in said
     assert "since" not in read(output).document
     # The second one replaces what it is compared with.
     assert run([*arguments(days, output, perhaps), "--json"]) == 0

@@ -269,8 +269,8 @@ def test_other_metrics_than_the_first(tmp_path: Path) -> None:
     (stays,) = (one for one in found["slices"] if one["status"] == "stays")
     assert (stays["name"], stays["metric"]) == ("f = a", "recall")
     assert found["warnings"][:2] == [
-        "Not compared, since it was not measured then: f1.",
-        "Not compared, since it was not measured now: accuracy.",
+        "Not compared, because it was not measured then: f1.",
+        "Not compared, because it was not measured now: accuracy.",
     ]
 
 

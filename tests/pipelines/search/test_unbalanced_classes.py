@@ -120,9 +120,7 @@ def test_nothing_is_said_where_it_does_not_matter(options: dict[str, Any]) -> No
 
 def test_one_class_only() -> None:
     table = examples([0, 1], [ROWS, 0], wrong=0).assign(prediction=np.arange(ROWS) % 5 % 2)
-    assert lines(table) == [
-        "Every label is 0: accuracy says nothing of how the model does on any other class."
-    ]
+    assert lines(table) == ["Every label is 0: accuracy says nothing about any other class."]
 
 
 def test_a_check_notes_it_too(tmp_path: Any) -> None:

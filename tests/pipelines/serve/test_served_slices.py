@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.serve import ServeConfig
 from slicebeam.pipelines.serve.answers import RefusedError
 from slicebeam.pipelines.serve.app import application_of_runs
@@ -73,6 +75,8 @@ def test_every_filter_finds_the_rows_of_the_table(client: TestClient, table: pd.
         ({}, table.n > 0),
         ({"significant": True}, table.significant),
         ({"significant": True, "inherited": False}, table.significant & unexplained),
+        ({"label": "refines", "inherited": False}, table.label == "refines"),
+        ({"label": "inherited", "inherited": False}, table.label == "inherited"),
         ({"direction": "worse"}, table.delta < 0),
         ({"direction": "better", "level": 1}, (table.delta > 0) & (table.cross_size == 1)),
         ({"least": 100, "most": 200}, table.n.between(100, 200)),
@@ -386,3 +390,51 @@ def test_a_folder_lists_its_runs_and_a_slice_over_them(result: Path, tmp_path: P
     ).json()
     assert len({one["value"] for one in found}) == 1
     assert client.get("/runs/c/api/page").json()["overview"]["title"]
+
+
+def test_the_page_says_that_a_later_run_replaced_the_output(result: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(result, tmp_path / "copy"))
+    client, path = served_page(copy), copy / "changelist.json"
+    notes = client.get("/api/page").json()["overview"]["notes"]
+    assert not any("replaced" in one for one in notes)
+    document = json.loads(path.read_text())
+    document["changelist_id"] = "00000000-0000-4000-8000-000000000000"
+    path.write_text(json.dumps(document))
+    now = client.get("/api/page").json()["overview"]["notes"]
+    assert now[0].startswith("A later run has replaced this output.")
+    assert now[1:] == notes
+    path.unlink()
+    now = client.get("/api/page").json()["overview"]["notes"]
+    assert now[0].startswith("The output has changed since the server was started: ")
+
+
+@pytest.mark.slow
+def test_slices_of_many_conditions_and_of_several_metrics(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    n = 3_000
+    features = {name: rng.choice(["x", "y"], n) for name in "abcde"}
+    label = rng.integers(0, 2, n)
+    wrong = rng.random(n) < np.where((features["a"] == "x") & (features["b"] == "y"), 0.4, 0.1)
+    columns = {**features, "label": label, "prediction": np.where(wrong, 1 - label, label)}
+    data, output = tmp_path / "data.parquet", tmp_path / "out"
+    pq.write_table(pa.table(columns), data)
+    command = ["search", "--data", str(data), "--label", "label", "--prediction", "prediction"]
+    command += ["--metric", "accuracy", "--metric", "balanced_accuracy", "--max-cross-size", "5"]
+    assert run([*command, "--quiet", "--output", str(output)]) == 0
+    table = pq.read_table(output / "slices.parquet").to_pandas()
+    client = served_page(output)
+    for metric in ("accuracy", "balanced_accuracy"):
+        own = table[table.metric == metric]
+        assert own.cross_size.max() == 5
+        assert rows(client, metric=metric)["found"] == len(own)
+        parts = own.slice.str.split(" & ")
+        for names in (["e = y"], ["d = x", "e = y"], ["a = x", "e = x"]):
+            has = parts.map(lambda one, names=names: set(names) <= set(one))
+            found = rows(client, metric=metric, conditions=names)
+            assert sorted(ids(found)) == sorted(own.slice_id[has])
+            assert {one["name"] for one in found["rows"]} == set(own.slice[has])
+            found = rows(client, metric=metric, text=" & ".join(names).upper())
+            assert sorted(ids(found)) == sorted(own.slice_id[has])
+        deep = own[own.cross_size == 5].iloc[0]
+        tables = client.post("/api/slice", json={"slice_id": deep.slice_id}).json()["tables"]
+        assert deep.slice_id in unpacked(tables)

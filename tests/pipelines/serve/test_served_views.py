@@ -245,5 +245,7 @@ def test_a_folder_of_runs(
         assert page.locator(".over-runs .over").get_attribute("d").count("L") == 0  # type: ignore[union-attr]
         assert violations(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.get_by_role("link", name="All runs").click()
+        page.get_by_role("heading", name="3 runs").wait_for()
         context.close()
         assert wrong == []

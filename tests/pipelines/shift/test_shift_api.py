@@ -57,12 +57,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaidApi]:
         yield one
 
 
-@pytest.fixture(scope="module")
-def commands() -> Iterator[Commands]:
-    with Commands(KEYS) as one:
-        yield one
-
-
 def frame_of(rows: int = ROWS) -> pd.DataFrame:
     """A pool of three classes, whose old predictions are right and kept more often than not."""
     rng = np.random.default_rng(3)
@@ -219,7 +213,7 @@ def test_hanging_sockets_and_garbage_change_nothing(bench: Any) -> None:
     assert document["shift"]["cost"]["unaccounted"] > 0
     (warning,) = (one for one in document["shift"]["warnings"] if "got no answer" in one)
     assert "were sent again with the same idempotency key" in warning
-    assert "An API that does not know it again charged twice" in warning
+    assert "An API that does not recognise the key charged twice" in warning
 
 
 def killed(bench: Bench, commands: Commands, arguments: list[str], times: int, seed: int) -> None:
@@ -228,7 +222,9 @@ def killed(bench: Bench, commands: Commands, arguments: list[str], times: int, s
     again: list[str] = []
     kills = 0
     for _ in range(times):
-        command = commands.start([*arguments, *again], hook="tests.paid_api:hurry")
+        command = commands.start(
+            [*arguments, *again], environment=KEYS, hook="tests.paid_api:hurry"
+        )
         if drawn.random() < 0.4:
             # Some while the pool or the ledger is read, some while calls are made.
             time.sleep(drawn.uniform(0.0, 1.0))
@@ -242,7 +238,7 @@ def killed(bench: Bench, commands: Commands, arguments: list[str], times: int, s
         hidden(ended.said)
         again = ["--resume"] if drawn.random() < 0.5 and ended.code else []
     assert kills > times / 2
-    ended = commands.run(arguments, hook="tests.paid_api:hurry")
+    ended = commands.run(arguments, environment=KEYS, hook="tests.paid_api:hurry")
     assert ended.code == 0, ended
 
 
@@ -313,7 +309,7 @@ def test_so_many_lost_calls_that_a_stratum_has_no_answer(
     flags = (f"--api={found.file(lost_calls='count')}", "--quiet", "--budget=100")
     said = refused(found.arguments(*flags), capsys, folder=found.folder, code=3)
     assert "of " in said
-    assert "strata have no answer, since" in said
+    assert "strata have no answer, because" in said
     assert "set lost_calls: repeat" in said
     assert len(found.api.charged) <= 100
 
@@ -383,16 +379,16 @@ def test_the_ledger_of_another_api_or_other_data_is_refused(
     arguments = found.arguments(f"--api={other}", *flags[1:], ids=False)
     said = refused(arguments, capsys, folder=found.folder)
     assert (
-        "the answers in DIR/out/ledger belong to something else: they were bought with another url"
+        "the answers in DIR/out/ledger belong to other requests: url, method, params, json or headers were different"
         in said
     )
     assert "choose another --ledger folder" in said
     found.frame.loc[0, "label"] = "b"
     found.pool()
     said = refused(found.arguments(*flags, ids=False), capsys, folder=found.folder)
-    assert "belong to something else: data is 400 examples" in said
+    assert "belong to other requests: data is 400 examples" in said
     said = refused(found.arguments(*flags), capsys, folder=found.folder)
-    assert "belong to something else: they were bought without --example-id" in said
+    assert "belong to other requests: they were requested without --example-id" in said
     assert len(found.api.charged) == 60
 
 
@@ -406,7 +402,7 @@ def test_what_has_no_class_is_told_why(bench: Any) -> None:
     told = " ".join(document["shift"]["warnings"])
     refused_number = sum(one in refused_items for one in asked)
     unmapped = ((mine["why"] == "c") & ~mine["id"].isin(refused_items)).sum()
-    assert f"{document['shift']['cost']['no_result']} of 100 answers are no class" in told
+    assert f"{document['shift']['cost']['no_result']} of 100 answers are not a class" in told
     assert f"{unmapped} 'c'" in told
     assert f"{refused_number} HTTP 422" in told
 
@@ -415,7 +411,7 @@ def test_a_class_that_was_never_seen_is_told(bench: Any) -> None:
     found = bench()
     labels = {"a": "a", "b": "b", "c": "d", "UNKNOWN": None}
     document = found.bought("--budget=100", labels=labels)
-    assert "of class 'd', which occurs neither" in " ".join(document["shift"]["warnings"])
+    assert "to class 'd', which occurs neither" in " ".join(document["shift"]["warnings"])
     document = found.bought("--budget=100", labels={**labels, "c": "c"})
     assert "which occurs neither" not in " ".join(document["shift"]["warnings"])
 
@@ -442,7 +438,7 @@ def test_two_runs_at_once_on_one_ledger(
 ) -> None:
     found = bench(latency=(0.05, 0.1))
     flags = (f"--api={found.file()}", "--budget=300", f"--ledger={found.folder / 'paid'}")
-    first = commands.start(found.arguments(*flags))
+    first = commands.start(found.arguments(*flags), environment=KEYS)
     wait_for(found, 20, first)
     second = found.arguments(*flags, "--quiet", output="second")
     said = refused(second, capsys, folder=found.folder, code=3)
@@ -467,9 +463,9 @@ def test_what_is_mended_reads_the_paid_answers_again(
     said = refused(
         found.arguments(f"--api={file}", "--quiet", "--budget=100"), capsys, folder=found.folder
     )
-    assert said.startswith("DIR/api.yaml: none of the first 20 answers gives a class (")
-    assert ("nothing at" if wrong == "answer" else "none is a class of the pool") in said
-    assert "mend 'answer'" in said
+    assert said.startswith("DIR/api.yaml: none of the first 20 answers is a class (")
+    assert ("nothing at" if wrong == "answer" else "none of them is a class of the pool") in said
+    assert "correct 'answer'" in said
     assert len(found.api.charged) == 20
     # All are bought, and have no class as long as the file is wrong.
     document = found.bought("--budget=100", **{**mended, **given, "stop_after": 0})
@@ -593,12 +589,14 @@ def test_a_signal_loses_nothing(
 ) -> None:
     found = bench(latency=(0.1, 0.2))
     arguments = found.arguments(f"--api={found.file()}", "--budget=150", "--quiet")
-    command = commands.start(arguments)
+    command = commands.start(arguments, environment=KEYS)
     wait_for(found, 40, command)
     command.send(number)
     ended = command.ended()
     assert ended.code == code
-    assert ended.said == f"slicebeam: {word}; a shift goes on with the same options and --resume\n"
+    assert (
+        ended.said == f"slicebeam: {word}; a shift continues with the same options and --resume\n"
+    )
     answered = [one["key"] for one in found.ledger() if one["kind"] == "answered"]
     assert sorted(answered) == sorted(found.api.charged)
     assert 40 <= len(answered) < 150
@@ -637,7 +635,7 @@ def test_a_file_that_describes_the_run(bench: Any, capsys: pytest.CaptureFixture
     command = ["run", str(before), f"--output={again}", "--quiet"]
     # Where answers are bought is for the user to say, not for a document.
     assert run(command) == 2
-    assert f"confirm it by --api {found.folder}/api.yaml" in capsys.readouterr().err
+    assert f"confirm it with --api {found.folder}/api.yaml" in capsys.readouterr().err
     assert run([*command, f"--api={found.folder}/api.yaml"]) == 0
     assert undated(found.document("again")) == undated(document)
     assert len(found.api.charged) == 60
@@ -648,21 +646,21 @@ def test_a_file_that_describes_the_run(bench: Any, capsys: pytest.CaptureFixture
     [
         ({"anwser": "x"}, "unknown key 'anwser'; did you mean 'answer'"),
         ({"url": ...}, "key 'url' is missing"),
-        ({"url": "ftp://x"}, "is no URL; write it as https://host/path"),
-        ({"answer": "a..b"}, "is no JMESPath expression"),
+        ({"url": "ftp://x"}, "is not a URL; write it as https://host/path"),
+        ({"answer": "a..b"}, "is not a JMESPath expression"),
         ({"json": {"id": "{idd}"}}, "unknown column 'idd'; did you mean 'id'"),
         ({"json": {"id": "{}"}}, "write {column} for a column"),
-        ({"json": {"id": 7}}, "no {column} is in url, params, json or headers, so that every call"),
+        ({"json": {"id": 7}}, "no {column} is in url, params, json or headers, so every call"),
         ({"labels": ["a"]}, "labels: ['a']: write pairs, as {name: value}"),
         ({"headers": {"A": "${NO_SUCH}"}}, "the environment variable NO_SUCH is not set"),
-        ({"headers": {"A b": "c"}}, "'A b' is no name of a header"),
-        ({"labels": {}}, "labels: it is empty"),
-        ({"labels": {"x": 7}}, "class 7 is none of label 'label', whose classes are text"),
+        ({"headers": {"A b": "c"}}, "'A b' is not a header name"),
+        ({"labels": {}}, "labels: the list is empty"),
+        ({"labels": {"x": 7}}, "class 7 is not a class of label 'label', whose classes are text"),
         ({"price": -1}, "price: -1: it must be greater than or equal to 0"),
         ({"concurrency": 0}, "concurrency: 0"),
         ({"price": 0.1, "currency": "EUR"}, "--budget is in USD and the price in EUR"),
-        ({}, "is money, and no call has a price"),
-        ({"price": 1}, "--budget buys 6 calls, but --method plus needs 18 at least"),
+        ({}, "is money, but calls have no price"),
+        ({"price": 1}, "--budget buys 6 calls, but --method plus needs at least 18"),
     ],
 )
 def test_a_wrong_api_file_costs_nothing(
@@ -684,7 +682,7 @@ def test_api_files_that_are_none(bench: Any, capsys: pytest.CaptureFixture[str])
     for path, text, told in (
         (found.folder / "none.yaml", None, "DIR/none.yaml: no such file"),
         (found.folder, None, "is a folder; name a file"),
-        (wrong, "url: [", "DIR/wrong.yaml: it can't be read"),
+        (wrong, "url: [", "DIR/wrong.yaml: cannot be read"),
         (wrong, "- url", "a mapping with 'url' and 'answer' is expected"),
         (wrong, "url: a\nurl: b", "'url' occurs twice"),
     ):

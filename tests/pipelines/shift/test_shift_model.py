@@ -199,4 +199,4 @@ def test_a_scikit_learn_model(
     (tmp_path / "named.pkl").write_bytes(pickle.dumps(unnamed))
     arguments = ["shift", *map(str, flags), str(tmp_path / "named.pkl"), "--features", "x1,x2"]
     arguments += ["--output", str(tmp_path / "one"), "--quiet"]
-    assert "belong to something else" in refused(arguments, capsys, folder=tmp_path)
+    assert "belong to other requests" in refused(arguments, capsys, folder=tmp_path)

@@ -372,7 +372,9 @@ def test_classes_that_only_an_answer_may_have(tmp_path: Path, engine: Engine) ->
     assert more.old[:, 0].tolist() == [0] * len(plain.sizes)
     assert more.old[:, 1:].tolist() == plain.old.tolist()
     assert more.fingerprint == plain.fingerprint
-    with pytest.raises(InputError, match=r"class 7 is none of label 'y', whose classes are text"):
+    with pytest.raises(
+        InputError, match=r"class 7 is not a class of label 'y', whose classes are text"
+    ):
         pool_in(tmp_path / "u", columns, source, engine, extra_classes=[7])
 
 
@@ -381,7 +383,7 @@ def test_an_extra_class_of_another_kind_is_refused() -> None:
     values.add_classes("label", pa.array([0, 1]))
     assert all_classes(values, [True, 2.0]) == [0, 1, 2]
     for value in ("x", 1.5, float("nan"), float("inf"), None):
-        with pytest.raises(InputError, match="whose classes are whole numbers; write it as"):
+        with pytest.raises(InputError, match="whose classes are whole numbers; write it like"):
             all_classes(values, [value])
 
 
@@ -447,12 +449,16 @@ def test_a_missing_class_is_told(tmp_path: Path, engine: Engine, column: str) ->
 @pytest.mark.parametrize(
     ("column", "values", "message"),
     [
-        ("y", np.arange(1200), r"label 'y' has more than 1,000 distinct values: it is no class"),
+        ("y", np.arange(1200), r"label 'y' has more than 1,000 distinct values: it is not a class"),
         ("o", np.arange(1200), r"prediction 'o' has more than 1,000 distinct values"),
-        ("o", np.arange(1200) % 3 / 2, r"prediction 'o' holds fractions \(0\.5\): it is no class"),
+        (
+            "o",
+            np.arange(1200) % 3 / 2,
+            r"prediction 'o' holds fractions \(0\.5\): it is not a class",
+        ),
         ("o", np.full(1200, 77), r"prediction 'o' never equals label 'y': labels are 0\.0, 1\.0"),
         ("r", np.full(1200, 77), r"prediction 'r' never equals label 'y'"),
-        ("o", np.arange(1200) % 600 + 1, r"have 1,101 classes together, and at most 1,000"),
+        ("o", np.arange(1200) % 600 + 1, r"have 1,101 classes in all, and at most 1,000"),
         ("c", np.full(1200, np.inf), r"column 'c' holds inf in row 1 of"),
         ("id", np.full(1200, None), r"--example-id has no value in row 1 of"),
     ],
@@ -462,7 +468,7 @@ def test_columns_that_are_no_classes_are_refused(
 ) -> None:
     rows = np.arange(1200)
     frame = pd.DataFrame({"y": rows % 2, "o": rows % 2, "r": rows % 2, "c": rows / 9, "id": rows})
-    if "together" in message:
+    if "in all" in message:
         frame["r"] = rows % 500 + 601
         frame.loc[0, "r"] = 1
     frame[column] = values

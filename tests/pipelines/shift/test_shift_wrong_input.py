@@ -94,7 +94,7 @@ DATA: dict[str, tuple[Callable[[pd.DataFrame], dict[str, Any]], str]] = {
     ),
     "labels of text": (
         lambda frame: {"label": frame["label"].astype(str)},
-        "label 'label' is text (string) and prediction 'old' is a number (int64): they would never",
+        "label 'label' is text (string) and prediction 'old' is a number (int64): they can never be",
     ),
     "old of text": (
         lambda frame: {"old": frame["old"].astype(str)},
@@ -107,17 +107,20 @@ DATA: dict[str, tuple[Callable[[pd.DataFrame], dict[str, Any]], str]] = {
     "dates": (lambda frame: {"label": pd.Timestamp("2020-01-01")}, "column 'label' of timestamp"),
     "labels of lists": (
         lambda frame: {"label": [[1]] * len(frame)},
-        "holds no classes; use text, integers or booleans",
+        "does not contain classes; use text, integers or booleans",
     ),
-    "labels of nothing": (lambda frame: {"label": None}, "column 'label' of null holds no classes"),
+    "labels of nothing": (
+        lambda frame: {"label": None},
+        "column 'label' of null does not contain classes",
+    ),
     "fractions": (lambda frame: {"label": frame["label"] + 0.5}, "label 'label' holds fractions ("),
     "infinite answer": (
         lambda frame: {"new": frame["new"].astype(float).mask(frame.index == 9, np.inf)},
-        "prediction 'new' holds fractions (inf): it is no class",
+        "prediction 'new' holds fractions (inf): it is not a class",
     ),
     "labels beyond what floats hold": (
         lambda frame: {"label": frame["label"] + 2**53, "new": frame["new"].astype(float)},
-        "'label' holds no classes of the label's kind",
+        "'label' does not contain classes of the label's type",
     ),
     "old of other classes": (
         lambda frame: {"old": frame["old"] + 7},
@@ -159,11 +162,11 @@ def test_too_many_values(refuse: Refuse) -> None:
     many = made(1200).assign(distinct=range(1200))
     for role in ("label", "old", "new"):
         said = refuse(data=many.assign(**{role: range(1200)}), budget=2400)
-        assert f"{role!r} has more than 1,000 distinct values: it is no class" in said
+        assert f"{role!r} has more than 1,000 distinct values: it is not a class" in said
     for column in ("distinct", "x1"):
         said = refuse(data=many, by=column)
-        assert said.startswith(f"--by {column}: it has more than 1,000 different values, and each")
-        assert said.endswith("--by takes a column with few values")
+        assert said.startswith(f"--by {column}: it has more than 1,000 different values, each of")
+        assert said.endswith("name a column with few values")
 
 
 def changed(told: dict[str, Any], **parts: Any) -> dict[str, Any]:
@@ -192,10 +195,13 @@ MATRICES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda told: changed(told, predictions=["a", "b", "c"]),
         "prediction 'a' is in it only; give the document of a shift with these classes",
     ),
-    "fewer labels": (lambda told: changed(told, labels=[0, 1]), "new_matrix is no matrix of 2 lab"),
+    "fewer labels": (
+        lambda told: changed(told, labels=[0, 1]),
+        "new_matrix is not a matrix of 2 lab",
+    ),
     "more predictions": (
         lambda told: changed(told, predictions=[0, 1, 2, None]),
-        "new_matrix is no matrix of 3 labels by 4 predictions",
+        "new_matrix is not a matrix of 3 labels by 4 predictions",
     ),
     "labels twice": (lambda told: changed(told, labels=[0, 1, 1]), "its labels hold 1 twice"),
     "predictions twice": (
@@ -209,14 +215,17 @@ MATRICES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda told: changed(told, predictions=[0, 1, 2**63]),
         "class 9223372036854775808 is none of label 'label', whose classes are whole numbers",
     ),
-    "no rows": (lambda told: changed(told, new_matrix=[]), "new_matrix is no matrix of 3 labels"),
+    "no rows": (
+        lambda told: changed(told, new_matrix=[]),
+        "new_matrix is not a matrix of 3 labels",
+    ),
     "short row": (
         lambda told: changed(told, new_errors=[[0.1, 0.1, 0.1], [0.1, 0.1], [0.1, 0.1, 0.1]]),
-        "new_errors is no matrix of 3 labels by 3 predictions",
+        "new_errors is not a matrix of 3 labels by 3 predictions",
     ),
     "negative": (
         lambda told: with_cell(told, "new_matrix", -0.1),
-        "new_matrix has -0.1 for label 1 and prediction 2, which no share has",
+        "new_matrix has -0.1 for label 1 and prediction 2, which is not a share",
     ),
     "above 1": (lambda told: with_cell(told, "new_matrix", 5), "new_matrix has 5 for label 1"),
     "sum": (lambda told: with_cell(told, "new_matrix", 0.9), "and not to 1; give the document"),
@@ -227,7 +236,7 @@ MATRICES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "negative error": (lambda told: with_cell(told, "new_errors", -0.1), "new_errors has -0.1 for"),
     "text": (lambda told: with_cell(told, "new_matrix", "0"), "new_matrix.1.2 has another type"),
     "null": (lambda told: with_cell(told, "new_matrix", None), "new_matrix.1.2: Input should be a"),
-    "NaN": (lambda told: with_cell(told, "new_matrix", np.nan), "NaN is no number in JSON"),
+    "NaN": (lambda told: with_cell(told, "new_matrix", np.nan), "NaN is not a number in JSON"),
     "confidence": (lambda told: changed(told, confidence=0), "its confidence is 0"),
     "no interval": (lambda told: with_accuracy(told, value=0.8), "its accuracy has no interval"),
     "turned interval": (
@@ -236,10 +245,10 @@ MATRICES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "no shift": (
         lambda told: {key: value for key, value in told.items() if key != "shift"},
-        "no whole ChangeList (shift: Field required)",
+        "incomplete ChangeList (shift: Field required)",
     ),
     "version": (lambda told: told | {"schema_version": "9.0"}, "a ChangeList of version 9.0, but"),
-    "a list": (lambda told: [], "no ChangeList; name a changelist.json of an earlier run"),
+    "a list": (lambda told: [], "not a ChangeList; name the changelist.json of an earlier run"),
 }
 
 
@@ -262,7 +271,7 @@ def test_files_that_are_no_document(refuse: Refuse, frame: pd.DataFrame, tmp_pat
         for content in (b"", b'{"a":', b"\xff\xfe"):
             path.write_bytes(content)
             said = refuse(**{option: path}, **others)
-            assert said.startswith(f"{name} DIR/garbage.json: no readable JSON (")
+            assert said.startswith(f"{name} DIR/garbage.json: not readable as JSON (")
         assert refuse(**{option: tmp_path}, **others) == (
             f"{name} DIR is a folder; name its changelist.json"
         )
@@ -297,22 +306,22 @@ def test_models_that_are_none(refuse: Refuse, frame: pd.DataFrame, tmp_path: Pat
     assert said("none.pkl") == "--model none.pkl: no such file"
     path = tmp_path / "model.pkl"
     for content, message in (
-        (b"xx", "--model DIR/model.pkl: no readable pickle or joblib file (UnpicklingError"),
-        (b"", "no readable pickle or joblib file (EOFError"),
+        (b"xx", "--model DIR/model.pkl: not readable as a pickle or joblib file (UnpicklingError"),
+        (b"", "not readable as a pickle or joblib file (EOFError"),
         (pickle.dumps({"a": 1}), "--model DIR/model.pkl: a dict has no predict method"),
     ):
         path.write_bytes(content)
         assert message in said(path)
     fitted = LogisticRegression().fit(frame[["x1", "x2"]].to_numpy(), frame["label"])
     path.write_bytes(pickle.dumps(fitted))
-    assert "does not say which columns it reads; name them by --features" in said(path)
+    assert "does not say which columns it reads; name them with --features" in said(path)
     gone = said(path, features="x1,zz")
     assert gone == "--model DIR/model.pkl reads column 'zz', which the data does not have"
     for name, message in {
-        "nomodule:f": "No module named 'nomodule'; write module:function, of a module that can be",
+        "nomodule:f": "No module named 'nomodule'; write module:function, with a module that can be",
         "json:nothing": "module 'json' has no attribute 'nothing'; write module:function",
         "json:loads": "loads() failed: TypeError",
-        "json:__name__": "__name__ is no function that returns a model handler",
+        "json:__name__": "__name__ is not a function that returns a model handler",
         "os:getcwd": "getcwd() returns a str, not a ModelHandler of apache_beam.ml.inference",
     }.items():
         assert said(name).startswith(f"--model {name}: {message}")

@@ -134,5 +134,5 @@ def test_interrupted(
     monkeypatch.setattr("slicebeam.pipelines.search.search.build", stop)
     assert run(arguments(adult_path, tmp_path, "--log-format=json")) == 130
     told = events(capsys)[-1]
-    assert told["message"] == "interrupted; a search goes on with the same options and --resume"
+    assert told["message"] == "interrupted; a search continues with the same options and --resume"
     assert (told["event"], told["exit_code"]) == ("error", 130)

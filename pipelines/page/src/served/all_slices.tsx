@@ -160,11 +160,11 @@ function Chosen({ content, store, known, totals, metric, query }: ChosenGiven) {
 
 /** The filter as the program takes it: what is not bounded is left out. */
 function asked(filter: Filter, metric: Metric): Record<string, unknown> {
-  const { text, conditions, direction, significant, inherited, level, least, most, low, high, under, sort, descends } =
-    filter;
+  const { most, low, high, ...others } = filter;
   const bounded = Object.entries({ most, low, high }).filter(([, bound]) => Number.isFinite(bound));
   return {
-    ...{ metric: metric.key, text, conditions, direction, significant, inherited, level, least, under, sort, descends },
+    ...others,
+    metric: metric.key,
     ...Object.fromEntries(bounded),
   };
 }

@@ -2,7 +2,7 @@
 import { scaleLinear } from "d3-scale";
 import { useEffect, useState } from "preact/hooks";
 
-import { sliceSections } from "../extensions";
+import { above, sliceSections } from "../extensions";
 import * as format from "../format";
 import type { Metric, Overview } from "../model";
 import { primary } from "../verdict";
@@ -54,6 +54,10 @@ function OverRuns({ content, id }: { content: Overview; id: string }) {
   );
 }
 
+function shortened(name: string): string {
+  return name.length > 24 ? `${name.slice(0, 23)}…` : name;
+}
+
 function Drawn({ moments, metric }: { moments: Moment[]; metric: Metric }) {
   const known = moments.filter((one) => one.value != null);
   const ends = known.flatMap((one) => [one.value, one.value_low ?? one.value, one.value_high ?? one.value] as number[]);
@@ -101,11 +105,12 @@ function Drawn({ moments, metric }: { moments: Moment[]; metric: Metric }) {
           )}
           {[0, moments.length - 1].map((at) => (
             <text key={at} x={x(at)} y={HEIGHT - 8} text-anchor={at ? "end" : "start"}>
-              {moments[at]?.created_at.slice(0, 10)}
+              {shortened(moments[at]?.name ?? "")}
             </text>
           ))}
         </svg>
       )}
+      <p class="legend">With its 95% interval; the point is filled where the slice is significant.</p>
       <div class="scrolled" tabIndex={0} role="region" aria-label="The slice over the runs">
         <table>
           <thead>
@@ -143,3 +148,4 @@ function Drawn({ moments, metric }: { moments: Moment[]; metric: Metric }) {
 }
 
 sliceSections.push({ component: OverRuns });
+if (isRun()) above.push({ title: "All runs", address: "../../" });

@@ -6,4 +6,5 @@ import "./slice_examples";
 import "./labelling";
 import "./editing";
 import "./own_data";
+import "./tests";
 import "./playground";

@@ -1,0 +1,1 @@
+"""What proposes tests and topics: a module each, and the registry that knows them all."""

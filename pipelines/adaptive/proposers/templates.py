@@ -1,0 +1,185 @@
+"""Tests by templates whose answers are known, such as "I thought the {thing} would be {good}, but …"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import FileError, InputError, unknown_name
+from slicebeam.pipelines.adaptive.expectations import OUTPUTS, OUTPUTS_NOT, SAME, as_value
+from slicebeam.pipelines.adaptive.proposers.families import Context, Family
+from slicebeam.pipelines.adaptive.proposers.lexicons import drawn, filled, lexicons, slots_of
+from slicebeam.pipelines.adaptive.tree import Test
+from slicebeam.transforms.formats.strict_text import parse_yaml
+from slicebeam.transforms.storage.storage import storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_KEYS = ("topic", "output", "output not", "vary", "text")
+_KINDS = {"output": OUTPUTS, "output not": OUTPUTS_NOT, "vary": SAME}
+
+
+@dataclass(frozen=True)
+class Template:
+    """A template, and what is expected of a model on it.
+
+    Attributes
+    ----------
+    topic : of its tests
+    text : with slots, such as ``{city}``
+    expectation : as in a test
+    value : the class; of an invariance the slot whose word must not matter
+    """
+
+    topic: str
+    text: str
+    expectation: str
+    value: str
+
+
+@dataclass(frozen=True)
+class TemplateFile:
+    """Templates, and the words of their slots."""
+
+    templates: tuple[Template, ...]
+    words: Mapping[str, tuple[str, ...]]
+
+
+def read_templates(path: str) -> TemplateFile:
+    """Return the templates of a YAML file.
+
+    Raises
+    ------
+    InputError
+        It is missing, or no file of templates.
+    """
+    try:
+        text = storage_path(path, "--templates").read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise FileError(f"--templates {path}: it can't be read ({error})") from error
+    return _parsed(text, f"--templates {path}")
+
+
+@cache
+def sentiment_templates() -> TemplateFile:
+    """Return the templates for models of sentiment."""
+    return _parsed(
+        files(__package__).joinpath("sentiment.yaml").read_text("utf-8"), "sentiment.yaml"
+    )
+
+
+class Templates:
+    """Fills templates with words; what the model should say is known.
+
+    Parameters
+    ----------
+    given : a user's own; None for those of sentiment, whose classes are found among the outputs
+    """
+
+    name = "templates"
+    needs = "a model of sentiment, or --templates"
+
+    def __init__(self, given: TemplateFile | None = None) -> None:
+        self._given = given
+        self._file = sentiment_templates() if given is None else given
+
+    def families(self, context: Context) -> list[Family]:
+        """Return a family for each template that belongs to the topic."""
+        found = []
+        for template in self._file.templates:
+            topic, value = context.placed(template.topic), self._value(template, context)
+            if topic is not None and value is not None:
+                name = f"{template.expectation} {template.value}: {template.text}"
+                tests = _Fillings(self._file, template, topic, value, context, name)
+                found.append(Family(self.name, name, tests))
+        return found
+
+    def topics(self, context: Context) -> list[str]:
+        """Return the topics of templates below the focus topic."""
+        prefix = f"{context.topic}/"
+        below = (one.topic for one in self._file.templates if one.topic.startswith(prefix))
+        return list(dict.fromkeys(prefix + topic[len(prefix) :].split("/")[0] for topic in below))
+
+    def _value(self, template: Template, context: Context) -> str | None:
+        if self._given is not None or template.expectation == SAME:
+            return template.value
+        return context.sentiments.get(template.value)
+
+
+@dataclass(frozen=True)
+class _Fillings:
+    """Makes the tests of a template."""
+
+    file: TemplateFile
+    template: Template
+    topic: str
+    value: str
+    context: Context
+    name: str
+
+    def __call__(self) -> Iterator[Test]:
+        rng = self.context.random(f"{Templates.name} {self.name}")
+        template, words = self.template, self.file.words
+        while True:
+            chosen = drawn(template.text, rng, words)
+            text, value = filled(template.text, chosen), self.value
+            if template.expectation == SAME:
+                slot = template.value
+                other = words[slot][int(rng.integers(len(words[slot])))]
+                value = filled(template.text, {**chosen, slot: other})
+                if value == text:
+                    continue
+                value = as_value([value])
+            yield Test(self.topic, text, expectation=template.expectation, value=value)
+
+
+def _parsed(text: str, where: str) -> TemplateFile:
+    try:
+        content, _ = parse_yaml(text)
+    except ValueError as error:
+        raise FileError(f"{where}: it can't be read ({' '.join(str(error).split())})") from error
+    if not isinstance(content, dict) or not isinstance(content.get("templates"), list):
+        raise InputError(f"{where}: a mapping with a list 'templates' is expected")
+    for key in content:
+        if key not in ("slots", "templates"):
+            raise InputError(f"{where}: {unknown_name('key', str(key), ('slots', 'templates'))}")
+    words = dict(lexicons())
+    for slot, listed in (content.get("slots") or {}).items():
+        if not isinstance(listed, list) or not listed:
+            raise InputError(f"{where}: slot {slot!r} has no words; write a list of them")
+        words[str(slot)] = tuple(map(str, listed))
+    found = [one for entry in content["templates"] for one in _entry(entry, words, where)]
+    return TemplateFile(tuple(found), words)
+
+
+def _entry(entry: Any, words: Mapping[str, tuple[str, ...]], where: str) -> Iterator[Template]:
+    if not isinstance(entry, dict):
+        raise InputError(
+            f"{where}: the template {entry!r} is no mapping; give topic, text and output"
+        )
+    for key in entry:
+        if key not in _KEYS:
+            raise InputError(f"{where}: {unknown_name('key', str(key), _KEYS)}")
+    kinds = [key for key in _KINDS if key in entry]
+    topic, texts = str(entry.get("topic", "")), entry.get("text")
+    if len(kinds) != 1:
+        raise InputError(f"{where}: a template in {topic!r} needs one of {', '.join(_KINDS)}")
+    if not topic.startswith("/"):
+        raise InputError(f"{where}: topic {topic!r} does not begin with a slash")
+    value = str(entry[kinds[0]])
+    for text in texts if isinstance(texts, list) else [texts]:
+        if not isinstance(text, str):
+            raise InputError(f"{where}: a template in {topic!r} has no text")
+        for slot in slots_of(text):
+            if slot not in words:
+                raise InputError(f"{where}, {text!r}: {unknown_name('slot', slot, words)}")
+        if kinds[0] == "vary" and (value not in slots_of(text) or len(words[value]) < 2):
+            raise InputError(
+                f"{where}, {text!r}: vary: {value} is none of its slots with two words"
+            )
+        if not slots_of(text):
+            raise InputError(f"{where}, {text!r}: it has no slot, such as {{city}}")
+        yield Template(topic, text, _KINDS[kinds[0]], value)

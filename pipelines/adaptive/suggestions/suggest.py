@@ -1,0 +1,242 @@
+"""``slicebeam adapt suggest``: a round of the testing loop, from a tree to a file of suggestions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slicebeam.metrics.adaptive.prompt_items import PROMPT_SIZE
+from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.pipelines.adaptive.prompts import Completion, new_texts
+from slicebeam.pipelines.adaptive.proposers.endpoint import Endpoint, endpoint_api
+from slicebeam.pipelines.adaptive.proposers.families import Context, Family, Proposer
+from slicebeam.pipelines.adaptive.proposers.registry import offline_proposers
+from slicebeam.pipelines.adaptive.proposers.templates import read_templates
+from slicebeam.pipelines.adaptive.scoring import scorable_tests
+from slicebeam.pipelines.adaptive.suggestions.pool import read_pool
+from slicebeam.pipelines.adaptive.suggestions.rounds import Suggestion, Yield, draw, scored, yields
+from slicebeam.pipelines.adaptive.suggestions.target import Spending, Target
+from slicebeam.pipelines.adaptive.text_models import text_model
+from slicebeam.pipelines.adaptive.topics import displayed, is_topic
+from slicebeam.pipelines.adaptive.tree import ID, TOPIC_MARKER, Test, TestTree
+from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
+from slicebeam.transforms.storage.storage import make_folder, storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slicebeam.metrics.arrays import FloatArray
+    from slicebeam.pipelines.config.adapt_suggest import AdaptSuggestConfig
+
+# Texts that show which outputs a model of sentiment has.
+_PROBES = ("This is great.", "This is terrible.", "This is a chair.")
+# Tests that are scored before the round: those of the topic, and where it has too few for a prompt
+# others.
+_MOST_INSIDE, _MOST_OUTSIDE = 20_000, 2_000
+
+
+@dataclass(frozen=True)
+class Suggestions:
+    """What a round came to.
+
+    Attributes
+    ----------
+    topic : the focus topic
+    model : as the user gave it
+    tests : those that fail first; empty where topics were wanted
+    topics : with the proposer of each; empty where tests were wanted
+    yields : of each proposer
+    path : the file with them
+    """
+
+    topic: str
+    model: str
+    tests: tuple[Suggestion, ...]
+    topics: tuple[tuple[str, str], ...]
+    yields: tuple[Yield, ...]
+    path: str
+
+
+def suggest(config: AdaptSuggestConfig, note: Callable[[str], None]) -> Suggestions:
+    """Propose tests or topics, score them by the model, and write them to a file.
+
+    Raises
+    ------
+    InputError
+        The options, a file or the model are wrong; or nothing can be proposed.
+    EngineError
+        An endpoint or the storage failed; what was paid is in the ledger.
+    """
+    tree = read_tree(config.tree)
+    topic = _topic(config.topic, tree)
+    if storage_path(config.suggestions, "--output") == storage_path(config.tree):
+        raise OptionError(f"--output {config.suggestions} is the tree itself; name another file")
+    pairs = bool((tree.column("second_input") != "").any())
+    ledger = storage_path(config.ledger or f"{config.suggestions}.ledger", "--ledger")
+    spending = Spending(config.budget)
+    target = Target(text_model(config.model), spending, ledger, note, has_pairs=pairs)
+    if target.is_paid or config.endpoint is not None:
+        make_folder(ledger)
+    elif config.budget is not None or config.ledger is not None:
+        name = "budget" if config.budget is not None else "ledger"
+        raise OptionError(f"--{name} is for --endpoint or a paid --model, and neither is given")
+    proposers = _proposers(config, ledger, spending, note)
+    context = _context(config, tree, topic, target, note)
+    if config.topics:
+        return _topics(config, context, proposers)
+    return _tests(config, context, proposers, target, note)
+
+
+def _topic(given: str, tree: TestTree) -> str:
+    """Return the focus topic as the tree writes it."""
+    topic = "" if given == "/" else given.rstrip("/")
+    if not is_topic(topic):
+        raise OptionError(f"--topic {given!r} is no topic; write it as /Price/Taxes")
+    spelt = {displayed(one): one for one in tree.topics()}
+    return topic if topic in spelt.values() else spelt.get(topic, topic)
+
+
+def _proposers(
+    config: AdaptSuggestConfig,
+    ledger: Any,
+    spending: Spending,
+    note: Callable[[str], None],
+) -> dict[str, Proposer]:
+    templates = None if config.templates is None else read_templates(config.templates)
+    found = offline_proposers(templates)
+    given = config.proposer or tuple(found) + ((Endpoint.name,) if config.endpoint else ())
+    if config.endpoint is not None:
+        if Endpoint.name not in given:
+            raise OptionError("--endpoint goes with --proposer endpoint; add it, or leave both out")
+        share = config.proposals if config.topics else -(-config.proposals // len(given))
+        found[Endpoint.name] = Endpoint(
+            endpoint_api(config.endpoint),
+            ledger,
+            share,
+            lambda api: spending.purse(api).calls(api),
+            spending.note,
+            note,
+        )
+    for name in given:
+        if name not in found:
+            raise OptionError(f"--proposer {name} needs {Endpoint.needs}")
+    return {name: found[name] for name in given}
+
+
+def _context(
+    config: AdaptSuggestConfig,
+    tree: TestTree,
+    topic: str,
+    target: Target,
+    note: Callable[[str], None],
+) -> Context:
+    pool = [] if config.pool is None else read_pool(config.pool, config.text, config.seed, note)
+    if config.pool is None and config.text is not None:
+        raise OptionError("--text names a column of --pool, which is not given")
+    other = None if config.other_tree is None else read_tree(config.other_tree)
+    outputs: dict[str, None] = {}
+    if not target.has_pairs and config.templates is None:
+        found = target.outputs(_PROBES)
+        outputs.update(dict.fromkeys(found.classes))
+        outputs.update(dict.fromkeys(one for one in found.texts.tolist() if one is not None))
+    return Context(
+        tree,
+        _tree_scores(tree, topic, target, has_prompts=config.endpoint is not None),
+        topic,
+        pool,
+        target.answers,
+        tuple(outputs),
+        other,
+        config.seed,
+        target.has_pairs,
+    )
+
+
+def _tree_scores(tree: TestTree, topic: str, target: Target, *, has_prompts: bool) -> FloatArray:
+    """Return the failure scores of a tree's rows, NaN for those that are not scored."""
+    scores = np.full(len(tree), np.nan)
+    inside = tree.within(topic)
+    rows = np.flatnonzero(tree.is_test & inside)[:_MOST_INSIDE]
+    if has_prompts and len(rows) < PROMPT_SIZE:
+        rows = np.append(rows, np.flatnonzero(tree.is_test & ~inside)[:_MOST_OUTSIDE])
+    table = scorable_tests(TestTree(tree.table.take(rows))).table
+    if table.num_rows:
+        place = {id_: row for row, id_ in enumerate(tree.column(ID).tolist())}
+        at = [place[id_] for id_ in table[ID].to_pylist()]
+        scores[at] = target.score_table(table).failures
+    return scores
+
+
+def _tests(
+    config: AdaptSuggestConfig,
+    context: Context,
+    proposers: dict[str, Proposer],
+    target: Target,
+    note: Callable[[str], None],
+) -> Suggestions:
+    families: list[Family] = []
+    bought: list[Family] = []
+    idle = []
+    for name, proposer in proposers.items():
+        # What asks the model about hundreds of texts is for models that cost nothing.
+        if name == "mixtures" and target.is_paid and name not in config.proposer:
+            continue
+        own = proposer.families(context)
+        (bought if name == Endpoint.name else families).extend(own)
+        if not own:
+            idle.append(f"{name} needs {proposer.needs}")
+            if name in config.proposer:
+                note(
+                    f"--proposer {name} proposes nothing in {displayed(context.topic)}: it needs {proposer.needs}"
+                )
+    suggestions = scored(draw(context, families, config.proposals, bought), target.score)
+    if not suggestions:
+        raise InputError(
+            f"nothing new can be proposed in {displayed(context.topic)}: {'; '.join(idle) or 'all is in the tree'}"
+        )
+    if len(suggestions) < config.proposals:
+        note(
+            f"{len(suggestions):,} proposals instead of {config.proposals:,}: there are no more new ones"
+        )
+    _write(config, suggestions)
+    return Suggestions(
+        context.topic,
+        config.model,
+        tuple(suggestions),
+        (),
+        tuple(yields(suggestions)),
+        config.suggestions,
+    )
+
+
+def _write(config: AdaptSuggestConfig, suggestions: list[Suggestion]) -> None:
+    tree = TestTree.of_tests(one.test for one in suggestions)
+    scores = ["" if np.isnan(one.score) else repr(one.score) for one in suggestions]
+    write_tree(tree.with_column(f"{config.model} score", scores), config.suggestions)
+
+
+def _topics(
+    config: AdaptSuggestConfig, context: Context, proposers: dict[str, Proposer]
+) -> Suggestions:
+    found = [(topic, name) for name, one in proposers.items() for topic in one.topics(context)]
+    new = {
+        one.text
+        for one in new_texts([Completion(topic, "") for topic, _ in found], context.tree.topics())
+    }
+    chosen: dict[str, str] = {}
+    for topic, name in found:
+        if topic in new:
+            chosen.setdefault(topic, name)
+    topics = tuple(chosen.items())[: config.proposals]
+    if not topics:
+        raise InputError(
+            f"no new topic can be proposed below {displayed(context.topic)}; give --endpoint, --pool or "
+            "--other-tree"
+        )
+    write_tree(
+        TestTree.of_tests(Test(topic, "", label=TOPIC_MARKER) for topic, _ in topics),
+        config.suggestions,
+    )
+    return Suggestions(context.topic, config.model, (), topics, (), config.suggestions)

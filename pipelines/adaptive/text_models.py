@@ -1,0 +1,241 @@
+"""Models of texts: a function, a factory, a scikit-learn file, or what an HTTP endpoint has answered."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow.parquet as pq
+from apache_beam.ml.inference.base import ModelHandler, PredictionResult
+
+from slicebeam.metrics.errors import FileError, OptionError, SlicebeamError
+from slicebeam.pipelines.adaptive.outputs import Outputs, as_outputs
+from slicebeam.transforms.encode.models import load_model
+from slicebeam.transforms.storage.publish import sha256_of
+from slicebeam.transforms.storage.storage import open_input, storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+# A text, or a pair of texts.
+Text = str | tuple[str, str]
+
+_API_FILES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class TextModel:
+    """A model by its name: loaded where it is used, once a process.
+
+    Attributes
+    ----------
+    name : as the user gave it
+    kind : how it is reached
+    path : of an endpoint, the table of its answers; else empty
+    content : hash of a file's content; None for a function
+    """
+
+    name: str
+    kind: Literal["function", "file", "endpoint"]
+    path: str = ""
+    content: str | None = None
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether its answers are bought."""
+        return self.kind == "endpoint"
+
+    def outputs(self, texts: Sequence[Text]) -> Outputs:
+        """Return the outputs for texts.
+
+        Raises
+        ------
+        OptionError
+            The model fails, or returns what is no output.
+        """
+        return _loaded(self)(texts)
+
+
+def text_model(name: str, option: str = "--model") -> TextModel:
+    """Return the model of a name, after loading it.
+
+    Parameters
+    ----------
+    name : ``module:function``, a file of scikit-learn, or the YAML file of an endpoint
+    option : that named it, for the errors
+
+    Raises
+    ------
+    InputError
+        There is none, or it can't be loaded.
+    """
+    try:
+        if name.endswith(_API_FILES):
+            return TextModel(name, "endpoint")
+        module, colon, _ = name.partition(":")
+        if colon and module and "://" not in name and not storage_path(name).exists():
+            model = TextModel(name, "function")
+        else:
+            try:
+                with open_input(storage_path(name, option)) as stream:
+                    content = f"sha256:{sha256_of(stream)}"
+            except (FileNotFoundError, IsADirectoryError) as error:
+                raise FileError(
+                    f"{option} {name}: no such file; name module:function, a file of scikit-learn, or the "
+                    ".yaml file of an endpoint"
+                ) from error
+            model = TextModel(name, "file", content=content)
+        _loaded(model)
+    except SlicebeamError as error:
+        raise type(error)(str(error).replace("--model", option)) from error
+    return model
+
+
+@lru_cache(maxsize=8)
+def _loaded(model: TextModel) -> Callable[[Sequence[Text]], Outputs]:
+    if model.kind == "endpoint":
+        return _Answers(model)
+    if model.kind == "file":
+        return _FileModel(model.name, load_model(model.name))
+    return _function(model.name)
+
+
+class _FileModel:
+    """A pipeline of scikit-learn that reads texts."""
+
+    def __init__(self, name: str, model: Any) -> None:
+        self.name, self.model = name, model
+        self.columns = getattr(model, "feature_names_in_", None)
+
+    def __call__(self, texts: Sequence[Text]) -> Outputs:
+        import pandas as pd
+
+        given: Any = list(texts)
+        if self.columns is not None:
+            rows = [text if isinstance(text, tuple) else (text,) for text in texts]
+            given = pd.DataFrame(rows, columns=[str(one) for one in self.columns])
+        try:
+            if hasattr(self.model, "predict_proba"):
+                return as_outputs(
+                    self.model.predict_proba(given),
+                    len(texts),
+                    self.name,
+                    self.model.classes_.tolist(),
+                )
+            return as_outputs(np.asarray(self.model.predict(given)), len(texts), self.name)
+        except SlicebeamError:
+            raise
+        except Exception as error:
+            raise OptionError(
+                f"--model {self.name} failed on {len(texts):,} texts: {_one_line(error)}; it should be a "
+                "pipeline that reads a list of texts"
+            ) from error
+
+
+class _FunctionModel:
+    """A function that returns the outputs for a list of texts."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.name, self.function = name, function
+
+    def __call__(self, texts: Sequence[Text]) -> Outputs:
+        try:
+            raw = self.function(list(texts))
+        except Exception as error:
+            raise OptionError(
+                f"--model {self.name} failed on {len(texts):,} texts: {_one_line(error)}"
+            ) from error
+        return as_outputs(raw, len(texts), self.name, getattr(self.function, "output_names", None))
+
+
+class _HandlerModel:
+    """A model handler of Beam's."""
+
+    def __init__(self, name: str, handler: Any) -> None:
+        self.name, self.handler, self.model = name, handler, handler.load_model()
+
+    def __call__(self, texts: Sequence[Text]) -> Outputs:
+        try:
+            results = list(self.handler.run_inference(list(texts), self.model))
+        except Exception as error:
+            raise OptionError(
+                f"--model {self.name} failed on {len(texts):,} texts: {_one_line(error)}"
+            ) from error
+        raw = [one.inference if isinstance(one, PredictionResult) else one for one in results]
+        names = getattr(self.handler, "output_names", None)
+        return as_outputs(raw, len(texts), self.name, names)
+
+
+class _Answers:
+    """What an endpoint has answered; a text that was not bought has no output."""
+
+    def __init__(self, model: TextModel) -> None:
+        with storage_path(model.path).open("rb") as stream:
+            table = pq.read_table(stream)
+        names = [name for name in table.column_names if name not in ("answer", "number")]
+        columns = [table[name].to_pylist() for name in names]
+        keys = list(zip(*columns, strict=True)) if len(columns) > 1 else columns[0]
+        self.numbers = dict(zip(keys, table["number"].to_pylist(), strict=True))
+        self.texts = dict(zip(keys, table["answer"].to_pylist(), strict=True))
+        self.is_numeric = table["number"].null_count == table["answer"].null_count < table.num_rows
+
+    def __call__(self, texts: Sequence[Text]) -> Outputs:
+        found = np.array([self.texts.get(text) for text in texts], object)
+        if not self.is_numeric:
+            return Outputs(found)
+        numbers = np.array([self.numbers.get(text, np.nan) for text in texts], np.float64)
+        return Outputs(found, numbers=numbers)
+
+
+def _function(name: str) -> Callable[[Sequence[Text]], Outputs]:
+    """Return the model of ``module:function``: the function itself, or what it makes."""
+    module, _, attribute = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise OptionError(
+            f"--model {name}: {error}; write module:function, of a module that can be imported"
+        ) from error
+    except Exception as error:
+        raise OptionError(
+            f"--model {name}: importing {module} failed: {_one_line(error)}"
+        ) from error
+    if not callable(found):
+        raise OptionError(f"--model {name}: {attribute} is no function of a list of texts")
+    if _needs_nothing(found):
+        try:
+            found = found()
+        except Exception as error:
+            raise OptionError(
+                f"--model {name}: {attribute}() failed: {_one_line(error)}"
+            ) from error
+    if isinstance(found, ModelHandler):
+        return _HandlerModel(name, found)
+    if not callable(found):
+        raise OptionError(
+            f"--model {name}: {attribute}() returns a {type(found).__name__}, which is no function of a "
+            "list of texts"
+        )
+    return _FunctionModel(name, found)
+
+
+def _needs_nothing(function: Callable[..., Any]) -> bool:
+    """Whether a function makes a model, and does not read texts."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return not any(
+        one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.VAR_POSITIONAL)
+        for one in parameters
+    )
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -1,0 +1,63 @@
+"""What became of the topics of a test tree."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from slicebeam.pipelines.changelist.parts import Part, Sha256
+
+
+class TopicOutcome(Part):
+    """How the tests of a topic, and of those below it, came out; its slice has the intervals."""
+
+    slice_id: str
+    topic: str = Field(description="as it is written in the tree, percent-encoded or not")
+    tests: int
+    failures: int
+    failures_before: int | None = Field(None, description="of the old model")
+    newly_failing: int | None = Field(None, description="tests that only the new model fails")
+    newly_passing: int | None = Field(None, description="tests that only the old model fails")
+    rule: Literal["passing", "failing", "fixed", "broken"] = Field(
+        description="by the rule of AdaTest: a topic fails from a fifth of failing tests on; it is fixed "
+        "or broken where this differs between the models"
+    )
+    significant: Literal["fixed", "broken"] | None = Field(
+        None,
+        description="whether significantly fewer, or more, of the same tests fail: McNemar's test, "
+        "corrected over all topics; p-values are those of the slice",
+    )
+    trained: bool = Field(
+        False,
+        description="whether tests of it were exported as training data, so that it proves little",
+    )
+
+
+class PaidAnswers(Part):
+    """What an endpoint's answers cost."""
+
+    model: str
+    calls: int = Field(description="that count: answers, and where these count the lost calls")
+    replayed: int = Field(description="answers that an earlier run had paid")
+    unaccounted: int = Field(description="calls without an outcome, which may have been charged")
+    price: float | None = None
+    currency: str | None = None
+
+
+class AdaptiveTests(Part):
+    """The tests of a tree, and their topics."""
+
+    tree: str
+    tree_sha256: Sha256
+    models: Annotated[tuple[str, ...], Field(min_length=1, max_length=2)] = Field(
+        description="the new one last"
+    )
+    tests: int = Field(description="that were scored by every model")
+    unscored: dict[str, int] = Field({}, description="how many were not scored, by the reason")
+    fails_from: float = Field(description="share of failing tests from which on a topic fails")
+    topics_in_tree: int
+    topics: tuple[TopicOutcome, ...] = Field(
+        description="of the slices of the document, in their order"
+    )
+    paid: tuple[PaidAnswers, ...] = ()

@@ -1,0 +1,175 @@
+"""What a user sees of a scored test tree: its topics, those that an update broke first."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.pipelines.adaptive.topics import displayed
+from slicebeam.pipelines.show.slice_tables import WIDE, console_of_stdout
+from slicebeam.pipelines.show.terminal_text import harmless, json_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slicebeam.pipelines.adaptive.checklist_import import ImportedSuite
+    from slicebeam.pipelines.changelist.adaptive import AdaptiveTests, TopicOutcome
+    from slicebeam.pipelines.changelist.changes import Change
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.config.adapt import ImportChecklistConfig
+    from slicebeam.pipelines.run.published import Published
+
+_MOST_TOPICS = 20
+_RANK = {"broken": 0, "fixed": 1, "failing": 2, "passing": 3}
+
+
+def summary_json(published: Published) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
+    document = published.changelist
+    adaptive = _adaptive(document)
+    changes = _changes(document)
+    return {
+        "summary": document.summary,
+        "changelist": str(published.changelist_path),
+        "tests": adaptive.tests,
+        "unscored": adaptive.unscored,
+        "topics": [
+            {
+                **one.model_dump(mode="json", exclude_none=True),
+                "p_value": changes[one.slice_id].p_value,
+                "q_value": changes[one.slice_id].p_adjusted,
+            }
+            for one in ordered(adaptive.topics)
+        ],
+        "paid": [one.model_dump(mode="json", exclude_none=True) for one in adaptive.paid],
+    }
+
+
+def ordered(topics: Sequence[TopicOutcome]) -> list[TopicOutcome]:
+    """Return topics in the order in which they matter: broken, fixed, failing, the others."""
+    return sorted(
+        topics,
+        key=lambda one: (
+            one.significant is None,
+            _RANK[one.significant or one.rule],
+            -one.failures / max(one.tests, 1),
+            one.topic,
+        ),
+    )
+
+
+def print_json(published: Published) -> None:
+    """Write a JSON line to stdout."""
+    sys.stdout.write(json_line(summary_json(published)) + "\n")
+
+
+def show(published: Published) -> None:
+    """Print the topics, and where the document is."""
+    show_topics(published.changelist)
+    # Paths are printed raw, so that no terminal width breaks them.
+    sys.stdout.write(f"All numbers: {published.changelist_path}\n")
+
+
+def show_topics(document: SearchChangeList) -> None:
+    """Print the topics."""
+    console = console_of_stdout()
+    adaptive = _adaptive(document)
+    console.print()
+    console.print(document.summary, markup=False)
+    topics = ordered(adaptive.topics)
+    console.print(_table(topics[:_MOST_TOPICS], _changes(document), adaptive, console.width))
+    for line in _notes(adaptive, topics):
+        console.print(line, markup=False, style="dim")
+    for number, reason in sorted(((n, why) for why, n in adaptive.unscored.items()), reverse=True):
+        console.print(f"not scored: {number:,} tests: {reason}", markup=False, style="yellow")
+    console.print()
+
+
+def _adaptive(document: SearchChangeList) -> AdaptiveTests:
+    if document.adaptive is None:
+        raise TypeError("a document of no test tree")
+    return document.adaptive
+
+
+def _changes(document: SearchChangeList) -> dict[str, Change]:
+    return {one.slice_id: one.changes[0] for one in document.slices}
+
+
+def _table(
+    topics: Sequence[TopicOutcome],
+    changes: dict[str, Change],
+    adaptive: AdaptiveTests,
+    width: int,
+) -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    two = len(adaptive.models) == 2
+    wide = width >= WIDE
+    headers = ["tests", "fail", *(["was"] if two else [])]
+    headers += ["95 % interval"] if wide else []
+    headers += ["+ / -", "q"] if two else []
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for header in headers:
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("topic is", no_wrap=True)
+    table.add_column("topic", overflow="fold")
+    for one in topics:
+        change = changes[one.slice_id]
+        cells = [f"{one.tests:,}", _share(one.failures, one.tests)]
+        if two:
+            cells.append(_share(one.failures_before or 0, one.tests))
+        if wide:
+            low, high = change.after.lo, change.after.hi
+            cells.append("" if low is None or high is None else f"{low:.1%} … {high:.1%}")
+        if two:
+            q = change.p_adjusted
+            cells.append(f"{one.newly_failing or 0:,} / {one.newly_passing or 0:,}")
+            cells.append("" if q is None else f"{q:.1e}" if q < 0.001 else f"{q:.3f}")
+        name = displayed(one.topic) + (" (trained)" if one.trained else "")
+        state = one.rule + ("*" if one.significant is not None else "")
+        quiet = one.significant is None and one.rule == "passing"
+        table.add_row(*cells, state, Text(name), style="dim" if quiet else None)
+    return table
+
+
+def _share(failures: int, tests: int) -> str:
+    return f"{failures / max(tests, 1):.1%}"
+
+
+def _notes(adaptive: AdaptiveTests, topics: Sequence[TopicOutcome]) -> list[str]:
+    lines = []
+    if len(topics) > _MOST_TOPICS:
+        lines.append(f"and {len(topics) - _MOST_TOPICS:,} more topics")
+    if len(adaptive.models) == 2:
+        lines.append(
+            "+ / -: tests that only the new model fails, and that only the old one fails. * significant: "
+            "McNemar's test, corrected over all topics."
+        )
+    lines.append(
+        f"A topic with those below it fails from {adaptive.fails_from:.0%} of its tests on; it is fixed or "
+        "broken where that differs between the models."
+        if len(adaptive.models) == 2
+        else f"A topic with those below it fails from {adaptive.fails_from:.0%} of its tests on."
+    )
+    if any(one.trained for one in adaptive.topics):
+        lines.append("(trained): tests of the topic were exported as training data.")
+    for one in adaptive.paid:
+        price = "" if one.price is None else f", {one.calls * one.price:,.2f} {one.currency} in all"
+        lines.append(
+            f"{one.model}: {one.calls:,} answers paid{price}; {one.replayed:,} of them were in the ledger"
+            + (f"; {one.unaccounted:,} calls without an outcome" if one.unaccounted else "")
+        )
+    return lines
+
+
+def show_imported(found: ImportedSuite, config: ImportChecklistConfig) -> None:
+    """Print what was imported."""
+    if config.as_json:
+        sys.stdout.write(json_line(asdict(found)) + "\n")
+    elif not config.quiet:
+        sys.stdout.write(
+            f"{found.tests:,} tests in {found.topics:,} topics\n{harmless(found.tree)}\n"
+        )

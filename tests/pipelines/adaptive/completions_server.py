@@ -1,0 +1,127 @@
+"""A language model behind an endpoint like OpenAI's, with faults by plan and a log of what it charged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass
+class Completions:
+    """The server, as tests see it.
+
+    Attributes
+    ----------
+    url : of ``/v1``
+    faults : the fault of each request in its order: a status, garbage, broken, error, hang or drop
+    answer : of all requests; None for a sentence of its own for each call
+    latency : seconds that an answer takes
+    requests : the path, the headers and the body of each
+    charged : how often each call, by its idempotency key, was charged
+    """
+
+    url: str = ""
+    faults: list[str] = field(default_factory=list)
+    answer: str | None = None
+    latency: float = 0.0
+    requests: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
+    charged: dict[str, int] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    ending: threading.Event = field(default_factory=threading.Event)
+
+    def text(self, key: str) -> str:
+        """What it answers to a call."""
+        if self.answer is not None:
+            return self.answer
+        return f'The place {hashlib.sha256(key.encode()).hexdigest()[:12]} was bad."\nAnd more'
+
+
+@contextmanager
+def completions_server() -> Iterator[Completions]:
+    """Run a server in threads of this process."""
+    told = Completions()
+    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"told": told}))
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    told.url = f"http://127.0.0.1:{server.server_port}/v1"
+    try:
+        yield told
+    finally:
+        told.ending.set()
+        server.shutdown()
+        server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Print nothing: clients are killed."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    told: Completions
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+    def do_POST(self) -> None:
+        told = self.told
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        key = self.headers.get("Idempotency-Key", "")
+        with told.lock:
+            told.requests.append((self.path, dict(self.headers), body))
+            fault = told.faults.pop(0) if told.faults else ""
+            is_free = fault in ("drop", "401", "404", "429", "500")
+            if not is_free:
+                told.charged[key] = told.charged.get(key, 0) + 1
+        if fault.isdecimal():
+            self._send(int(fault), b'{"error": "no"}', "application/json")
+        elif fault == "garbage":
+            self._send(200, b"<html>busy</html>", "text/html")
+        elif fault == "drop":
+            self.close_connection = True
+        elif fault == "hang":
+            told.ending.wait(20)
+            self.close_connection = True
+        else:
+            time.sleep(told.latency)
+            self._answer(told.text(key), bool(body.get("stream")), fault)
+
+    def _answer(self, text: str, streams: bool, fault: str) -> None:
+        is_chat = self.path.endswith("/chat/completions")
+        if not streams:
+            choice = {"message": {"content": text}} if is_chat else {"text": text}
+            self._send(200, json.dumps({"choices": [choice]}).encode(), "application/json")
+            return
+        events = []
+        for start in range(0, len(text), 5):
+            piece = text[start : start + 5]
+            events.append({"delta": {"content": piece}} if is_chat else {"text": piece})
+        lines = [f"data: {json.dumps({'choices': [one]})}\n\n" for one in events]
+        if fault == "error":
+            lines[1:] = ['data: {"error": {"message": "overloaded"}}\n\n', "data: [DONE]\n\n"]
+        elif fault != "broken":
+            lines += [": a comment\n\n", "data: [DONE]\n\n"]
+        self._send(200, "".join(lines).encode(), "text/event-stream")
+
+    def _send(self, status: int, body: bytes, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        if status == 429:
+            self.send_header("Retry-After", "0")
+        self.end_headers()
+        try:
+            self.wfile.write(body)
+        except OSError:
+            # The client was killed.
+            self.close_connection = True

@@ -1,0 +1,182 @@
+"""Every number of TFMA's own evaluator, against those of a check by the same EvalConfig."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest import mock
+
+from slicebeam.pipelines.eval_config.plan import eval_plan
+from tests.pipelines.eval_config.tfma_runs import Key, ours
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pandas as pd
+
+# TFMA sums in 10,000 thresholds, which tie scores that are nearer than this.
+OF_BUCKETS = 1e-3
+# Ours: after, before and the difference of two models.
+SIDES = ("after", "before", "delta")
+
+
+class Number(NamedTuple):
+    """Which number of a slice.
+
+    Attributes
+    ----------
+    side : of the model, of the baseline, or their difference
+    output : of the model
+    of : class, rank or average, as TFMA names it
+    name : of the metric, with what it has many of
+    """
+
+    side: str
+    output: str
+    of: str
+    name: str
+
+
+Numbers = dict[Key, dict[Number, float]]
+
+
+def their_numbers(frame: pd.DataFrame, config: str, folder: Path) -> tuple[Numbers, Any, Any]:
+    """Return all numbers of TFMA, what it validates, and its result."""
+    import tensorflow_model_analysis as tfma
+    from google.protobuf import text_format
+    from tensorflow_model_analysis.api import model_eval_lib
+    from tensorflow_model_analysis.proto import config_pb2
+    from tensorflow_model_analysis.utils import config_util
+
+    message = text_format.Parse(config, config_pb2.EvalConfig())
+    output = str(folder / "tfma")
+    models = {spec.name: "before" if spec.is_baseline else "after" for spec in message.model_specs}
+
+    def with_baseline(given: Any, *_: Any, **__: Any) -> Any:
+        return config_util.update_eval_config_with_defaults(given, has_baseline=len(models) > 1)
+
+    with mock.patch.object(model_eval_lib, "_update_eval_config_with_defaults", with_baseline):
+        tfma.analyze_raw_data(frame, message, output_path=output)
+    numbers: Numbers = {}
+    for model, side in models.items():
+        result = tfma.load_eval_result(output, model_name=model if len(models) > 1 else None)
+        for key, by_output in result.slicing_metrics:
+            for name_of_output, by_sub_key in by_output.items():
+                for of, metrics in by_sub_key.items():
+                    for name, value in metrics.items():
+                        is_diff = name.endswith("_diff")
+                        own = Number("delta" if is_diff else side, name_of_output, of, "")
+                        for part, number in _flat(name.removesuffix("_diff"), value):
+                            numbers.setdefault(key, {})[own._replace(name=part)] = number
+    return numbers, tfma.load_validation_result(output), result
+
+
+def _flat(name: str, value: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    if "boundedValue" in value:
+        yield name, float(value["boundedValue"]["value"])
+    elif "doubleValue" in value:
+        yield name, float(value["doubleValue"])
+    elif "confusionMatrixAtThresholds" in value:
+        for at, matrix in enumerate(value["confusionMatrixAtThresholds"]["matrices"]):
+            for ours_, theirs in (
+                ("tp", "truePositives"),
+                ("tn", "trueNegatives"),
+                ("fp", "falsePositives"),
+                ("fn", "falseNegatives"),
+                ("thresholds", "threshold"),
+            ):
+                yield f"{name}.{ours_}[{at}]", float(matrix.get(theirs, 0.0))
+    elif "arrayValue" in value:
+        listed = value["arrayValue"].get("float64Values") or value["arrayValue"]["float32Values"]
+        if len(listed) == 1:
+            yield name, float(listed[0])
+        else:
+            yield from ((f"{name}[{at}]", float(one)) for at, one in enumerate(listed))
+    else:
+        raise TypeError(f"{name}: {value}")
+
+
+def our_numbers(document: dict[str, Any], config: str, folder: Path) -> Numbers:
+    """Return all numbers of a check by TFMA's names."""
+    path = folder / "of_oracle.pbtxt"
+    path.write_text(config)
+    compares = document["comparison"]["kind"] == "baseline"
+    plan = eval_plan(str(path), has_baseline=compares)
+    true = f"mean:{plan.options.get('label')}"
+    predicted = f"mean:{plan.options.get('score', plan.options.get('prediction'))}"
+    found: Numbers = {(): {}}
+    ids: dict[str, Key] = {}
+    for one in document["slices"]:
+        conditions = one["definition"]["predicate"]["all"]
+        key = tuple(sorted((each["field"], each["value"]) for each in conditions))
+        ids[one["slice_id"]] = key
+        found[key] = {}
+    for key, size, changes in [
+        ((), document["dataset"]["n"], document["global"]),
+        *((ids[one["slice_id"]], one["size"]["n"], one["changes"]) for one in document["slices"]),
+    ]:
+        values = {change["metric"]: change for change in changes}
+        for metric in plan.metrics:
+            if metric.native.name == "example_count" and "weight" not in plan.options:
+                found[key][Number("after", "", "", metric.key)] = size
+            if metric.native.name == "calibration":
+                mean, label = (values[name]["after"]["value"] for name in (predicted, true))
+                ratio = mean / label if label else math.nan
+                found[key][Number("after", "", "", metric.key)] = ratio
+            named = {"mean:prediction": predicted, "mean:label": true}
+            for change in changes:
+                if change["metric"] == named.get(metric.native.name, metric.native.name):
+                    for side in SIDES if compares else SIDES[:1]:
+                        value = change.get(side, {}).get("value", math.nan)
+                        found[key][Number(side, "", "", metric.key)] = value
+    for entry in document.get("tfma_metrics", []):
+        name, _, of = entry["name"].partition("@")
+        # What follows a class or rank is what the metric has many of.
+        of, dot, rest = of.partition(".")
+        of, _, average = of.rpartition("@")
+        if average in ("micro", "macro", "weighted_macro"):
+            name = f"{average}_average: true\n_{name}"
+        else:
+            of = average
+        name, output = name + dot + rest, entry.get("output", "")
+        whole = (("", "after"), ("_before", "before"), ("_delta", "delta"))
+        for suffix, side in whole if compares else whole[:1]:
+            value = entry[f"overall{suffix}"].get("value", math.nan)
+            found[()][Number(side, output, of, name)] = value
+        for one in entry["slices"]:
+            for side in SIDES if compares else SIDES[:1]:
+                value = one[side].get("value", math.nan)
+                found[ids[one["slice_id"]]][Number(side, output, of, name)] = value
+    return found
+
+
+def compare_all(
+    frame: pd.DataFrame, config: str, folder: Path, *options: str
+) -> tuple[int, dict[str, Any]]:
+    """Hold every number of TFMA against ours, and return how many there were and our document."""
+    theirs, _, _ = their_numbers(frame, config, folder)
+    code, document = ours(frame, config, folder / "ours", "--replicates=2", *options)
+    assert code in (0, 1)
+    own = our_numbers(document, config, folder)
+    assert own.keys() == theirs.keys()
+    compared, wrong = 0, []
+    for key, numbers in theirs.items():
+        for number, expected in numbers.items():
+            if number.name.endswith("example_count") and number not in own[key]:
+                # The size of a slice is of no model.
+                continue
+            value = own[key].get(number)
+            if number.name == "auc" and expected == 0.0 and value is not None and math.isnan(value):
+                # Of one class only, as TFMA has it.
+                value = 0.0
+            close = OF_BUCKETS if number.name.startswith("auc") else 1e-6
+            same = value is not None and (
+                (math.isnan(value) and math.isnan(expected))
+                or math.isclose(value, expected, rel_tol=close, abs_tol=close)
+            )
+            if not same:
+                wrong.append((key, number, value, expected))
+            compared += 1
+    assert not wrong, (len(wrong), wrong[:5], sorted(own[wrong[0][0]]))
+    return compared, document

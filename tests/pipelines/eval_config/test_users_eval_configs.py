@@ -1,0 +1,223 @@
+"""EvalConfigs as users of TFMA have them: every number equals that of TFMA's evaluator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.pipelines.eval_config.oracle import compare_all, our_numbers, their_numbers
+from tests.pipelines.eval_config.test_against_tfma import ONE_MODEL, TWO_MODELS, adult, prices
+from tests.pipelines.eval_config.tfma_runs import ours
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.tfma
+BY_SEX = 'slicing_specs {} slicing_specs { feature_keys: "sex" }'
+WEIGHTED = (
+    """model_specs { label_key: "label" prediction_key: "score" example_weight_key: "weight" }"""
+)
+CLASSES = 'model_specs { label_key: "label" prediction_key: "probabilities" }'
+
+
+def ranked() -> pd.DataFrame:
+    frame = adult().iloc[:600].reset_index(drop=True)
+    frame["query"] = np.arange(len(frame)) % 83
+    frame["gain"] = frame["label"] * 2.0 + (frame["age"] > 40)
+    return frame
+
+
+def classes() -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    scores = rng.dirichlet([1.0, 1.0, 1.0], 300)
+    frame = pd.DataFrame({"label": rng.integers(0, 3, 300), "sex": ["a", "b"] * 150})
+    frame["probabilities"] = list(scores)
+    frame["predicted"] = scores.argmax(axis=1)
+    return frame
+
+
+def two_heads() -> pd.DataFrame:
+    frame = adult()[["label", "score", "sex", "age"]]
+    frame["is_old"] = (frame["age"] > 45).astype(np.int64)
+    frame["old_score"] = np.clip(frame["age"] / 90, 0, 1)
+    return frame.drop(columns="age")
+
+
+def specs(*names: str, more: str = "") -> str:
+    listed = " ".join(
+        f'metrics {{ class_name: "{name.partition("|")[0]}" '
+        + (f"config: '{name.partition('|')[2]}'" if "|" in name else "")
+        + " }"
+        for name in names
+    )
+    return f"metrics_specs {{ {listed} {more} }}"
+
+
+CONFIGS = {
+    "binary, as in the guide": (
+        adult,
+        ONE_MODEL
+        + specs(
+            *("ExampleCount", "BinaryAccuracy", "BinaryCrossentropy", "AUC", "Precision", "Recall"),
+            *("MeanLabel", "MeanPrediction", "Calibration", 'AUC|"curve": "PR", "name": "auc_pr"'),
+            'ConfusionMatrixAtThresholds|"thresholds": [0.3, 0.5, 0.8]',
+        )
+        + BY_SEX
+        + 'slicing_specs { feature_keys: ["race", "sex"] }',
+        (),
+        150,
+    ),
+    "weighted, two models, a loss of Keras and one of their own": (
+        adult,
+        TWO_MODELS.replace("prediction_key", 'example_weight_key: "weight" prediction_key')
+        + specs("BinaryAccuracy", "Recall", "Hinge", "MeanLabel", "WeightedExampleCount")
+        + """metrics_specs { metrics { class_name: "MeanGap" module: "tests.own_tfma_metric"
+               config: '{"power": 2}' } example_weights { unweighted: true } }"""
+        + BY_SEX,
+        (),
+        30,
+    ),
+    "ranking, two models": (
+        ranked,
+        TWO_MODELS
+        + specs("BinaryAccuracy")
+        + specs(
+            'NDCG|"gain_key": "gain", "top_k_list": [1, 3]',
+            "MinLabelPosition",
+            more='query_key: "query"',
+        )
+        + BY_SEX,
+        (),
+        30,
+    ),
+    "several classes": (
+        classes,
+        CLASSES
+        + specs("SparseCategoricalAccuracy", "SparseCategoricalCrossentropy")
+        + specs(
+            *("Precision", "AUC", 'ConfusionMatrixAtThresholds|"thresholds": [0.4, 0.6]'),
+            more="binarize { class_ids { values: [0, 2] } }",
+        )
+        + specs("Recall", more="binarize { top_k_list { values: [1, 2] } }")
+        + BY_SEX,
+        ("--prediction", "predicted"),
+        40,
+    ),
+    "averages over classes": (
+        classes,
+        CLASSES
+        + specs(
+            "Precision",
+            more="aggregate { macro_average: true class_weights { key: 0 value: 1.0 } "
+            "class_weights { key: 1 value: 2.0 } class_weights { key: 2 value: 1.0 } } "
+            "binarize { class_ids { values: [0, 1, 2] } }",
+        )
+        + specs("Recall", more="aggregate { micro_average: true }")
+        + BY_SEX,
+        ("--prediction", "predicted"),
+        10,
+    ),
+    "numbers": (
+        prices,
+        'model_specs { label_key: "label" prediction_key: "price" }'
+        + specs(
+            *("ExampleCount", "MeanSquaredError", "MeanAbsoluteError", "RootMeanSquaredError"),
+            *("MeanAbsolutePercentageError", "SquaredPearsonCorrelation", "Calibration"),
+        )
+        + """slicing_specs {} slicing_specs { feature_keys: "town" }
+             slicing_specs { feature_values { key: "rooms" value: "2" } }""",
+        (),
+        30,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_number_is_tfmas(name: str, tmp_path: Path) -> None:
+    frame, config, options, at_least = CONFIGS[name]
+    compared, _ = compare_all(frame(), config, tmp_path, *options)
+    assert compared >= at_least
+
+
+BOUNDS = "threshold { value_threshold { lower_bound { value: 0.32 } } }"
+OF_SLICE = """per_slice_thresholds { slicing_specs { feature_values { key: "sex" value: "a" } }
+  threshold { value_threshold { upper_bound { value: 0.4 } } } }"""
+OF_CROSS = """cross_slice_thresholds { cross_slicing_specs { baseline_spec {}
+  slicing_specs { feature_keys: "sex" } }
+  threshold { value_threshold { upper_bound { value: 0.005 } } } }"""
+AVERAGE = """aggregate { macro_average: true class_weights { key: 0 value: 1.0 }
+  class_weights { key: 1 value: 1.0 } class_weights { key: 2 value: 1.0 } }"""
+
+
+def test_thresholds_hold_of_each_class_and_average(tmp_path: Path) -> None:
+    config = f"""{CLASSES}
+    metrics_specs {{
+      metrics {{ class_name: "Precision" {BOUNDS} {OF_SLICE} {OF_CROSS} }}
+      binarize {{ class_ids {{ values: [0, 2] }} }} {AVERAGE} }}
+    metrics_specs {{ metrics {{ class_name: "Recall" {BOUNDS.replace("0.32", "0.66")} }}
+      binarize {{ top_k_list {{ values: 2 }} }} }}
+    {BY_SEX} cross_slicing_specs {{ baseline_spec {{}} slicing_specs {{ feature_keys: "sex" }} }}"""
+    from tensorflow_model_analysis.metrics import metric_types
+
+    _, validation, _ = their_numbers(classes(), config, tmp_path)
+    options = ("--prediction", "predicted", "--replicates=2")
+    code, document = ours(classes(), config, tmp_path / "ours", *options)
+    assert code == 1
+    theirs, own = [], []
+    for one in validation.metric_validations_per_slice:
+        key, against = one.slice_key, "None"
+        if one.HasField("cross_slice_key"):
+            key = one.cross_slice_key.baseline_slice_key
+            against = _shown(one.cross_slice_key.comparison_slice_key)
+        for failure in one.failures:
+            of = metric_types.MetricKey.from_proto(failure.metric_key)
+            name = of.name + (f"@{of.sub_key}" if of.sub_key else "")
+            name += "@macro" if of.aggregation_type else ""
+            theirs.append((_shown(key), against, name, failure.metric_value.double_value.value))
+    for one in document["validation"]["failures"]:
+        against = str(one.get("compared_with"))
+        own.append((one["slice"], against, one["metric"], one["value"]))
+    assert len(own) == len(theirs) >= 6
+    assert {"precision@classId:0", "precision@macro", "recall@topK:2"} <= {one[2] for one in own}
+    for one, other in zip(sorted(own), sorted(theirs), strict=True):
+        assert one[:3] == other[:3]
+        assert one[3] == pytest.approx(other[3], abs=1e-6)
+
+
+def _shown(key: Any) -> str:
+    parts = [f"{one.column} = {one.bytes_value.decode()}" for one in key.single_slice_keys]
+    return " & ".join(parts) or "all examples"
+
+
+def test_each_output_is_as_a_model_of_its_own(tmp_path: Path) -> None:
+    metrics = {"income": ("BinaryAccuracy", "AUC"), "old": ("BinaryAccuracy", "MeanLabel")}
+    columns = {"income": ("label", "score"), "old": ("is_old", "old_score")}
+    keys, listed = "", ""
+    for output, (label, score) in columns.items():
+        keys += f"""label_keys {{ key: "{output}" value: "{label}" }}
+        prediction_keys {{ key: "{output}" value: "{score}" }}"""
+        least = f'output_names: "{output}"'
+        listed += specs(*metrics[output], more=least).replace(
+            'class_name: "BinaryAccuracy"',
+            f'class_name: "BinaryAccuracy" {BOUNDS.replace("32", "86")}',
+        )
+    config = f"model_specs {{ {keys} }} {listed} {BY_SEX}"
+    code, document = ours(two_heads(), config, tmp_path / "ours", "--replicates=2")
+    own = our_numbers(document, config, tmp_path)
+    failed = set()
+    for output, (label, score) in columns.items():
+        single = f'model_specs {{ label_key: "{label}" prediction_key: "{score}" }}'
+        folder = tmp_path / output
+        theirs, _, _ = their_numbers(two_heads(), single + specs(*metrics[output]) + BY_SEX, folder)
+        for key, numbers in theirs.items():
+            for number, expected in numbers.items():
+                found = own[key][number._replace(output=output)]
+                assert found == pytest.approx(expected, abs=1e-6), (key, number, output)
+                if number.name == "binary_accuracy" and expected < 0.86:
+                    failed.add((" & ".join("sex = " + v for _, v in key) or "all examples", output))
+    failures = document["validation"]["failures"]
+    assert {(one["slice"], one["metric"].partition("/")[0]) for one in failures} == failed
+    assert code == (1 if failed else 0) == 1

@@ -1,0 +1,59 @@
+"""What the tests let Beam remember is what Beam would say."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.coders import VarIntCoder
+from apache_beam.options.pipeline_options import (
+    DirectOptions,
+    PipelineOptions,
+    SetupOptions,
+    StandardOptions,
+)
+from apache_beam.transforms import userstate
+
+from tests import quick_beam
+
+SEEN = userstate.SetStateSpec("seen", VarIntCoder())
+OF_SEEN = beam.DoFn.StateParam(SEEN)
+
+
+class Stateful(beam.DoFn):
+    def process(self, element: Any, seen: Any = OF_SEEN) -> None:
+        """Have a state."""
+
+
+def test_states_are_those_of_the_class_or_of_the_function_that_was_given() -> None:
+    assert userstate.get_dofn_specs != quick_beam._specs_of
+    given = beam.core.CallableWrapperDoFn(Stateful().process)
+    for one in (Stateful(), beam.DoFn(), given, beam.core.CallableWrapperDoFn(len)):
+        for _ in range(2):
+            assert userstate.get_dofn_specs(one) == quick_beam._specs_of(one)
+    assert (
+        userstate.get_dofn_specs(Stateful()) == userstate.get_dofn_specs(given) == ({SEEN}, set())
+    )
+
+
+def test_views_share_their_values_and_are_not_sent() -> None:
+    options = PipelineOptions(["--direct_num_workers=3"])
+    assert options.view_as(DirectOptions).direct_num_workers == 3
+    options.view_as(SetupOptions).view_as(StandardOptions).streaming = True
+    assert options.view_as(StandardOptions) is options.view_as(DirectOptions).view_as(
+        StandardOptions
+    )
+    for one in (options, pickle.loads(pickle.dumps(options))):
+        assert one.view_as(StandardOptions).streaming
+        assert one.view_as(DirectOptions).direct_num_workers == 3
+        assert one.get_all_options(drop_default=True) == {
+            "direct_num_workers": 3,
+            "streaming": True,
+        }
+    other = PipelineOptions([])
+    assert not other.view_as(StandardOptions).streaming
+    assert vars(pickle.loads(pickle.dumps(options)))["_views"] == {}
+    with pytest.raises(AttributeError):
+        options.view_as(StandardOptions).direct_num_workers  # noqa: B018
