@@ -179,7 +179,7 @@ class LabelDesks:
         with WRITING:
             now = self.served.latest()
             if not isinstance(now.document, SearchChangeList):
-                raise RefusedError("this document has no slices to write estimates of", 409)
+                raise RefusedError("the document has no slices any more", 409)
             finished = desk.publish(now.uri, now.document)
         self.close(given.desk)
         return {

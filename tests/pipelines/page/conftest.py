@@ -1,4 +1,4 @@
-"""A browser, and the results that pages are made of, once for all tests of the page."""
+"""The results that pages are made of, once for all tests of the page."""
 
 from __future__ import annotations
 
@@ -18,21 +18,7 @@ from tests.pipelines.page.results import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-    from playwright.sync_api import Browser
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Debian's chromium."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")

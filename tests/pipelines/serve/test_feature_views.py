@@ -13,7 +13,6 @@ from sklearn.tree import DecisionTreeClassifier
 
 from slicebeam.pipelines.cli import run
 from tests.conftest import ADULT
-from tests.pipelines.page.conftest import browser  # noqa: F401
 from tests.pipelines.page.in_browser import violations
 from tests.pipelines.page.results import HOSTILE, discovery_result, hostile_data, search_result
 from tests.pipelines.serve.served_outputs import serving, shown
@@ -43,7 +42,7 @@ def tab_to(page: Page, name: str) -> None:
     raise AssertionError(f"the keyboard does not reach {name!r}")
 
 
-def test_labelling_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:  # noqa: F811
+def test_labelling_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:
     result = discovery_result(tmp_path)
     with serving(result) as served, shown(browser, served) as page:
         tab_to(page, "Labelling")
@@ -93,7 +92,7 @@ def test_labelling_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None: 
     assert attribution["text"] == "soup <b>or</b> bread"
 
 
-def test_two_browsers_get_different_items(browser: Browser, tmp_path: Path) -> None:  # noqa: F811
+def test_two_browsers_get_different_items(browser: Browser, tmp_path: Path) -> None:
     result = discovery_result(tmp_path)
     with serving(result) as served, shown(browser, served) as anna, shown(browser, served) as bo:
         seen = []
@@ -111,7 +110,7 @@ def test_two_browsers_get_different_items(browser: Browser, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
 def test_examples_edits_and_own_data(
-    browser: Browser,  # noqa: F811
+    browser: Browser,
     tmp_path: Path,
     width: int,
     scheme: str,
@@ -159,7 +158,7 @@ def test_examples_edits_and_own_data(
 
 
 def test_markup_in_data_is_text_and_wide_texts_are_cut(
-    browser: Browser,  # noqa: F811
+    browser: Browser,
     tmp_path: Path,
 ) -> None:
     result, data = hostile_data(tmp_path), tmp_path / "wide.parquet"
@@ -191,7 +190,7 @@ def test_markup_in_data_is_text_and_wide_texts_are_cut(
         )
 
 
-def test_examples_of_other_data_are_refused(browser: Browser, tmp_path: Path) -> None:  # noqa: F811
+def test_examples_of_other_data_are_refused(browser: Browser, tmp_path: Path) -> None:
     result, other = search_result(tmp_path), tmp_path / "other.parquet"
     pq.write_table(pq.read_table(ADULT).slice(5), other)
     with serving(result, "--data", str(other)) as served, shown(browser, served) as page:
@@ -200,7 +199,7 @@ def test_examples_of_other_data_are_refused(browser: Browser, tmp_path: Path) ->
         page.wait_for_selector("text=is not what the document is about")
 
 
-def test_playground_by_keyboard(browser: Browser, tmp_path: Path) -> None:  # noqa: F811
+def test_playground_by_keyboard(browser: Browser, tmp_path: Path) -> None:
     rows = pq.read_table(ADULT).to_pandas()
     read = ["age", "education-num"]
     for name, depth in (("old", 1), ("new", 4)):

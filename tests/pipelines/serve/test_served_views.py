@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.pipelines.page.conftest import browser  # noqa: F401
 from tests.pipelines.page.in_browser import violations
 from tests.pipelines.page.results import (
     FORMULA,
@@ -56,7 +55,7 @@ def found(page: Page, number: int) -> None:
 
 
 def test_all_tested_slices_are_filtered_and_walked(
-    browser: Browser,  # noqa: F811
+    browser: Browser,
     served: Served,
     table: Any,
 ) -> None:
@@ -104,7 +103,7 @@ def test_all_tested_slices_are_filtered_and_walked(
 
 @pytest.mark.parametrize(("width", "scheme"), VIEWS)
 def test_axe_finds_nothing(
-    browser: Browser,  # noqa: F811
+    browser: Browser,
     served: Served,
     width: int,
     scheme: str,
@@ -125,7 +124,7 @@ def test_axe_finds_nothing(
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_what_a_stranger_wrote_is_text_in_every_view(browser: Browser, tmp_path: Path) -> None:  # noqa: F811
+def test_what_a_stranger_wrote_is_text_in_every_view(browser: Browser, tmp_path: Path) -> None:
     document = search_result(tmp_path)
     hostile_document(document)
     data = hostile_data(tmp_path)
@@ -140,7 +139,7 @@ def test_what_a_stranger_wrote_is_text_in_every_view(browser: Browser, tmp_path:
             assert page.locator("main img, main script").count() == 0
 
 
-def test_the_policy_and_the_cookie_keep_other_pages_out(browser: Browser, served: Served) -> None:  # noqa: F811
+def test_the_policy_and_the_cookie_keep_other_pages_out(browser: Browser, served: Served) -> None:
     origin = served.address.partition("/#")[0]
     context = browser.new_context()
     page = context.new_page()
@@ -203,7 +202,7 @@ def test_the_policy_and_the_cookie_keep_other_pages_out(browser: Browser, served
 
 @pytest.mark.parametrize(("width", "scheme"), VIEWS[:2])
 def test_a_folder_of_runs(
-    browser: Browser,  # noqa: F811
+    browser: Browser,
     result: Path,
     tmp_path: Path,
     width: int,
