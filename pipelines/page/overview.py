@@ -12,14 +12,19 @@ from slicebeam.transforms.encode.predicates import Singleton
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from slicebeam.pipelines.changelist.changes import Model
     from slicebeam.pipelines.changelist.document import ChangeList
+    from slicebeam.pipelines.changelist.parts import Predicate
     from slicebeam.pipelines.changelist.since import Since, SinceSlice
     from slicebeam.pipelines.changelist.slices import Slice
 
 # Of a metric without findings, the slices that are shown in their place.
 _MOST_WORST = 10
-# Slices that changed since an earlier run, of those that the document has.
+# Slices that changed since an earlier run, of those that the document has: of all kinds together, and
+# what of them is kept for each kind.
 _MOST_CHANGED = 100
+_OF_KIND = 25
+_KINDS = ("worse", "better", "new", "gone")
 
 
 def overview_of(document: ChangeList, left_out: Sequence[str]) -> dict[str, Any]:
@@ -43,8 +48,9 @@ def overview_of(document: ChangeList, left_out: Sequence[str]) -> dict[str, Any]
             "name": document.dataset.name,
             "n": document.dataset.n,
             "fingerprint": document.dataset.fingerprint,
+            "label": document.dataset.label_field,
         },
-        "models": [{"role": one.role, "name": one.name} for one in document.models],
+        "models": [_model(one) for one in document.models],
         "comparison": document.comparison.kind,
         "metrics": [one.model_dump(mode="json") for one in document.metrics],
         "global": [one.model_dump(mode="json", exclude_none=True) for one in document.global_],
@@ -77,20 +83,46 @@ def _sections(document: ChangeList) -> Iterator[tuple[str, bool]]:
 
 
 def _since(since: Since) -> dict[str, Any]:
-    changed = [one for one in since.slices if _has_changed(one)]
-    rows = [one.model_dump(mode="json", exclude_none=True) for one in changed[:_MOST_CHANGED]]
-    return {
+    kinds: dict[str, list[SinceSlice]] = {kind: [] for kind in _KINDS}
+    for one in since.slices:
+        kind = _kind(one)
+        if kind:
+            kinds[kind].append(one)
+    kept = {kind: min(_OF_KIND, len(of_kind)) for kind, of_kind in kinds.items()}
+    for kind, of_kind in kinds.items():
+        kept[kind] += min(len(of_kind) - kept[kind], _MOST_CHANGED - sum(kept.values()))
+    content: dict[str, Any] = {
         "summary": since.summary,
         "corrected_for": since.corrected_for,
         "metric": since.metric,
-        "slices": rows,
-        "more": len(changed) - len(rows),
+        "slices": [_since_slice(one) for kind in _KINDS for one in kinds[kind][: kept[kind]]],
+        "more": {kind: len(kinds[kind]) - kept[kind] for kind in _KINDS},
     }
+    # Changes of other metrics may have another unit.
+    tested = [one for one in kinds["worse"] + kinds["better"] if one.metric in (None, since.metric)]
+    if tested:
+        content["biggest"] = _since_slice(max(tested, key=_size))
+    return content
 
 
-def _has_changed(one: SinceSlice) -> bool:
-    value = one.value_change
-    return one.status in ("new", "gone") or one.significant or bool(value and value.significant)
+def _kind(one: SinceSlice) -> str | None:
+    """Return how a slice changed significantly, or else whether it became significant or ceased to be."""
+    own = one.value_change
+    change = one if one.significant else own if own is not None and own.significant else None
+    if change is not None:
+        return "better" if change.direction == "improved" else "worse"
+    return one.status if one.status in ("new", "gone") else None
+
+
+def _size(one: SinceSlice) -> float:
+    own = one.value_change
+    change = own.difference if own is not None and own.significant else one.difference
+    return 0.0 if change is None or change.value is None else abs(change.value)
+
+
+def _since_slice(one: SinceSlice) -> dict[str, Any]:
+    shown = one.model_dump(mode="json", exclude_none=True, exclude={"predicate"})
+    return {**shown, "name": _whole_name(one.name, one.predicate), "kind": _kind(one)}
 
 
 def _plain(part: Any) -> dict[str, Any]:
@@ -100,19 +132,40 @@ def _plain(part: Any) -> dict[str, Any]:
 
 
 def _slice(one: Slice) -> dict[str, Any]:
-    conditions = []
-    if isinstance(one.definition, PredicateDefinition):
-        for part in one.definition.predicate.all:
-            value = tuple(part.value) if isinstance(part.value, list) else part.value
-            conditions.append(str(Singleton(part.field, part.op, value)))
+    predicate = (
+        one.definition.predicate if isinstance(one.definition, PredicateDefinition) else None
+    )
+    found = None if one.found is None else one.found.phrases
     return {
         "slice_id": one.slice_id,
-        "name": one.name,
-        "conditions": conditions,
+        "name": _whole_name(one.name, predicate),
+        "conditions": [part.whole_text() for part in _conditions(predicate)],
+        "phrases": [phrase.text for phrase in found or ()],
         "share": one.size.share,
         "n": one.size.n,
         "changes": [change.model_dump(mode="json", exclude_none=True) for change in one.changes],
     }
+
+
+def _model(one: Model) -> dict[str, Any]:
+    columns = [one.prediction_field, one.score_field, one.loss_field]
+    return {"role": one.role, "name": one.name, "columns": [name for name in columns if name]}
+
+
+def _conditions(predicate: Predicate | None) -> list[Singleton]:
+    return [
+        Singleton(
+            part.field, part.op, tuple(part.value) if isinstance(part.value, list) else part.value
+        )
+        for part in (() if predicate is None else predicate.all)
+    ]
+
+
+def _whole_name(name: str, predicate: Predicate | None) -> str:
+    """Return the name that a person gave, or the conditions without anything cut off."""
+    conditions = _conditions(predicate)
+    is_given = name != " & ".join(map(str, conditions))
+    return name if is_given else " & ".join(one.whole_text() for one in conditions)
 
 
 def _worst(document: ChangeList, metric: str) -> list[str]:

@@ -122,8 +122,10 @@ def _identities(payload: Payload, slices: pa.Table, ids: Sequence[str]) -> dict[
 def _condition(part: dict[str, Any]) -> dict[str, Any]:
     value = part.get("value")
     held = tuple(value) if isinstance(value, list) else value
-    text = str(Singleton(part["field"], part["op"], held))
-    return {"text": text, "field": part["field"], "op": part["op"], "value": value}
+    condition = Singleton(part["field"], part["op"], held)
+    text, short = condition.whole_text(), str(condition)
+    given = {"text": text, "field": part["field"], "op": part["op"], "value": value}
+    return given if short == text else {**given, "short": short}
 
 
 def _metric(payload: Payload, table: pa.Table, ids: Sequence[str]) -> dict[str, Any]:

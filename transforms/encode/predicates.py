@@ -17,7 +17,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import splitmix64
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -103,14 +103,25 @@ class Singleton:
         >>> str(Singleton("age", "between", [37, 41]))
         'age in [37, 41)'
         """
+        return self._text(shown, _MOST_VALUES_IN_TEXT)
+
+    def whole_text(self) -> str:
+        """Return the same with all values, and with all characters of each.
+
+        >>> str(Singleton("url", "==", "a" * 99)) == Singleton("url", "==", "a" * 99).whole_text()
+        False
+        """
+        return self._text(_whole, None)
+
+    def _text(self, shown: Callable[[Any], str], most: int | None) -> str:
         field = _quoted(self.field)
         if self.op == "is_null":
             return f"{field} is missing"
         if self.op == "between":
             return f"{field} in [{shown(self.value[0])}, {shown(self.value[1])})"
         if self.op == "not_in":
-            listed = ", ".join(shown(value) for value in self.value[:_MOST_VALUES_IN_TEXT])
-            more = len(self.value) - _MOST_VALUES_IN_TEXT
+            listed = ", ".join(shown(value) for value in self.value[:most])
+            more = 0 if most is None else len(self.value) - most
             rest = f", … {more} more" if more > 0 else ""
             return f"{field} not in {{{listed}{rest}}}"
         if self.op == "in":
@@ -150,6 +161,10 @@ def _quoted(text: str) -> str:
     # JSON leaves some control characters as they are, which a terminal obeys.
     quoted = json.dumps(text, ensure_ascii=False)
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
+
+
+def _whole(value: Any) -> str:
+    return _quoted(value) if isinstance(value, str) else shown(value)
 
 
 def shown(value: Any) -> str:

@@ -5,6 +5,7 @@ import * as format from "./format";
 import { Link } from "./link";
 import type { Metric, Slice } from "./model";
 import { hashOf } from "./route";
+import { Short } from "./short";
 
 export interface Row {
   rank: number;
@@ -89,7 +90,7 @@ export function Conditions({ slice, id }: { slice: Slice | undefined; id: string
       {isRenamed && <b>{slice.name}</b>}
       {parts.map((one, at) => (
         <span class="chip" key={at}>
-          {one}
+          <Short text={one} />
         </span>
       ))}
     </span>

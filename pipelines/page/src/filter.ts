@@ -57,7 +57,7 @@ export function filterOf(options: URLSearchParams, hasSignificant: boolean): Fil
 
 export function filtered(store: Store, columns: Columns, metric: Metric, filter: Filter): Uint32Array {
   const { delta } = columns.numbers;
-  const wanted = filter.conditions.map((text) => store.conditions.findIndex((one) => one.text === text));
+  const wanted = filter.conditions.map((key) => store.codeOf(key));
   const words = filter.text.toLowerCase().split("&").map((one) => one.trim()).filter(Boolean);
   // A condition's text is looked at once, however many slices have it.
   const said = words.map((word) => store.conditions.map((one) => one.text.toLowerCase().includes(word)));

@@ -3,12 +3,14 @@ import * as format from "./format";
 import { Link } from "./link";
 import type { Metric, Overview } from "./model";
 import { hashOf } from "./route";
-import { type Filter, LABELS } from "./filter";
-import { useState } from "preact/hooks";
+import type { Filter } from "./filter";
+import { Short } from "./short";
+import { useEffect, useState } from "preact/hooks";
 
 interface Given {
   content: Overview;
-  conditions: { text: string; field: string }[];
+  /** Of a filter by condition: what the address has; the text where there is nothing shorter. */
+  conditions: { text: string; field: string; key?: string }[];
   metric: Metric;
   filter: Filter;
   change: (update: (next: URLSearchParams) => void) => void;
@@ -20,6 +22,14 @@ export function Filters({ content, conditions, metric, filter, change, under }: 
   const set = (name: string, value: string, none = "") =>
     change((next) => (value === none ? next.delete(name) : next.set(name, value)));
   const isMore = filter.least > 0 || filter.most < Infinity || filter.low > -Infinity || filter.high < Infinity;
+  const [isOpen, open] = useState(isMore);
+  // What the map or an address has set is seen; what is cleared leaves the boxes where they are.
+  useEffect(() => {
+    if (isMore) open(true);
+  }, [isMore]);
+  const inPoints = format.isShare(metric);
+  const scale = inPoints ? 100 : 1;
+  const unit = inPoints ? ", points" : "";
   return (
     <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
       {content.metrics.length > 1 && (
@@ -39,11 +49,11 @@ export function Filters({ content, conditions, metric, filter, change, under }: 
         <input
           type="search"
           value={filter.text}
-          placeholder="age & female"
+          placeholder="words, joined by &"
           onInput={(event) => set("text", event.currentTarget.value)}
         />
       </label>
-      <ChooseCondition conditions={conditions} add={(text) => change((next) => next.append("with", text))} chosen={filter.conditions} />
+      <ChooseCondition conditions={conditions} add={(key) => change((next) => next.append("with", key))} chosen={filter.conditions} />
       <label>
         Direction{" "}
         <select value={filter.direction} onChange={(event) => set("direction", event.currentTarget.value, "any")}>
@@ -90,30 +100,30 @@ export function Filters({ content, conditions, metric, filter, change, under }: 
         />{" "}
         with those that a slice above explains
       </label>
-      <details open={isMore}>
+      <details open={isOpen} onToggle={(event) => open(event.currentTarget.open)}>
         <summary>Size and delta</summary>
         <Bound name="least" text="n from" value={filter.least} none={0} set={set} />
         <Bound name="most" text="n to" value={filter.most} none={Infinity} set={set} />
-        <Bound name="low" text="delta from" value={filter.low} none={-Infinity} set={set} />
-        <Bound name="high" text="delta to" value={filter.high} none={Infinity} set={set} />
+        <Bound name="low" text={`delta from${unit}`} value={filter.low} none={-Infinity} scale={scale} set={set} />
+        <Bound name="high" text={`delta to${unit}`} value={filter.high} none={Infinity} scale={scale} set={set} />
       </details>
       {(filter.conditions.length > 0 || filter.under) && (
         <p class="chosen">
-          {filter.conditions.map((text) => (
+          {filter.conditions.map((key) => (
             <button
               type="button"
               class="chip"
-              key={text}
-              aria-label={`Without ${text}`}
+              key={key}
+              aria-label={`Without ${textOf(conditions, key)}`}
               onClick={() =>
                 change((next) => {
-                  const others = next.getAll("with").filter((one) => one !== text);
+                  const others = next.getAll("with").filter((one) => one !== key);
                   next.delete("with");
                   for (const one of others) next.append("with", one);
                 })
               }
             >
-              {text} ×
+              <Short text={textOf(conditions, key)} /> ×
             </button>
           ))}
           {filter.under && (
@@ -130,15 +140,38 @@ export function Filters({ content, conditions, metric, filter, change, under }: 
   );
 }
 
-function Bound(given: { name: string; text: string; value: number; none: number; set: (name: string, value: string) => void }) {
+function textOf(conditions: Given["conditions"], key: string): string {
+  return conditions.find((one) => (one.key ?? one.text) === key)?.text ?? key;
+}
+
+interface BoundGiven {
+  name: string;
+  text: string;
+  value: number;
+  /** The value that bounds nothing. */
+  none: number;
+  /** What is typed is so many times the value. */
+  scale?: number;
+  set: (name: string, value: string) => void;
+}
+
+function Bound({ name, text, value, none, scale = 1, set }: BoundGiven) {
+  const [typed, type] = useState("");
+  const meant = (text: string) => (text === "" ? none : Number(text) / scale);
+  // What is being typed stays as it is, such as "0." and "-0"; the map and the address set a bound, too.
+  const shown = meant(typed) === value ? typed : value === none ? "" : String(Number((value * scale).toPrecision(6)));
   return (
     <label>
-      {given.text}{" "}
+      {text}{" "}
       <input
         type="number"
         step="any"
-        value={given.value === given.none ? "" : String(given.value)}
-        onInput={(event) => given.set(given.name, event.currentTarget.value)}
+        value={shown}
+        onInput={(event) => {
+          const now = event.currentTarget.value;
+          type(now);
+          set(name, now === "" ? "" : String(meant(now)));
+        }}
       />
     </label>
   );
@@ -149,7 +182,7 @@ function ChooseCondition(given: { conditions: Given["conditions"]; add: (text: s
   const [feature, choose] = useState("");
   const { conditions } = given;
   const features = [...new Set(conditions.map((one) => one.field))].sort();
-  const own = conditions.filter((one) => one.field === feature && !given.chosen.includes(one.text));
+  const own = conditions.filter((one) => one.field === feature && !given.chosen.includes(one.key ?? one.text));
   return (
     <>
       <label>
@@ -175,8 +208,8 @@ function ChooseCondition(given: { conditions: Given["conditions"]; add: (text: s
           >
             <option value="">choose</option>
             {own.map((one) => (
-              <option key={one.text} value={one.text}>
-                {one.text}
+              <option key={one.key ?? one.text} value={one.key ?? one.text} title={one.text}>
+                {format.cut(one.text)}
               </option>
             ))}
           </select>

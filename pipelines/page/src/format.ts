@@ -7,6 +7,32 @@ function minus(text: string): string {
   return text.replace("-", MINUS);
 }
 
+/**
+ * A number with so many digits after the point, rounded as Python does: what is halfway goes to the even
+ * digit. Numbers of four bytes are first brought to the digits that they hold, so that a value reads the
+ * same wherever it is from.
+ */
+function fixed(number: number, digits: number): string {
+  const held = Number(number.toPrecision(7));
+  const scaled = held * 10 ** digits;
+  // Only of quarters, eighths and so on the half is exact.
+  const isHalf = Math.abs(scaled % 1) === 0.5 && Number.isInteger(held * 2 ** (digits + 1));
+  if (!isHalf) return held.toFixed(digits);
+  const below = Math.floor(scaled);
+  return ((below % 2 ? below + 1 : below) / 10 ** digits).toFixed(digits);
+}
+
+const LONGEST = 80;
+const END = 34;
+
+/** A text of conditions in which what is long is cut in the middle, so that its end is seen. */
+export function cut(text: string): string {
+  return text
+    .split(" & ")
+    .map((one) => (one.length <= LONGEST ? one : `${one.slice(0, LONGEST - END - 1)}…${one.slice(-END)}`))
+    .join(" & ");
+}
+
 /** Whether a metric is a share, which is shown in percent. */
 export function isShare(metric: Metric): boolean {
   return metric.range[0] === 0 && metric.range[1] === 1 && metric.key !== "brier";
@@ -21,18 +47,18 @@ export function plural(value: number, one: string, many = `${one}s`): string {
 }
 
 export function share(value: number): string {
-  return value > 0 && value < 0.001 ? "< 0.1%" : `${(100 * value).toFixed(value < 0.1 ? 1 : 0)}%`;
+  return value > 0 && value < 0.001 ? "< 0.1%" : `${fixed(100 * value, value < 0.1 ? 1 : 0)}%`;
 }
 
 /** A value of a metric. */
 export function value(metric: Metric, number: number): string {
-  return minus(isShare(metric) ? `${(100 * number).toFixed(1)}%` : number.toPrecision(3));
+  return minus(isShare(metric) ? `${fixed(100 * number, 1)}%` : number.toPrecision(3));
 }
 
 /** A difference of two values of a metric, with its sign; of shares in points. */
 export function difference(metric: Metric, number: number): string {
   const text = isShare(metric)
-    ? `${(100 * number).toFixed(1)} points`
+    ? `${fixed(100 * number, 1)} points`
     : number.toPrecision(3);
   return minus(number > 0 ? `+${text}` : text);
 }

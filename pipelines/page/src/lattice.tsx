@@ -6,6 +6,7 @@ import * as format from "./format";
 import { Link } from "./link";
 import type { Metric, Overview } from "./model";
 import { hashOf } from "./route";
+import { Short } from "./short";
 import { sharpest } from "./slice";
 import { type Columns, isWorse, type Store } from "./store";
 import { primary } from "./verdict";
@@ -61,7 +62,7 @@ export function Lattice({ content, store, id }: { content: Overview; store: Stor
             {parents.map((one) => (
               <li key={one.code}>
                 {one.row === undefined ? (
-                  <p class="node missing">without {store.conditions[one.code]?.text}: not in this page</p>
+                  <p class="node missing">without <Short text={store.conditions[one.code]?.text ?? ""} />: not in this page</p>
                 ) : (
                   <Node given={given} row={one.row} from={row} text={`without ${store.conditions[one.code]?.text}`} />
                 )}
@@ -99,7 +100,7 @@ export function Lattice({ content, store, id }: { content: Overview; store: Stor
 /** The filter of the slices with one condition more. */
 function withMore(store: Store, row: number): URLSearchParams {
   const options = new URLSearchParams({ significant: "no", inherited: "yes", level: String((store.lengths[row] as number) + 1) });
-  for (const text of store.conditionsOf(row)) options.append("with", text);
+  for (const code of store.codesOf(row)) options.append("with", store.keyOf(code));
   return options;
 }
 
@@ -119,7 +120,9 @@ function Node({ given: { store, columns, metric }, row, from, text }: NodeGiven)
   const open = from === null ? hashOf("slice", store.ids[row]) : hashOf("lattice", store.ids[row]);
   return (
     <div class={`node${kind}`}>
-      <Link to={open}>{text}</Link>
+      <Link to={open}>
+        <Short text={text} />
+      </Link>
       {!Number.isNaN(edge) && (
         <b>
           {format.difference(metric, edge)}

@@ -38,6 +38,8 @@ export interface Slice {
   slice_id: string;
   name: string;
   conditions: string[];
+  // What describes a discovered group.
+  phrases: string[];
   share: number;
   n: number;
   changes: Change[];
@@ -88,8 +90,8 @@ export interface Overview {
   tool_version: string;
   created_at: string;
   revision: number;
-  dataset: { name: string; n: number; fingerprint: string; label?: string };
-  models: { role: "before" | "after"; name: string }[];
+  dataset: { name: string; n: number; fingerprint: string; label: string | null };
+  models: { role: "before" | "after"; name: string; columns: string[] }[];
   comparison: "overall" | "baseline";
   metrics: Metric[];
   global: Change[];
@@ -165,11 +167,15 @@ export interface Moment {
   significant: boolean;
 }
 
+export type SinceKind = "worse" | "better" | "new" | "gone";
+
 export interface SinceSlice {
   slice_id: string;
   name: string;
   metric?: string;
   status: "new" | "gone" | "stays" | "neither";
+  // Worse and better: significantly; new and gone: it crossed the threshold without a significant change.
+  kind: SinceKind;
   now?: Moment;
   then?: Moment;
   missing?: string;
@@ -184,6 +190,9 @@ export interface Since {
   summary: string;
   corrected_for: string;
   metric: string;
+  // Of the first metric.
+  biggest?: SinceSlice;
   slices: SinceSlice[];
-  more: number;
+  // How many of each kind are not among them.
+  more: Record<SinceKind, number>;
 }

@@ -6,6 +6,7 @@ import { Link } from "./link";
 import { relation } from "./overlap";
 import type { Change, Metric, Overview } from "./model";
 import { hashOf } from "./route";
+import { Short } from "./short";
 import type { Columns, Detail, Store } from "./store";
 import { UpSet } from "./upset";
 import { metricOf, primary } from "./verdict";
@@ -136,7 +137,9 @@ function Measured(given: { content: Overview; store: Store; row: number; metric:
             {parent >= 0 && (
               <>
                 {" "}
-                <Link to={hashOf("slice", store.ids[parent])}>{store.nameOf(parent)}</Link>
+                <Link to={hashOf("slice", store.ids[parent])}>
+                  <Short text={store.nameOf(parent)} />
+                </Link>
               </>
             )}
           </Fact>
@@ -255,7 +258,9 @@ function Findings({ content, store, row }: { content: Overview; store: Store; ro
         {said.map(({ one, other, words }) => (
           <li key={`${one.metric} ${one.direction} ${one.rank}`}>
             {content.metrics.length > 1 && `${metricOf(content, one.metric).name}, `}
-            {one.direction}, {one.rank}: <Link to={hashOf("slice", one.slice_id)}>{store.nameOf(other as number)}</Link>:{" "}
+            {one.direction}, {one.rank}: <Link to={hashOf("slice", one.slice_id)}>
+              <Short text={store.nameOf(other as number)} />
+            </Link>:{" "}
             {words}
           </li>
         ))}
@@ -364,7 +369,9 @@ function Neighbours(given: {
               if (row === undefined) {
                 return (
                   <tr key={code}>
-                    <th scope="row">{text}</th>
+                    <th scope="row">
+                      <Short text={text} />
+                    </th>
                     <td colSpan={4}>not in this page</td>
                   </tr>
                 );
@@ -373,7 +380,9 @@ function Neighbours(given: {
               return (
                 <tr key={code}>
                   <th scope="row">
-                    <Link to={hashOf("slice", store.ids[row])}>{text}</Link>
+                    <Link to={hashOf("slice", store.ids[row])}>
+                      <Short text={text} />
+                    </Link>
                   </th>
                   <td>{format.count(store.n[row] as number)}</td>
                   <td>

@@ -8,6 +8,7 @@ import * as format from "./format";
 import { Link } from "./link";
 import type { Metric, Overview } from "./model";
 import { hashOf } from "./route";
+import { Short } from "./short";
 import { isWorse } from "./store";
 
 // Rows are of one height, so that only those in sight need be made; style.css has the same.
@@ -25,11 +26,13 @@ interface Given {
   /** Another one for other rows: the table then begins at the top. */
   rows: unknown;
   children: (at: number) => ComponentChildren;
+  /** What is said besides where no row is left. */
+  none?: ComponentChildren;
   /** Is called with the rows in sight. */
   seen?: (first: number, last: number) => void;
 }
 
-export function SliceTable({ content, metric, filter, change, count, rows, children, seen }: Given) {
+export function SliceTable({ content, metric, filter, change, count, rows, children, seen, none }: Given) {
   const frame = useRef<HTMLDivElement>(null);
   const [top, scrolled] = useState(0);
   const [size, measured] = useState({ height: 600, row: ROW });
@@ -87,7 +90,7 @@ export function SliceTable({ content, metric, filter, change, count, rows, child
         {Array.from({ length: Math.max(0, last - first) }, (_, at) => children(first + at))}
         <div role="presentation" style={{ height: `${(count - last) * size.row}px` }} />
       </div>
-      {!count && <p class="none">No slice satisfies these filters.</p>}
+      {!count && <p class="none">No slice satisfies these filters. {none}</p>}
     </div>
   );
 }
@@ -115,7 +118,9 @@ export function Row({ shown, index, largest, metric }: { shown: Shown; index: nu
   return (
     <div role="row" class="row" aria-rowindex={index}>
       <div role="cell" class="what">
-        <Link to={hashOf("slice", shown.id)}>{shown.name}</Link>{" "}
+        <Link to={hashOf("slice", shown.id)}>
+          <Short text={shown.name} />
+        </Link>{" "}
         <span class="label">
           {[finding ? `finding ${finding}` : "", numbers.label].filter(Boolean).join(", ")}
         </span>

@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import { numbersOf } from "./columns";
 import { csv, download } from "./csv";
 import { DensityMap } from "./density";
-import { filtered, filterOf } from "./filter";
+import { type Filter, filtered, filterOf } from "./filter";
 import { Filters } from "./filters";
 import * as format from "./format";
 import type { Metric, Overview } from "./model";
@@ -40,6 +40,8 @@ interface ChosenGiven {
 function Chosen({ content, store, columns, metric, query }: ChosenGiven) {
   const filter = useMemo(() => filterOf(new URLSearchParams(query), columns.significant.includes(1)), [query, columns]);
   const rows = useMemo(() => filtered(store, columns, metric, filter), [store, columns, filter]);
+  const conditions = useMemo(() => store.conditions.map((one, code) => ({ ...one, key: store.keyOf(code) })), [store]);
+  const counted = useMemo(() => countedWithout(store, columns, metric, filter, rows.length), [store, columns, filter, rows]);
   const largest = useMemo(() => largestDelta(columns), [columns]);
   const under = store.rowOf(filter.under);
   const change = (update: (next: URLSearchParams) => void) => {
@@ -47,12 +49,28 @@ function Chosen({ content, store, columns, metric, query }: ChosenGiven) {
     update(next);
     go(hashOf("slices", "", next), true);
   };
+  const none = counted.all > 0 && (
+    <>
+      {format.plural(counted.all, "slice")} without “significant only” and with those that a slice above explains.{" "}
+      <button
+        type="button"
+        onClick={() =>
+          change((next) => {
+            next.set("significant", "no");
+            next.set("inherited", "yes");
+          })
+        }
+      >
+        Show {counted.all === 1 ? "it" : "them"}
+      </button>
+    </>
+  );
   return (
     <main class="wide">
       <h1 class="view" tabIndex={-1}>Slices</h1>
       <Filters
         content={content}
-        conditions={store.conditions}
+        conditions={conditions}
         metric={metric}
         filter={filter}
         change={change}
@@ -60,8 +78,9 @@ function Chosen({ content, store, columns, metric, query }: ChosenGiven) {
       />
       <p class="found">
         <span role="status">
-          {format.count(rows.length)} of {format.plural(store.rows, "slice")} in this page
-          {store.all > store.rows && `, which has the first of ${format.count(store.all)}`}
+          {found(store, columns, filter, rows.length)}
+          {rows.length > 0 && counted.folded > rows.length &&
+            `; ${format.count(counted.folded - rows.length)} more are folded, as a more general slice explains them`}
         </span>{" "}
         <button type="button" disabled={!rows.length} onClick={() => download(csv(store, columns, metric.key, rows))}>
           Download as CSV
@@ -70,8 +89,8 @@ function Chosen({ content, store, columns, metric, query }: ChosenGiven) {
       <p class="legend">
         <Delta /> with its 95% <Interval />; <Q />; what a slice <Refines />.
       </p>
-      <p class="only-print">The rows in sight are printed; the CSV file has all.</p>
-      <SliceTable content={content} metric={metric} filter={filter} change={change} count={rows.length} rows={rows}>
+      <p class="only-print">Only visible rows are printed; the CSV file has all.</p>
+      <SliceTable content={content} metric={metric} filter={filter} change={change} count={rows.length} rows={rows} none={none}>
         {(at) => {
           const row = rows[at] as number;
           const number = (name: NumberName) => columns.numbers[name][row] as number;
@@ -91,6 +110,28 @@ function Chosen({ content, store, columns, metric, query }: ChosenGiven) {
       <DensityMap density={columns.density} metric={metric} filter={filter} change={change} />
     </main>
   );
+}
+
+/** How many rows there are, of how many that a reader may have in mind. */
+function found(store: Store, columns: Columns, filter: Filter, rows: number): string {
+  if (!filter.significant) {
+    const more = store.all > store.rows ? `, which has the first of ${format.count(store.all)}` : "";
+    return `${format.count(rows)} of ${format.plural(store.rows, "slice")} in this page${more}`;
+  }
+  const here = columns.significant.reduce((sum, one) => sum + one, 0);
+  const all = Math.max(here, columns.allSignificant);
+  const more = all > here ? `, of which ${format.count(here)} are in this page` : "";
+  return `${format.count(rows)} of ${format.plural(all, "significant slice")}${more}`;
+}
+
+/** How many rows there would be with those that others explain, and with those that are not significant, too. */
+function countedWithout(store: Store, columns: Columns, metric: Metric, filter: Filter, rows: number): { folded: number; all: number } {
+  const count = (other: Filter) => filtered(store, columns, metric, other).length;
+  const isBounded = filter.significant || !filter.inherited;
+  return {
+    folded: rows && !filter.inherited ? count({ ...filter, inherited: true }) : 0,
+    all: !rows && isBounded ? count({ ...filter, significant: false, inherited: true }) : 0,
+  };
 }
 
 function largestDelta(columns: Columns): number {

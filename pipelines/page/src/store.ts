@@ -16,6 +16,8 @@ const WIDTHS = { u8: 1, u16: 2, u32: 4, i32: 4, f32: 4, f64: 8 };
 
 export interface Condition {
   text: string;
+  // With long values and lists cut, where there are such; a document names slices by it.
+  short?: string;
   field: string;
   op: string;
   value: unknown;
@@ -169,6 +171,7 @@ export class Store {
   readonly #names: Record<string, string>;
   readonly #rowOf = new Map<string, number>();
   #rowOfKey: Map<string, number> | undefined;
+  #codes: Map<string, number> | undefined;
 
   constructor(content: Content, bytes: Uint8Array) {
     this.rows = content.rows;
@@ -206,7 +209,40 @@ export class Store {
 
   /** The name that a person gave, or the conditions. */
   nameOf(row: number): string {
-    return this.details.get(this.ids[row] as string)?.name ?? this.#names[row] ?? this.conditionsOf(row).join(" & ");
+    const given = this.details.get(this.ids[row] as string)?.name ?? this.#names[row];
+    const isGiven = given !== undefined && given !== Array.from(this.codesOf(row), (code) => this.#short(code)).join(" & ");
+    return isGiven ? given : this.conditionsOf(row).join(" & ");
+  }
+
+  #short(code: number): string {
+    const one = this.conditions[code];
+    return one?.short ?? one?.text ?? "";
+  }
+
+  /** What a condition is called in an address: its short text, or its code where others have the same. */
+  keyOf(code: number): string {
+    this.#codes ??= this.#keys();
+    const key = this.#short(code);
+    return this.#codes.get(key) === code ? key : String(code);
+  }
+
+  /** The code of a condition that an address names; -1 where the page has no such condition. */
+  codeOf(key: string): number {
+    this.#codes ??= this.#keys();
+    const code = this.#codes.get(key) ?? (/^\d+$/.test(key) && Number(key) < this.conditions.length ? Number(key) : -1);
+    return code;
+  }
+
+  #keys(): Map<string, number> {
+    const codes = new Map<string, number>();
+    const several = new Set<string>();
+    for (let code = 0; code < this.conditions.length; code++) {
+      const key = this.#short(code);
+      if (codes.has(key)) several.add(key);
+      codes.set(key, code);
+    }
+    for (const key of several) codes.delete(key);
+    return codes;
   }
 
   /** The row of the slice of these conditions, if the page has it. */

@@ -144,6 +144,21 @@ def nothing_found(folder: Path) -> Path:
     return output
 
 
+def long_values(folder: Path) -> Path:
+    """Search data whose values begin with the same hundred letters, and return the output's folder."""
+    rng = np.random.default_rng(9)
+    n = 2_000
+    url = rng.choice([f"https://example.org/{'path/' * 20}{end}" for end in "abcd"], n)
+    label = rng.integers(0, 2, n)
+    wrong = rng.random(n) < np.where(np.char.endswith(url, "a"), 0.5, 0.1)
+    columns = {"url": url, "label": label, "prediction": np.where(wrong, 1 - label, label)}
+    data, output = folder / "long.parquet", folder / "long"
+    pq.write_table(pa.table(columns), data)
+    command = ["search", "--data", str(data), "--label", "label", "--prediction", "prediction"]
+    assert run([*command, "--quiet", "--output", str(output)]) == 0
+    return output
+
+
 def hostile_data(folder: Path) -> Path:
     """Search data whose columns and values are markup and formulas, and return the output's folder."""
     rng = np.random.default_rng(7)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.page.overview import overview_of
 from slicebeam.pipelines.python.python_runs import Report
 from tests.pipelines.page.in_browser import opened, violations
 from tests.pipelines.page.results import HOSTILE
@@ -154,26 +156,65 @@ def test_what_changed_since_the_earlier_run(browser: Browser, results: dict[str,
     with opened(browser, results["since"]) as page:
         assert since["summary"] in page.locator(".since").inner_text()
         page.locator(".since summary").click()
-        rows = page.locator(".since tbody tr")
-        changed = [
-            one
-            for one in since["slices"]
-            if one["status"] in ("new", "gone")
-            or one["significant"]
-            or one["value_change"]["significant"]
-        ]
-        assert rows.count() == len(changed) > 10
-        for shown, one in zip(rows.all(), changed, strict=True):
-            cells = shown.locator("td, th").all_inner_texts()
-            assert cells[1] == one["name"]
-            assert (one["status"] == "new") == ("new" in cells[0])
-            assert one["significant"] == (cells[0].split(", ")[-1] in ("worse", "better"))
-            assert f"n = {one['now']['n']:,}" in cells[3]
-            is_value = not one["significant"] and one["value_change"]["significant"]
-            tested = one["value_change"] if is_value else one
-            q = tested["p_adjusted"]
-            assert float(cells[5]) == pytest.approx(q, rel=0.06)
-            assert f"{abs(100 * tested['difference']['value']):.1f}" in cells[4]
+        changed = [one for one in since["slices"] if kind_of(one)]
+        shown = 0
+        for number, kinds in enumerate((("worse", "better"), ("new", "gone"))):
+            own = sorted(
+                (one for one in changed if kind_of(one) in kinds),
+                key=lambda one: kinds.index(kind_of(one)),
+            )
+            part = page.locator(".since details").nth(number)
+            part.locator("summary").click()
+            assert part.locator("summary").inner_text().startswith(f"{len(own)} slice")
+            rows = part.locator("tbody tr")
+            assert rows.count() == len(own) > 0
+            shown += len(own)
+            for row, one in zip(rows.all(), own, strict=True):
+                cells = row.locator("td, th").all_inner_texts()
+                assert cells[1] == one["name"]
+                assert (one["status"] == "new") == ("new" in cells[0])
+                assert (kinds[0] == "worse") == (cells[0].split()[-1] in ("worse", "better"))
+                assert f"n = {one['now']['n']:,}" in cells[3]
+                for cell, test in ((cells[4], one["value_change"]), (cells[5], one)):
+                    assert float(cell.split("q ")[1]) == pytest.approx(test["p_adjusted"], rel=0.06)
+                    assert f"{abs(100 * test['difference']['value']):.1f} points" in cell
+        assert shown == len(changed) > 10
+        tested = [one["value_change"]["difference"]["value"] for one in changed if kind_of(one) in ("worse", "better")]
+        biggest = max(map(abs, tested))
+        assert f"{100 * biggest:.1f} points" in page.locator(".biggest").inner_text()
+
+
+def kind_of(one: dict[str, Any]) -> str:
+    """Return what the page lists a slice as; nothing where it did not change."""
+    own = one["value_change"]
+    tested = one if one["significant"] else own
+    if tested["significant"]:
+        return "better" if tested["direction"] == "improved" else "worse"
+    return one["status"] if one["status"] in ("new", "gone") else ""
+
+
+def test_every_kind_of_change_has_its_place(results: dict[str, Path]) -> None:
+    document = read_search(str(results["since"] / "changelist.json"), "")
+    assert document.since is not None
+    one = document.since.slices[0].model_copy(
+        update={"significant": False, "value_change": None, "status": "stays", "direction": "none"}
+    )
+    kinds = {
+        "worse": {"significant": True, "direction": "degraded"},
+        "better": {"significant": True, "direction": "improved"},
+        "new": {"status": "new"},
+        "gone": {"status": "gone"},
+    }
+    slices = tuple(
+        one.model_copy(update=kinds[kind])
+        for kind, number in (("worse", 90), ("new", 60), ("gone", 10), ("better", 30))
+        for _ in range(number)
+    )
+    since = document.since.model_copy(update={"slices": slices})
+    content = overview_of(document.model_copy(update={"since": since}), [])["since"]
+    shown = Counter(one["kind"] for one in content["slices"])
+    assert shown == {"worse": 40, "better": 25, "new": 25, "gone": 10}
+    assert content["more"] == {"worse": 50, "better": 5, "new": 35, "gone": 0}
 
 
 @pytest.mark.parametrize("name", ["overall", "hostile"])

@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from slicebeam.pipelines.cli import run
 from tests.pipelines.page.in_browser import opened, violations
-from tests.pipelines.page.results import FORMULA, HOSTILE
+from tests.pipelines.page.results import FORMULA, HOSTILE, long_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,7 +151,58 @@ def test_a_table_without_significant_slices_does_not_open_empty(
         page.get_by_role("link", name="Slices").click()
         assert shown_count(page) == rows.num_rows > 0
         page.get_by_label("significant only").check()
-        assert "No slice satisfies these filters." in page.locator("main").inner_text()
+        text = page.locator("main").inner_text()
+        assert "No slice satisfies these filters." in text
+        assert f"{rows.num_rows} slices without “significant only”" in text
+        page.get_by_role("button", name="Show them").click()
+        assert shown_count(page) == rows.num_rows
+
+
+def test_bounds_are_typed_in_points_key_by_key(browser: Browser, results: dict[str, Path]) -> None:
+    rows = says_more(table(results["overall"]))
+    with opened(browser, results["overall"], view="#slices") as page:
+        total = page.locator(".found [role=status]").inner_text()
+        assert f"of {pc.sum(table(results['overall'])['significant']).as_py():,} significant" in total
+        assert "are folded" in total
+        page.get_by_text("Size and delta", exact=True).click()
+        box = page.get_by_label("delta to, points")
+        box.press_sequentially("-10.05")
+        assert box.input_value() == "-10.05"
+        assert shown_count(page) == pc.sum(pc.less_equal(rows["delta"], -0.1005)).as_py() > 0
+        for _ in "-10.05":
+            box.press("Backspace")
+        # Nothing is bounded any more, and the box is still there to type in.
+        assert box.evaluate("one => one === document.activeElement")
+        box.press_sequentially("-0.05")
+        assert box.input_value() == "-0.05"
+        assert "high=-0.0005" in page.url
+
+
+def test_long_values_are_told_apart(browser: Browser, tmp_path: Path) -> None:
+    result = long_values(tmp_path)
+    assert run(["report", str(result), "--quiet"]) == 0
+    rows = table(result)
+    single = rows.filter(pc.equal(rows["cross_size"], 1)).to_pylist()
+    with opened(browser, result, view="#slices?significant=no&inherited=yes&level=1") as page:
+        names = page.locator(".what a").all_inner_texts()
+        assert len(set(names)) == len(names) == len(single) == 4
+        for number in range(4):
+            page.get_by_label("Feature").select_option("url")
+            values = page.get_by_label("Value").locator("option")
+            whole = values.nth(number + 1).get_attribute("title") or ""
+            values.nth(number + 1).evaluate(
+                "one => { one.selected = true; one.parentElement.dispatchEvent(new Event('change', {bubbles: true})) }"
+            )
+            assert shown_count(page) == 1
+            (row,) = csv.DictReader(io.StringIO(downloaded(page)))
+            assert row["slice"] == whole
+            own = next(one for one in single if one["slice_id"] == row["slice_id"])
+            assert json.loads(own["predicate"])["all"][0]["value"] in whole
+            assert page.locator(".what a span").get_attribute("title") == whole
+            page.locator(".chosen button").click()
+        page.locator(".what a").first.click()
+        page.locator("dl").first.wait_for()
+        assert "…" not in page.locator("h1").inner_text()
 
 
 def test_a_rectangle_in_the_map_filters(browser: Browser, results: dict[str, Path]) -> None:
@@ -165,10 +217,10 @@ def test_a_rectangle_in_the_map_filters(browser: Browser, results: dict[str, Pat
         page.mouse.move(box["x"] + 0.95 * box["width"], box["y"] + 0.8 * box["height"])
         page.mouse.up()
         least = int(page.get_by_label("n from").input_value())
-        low = float(page.get_by_label("delta from").input_value())
+        low = float(page.get_by_label("delta from, points").input_value()) / 100
         rows = says_more(table(results["overall"]))
         most = int(page.get_by_label("n to").input_value())
-        high = float(page.get_by_label("delta to").input_value())
+        high = float(page.get_by_label("delta to, points").input_value()) / 100
         inside = [
             low <= delta <= high and least <= n <= most
             for n, delta in zip(rows["n"].to_pylist(), rows["delta"].to_pylist(), strict=True)
@@ -473,6 +525,8 @@ def test_what_is_printed_has_no_controls(browser: Browser, results: dict[str, Pa
         for one in ("nav", ".filters", ".found button"):
             assert not page.locator(one).first.is_visible()
         assert page.locator(".virtual").is_visible()
+        height = page.locator(".virtual .body").evaluate("one => one.scrollHeight")
+        assert height < 64 * 40
         assert page.locator(".only-print").is_visible()
 
 
