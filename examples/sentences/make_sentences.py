@@ -25,6 +25,7 @@ FILES = {
 # and of VADER's scores from -1 to 1.
 NEUTRAL_RATING, NEUTRAL_SUM, NEUTRAL_SCORE = 0.5, 0.0, 0.05
 OUTPUT = Path(__file__).parent / "sentences.parquet"
+RATINGS = Path(__file__).parent / "ratings.parquet"
 
 
 def classes(scores: pd.Series[float], neutral: float) -> pd.Series[str]:
@@ -56,6 +57,8 @@ def main(folder: str) -> None:
     table["prediction_new"] = classes(scores, NEUTRAL_SCORE)
     for name in ("prediction_old", "prediction_new"):
         print(f"{name}: accuracy {(table[name] == table['label']).mean():.1%}")
+    ids = table[["id"]].assign(rating=ratings.astype("float32"))
+    ids.to_parquet(RATINGS, index=False, compression="zstd")
     table.to_parquet(OUTPUT, index=False, compression="zstd", compression_level=19)
 
 

@@ -14,6 +14,7 @@ from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
 from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
 from slicebeam.pipelines.attribution.state import folder_name, read_state
+from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.serve.answers import Given, RefusedError, reads, takes
 from slicebeam.pipelines.serve.editing import WRITING
 from slicebeam.pipelines.serve.label_desk import LabelDesk
@@ -177,6 +178,8 @@ class LabelDesks:
         desk = self.desk(given.desk)
         with WRITING:
             now = self.served.latest()
+            if not isinstance(now.document, SearchChangeList):
+                raise RefusedError("this document has no slices to write estimates of", 409)
             finished = desk.publish(now.uri, now.document)
         self.close(given.desk)
         return {

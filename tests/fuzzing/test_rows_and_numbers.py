@@ -83,7 +83,7 @@ def test_no_document_holds_what_is_no_number(
     part[key] = odd
     path = tmp_path / "changelist.json"
     path.write_text(json.dumps(changed))
-    with pytest.raises(InputError, match="is no number in JSON"):
+    with pytest.raises(InputError, match="is not a number in JSON"):
         read_changelist(str(path), "--changelist")
     try:
         made = SearchChangeList.model_validate(changed)

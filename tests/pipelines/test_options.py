@@ -86,6 +86,7 @@ def test_commands_are_grouped(capsys: pytest.CaptureFixture[str]) -> None:
     assert {title: found[title] for title in ("Find", "Describe", "Test", "APIs", "Run")} == {
         "Find": ["search", "discover", "check"],
         "Describe": ["define", "edit", "attribute", "report", "serve", "export"],
+        "Test": ["adapt"],
         "APIs": ["shift"],
         "Run": ["run", "schema", "demo"],
     }

@@ -93,7 +93,9 @@ def predict(model: Any, table: pa.Table, columns: Sequence[str], path: str) -> p
     with _named_errors(path, columns):
         predicted = np.asarray(model.predict(_given(model, table, columns)))
         if predicted.shape != (table.num_rows,):
-            raise ValueError(f"it predicts an array of shape {predicted.shape}, not a class a row")
+            raise ValueError(
+                f"it predicts an array of shape {predicted.shape}, not one class per row"
+            )
         return pa.array(predicted.tolist() if predicted.dtype == object else predicted)
 
 

@@ -275,6 +275,13 @@ def _numbers(name: str, value: Any) -> dict[str, float]:
         if value.size == 1:
             return {name: float(value.ravel()[0])}
         return {f"{name}[{at}]": float(one) for at, one in enumerate(value.ravel())}
+    if isinstance(value, dict):
+        # Matrices of classes, by threshold.
+        return {
+            f"{name}.matrices[{at}][{true}][{predicted}]": float(number)
+            for at, threshold in enumerate(sorted(value))
+            for (true, predicted), number in value[threshold].items()
+        }
     fields = getattr(value, "__dict__", None) or getattr(value, "_asdict", dict)()
     lists = {field: one for field, one in fields.items() if isinstance(one, (list, tuple))}
     if not lists:

@@ -85,8 +85,8 @@ def edits() -> Mapping[str, Edit]:
         "numbers": _number,
         "lower case": lambda text, _: _other(text, text.lower()),
         "upper case": lambda text, _: _other(text, text.upper()),
-        "full stop": lambda text, _: _other(text, f"{_END.sub('', text)}."),
-        "no full stop": lambda text, _: _other(text, _END.sub("", text)),
+        "full stop": lambda text, _: _ending(text, "."),
+        "no full stop": lambda text, _: _ending(text, ""),
     }
     for slot in ("male_name", "female_name", "city", "country"):
         found[f"names: {slot.replace('_', ' ')}"] = _exchanging(lexicons()[slot])
@@ -112,6 +112,11 @@ def negated(text: str) -> str | None:
 
 def _other(text: str, edited: str) -> str | None:
     return edited if edited != text and edited.strip() else None
+
+
+def _ending(text: str, end: str) -> str | None:
+    """Exchange how a text ends, unless it asks something."""
+    return None if "?" in text[-3:] else _other(text, f"{_END.sub('', text)}{end}")
 
 
 def _typo(text: str, rng: np.random.Generator) -> str | None:

@@ -18,7 +18,13 @@ _FEWEST_WORDS, _MOST_WORDS = 3, 12
 # Texts of which parts are asked about, at a time.
 _TOGETHER = 64
 _PARTS = re.compile(r"(?<=[.!?])\s+|[,;:]\s+|\s+-+\s+")
-_JOINS = {"full stops": ". ", "and": " and ", "commas": ", "}
+# What may turn the meaning of a part that follows without a full stop.
+_TURNING = re.compile(
+    r"\b(?:no|not|never|nobody|nothing|nor|without|hardly|if|unless|would|could|should|too|than|except)\b|n't",
+    re.IGNORECASE,
+)
+_APART = "full stops"
+_JOINS = {_APART: ". ", "and": " and ", "commas": ", "}
 
 
 class Mixtures:
@@ -53,6 +59,8 @@ class _Joined:
         for start in range(0, len(order), _TOGETHER):
             texts = [context.pool[row] for row in order[start : start + _TOGETHER]]
             parts = list(dict.fromkeys(part for text in texts if (part := _part(text))))
+            if self.join != _APART:
+                parts = [part for part in parts if not _TURNING.search(part)]
             for part, output in zip(parts, context.answers(parts), strict=True):
                 first = waiting.pop(output, None)
                 if first is None:

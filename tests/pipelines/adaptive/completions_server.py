@@ -51,7 +51,7 @@ def completions_server() -> Iterator[Completions]:
     told = Completions()
     server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"told": told}))
     server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     told.url = f"http://127.0.0.1:{server.server_port}/v1"
     try:
         yield told

@@ -154,6 +154,7 @@ def test_wrong_templates(text: str, message: str, tmp_path: Path) -> None:
         ("paraphrase: As I said, {}", "It was bad.", "As I said, It was bad."),
         ("paraphrase: {} That is all.", "It was bad", "It was bad. That is all."),
         ("contractions", "Nothing to do.", None),
+        ("full stop", "Is it good?", None),
         ("numbers", "In 1999 it got 95% and 10/10, 12 out of 12.", None),
         ("names: male name", "Will it work?", None),
         ("paraphrase: , but as , yet", "Nothing but trouble.", None),
@@ -260,6 +261,9 @@ def test_mixtures_are_of_parts_with_the_same_output() -> None:
         assert len(parts) == 2
         assert len(set(says(parts))) == 1
         assert all(part in test.input for part in parts)
+    turning = [*pool, *(f"{word} was cold and not grey." for word in ("Wine", "Jam", "Milk"))]
+    for test in made(Mixtures(), context_of(pool=turning), 9):
+        assert "not" not in test.input or ". " in test.input
 
 
 def test_another_tree_proposes_what_it_knows() -> None:

@@ -126,6 +126,14 @@ def test_requests_are_minimal_and_both_kinds_give_the_same_tests(
     }
 
 
+def test_an_empty_topic_goes_on_from_its_neighbours(server: Completions, tree: Path) -> None:
+    found, _ = run(tree, f"{server.url}/completions", topic="/Price", proposals=2)
+    assert {one[2]["prompt"] for one in server.requests} == {
+        '/Rooms\n"Noisy street."\n/Rooms\n"The bed was hard."\n/Price\n"'
+    }
+    assert {one.test.topic for one in found.tests} == {"/Price"}
+
+
 def test_nothing_is_paid_twice_and_duplicates_are_dropped(server: Completions, tree: Path) -> None:
     first, _ = run(tree, server.url)
     again, notes = run(tree, server.url)

@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray
     from slicebeam.pipelines.adaptive.outputs import Outputs
 
-_SHARED = Path("shared") / "data" / "sentences" / "sentences.parquet"
-SENTENCES = next(
-    (one / _SHARED for one in Path(__file__).parents if (one / _SHARED).exists()), _SHARED
-)
+EXAMPLE = Path(__file__).parents[3] / "examples" / "sentences"
 CLEAR = 1.0
 PROPOSALS, ROUNDS, SEEDS = 100, 3, 2
 OUTPUTS = ("negative", "neutral", "positive")
@@ -56,10 +53,11 @@ class Model:
 
 @pytest.fixture(scope="module")
 def sentences() -> tuple[list[str], FloatArray]:
-    if not SENTENCES.exists():
-        pytest.skip(f"{SENTENCES} is not here")
-    table = pq.read_table(SENTENCES, columns=["text", "rating"])
-    rating = dict(zip(table["text"].to_pylist(), table["rating"].to_pylist(), strict=True))
+    table, ratings = (
+        pq.read_table(EXAMPLE / f"{name}.parquet") for name in ("sentences", "ratings")
+    )
+    assert table["id"].equals(ratings["id"])
+    rating = dict(zip(table["text"].to_pylist(), ratings["rating"].to_pylist(), strict=True))
     order = np.random.default_rng(0).permutation(len(rating))
     texts, ratings = list(rating), np.array(list(rating.values()))
     return [texts[row] for row in order], ratings[order]

@@ -55,7 +55,7 @@ def test_help_is_plain(given: list[str], capsys: pytest.CaptureFixture[str]) -> 
 def test_help_warns_of_pickles(capsys: pytest.CaptureFixture[str]) -> None:
     run(["search", "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "Loading a model runs the code in it: give only files that you trust." in text
+    assert "Loading one runs the code in it: name only what you trust." in text
 
 
 def test_help_is_quick() -> None:
@@ -89,7 +89,7 @@ def test_version_is_printed_without_the_libraries() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["serch"], "no such command 'serch'. Did you mean 'search'?"),
+        (["serch"], "no such command 'serch'. Did you mean 'search', 'serve'?"),
         (["search"], "missing option '--data'; see slicebeam search --help"),
         (["search", "--bins", "x"], "invalid value for '--bins': 'x': it must be a valid integer"),
         (["search", "--alpha"], "option '--alpha' requires an argument"),

@@ -65,6 +65,10 @@ def their_numbers(frame: pd.DataFrame, config: str, folder: Path) -> tuple[Numbe
             for name_of_output, by_sub_key in by_output.items():
                 for of, metrics in by_sub_key.items():
                     for name, value in metrics.items():
+                        if name == "__ERROR__":
+                            # It is too small.
+                            numbers[key] = {}
+                            continue
                         is_diff = name.endswith("_diff")
                         own = Number("delta" if is_diff else side, name_of_output, of, "")
                         for part, number in _flat(name.removesuffix("_diff"), value):
@@ -87,6 +91,12 @@ def _flat(name: str, value: dict[str, Any]) -> Iterator[tuple[str, float]]:
                 ("thresholds", "threshold"),
             ):
                 yield f"{name}.{ours_}[{at}]", float(matrix.get(theirs, 0.0))
+    elif "multiClassConfusionMatrixAtThresholds" in value:
+        matrices = value["multiClassConfusionMatrixAtThresholds"]["matrices"]
+        for at, matrix in enumerate(matrices):
+            for entry in matrix["entries"]:
+                of = f"[{entry.get('actualClassId', 0)}][{entry.get('predictedClassId', 0)}]"
+                yield f"{name}.matrices[{at}]{of}", float(entry["numWeightedExamples"])
     elif "arrayValue" in value:
         listed = value["arrayValue"].get("float64Values") or value["arrayValue"]["float32Values"]
         if len(listed) == 1:

@@ -132,6 +132,37 @@ CONFIGS = {
         (),
         30,
     ),
+    "fairness: rates at a threshold, small slices left out": (
+        adult,
+        WEIGHTED
+        + specs(
+            *("TruePositives", "FalseNegatives", "FalsePositives", "TN", "FalseDiscoveryRate"),
+            *(
+                "NegativePredictiveValue",
+                "FalseOmissionRate",
+                "PredictedPositiveRate",
+                "Prevalence",
+            ),
+            *('RecallAtPrecision|"precision": 0.6', "AUCPrecisionRecall", "ThreatScore"),
+            'SpecificityAtSensitivity|"sensitivity": 0.8',
+        )
+        + """slicing_specs {} slicing_specs { feature_keys: "race" }
+             options { min_slice_size { value: 100 } }""",
+        (),
+        35,
+    ),
+    "a matrix of classes": (
+        classes,
+        CLASSES
+        + specs(
+            'MultiClassConfusionMatrixAtThresholds|"thresholds": [0.5]',
+            'SparseTopKCategoricalAccuracy|"k": 2',
+            "ExampleCount",
+        )
+        + BY_SEX,
+        ("--prediction", "predicted"),
+        5,
+    ),
 }
 
 

@@ -92,7 +92,7 @@ def test_a_slice_of_the_table_is_shown_and_added(result: Path) -> None:
     new = document(result, added["file"])["slices"][-1]
     assert (new["name"], new["size"]["n"]) == (other["slice"], other["n"])
     again = asks(page, 400)("edits/add", revision=1, slice_id=other["slice_id"])
-    assert "defined in the same way" in again["error"]
+    assert "has the same definition" in again["error"]
 
 
 def test_other_data_shows_no_example(result: Path, tmp_path: Path) -> None:

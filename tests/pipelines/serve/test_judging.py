@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,7 +166,6 @@ def test_a_file_that_another_program_changes_keeps_both(desk: TestDesk, tmp_path
     assert labels(path) == {"0a": "fail", "0b": "pass", "0c": "pass", "0d": ""}
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="makes a folder of another user")
 def test_a_tree_that_cannot_be_written_is_said_and_nothing_is_lost(
     desk: TestDesk, tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
