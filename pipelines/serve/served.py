@@ -76,9 +76,9 @@ class ServedOutput:
             return self
         path = revision_path(self.folder, numbers[-1])
         # A revision never changes, so that it need not be read for every question.
-        stamp = path.stat().st_mtime_ns if isinstance(path, Path) else None
+        stamp = path.stat().st_mtime_ns if isinstance(path, Path) else 0
         known = _LATEST.get(self.state)
-        if stamp is None or known is None or known[:2] != (path, stamp):
+        if known is None or known[:2] != (path, stamp):
             newer = later_revision(self.folder, self.document)
             if newer is None:
                 return self
@@ -88,7 +88,7 @@ class ServedOutput:
 
 
 # Of each output the path of its last revision, when that was written, and what it is with it.
-_LATEST: dict[Path, tuple[StoragePath, int | None, ServedOutput]] = {}
+_LATEST: dict[Path, tuple[StoragePath, int, ServedOutput]] = {}
 
 
 def state_folder(folder: StoragePath) -> Path:

@@ -24,14 +24,17 @@ from slicebeam.pipelines.serve.answers import RefusedError
 from slicebeam.pipelines.serve.app import application_of_runs
 from slicebeam.pipelines.serve.index import BuildingError, SliceIndex
 from slicebeam.pipelines.serve.protection import Session
-from slicebeam.pipelines.serve.runs import Runs
+from slicebeam.pipelines.serve.runs import OverRuns, Runs
 from slicebeam.pipelines.serve.served import ServedOutput, state_folder
 from slicebeam.pipelines.serve.turns import Turns
+from tests.conftest import own_stores
 from tests.pipelines.page.results import hostile_data, search_result
 from tests.pipelines.serve.asking import PORT, page, rows, served_page
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
+
+    from tests.object_stores import Bucket
 
 
 @pytest.fixture(scope="module")
@@ -438,3 +441,26 @@ def test_slices_of_many_conditions_and_of_several_metrics(tmp_path: Path) -> Non
         deep = own[own.cross_size == 5].iloc[0]
         tables = client.post("/api/slice", json={"slice_id": deep.slice_id}).json()["tables"]
         assert deep.slice_id in unpacked(tables)
+
+
+@pytest.mark.slow
+@own_stores
+def test_an_output_in_a_bucket(
+    bucket: Bucket, result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in ("changelist.json", "slices.parquet"):
+        bucket.write(f"nights/one/{name}", (result / name).read_bytes())
+    uri = f"{bucket.uri}/nights"
+    client = served_page(f"{uri}/one")
+    assert rows(client)["found"] == 3363
+    # What the server keeps is here, and the copy of the table is gone.
+    kept = [one.name for one in (tmp_path / "slicebeam" / "serve").glob("*/*")]
+    assert [one.partition("-")[0] for one in kept] == ["slices"]
+    assert kept[0].endswith(".duckdb")
+    runs = Runs.within(uri)
+    assert runs is not None
+    assert [one["name"] for one in runs.listing()] == ["one"]
+    tested = rows(client)["rows"][7]
+    moment = runs.over(OverRuns(slice_id=tested["slice_id"], metric="accuracy"))[0]
+    assert moment["value"] == pytest.approx(tested["value"], rel=1e-6)

@@ -124,7 +124,24 @@ def test_axe_finds_nothing(
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_what_a_stranger_wrote_is_text_in_every_view(browser: Browser, tmp_path: Path) -> None:
+def test_without_the_table_the_slices_of_the_document_are_shown(
+    browser: Browser,  # noqa: F811
+    result: Path,
+    tmp_path: Path,
+) -> None:
+    copy = Path(shutil.copytree(result, tmp_path / "copy"))
+    for one in [*copy.glob("*.parquet"), *copy.glob(".serve/slices-*")]:
+        one.unlink()
+    listed = len(json.loads((copy / "changelist.json").read_text())["slices"])
+    with serving(copy) as served, shown(browser, served) as page:
+        to_slices(page)
+        assert "slices.parquet is not beside" in page.get_by_role("alert").inner_text()
+        page.get_by_label("with those that a slice above explains").check()
+        page.get_by_text(f"{listed} of {listed} slices in this page").wait_for()
+        assert violations(page) == []
+
+
+def test_what_a_stranger_wrote_is_text_in_every_view(browser: Browser, tmp_path: Path) -> None:  # noqa: F811
     document = search_result(tmp_path)
     hostile_document(document)
     data = hostile_data(tmp_path)

@@ -10,6 +10,7 @@ import * as format from "../format";
 import { views, type ViewGiven } from "../extensions";
 import type { Metric, Overview } from "../model";
 import { go, hashOf } from "../route";
+import { Slices } from "../slices";
 import { Row, type Shown, SliceTable } from "../slice_table";
 import type { Density, NumberName, Store } from "../store";
 import { metricOf, primary } from "../verdict";
@@ -61,6 +62,17 @@ function AllSlices({ content, store, options }: ViewGiven) {
       (error: unknown) => say(String(error)),
     );
   }, [isReady]);
+  if (status?.state === "failed") {
+    // What the document lists is here all the same.
+    return (
+      <>
+        <aside aria-label="All tested slices" class="wide">
+          <p role="alert">{status.error} Shown are the slices of the document.</p>
+        </aside>
+        <Slices content={content} store={store} options={options} />
+      </>
+    );
+  }
   if (failed) return <Waiting title="Slices" status={{ state: "failed", error: failed }} />;
   if (!known) return <Waiting title="Slices" status={status} />;
   const metric = metricOf(content, options.get("metric") ?? primary(content).key);
