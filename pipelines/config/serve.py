@@ -27,8 +27,8 @@ class ServeConfig(ExamplesConfig, ProposalSources):
     model: Annotated[
         str | None,
         Option(
-            "New model to call in the playground: a file, or module:function that returns a model "
-            "handler of Beam's. It confirms that of the ChangeList. Loading it runs the code in it.",
+            "New model to call in the playground, as in slicebeam search --model. It confirms that of "
+            "the ChangeList. Loading it runs the code in it.",
             "Models",
             metavar="<model>",
         ),

@@ -18,6 +18,12 @@ from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.rules import rule_of
 from slicebeam.pipelines.serve.answers import Given, RefusedError, takes
 from slicebeam.transforms.encode.definitions import columns_of, members, needs_ids
+from slicebeam.transforms.encode.models import (
+    load_model,
+    model_features,
+    predict,
+    probabilities,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,9 +33,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.define.examples import Examples
     from slicebeam.pipelines.serve.served import ServedOutput
-    from slicebeam.pipelines.shift.model_answers import AnsweringModel
 
-_LONGEST, _FIELDS = 200_000, 2_000
+_LONGEST, _FIELDS, _CLASSES = 200_000, 2_000, 10
 _ROLES = (("old", "baseline_model"), ("new", "model"))
 
 
@@ -53,14 +58,15 @@ class _Called:
 
     Attributes
     ----------
-    handler : of Beam's, with examples as dictionaries
-    loaded : what it loaded
+    name : as the command line has it
+    columns : that it reads
+    model : as `transforms.encode.models.load_model` returns it
     """
 
     role: str
-    model: AnsweringModel
-    handler: Any
-    loaded: Any
+    name: str
+    columns: tuple[str, ...]
+    model: Any
 
 
 @dataclass
@@ -94,7 +100,7 @@ class Playground:
                 {"name": name, "value": values[name], "type": str(_plain(kind))}
                 for name, kind in columns.items()
             ],
-            "models": [{"is": one.role, "name": one.model.name} for one in models],
+            "models": [{"is": one.role, "name": one.name} for one in models],
         }
 
     def answer(self, given: _Input) -> dict[str, Any]:
@@ -112,10 +118,9 @@ class Playground:
                     raise RefusedError(f"there is no column {name[:100]!r} to fill", 422)
             cells = [_cell(given.values.get(one.name, ""), one) for one in schema]
             table = pa.table(cells, schema=schema)
-            row = {name: table.column(name)[0].as_py() for name in columns}
             found, unknown = self._slices(table)
             return {
-                "models": [_answered(one, row) for one in self._called()],
+                "models": [_answered(one, table) for one in self._called()],
                 "slices": found,
                 "unknown": unknown,
             }
@@ -141,7 +146,7 @@ class Playground:
         """Return the columns that show an example, and those that the models read, with their types."""
         examples = self._opened()
         shown = examples.rows(np.zeros(0, np.int64)).column_names
-        read = [name for one in self._called() for name in one.model.columns]
+        read = [name for one in self._called() for name in one.columns]
         schema = examples.source.schema
         kinds = {name: schema.field(name).type for name in dict.fromkeys([*shown, *read])}
         return {name: kind for name, kind in kinds.items() if not pa.types.is_nested(kind)}
@@ -149,17 +154,17 @@ class Playground:
     def _called(self) -> list[_Called]:
         """Return the models that the command line names, loaded once."""
         if self._models is None:
-            from slicebeam.pipelines.shift.model_answers import open_model
-
             examples = self._opened()
             config, shown = self.served.config, examples.rows(np.zeros(0, np.int64)).column_names
             found = []
             for role, option in _ROLES:
                 name = getattr(config, option)
                 if name is not None:
-                    model = open_model(name, shown, examples.source.schema.names)
-                    handler = model.handler()
-                    found.append(_Called(role, model, handler, handler.load_model()))
+                    model = load_model(name)
+                    columns = tuple(model_features(model, shown))
+                    for column in columns:
+                        examples.source.column_type(column, f"--model {name} reads it")
+                    found.append(_Called(role, name, columns, model))
             self._models = found
         return self._models
 
@@ -237,31 +242,19 @@ def _cell(text: str, column: pa.Field) -> pa.Array:
         raise RefusedError(f"{column.name}: {text[:100]!r} is no {kind}", 422) from error
 
 
-def _answered(called: _Called, row: Mapping[str, Any]) -> dict[str, Any]:
+def _answered(called: _Called, table: pa.Table) -> dict[str, Any]:
     """Return what a model says of a row, or why it says nothing."""
-    said: dict[str, Any] = {"is": called.role, "name": called.model.name}
-    given = {name: row[name] for name in called.model.columns if name in row}
+    said: dict[str, Any] = {"is": called.role, "name": called.name}
+    given = called.model, table, called.columns, called.name
     try:
-        (result,) = called.handler.run_inference([given], called.loaded)
-        said["predicted"] = str(getattr(result, "inference", result))
-        if called.model.content is not None and hasattr(called.loaded, "predict_proba"):
-            said["scores"] = _scores(called, given)
-    except Exception as error:  # noqa: BLE001  (a user's model raises what it likes)
-        said["error"] = (str(error).splitlines() or [type(error).__name__])[0]
+        said["predicted"] = str(predict(*given)[0].as_py())
+        if hasattr(called.model, "predict_proba"):
+            classes, shares = probabilities(*given)
+            scores = zip(classes, shares[0].tolist(), strict=True)
+            said["scores"] = [(str(one), share) for one, share in scores][:_CLASSES]
+    except SlicebeamError as error:
+        said["error"] = str(error)
     return said
-
-
-def _scores(called: _Called, given: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Return the probability that a model of a file gives each class."""
-    from slicebeam.transforms.encode.models import predict_scores
-
-    table = pa.Table.from_pylist([dict(given)])
-    classes = [getattr(one, "item", lambda one=one: one)() for one in called.loaded.classes_]
-    columns, path = called.model.columns, called.model.name
-    return [
-        (str(one), predict_scores(called.loaded, table, columns, path, one)[0].as_py())
-        for one in classes[:10]
-    ]
 
 
 def routes(served: ServedOutput) -> list[Route]:

@@ -117,7 +117,7 @@ def _given(model: Any, table: pa.Table, columns: Sequence[str]) -> Any:
     return frame.to_numpy() if fitted_without else frame
 
 
-def _probabilities(
+def probabilities(
     model: Any, table: pa.Table, columns: Sequence[str], path: str
 ) -> tuple[list[Any], FloatArray]:
     """Return the classes that a model knows, and the probability of each [rows, classes]."""
@@ -142,7 +142,7 @@ def predict_scores(
     InputError
         The model gives no probabilities, or does not know the class.
     """
-    classes, found = _probabilities(model, table, columns, path)
+    classes, found = probabilities(model, table, columns, path)
     if positive not in classes:
         raise OptionError(
             f"--model {path} knows the classes {', '.join(map(repr, classes))}, not --positive-class "
@@ -166,7 +166,7 @@ def predict_above(
     InputError
         The model gives no probabilities, or those of other than two classes.
     """
-    classes, found = _probabilities(model, table, columns, path)
+    classes, found = probabilities(model, table, columns, path)
     if len(classes) != 2 or positive not in classes:
         raise OptionError(
             f"--model {path} knows the classes {', '.join(map(repr, classes))}, and --threshold "
@@ -216,7 +216,7 @@ def predict_outputs(
     elif not hasattr(model, "predict_proba"):
         return predict(model, table, columns, path)
     else:
-        classes, found = _probabilities(model, table, columns, path)
+        classes, found = probabilities(model, table, columns, path)
         if len(classes) == 2:
             found = found[:, classes.index(positive) if positive in classes else 1]
         elif classes != list(range(len(classes))):

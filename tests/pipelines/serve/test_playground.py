@@ -28,7 +28,7 @@ class Old(ModelHandler):
 
     def run_inference(self, batch, model, inference_args=None):
         for row in batch:
-            yield PredictionResult(row, int(row["age"] > model))
+            yield PredictionResult(row, int(int(row["age"]) > model))
 
 
 def old():
@@ -72,7 +72,7 @@ def test_both_models_and_the_slices_of_an_input(
         assert (found["slices"], found["unknown"]) == (expected, 0)
     # What a model makes of a missing value is for it to say.
     (old, _) = ask("playground/answer", values={**values, "age": ""})["models"]
-    assert "NoneType" in old["error"]
+    assert "NaN to integer" in old["error"]
     for wrong, status in (({"age": "old"}, 422), ({"nonsense": "1"}, 422), ({"age": 3}, 422)):
         assert asks(page, status)("playground/answer", values={**values, **wrong})
     assert asks(page, 404)("playground/example", row=10**7)
