@@ -3,7 +3,7 @@ import * as format from "./format";
 import { Link } from "./link";
 import type { Metric, Overview } from "./model";
 import { hashOf } from "./route";
-import type { Filter } from "./filter";
+import { type Filter, LABELS } from "./filter";
 import { Short } from "./short";
 import { useEffect, useState } from "preact/hooks";
 
