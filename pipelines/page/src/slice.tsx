@@ -4,8 +4,9 @@ import { sliceSections } from "./extensions";
 import * as format from "./format";
 import { Link } from "./link";
 import { relation } from "./overlap";
-import type { Change, Metric, Overview } from "./model";
+import type { Change, Finding, Metric, Overview } from "./model";
 import { hashOf } from "./route";
+import { Missing } from "./missing";
 import { Short } from "./short";
 import type { Columns, Detail, Store } from "./store";
 import { UpSet } from "./upset";
@@ -17,12 +18,12 @@ const MOST_CHILDREN = 20;
 
 export function SliceView({ content, store, id }: { content: Overview; store: Store; id: string }) {
   const row = store.rowOf(id);
+  if (!id) return <Missing title="Slice">The address names no slice.</Missing>;
   if (row === undefined) {
     return (
-      <main>
-        <h1 class="view" tabIndex={-1}>Slice {id}</h1>
-        <p>This page does not hold the slice: it is in slices.parquet, if the run tested it.</p>
-      </main>
+      <Missing title={`Slice ${id}`}>
+        This page does not contain the slice: it is in slices.parquet, if the run tested it.
+      </Missing>
     );
   }
   const detail = store.details.get(id);
@@ -58,7 +59,7 @@ export function SliceView({ content, store, id }: { content: Overview; store: St
       {detail && detail.same_examples_as.length > 0 && (
         <section>
           <h2>The same examples</h2>
-          <p>These longer predicates hold of the very same examples:</p>
+          <p>These longer predicates have the same examples:</p>
           <ul>
             {detail.same_examples_as.map((one) => (
               <li key={one}>{one}</li>
@@ -248,8 +249,10 @@ function Findings({ content, store, row }: { content: Overview; store: Store; ro
   const own = content.findings.filter((one) => one.slice_id === id);
   const known = others.map((one) => {
     const other = store.rowOf(one.slice_id);
-    return { one, other, words: other === undefined ? "" : shared(store, row, other) };
+    const words = other === undefined ? "" : shared(store, row, other);
+    return { one, other, words: words || inCommon(content, own, one) };
   });
+  // A finding that the page has no row of is said nothing of but its number.
   const said = known.filter((each) => each.words);
   return (
     <section>
@@ -259,7 +262,7 @@ function Findings({ content, store, row }: { content: Overview; store: Store; ro
           <li key={`${one.metric} ${one.direction} ${one.rank}`}>
             {content.metrics.length > 1 && `${metricOf(content, one.metric).name}, `}
             {one.direction}, {one.rank}: <Link to={hashOf("slice", one.slice_id)}>
-              <Short text={store.nameOf(other as number)} />
+              <Short text={other === undefined ? one.slice_id : store.nameOf(other)} />
             </Link>:{" "}
             {words}
           </li>
@@ -277,6 +280,24 @@ function Findings({ content, store, row }: { content: Overview; store: Store; ro
       })}
     </section>
   );
+}
+
+/** The same by the sets of examples that a document has of its first findings. */
+function inCommon(content: Overview, own: Finding[], other: Finding): string {
+  for (const one of own) {
+    if (one.metric !== other.metric || one.direction !== other.direction) continue;
+    const model = content.finding_models.find((each) => each.metric === one.metric && each.direction === one.direction);
+    const sets = model?.intersections ?? [];
+    const share = (ranks: number[]) =>
+      sets.reduce((sum, set) => (ranks.every((rank) => set.findings.includes(rank)) ? sum + set.share : sum), 0);
+    const all = sets.reduce((sum, set) => sum + set.share, 0);
+    const both = share([one.rank, other.rank]);
+    // Of findings after the first ten the sets say nothing.
+    if (!share([one.rank]) || !share([other.rank])) continue;
+    if (both) return `${all < 0.9995 ? "at least " : ""}${format.share(both)} of all examples are in both`;
+    return all < 0.9995 ? `at most ${format.share(1 - all)} of all examples are in both` : "no example in common";
+  }
+  return "";
 }
 
 /** How many examples are in both, in words; nothing where the page can't say. */
