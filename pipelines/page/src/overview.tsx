@@ -33,8 +33,7 @@ export function Overview({ content }: { content: Content }) {
             <Phrases slice={sliceOf(content, worst.slice_id)} />
             <p>{findingText(content, worst)}.</p>
             <p class="legend">
-              The first finding: the one that accounts for most {format.isShare(metric) ? "errors" : "loss"} beyond{" "}
-              {format.isShare(metric) ? "those" : "what is"} expected.
+              The first finding: the one that accounts for most {worstOf(content)}.
             </p>
           </section>
         )}
@@ -52,6 +51,12 @@ export function Overview({ content }: { content: Content }) {
       <Facts content={content} />
     </main>
   );
+}
+
+/** What the first finding has most of. */
+function worstOf(content: Content): string {
+  if (content.comparison === "baseline") return "of the loss since the earlier model, beyond what is expected";
+  return format.isShare(primary(content)) ? "errors beyond those expected" : "of the loss beyond what is expected";
 }
 
 /** What is worse comes first, and the first metric before others. */
