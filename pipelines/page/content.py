@@ -64,7 +64,7 @@ def _page(
     missing = parts is None and is_search
     left_out = list(_left_out(document, kept, examples, missing=missing))
     if document.discovery is not None and maps is None:
-        left_out.append("The map of the groups: mixture.npz is not beside the document.")
+        left_out.append("The map of the groups: mixture.npz is not next to the document.")
     return single_file(overview_of(document, left_out), tables)
 
 
@@ -74,7 +74,7 @@ def _left_out(
     held = next((one.num_rows for one in kept.tables.values()), 0)
     if missing:
         yield (
-            "The table of all slices is not beside the document: this page has the slices of "
+            "The table of all slices is not next to the document: this page has the slices of "
             "changelist.json only."
         )
     elif held < kept.slices:
@@ -85,7 +85,11 @@ def _left_out(
     if isinstance(document, SearchChangeList) and document.search.saved_slices == "significant":
         yield "Slices that are not significant: this run did not save them."
     if not examples:
-        yield "Examples: they stay where the data is. slicebeam report --examples 5 puts five of each finding in."
+        yield "Examples: they stay where the data is." + (
+            " slicebeam report <output folder> --examples 5 puts five of each finding in."
+            if document.findings
+            else ""
+        )
     else:
         number = sum(map(len, examples.values()))
         yield f"All examples but {number:,}."

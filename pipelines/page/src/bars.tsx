@@ -40,6 +40,7 @@ export function Bars({ rows, metric, isChange }: { rows: Row[]; metric: Metric; 
             <Link to={hashOf("slice", row.id)}>
               <Conditions slice={row.slice} id={row.id} />
             </Link>
+            <Phrases slice={row.slice} />
           </div>
           <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={row.text} preserveAspectRatio="none">
             {ticks.map((at) => (
@@ -64,9 +65,9 @@ export function Bars({ rows, metric, isChange }: { rows: Row[]; metric: Metric; 
       ))}
       <li class="axis" aria-hidden="true">
         <div class="who" />
-        <svg viewBox={`0 0 ${WIDTH} 22`}>
+        <svg height={22}>
           {ticks.map((at) => (
-            <text key={at} x={x(at)} y={15} text-anchor={anchor(x(at))}>
+            <text key={at} x={`${(100 * x(at)) / WIDTH}%`} y={15} text-anchor={anchor(x(at))}>
               {shown(at)}
             </text>
           ))}
@@ -79,6 +80,11 @@ export function Bars({ rows, metric, isChange }: { rows: Row[]; metric: Metric; 
 
 function anchor(at: number): "start" | "middle" | "end" {
   return at < 60 ? "start" : at > WIDTH - 60 ? "end" : "middle";
+}
+
+/** What describes a discovered group, whose condition alone says nothing. */
+export function Phrases({ slice }: { slice: Slice | undefined }) {
+  return slice?.phrases.length ? <span class="phrases">{slice.phrases.join(", ")}</span> : null;
 }
 
 export function Conditions({ slice, id }: { slice: Slice | undefined; id: string }) {

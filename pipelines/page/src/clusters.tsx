@@ -6,6 +6,7 @@ import { Link } from "./link";
 import type { Overview } from "./model";
 import { hashOf } from "./route";
 import type { Columns, Detail, Found, Store } from "./store";
+import { Missing } from "./missing";
 import { primary } from "./verdict";
 import { Interval, Q } from "./words";
 
@@ -14,7 +15,9 @@ export function Clusters({ content, store }: { content: Overview; store: Store }
   const metric = primary(content);
   const columns = store.metrics.get(metric.key);
   const known = store.discovery;
-  if (!columns || !known) return null;
+  if (!columns || !known) {
+    return <Missing title="Clusters">This page has no groups of examples: slicebeam discover finds them.</Missing>;
+  }
   return (
     <main>
       <h1 class="view" tabIndex={-1}>Clusters</h1>
@@ -37,8 +40,8 @@ export function Clusters({ content, store }: { content: Overview; store: Store }
       ))}
       {!found.length && <p>No group is described: none changed significantly.</p>}
       <section>
-        <h2>How the embeddings were cut</h2>
-        <div class="scrolled" tabIndex={0} role="region" aria-label="How the embeddings were cut">
+        <h2>Mixtures of the embeddings</h2>
+        <div class="scrolled" tabIndex={0} role="region" aria-label="Mixtures of the embeddings">
           <table>
             <thead>
               <tr>
@@ -62,7 +65,7 @@ export function Clusters({ content, store }: { content: Overview; store: Store }
             </tbody>
           </table>
         </div>
-        <p class="legend">These shares have no interval: what stands beside them is what chance would give.</p>
+        <p class="legend">These shares have no interval: the values next to them are those expected by chance.</p>
       </section>
     </main>
   );

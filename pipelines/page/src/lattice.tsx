@@ -6,6 +6,7 @@ import * as format from "./format";
 import { Link } from "./link";
 import type { Metric, Overview } from "./model";
 import { hashOf } from "./route";
+import { Missing } from "./missing";
 import { Short } from "./short";
 import { sharpest } from "./slice";
 import { type Columns, isWorse, type Store } from "./store";
@@ -21,10 +22,9 @@ export function Lattice({ content, store, id }: { content: Overview; store: Stor
   const columns = store.metrics.get(metric.key);
   if (row === undefined || !columns) {
     return (
-      <main>
-        <h1 class="view" tabIndex={-1}>Neighbours</h1>
-        <p>This page does not hold the slice {id}.</p>
-      </main>
+      <Missing title="Neighbours">
+        {id ? `This page does not contain the slice ${id}.` : "The address names no slice."}
+      </Missing>
     );
   }
   const parents = store.parents(row);
@@ -116,7 +116,9 @@ function Node({ given: { store, columns, metric }, row, from, text }: NodeGiven)
   const numbers = numbersOf(columns, metric, row);
   const delta = columns.numbers.delta[row] as number;
   const edge = from === null ? NaN : delta - (columns.numbers.delta[from] as number);
-  const kind = Number.isNaN(delta) || !columns.significant[row] ? "" : isWorse(metric, delta) ? " worse" : " better";
+  // The colour says the same as the words: of a neighbour how it differs from the slice in the middle.
+  const shown = from === null ? (columns.significant[row] ? delta : NaN) : edge;
+  const kind = Number.isNaN(shown) || shown === 0 ? "" : isWorse(metric, shown) ? " worse" : " better";
   const open = from === null ? hashOf("slice", store.ids[row]) : hashOf("lattice", store.ids[row]);
   return (
     <div class={`node${kind}`}>

@@ -1,7 +1,7 @@
 // The first view: the verdict, the findings, and what a reader should know of them.
 import { useState } from "preact/hooks";
 
-import { Bars, Conditions, type Row } from "./bars";
+import { Bars, Conditions, Phrases, type Row } from "./bars";
 import * as format from "./format";
 import { Link } from "./link";
 import { hashOf } from "./route";
@@ -9,7 +9,7 @@ import { SinceThen } from "./since";
 import { Term } from "./term";
 import { UpSet } from "./upset";
 import type { Finding, FindingModel, Overview as Content } from "./model";
-import { asText, counted, counts, findingText, firstFinding, gap, held, metricOf, overall, primary, sliceOf, valueInterval } from "./verdict";
+import { asText, counted, counts, findingText, firstFinding, gap, held, metricOf, modelText, overall, primary, sliceOf, valueInterval } from "./verdict";
 
 const FIRST = 10;
 
@@ -30,7 +30,11 @@ export function Overview({ content }: { content: Content }) {
                 <Conditions slice={sliceOf(content, worst.slice_id)} id={worst.slice_id} />
               </Link>
             </p>
+            <Phrases slice={sliceOf(content, worst.slice_id)} />
             <p>{findingText(content, worst)}.</p>
+            <p class="legend">
+              The first finding: the one that accounts for most {worstOf(content)}.
+            </p>
           </section>
         )}
         <Copy content={content} />
@@ -47,6 +51,12 @@ export function Overview({ content }: { content: Content }) {
       <Facts content={content} />
     </main>
   );
+}
+
+/** What the first finding has most of. */
+function worstOf(content: Content): string {
+  if (content.comparison === "baseline") return "of the loss since the earlier model, beyond what is expected";
+  return format.isShare(primary(content)) ? "errors beyond those expected" : "of the loss beyond what is expected";
 }
 
 /** What is worse comes first, and the first metric before others. */
@@ -84,8 +94,8 @@ function List({ content, model }: { content: Content; model: FindingModel }) {
       <p class="legend">
         The upright line is what is expected, the bar reaches to the value, and the whisker is the 95%{" "}
         <Term word="interval">
-          The difference to what is expected lies in it with a probability of 95%. It does not allow for the
-          choice of this slice among many.
+          Of intervals computed in this way, 95% contain the true difference. It does not allow for the choice
+          of this slice among many.
         </Term>{" "}
         of the difference.
       </p>
@@ -138,7 +148,7 @@ function Worst({ content, model }: { content: Content; model: FindingModel }) {
   if (!rows.length) return null;
   return (
     <>
-      <p class="legend">The slices that are most surely worse. The upright line is what each is compared with.</p>
+      <p class="legend">The slices that are most certainly worse. The upright line is what each is compared with.</p>
       <Bars rows={rows} metric={metric} isChange={false} />
     </>
   );
@@ -156,7 +166,7 @@ function findingRow(content: Content, one: Finding): Row {
     lo: one.interval[0] == null ? null : one.expected + one.interval[0],
     hi: one.interval[1] == null ? null : one.expected + one.interval[1],
     isWorse: one.direction === "worse",
-    text: `${valueInterval(content, one)}, expected ${shown(metric, one.expected)}: ${gap(metric, one)}; ${counted(metric, one.n)}${held(metric, one)}`,
+    text: `${valueInterval(content, one)}, expected ${shown(metric, one.expected)}: ${gap(metric, one)}; ${counted(metric, one.n)}${held(content, metric, one)}`,
   };
 }
 
@@ -170,11 +180,16 @@ function Facts({ content }: { content: Content }) {
           <dd>
             {content.dataset.name}, {format.plural(content.dataset.n, "example")}
           </dd>
+          {content.dataset.label && (
+            <>
+              <dt>Label</dt>
+              <dd>{content.dataset.label}</dd>
+            </>
+          )}
           <dt>{content.models.length > 1 ? "Models" : "Model"}</dt>
           <dd>
             {content.models
-              .map((one) => (content.models.length > 1 ? `${one.name} (${one.role})` : one.name))
-              .join(", ")}
+              .map((one) => modelText(content, one)).join(", ")}
           </dd>
           <dt>Made</dt>
           <dd>
@@ -210,7 +225,7 @@ function Facts({ content }: { content: Content }) {
 function Expected() {
   return (
     <Term word="expected">
-      What the findings above a line let one expect of it; of the first, the value over all examples.
+      The value expected from the findings above it; for the first, the value over all examples.
     </Term>
   );
 }

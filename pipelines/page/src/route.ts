@@ -51,6 +51,12 @@ function show(route: Route): void {
 /** Show another view. What is typed replaces the last entry of the history and adds none. */
 export function go(hash: string, replaces = false): void {
   const isOther = parsed(hash).view !== now().view || parsed(hash).id !== now().id;
+  try {
+    // Where the reader was, for the way back.
+    if (!replaces) history.replaceState({ ...places() }, "");
+  } catch {
+    // As below.
+  }
   show(parsed(hash));
   try {
     if (replaces) history.replaceState(null, "", hash);
@@ -60,15 +66,43 @@ export function go(hash: string, replaces = false): void {
   }
   if (isOther) {
     scrollTo(0, 0);
-    document.querySelector<HTMLElement>("main h1")?.focus({ preventScroll: true });
+    // The view is drawn in the next frame; one with a better place for the focus has taken it by then.
+    const before = document.activeElement;
+    requestAnimationFrame(() =>
+      setTimeout(() => {
+        const isTaken = document.activeElement !== before && document.activeElement !== document.body;
+        if (!isTaken) document.querySelector<HTMLElement>("main h1")?.focus({ preventScroll: true });
+      }),
+    );
   }
+}
+
+/** How far the page and the table in it are scrolled. */
+function places(): { page: number; table: number } {
+  return { page: scrollY, table: document.querySelector(".virtual .body")?.scrollTop ?? 0 };
+}
+
+/** Go where the reader was when this entry of the history was left. */
+function restore(state: unknown): void {
+  const { page, table } = (state ?? {}) as { page?: number; table?: number };
+  if (page === undefined) return;
+  requestAnimationFrame(() =>
+    setTimeout(() => {
+      const body = document.querySelector(".virtual .body");
+      if (body) body.scrollTop = table ?? 0;
+      scrollTo(0, page);
+    }),
+  );
 }
 
 export function useRoute(): Route {
   const [route, set] = useState(now());
   useEffect(() => {
     const listen = (one: Route) => set(one);
-    const read = () => show(parsed(location.hash));
+    const read = (event: Event) => {
+      show(parsed(location.hash));
+      if (event instanceof PopStateEvent) restore(event.state);
+    };
     listeners.add(listen);
     // What was shown between the first drawing and now.
     set(now());

@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import * as format from "./format";
 import type { Overview, Shift } from "./model";
 import type { Store } from "./store";
+import { Missing } from "./missing";
 import { overall, primary } from "./verdict";
 import { Interval } from "./words";
 
@@ -18,7 +19,7 @@ const NO_INTERVAL = "no interval: see the difference";
 export function ShiftView({ content, store }: { content: Overview; store: Store }) {
   const shift = store.shift;
   const [chosen, choose] = useState("");
-  if (!shift) return null;
+  if (!shift) return <Missing title="Shift">This page has no shift: slicebeam shift estimates one.</Missing>;
   const part = shift.slices.find((one) => one.slice_id === chosen);
   const { cost } = shift;
   const shown = part ?? shift;

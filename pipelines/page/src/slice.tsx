@@ -3,13 +3,13 @@ import { numbersOf } from "./columns";
 import { sliceSections } from "./extensions";
 import * as format from "./format";
 import { Link } from "./link";
-import { relation } from "./overlap";
 import type { Change, Metric, Overview } from "./model";
 import { hashOf } from "./route";
+import { Missing } from "./missing";
 import { Short } from "./short";
+import { Findings } from "./shared_examples";
 import type { Columns, Detail, Store } from "./store";
-import { UpSet } from "./upset";
-import { metricOf, primary } from "./verdict";
+import { primary } from "./verdict";
 import { Delta, Impact, Interval, P, Q, Refines } from "./words";
 import type { ComponentChildren } from "preact";
 
@@ -17,12 +17,12 @@ const MOST_CHILDREN = 20;
 
 export function SliceView({ content, store, id }: { content: Overview; store: Store; id: string }) {
   const row = store.rowOf(id);
+  if (!id) return <Missing title="Slice">The address names no slice.</Missing>;
   if (row === undefined) {
     return (
-      <main>
-        <h1 class="view" tabIndex={-1}>Slice {id}</h1>
-        <p>This page does not hold the slice: it is in slices.parquet, if the run tested it.</p>
-      </main>
+      <Missing title={`Slice ${id}`}>
+        This page does not contain the slice: it is in slices.parquet, if the run tested it.
+      </Missing>
     );
   }
   const detail = store.details.get(id);
@@ -58,7 +58,7 @@ export function SliceView({ content, store, id }: { content: Overview; store: St
       {detail && detail.same_examples_as.length > 0 && (
         <section>
           <h2>The same examples</h2>
-          <p>These longer predicates hold of the very same examples:</p>
+          <p>These longer predicates have the same examples:</p>
           <ul>
             {detail.same_examples_as.map((one) => (
               <li key={one}>{one}</li>
@@ -239,63 +239,6 @@ function Attribution({ detail }: { detail: Detail | undefined }) {
       </dl>
     </section>
   );
-}
-
-function Findings({ content, store, row }: { content: Overview; store: Store; row: number }) {
-  const id = store.ids[row];
-  const others = content.findings.filter((one) => one.slice_id !== id).slice(0, 10);
-  if (!others.length) return null;
-  const own = content.findings.filter((one) => one.slice_id === id);
-  const known = others.map((one) => {
-    const other = store.rowOf(one.slice_id);
-    return { one, other, words: other === undefined ? "" : shared(store, row, other) };
-  });
-  const said = known.filter((each) => each.words);
-  return (
-    <section>
-      <h2>Shared with findings</h2>
-      <ul>
-        {said.map(({ one, other, words }) => (
-          <li key={`${one.metric} ${one.direction} ${one.rank}`}>
-            {content.metrics.length > 1 && `${metricOf(content, one.metric).name}, `}
-            {one.direction}, {one.rank}: <Link to={hashOf("slice", one.slice_id)}>
-              <Short text={store.nameOf(other as number)} />
-            </Link>:{" "}
-            {words}
-          </li>
-        ))}
-      </ul>
-      {said.length < others.length && (
-        <p class="legend">
-          {format.plural(others.length - said.length, "finding")} may have examples in common with it: this page has
-          no slice of both.
-        </p>
-      )}
-      {own.map((one) => {
-        const model = content.finding_models.find((each) => each.metric === one.metric && each.direction === one.direction);
-        return model && <UpSet key={`${one.metric} ${one.direction}`} content={content} model={model} rank={one.rank} />;
-      })}
-    </section>
-  );
-}
-
-/** How many examples are in both, in words; nothing where the page can't say. */
-function shared(store: Store, row: number, other: number): string {
-  const found = relation(store, row, other);
-  switch (found.kind) {
-    case "same":
-      return "the same slice";
-    case "within":
-      return "all examples of this slice are in it";
-    case "contains":
-      return "all its examples are in this slice";
-    case "disjoint":
-      return "no example in common";
-    case "shared":
-      return `${format.plural(found.n, "example")} in common, ${format.share(found.n / (store.n[row] as number))} of this slice`;
-    case "unknown":
-      return "";
-  }
 }
 
 function Around({ content, store, row }: { content: Overview; store: Store; row: number }) {

@@ -85,11 +85,31 @@ export function counted(metric: Metric, n: number): string {
   return metric.counted ? `${format.count(n)} ${metric.counted}` : format.plural(n, "example");
 }
 
+/** The share of the examples that are in a finding or in one above it; undefined where it is not known. */
+function shareWithin(overview: Overview, metric: Metric, one: Finding): number | undefined {
+  if (metric.counted) return undefined;
+  if (one.rank === 1) return sliceOf(overview, one.slice_id)?.share;
+  const model = overview.finding_models.find((each) => each.metric === one.metric && each.direction === one.direction);
+  const sets = model?.intersections ?? [];
+  const sum = (some: typeof sets) => some.reduce((total, set) => total + set.share, 0);
+  // The sets are of the first findings, and the smallest of them may be left out.
+  if (!sets.some((set) => set.findings.includes(one.rank)) || sum(sets) < 0.9995) return undefined;
+  return sum(sets.filter((set) => set.findings.some((rank) => rank <= one.rank)));
+}
+
 /** The share of all that counts against the metric in the findings so far; nothing where it is not known. */
-export function held(metric: Metric, one: Finding): string {
+export function held(overview: Overview, metric: Metric, one: Finding): string {
   if (one.held_share == null) return "";
   const what = format.isShare(metric) ? "errors" : "loss";
-  return `; ${format.share(one.held_share)} of all ${what}${one.rank > 1 ? " so far" : ""}`;
+  const within = shareWithin(overview, metric, one);
+  const partner = within === undefined ? "" : ` in ${format.share(within)} of the examples`;
+  return `; ${format.share(one.held_share)} of all ${what}${partner}${one.rank > 1 ? " so far" : ""}`;
+}
+
+/** A model, and the columns that have its answers. */
+export function modelText(overview: Overview, one: Overview["models"][number]): string {
+  const more = [...(overview.models.length > 1 ? [one.role] : []), ...one.columns.map((name) => `column ${name}`)];
+  return more.length ? `${one.name} (${more.join(", ")})` : one.name;
 }
 
 export function findingText(overview: Overview, one: Finding): string {
@@ -99,7 +119,7 @@ export function findingText(overview: Overview, one: Finding): string {
   return (
     `${metric.name} ${isChange ? "changed by " : ""}${shown(metric, one.value)} ${valueInterval(overview, one)} ` +
     `where ${shown(metric, one.expected)} is expected: ${gap(metric, one)}; ` +
-    `${counted(metric, one.n)}${held(metric, one)}`
+    `${counted(metric, one.n)}${held(overview, metric, one)}`
   );
 }
 
@@ -120,12 +140,14 @@ export function asText(overview: Overview): string {
     lines.push("", `Findings, ${metricOf(overview, model.metric).name}, ${model.direction}:`);
     for (const one of found) {
       const name = sliceOf(overview, one.slice_id)?.name ?? one.slice_id;
-      lines.push(`${one.rank}. ${name}`, `   ${findingText(overview, one)}`);
+      const phrases = sliceOf(overview, one.slice_id)?.phrases ?? [];
+      lines.push(`${one.rank}. ${name}${phrases.length ? `: ${phrases.join(", ")}` : ""}`, `   ${findingText(overview, one)}`);
     }
   }
   if (overview.since) lines.push("", overview.since.summary);
   lines.push("", `Data: ${overview.dataset.name}, ${format.plural(overview.dataset.n, "example")}`);
-  lines.push(`Models: ${overview.models.map((one) => one.name).join(", ")}`);
+  if (overview.dataset.label) lines.push(`Label: ${overview.dataset.label}`);
+  lines.push(`Models: ${overview.models.map((one) => modelText(overview, one)).join(", ")}`);
   lines.push(`Made: ${format.date(overview.created_at)}`);
   if (overview.notes.length) lines.push("", "Notes:", ...overview.notes.map((one) => `- ${one}`));
   return `${lines.join("\n")}\n`;

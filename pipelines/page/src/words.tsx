@@ -3,26 +3,26 @@ import { Term } from "./term";
 
 export const Q = () => (
   <Term word="q">
-    The p-value after the correction for all tested slices: a slice is significant where it is below the
-    level that the run was given.
+    The p-value after the correction for all tested slices: a slice is significant where it is at or below
+    the significance level of the run.
   </Term>
 );
 
 export const P = () => (
-  <Term word="p">How likely a difference at least as large is where there is none, for this slice alone.</Term>
+  <Term word="p">Probability of a difference at least this large if there is none, for this slice alone.</Term>
 );
 
 export const Interval = () => (
   <Term word="interval">
-    The true value lies in it with the stated confidence. It does not allow for the choice of this slice
+    Of intervals computed in this way, the stated share contain the true value. It does not allow for the choice of this slice
     among many; q does.
   </Term>
 );
 
 export const Refines = () => (
   <Term word="refines">
-    The slice is worse than each slice above it. "New": none above it is significant. "Inherited": a slice
-    above it explains it.
+    The slice is worse than each slice above it. "New": none above it is significant. "Inherited": a more
+    general slice explains it.
   </Term>
 );
 

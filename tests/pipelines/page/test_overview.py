@@ -40,6 +40,11 @@ def test_the_worst_is_seen_without_a_click(browser: Browser, results: dict[str, 
         assert f"{100 * first['value']:.1f}%" in text
         assert f"{100 * first['expected']:.1f}% is expected" in text
         assert f"{first['n']:,} examples" in text
+        assert f"of all errors in {100 * slice_['size']['share']:.0f}% of the examples" in text
+        assert "Label\nincome" in page.locator("main").inner_text()
+        size = page.locator(".axis text").first.bounding_box()
+        assert size is not None
+        assert size["height"] >= 11
         verdict = page.locator("header").inner_text()
         tests = document["testing"]["metrics"][0]
         assert f"{tests['tested']:,} tested slices" in verdict
@@ -155,7 +160,6 @@ def test_what_changed_since_the_earlier_run(browser: Browser, results: dict[str,
     since = json.loads((results["since"] / "changelist.json").read_text())["since"]
     with opened(browser, results["since"]) as page:
         assert since["summary"] in page.locator(".since").inner_text()
-        page.locator(".since summary").click()
         changed = [one for one in since["slices"] if kind_of(one)]
         shown = 0
         for number, kinds in enumerate((("worse", "better"), ("new", "gone"))):
@@ -179,7 +183,11 @@ def test_what_changed_since_the_earlier_run(browser: Browser, results: dict[str,
                     assert float(cell.split("q ")[1]) == pytest.approx(test["p_adjusted"], rel=0.06)
                     assert f"{abs(100 * test['difference']['value']):.1f} points" in cell
         assert shown == len(changed) > 10
-        tested = [one["value_change"]["difference"]["value"] for one in changed if kind_of(one) in ("worse", "better")]
+        tested = [
+            one["value_change"]["difference"]["value"]
+            for one in changed
+            if kind_of(one) in ("worse", "better")
+        ]
         biggest = max(map(abs, tested))
         assert f"{100 * biggest:.1f} points" in page.locator(".biggest").inner_text()
 

@@ -162,7 +162,9 @@ def test_bounds_are_typed_in_points_key_by_key(browser: Browser, results: dict[s
     rows = says_more(table(results["overall"]))
     with opened(browser, results["overall"], view="#slices") as page:
         total = page.locator(".found [role=status]").inner_text()
-        assert f"of {pc.sum(table(results['overall'])['significant']).as_py():,} significant" in total
+        assert (
+            f"of {pc.sum(table(results['overall'])['significant']).as_py():,} significant" in total
+        )
         assert "are folded" in total
         page.get_by_text("Size and delta", exact=True).click()
         box = page.get_by_label("delta to, points")
@@ -355,7 +357,7 @@ def test_no_view_runs_what_a_stranger_wrote(
         page.locator("dl").first.wait_for()
         assert HOSTILE.split('"')[0] in page.locator("main").inner_text()
         page.evaluate("one => { location.hash = one }", "#slice/%E0%A4%A<script>alert(3)</script>")
-        page.get_by_text("does not hold the slice").wait_for()
+        page.get_by_text("does not contain the slice").wait_for()
 
 
 def test_the_policy_refuses_what_is_not_its_own(browser: Browser, results: dict[str, Path]) -> None:
@@ -483,6 +485,36 @@ def test_examples_are_those_of_the_slice(browser: Browser, results: dict[str, Pa
         browser, results["overall"], view=f"#slice/{first_finding(results['overall'])}"
     ) as page:
         assert page.locator(".examples").count() == 0
+
+
+def test_a_view_that_the_page_has_not_says_so(browser: Browser, results: dict[str, Path]) -> None:
+    for view in ("#shift", "#clusters", "#slice", "#lattice"):
+        with opened(browser, results["overall"], view=view) as page:
+            assert len(page.locator("main h1").inner_text()) > 4
+            assert len(page.locator("main p").first.inner_text()) > 10
+            page.locator("main").get_by_role("link", name="Overview").click()
+            page.locator(".worst").wait_for()
+
+
+def test_the_way_back_leads_to_the_row_and_the_focus_to_the_heading(
+    browser: Browser, results: dict[str, Path]
+) -> None:
+    with opened(browser, results["overall"], view="#slices") as page:
+        body = page.locator(".virtual .body")
+        body.evaluate("one => { one.scrollTop = 3200 }")
+        row = page.locator("[aria-rowindex='53'] .what a")
+        row.focus()
+        there = body.evaluate("one => one.scrollTop")
+        page.keyboard.press("Enter")
+        page.locator("dl").first.wait_for()
+        page.wait_for_function("document.activeElement.matches('main h1')", timeout=5000)
+        page.go_back()
+        page.wait_for_function(
+            "there => document.querySelector('.virtual .body')?.scrollTop === there",
+            arg=there,
+            timeout=5000,
+        )
+        assert there > 2000
 
 
 def test_tooltips_explain_the_words(browser: Browser, results: dict[str, Path]) -> None:
