@@ -125,7 +125,7 @@ def test_axe_finds_nothing(
 
 
 def test_without_the_table_the_slices_of_the_document_are_shown(
-    browser: Browser,  # noqa: F811
+    browser: Browser,
     result: Path,
     tmp_path: Path,
 ) -> None:
@@ -141,7 +141,7 @@ def test_without_the_table_the_slices_of_the_document_are_shown(
         assert violations(page) == []
 
 
-def test_what_a_stranger_wrote_is_text_in_every_view(browser: Browser, tmp_path: Path) -> None:  # noqa: F811
+def test_what_a_stranger_wrote_is_text_in_every_view(browser: Browser, tmp_path: Path) -> None:
     document = search_result(tmp_path)
     hostile_document(document)
     data = hostile_data(tmp_path)
