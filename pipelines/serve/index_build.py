@@ -22,8 +22,9 @@ from slicebeam.pipelines.page.rows import DELTA_CELLS, N_CELLS
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.storage.publish import sha256_of
 
-# Bytes that DuckDB may hold; what it can't hold goes to the disk.
-_MEMORY, _THREADS = "224MB", 2
+# Megabytes that DuckDB may hold; what it can't hold goes to the disk. Of 44 million slices the first are
+# enough, and where they are not, the next are tried.
+_MEMORY, _THREADS = (256, 512, 1024, 4096), 2
 _FLOATS = (
     *("value", "value_low", "value_high", "reference", "complement", "complement_error"),
     *("delta", "ci_low", "ci_high"),
@@ -67,10 +68,23 @@ def build(task: Task) -> None:
             raise InputError(
                 f"{task.table} is another run's; copy the one of this run beside the document"
             )
+    for memory in _MEMORY:
+        try:
+            _write(task, memory, began)
+        except duckdb.OutOfMemoryException:  # noqa: PERF203  (tried four times at most)
+            Path(task.index).unlink(missing_ok=True)
+            Path(f"{task.index}.wal").unlink(missing_ok=True)
+            if memory == _MEMORY[-1]:
+                raise
+        else:
+            return
+
+
+def _write(task: Task, memory: int, began: float) -> None:
     with duckdb.connect(
         task.index,
         config={
-            "memory_limit": _MEMORY,
+            "memory_limit": f"{memory}MB",
             "threads": _THREADS,
             "temp_directory": f"{task.index}.spilled",
             "autoinstall_known_extensions": False,

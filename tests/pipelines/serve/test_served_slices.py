@@ -20,9 +20,11 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.serve import ServeConfig
+from slicebeam.pipelines.serve import index_build
 from slicebeam.pipelines.serve.answers import RefusedError
 from slicebeam.pipelines.serve.app import application_of_runs
 from slicebeam.pipelines.serve.index import BuildingError, SliceIndex
+from slicebeam.pipelines.serve.index_build import Task
 from slicebeam.pipelines.serve.protection import Session
 from slicebeam.pipelines.serve.runs import OverRuns, Runs
 from slicebeam.pipelines.serve.served import ServedOutput, state_folder
@@ -464,3 +466,21 @@ def test_an_output_in_a_bucket(
     tested = rows(client)["rows"][7]
     moment = runs.over(OverRuns(slice_id=tested["slice_id"], metric="accuracy"))[0]
     assert moment["value"] == pytest.approx(tested["value"], rel=1e-6)
+
+
+def test_an_index_that_does_not_fit_is_built_with_more_memory(
+    result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = read_search(str(result / "changelist.json"), "")
+    fingerprint = document.search.slices_fingerprint or ""
+    index = tmp_path / "index.duckdb"
+    task = Task(str(result / "slices.parquet"), fingerprint, {"accuracy": 1.0}, str(index))
+    monkeypatch.setattr(index_build, "_MEMORY", (1, 64))
+    index_build.build(task)
+    with duckdb.connect(index, read_only=True) as connection:
+        assert connection.execute("SELECT count(*) FROM slices").fetchall() == [(3363,)]
+    index.unlink()
+    monkeypatch.setattr(index_build, "_MEMORY", (1,))
+    with pytest.raises(duckdb.OutOfMemoryException):
+        index_build.build(task)
+    assert not index.exists()
