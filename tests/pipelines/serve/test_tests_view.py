@@ -9,7 +9,6 @@ import pytest
 from tests.pipelines.serve.served_features import serving, shown
 
 from slicebeam.pipelines.adaptive.tree_files import read_tree
-from tests.pipelines.page.conftest import browser  # noqa: F401
 from tests.pipelines.page.in_browser import violations
 from tests.pipelines.page.results import search_result
 from tests.pipelines.serve.test_feature_views import tab_to
@@ -31,7 +30,7 @@ def judged(path: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_twenty_suggestions_by_keyboard_alone(
-    browser: Browser,  # noqa: F811
+    browser: Browser,
     tmp_path: Path,
     scheme: str,
 ) -> None:
@@ -79,7 +78,7 @@ def test_twenty_suggestions_by_keyboard_alone(
     assert sorted(labels) == sorted(expected)
 
 
-def test_a_suggestion_is_edited_and_moved(browser: Browser, tmp_path: Path) -> None:  # noqa: F811
+def test_a_suggestion_is_edited_and_moved(browser: Browser, tmp_path: Path) -> None:
     path = tree_in(tmp_path)
     more = ("--tree", str(path), "--tree-model", MODEL)
     with serving(search_result(tmp_path), *more) as served, shown(browser, served) as page:
