@@ -6,11 +6,11 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.pipelines.serve.served_features import serving, shown
 
 from slicebeam.pipelines.adaptive.tree_files import read_tree
 from tests.pipelines.page.in_browser import violations
 from tests.pipelines.page.results import search_result
+from tests.pipelines.serve.served_outputs import serving, shown
 from tests.pipelines.serve.test_feature_views import tab_to
 from tests.pipelines.serve.test_judging import MODEL, tree_in
 
