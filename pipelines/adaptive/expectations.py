@@ -56,7 +56,8 @@ class Measured:
     def largest(self, of_others: FloatArray) -> FloatArray:
         """Return the largest of each test's numbers, one for each other input; NaN where one is."""
         largest = np.full(len(self.at), -np.inf)
-        np.maximum.at(largest, self.others[0], of_others)
+        with np.errstate(invalid="ignore"):
+            np.maximum.at(largest, self.others[0], of_others)
         return np.where(np.isneginf(largest), np.nan, largest)
 
 
