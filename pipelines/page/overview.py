@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.changes import Model
     from slicebeam.pipelines.changelist.document import ChangeList
     from slicebeam.pipelines.changelist.parts import Predicate
-    from slicebeam.pipelines.changelist.since import Since, SinceSlice
+    from slicebeam.pipelines.changelist.since import Difference, Since, SinceSlice
     from slicebeam.pipelines.changelist.slices import Slice
 
 # Of a metric without findings, the slices that are shown in their place.
@@ -108,7 +108,9 @@ def _since(since: Since) -> dict[str, Any]:
 def _kind(one: SinceSlice) -> str | None:
     """Return how a slice changed significantly, or else whether it became significant or ceased to be."""
     own = one.value_change
-    change = one if one.significant else own if own is not None and own.significant else None
+    change: SinceSlice | Difference | None = own if own is not None and own.significant else None
+    if one.significant:
+        change = one
     if change is not None:
         return "better" if change.direction == "improved" else "worse"
     return one.status if one.status in ("new", "gone") else None

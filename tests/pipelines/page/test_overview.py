@@ -207,7 +207,7 @@ def test_every_kind_of_change_has_its_place(results: dict[str, Path]) -> None:
     one = document.since.slices[0].model_copy(
         update={"significant": False, "value_change": None, "status": "stays", "direction": "none"}
     )
-    kinds = {
+    kinds: dict[str, dict[str, Any]] = {
         "worse": {"significant": True, "direction": "degraded"},
         "better": {"significant": True, "direction": "improved"},
         "new": {"status": "new"},
