@@ -62,6 +62,7 @@ NOT_RUN = {
     "slicebeam export tfma": TFMA,
     "PYTHONPATH=. slicebeam discover": ELSEWHERE,
     "PYTHONPATH=. slicebeam adapt suggest": ELSEWHERE,
+    "slicebeam serve out --tree": ELSEWHERE,
     "slicebeam search --data electricity.parquet": ELSEWHERE,
     "slicebeam search --data compas.parquet": ELSEWHERE,
     "slicebeam search --data features.parquet": ELSEWHERE,
