@@ -1,4 +1,4 @@
-"""Makes ``page.png``, the picture of the page in the docs: that of the first search of ``slicebeam demo``.
+"""Makes the pictures of the page in the docs: the first search of ``slicebeam demo``, as a file and served.
 
 Run it with ``python docs/pictures/page.py`` where the page has changed. It needs playwright, pillow and
 chromium.
@@ -11,32 +11,56 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-PICTURE = Path(__file__).with_name("page.png")
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+FOLDER = Path(__file__).parent
 COLOURS = 32
 SIZE = {"width": 1100, "height": 760}
 
 
 def main() -> None:
-    """Write the picture."""
-    from PIL import Image
+    """Write the pictures."""
     from playwright.sync_api import sync_playwright
 
+    program = [sys.executable, "-m", "slicebeam.pipelines.cli"]
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
         for words in (("demo", "--output", folder), ("report", f"{folder}/overall")):
-            command = [sys.executable, "-m", "slicebeam.pipelines.cli", *words]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([*program, *words], check=True, stdout=subprocess.DEVNULL)
+        serve = [*program, "serve", f"{folder}/overall", "--quiet"]
+        server = subprocess.Popen(serve, stdout=subprocess.PIPE, text=True)
+        address = server.stdout.readline().strip() if server.stdout else ""
         browser = play.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        page = browser.new_page(viewport=SIZE, color_scheme="light")  # type: ignore[arg-type]
-        page.goto((Path(folder) / "overall" / "report.html").as_uri())
-        page.wait_for_selector(".bars")
-        page.screenshot(path=PICTURE)
-        browser.close()
+        try:
+            page = browser.new_page(viewport=SIZE, color_scheme="light")  # type: ignore[arg-type]
+            page.goto((Path(folder) / "overall" / "report.html").as_uri())
+            page.wait_for_selector(".bars")
+            save(page, "page.png")
+            page.goto(address)
+            page.wait_for_selector("nav")
+            page.evaluate("location.hash = 'slices'")
+            page.wait_for_selector(".density .cell")
+            page.wait_for_selector(".row .what")
+            save(page, "served.png")
+        finally:
+            browser.close()
+            server.terminate()
+            server.wait()
+
+
+def save(page: Page, name: str) -> None:
+    """Write a picture of what is seen."""
+    from PIL import Image
+
+    path = FOLDER / name
+    page.screenshot(path=path)
     # A palette is enough for text and bars, and a third of the size.
-    Image.open(PICTURE).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(
-        PICTURE, optimize=True
+    Image.open(path).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(
+        path, optimize=True
     )
 
 
