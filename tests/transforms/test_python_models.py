@@ -47,7 +47,7 @@ def searched(frame: pd.DataFrame, folder: Path, name: str, *options: str) -> Any
 
 SLOW = pytest.mark.slow
 TORCH = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"
+    importlib.util.find_spec("torch") is None, reason="needs the extra [text]"
 )
 
 

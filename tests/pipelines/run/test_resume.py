@@ -195,8 +195,12 @@ def gone(path: Path) -> None:
             for one in (
                 ("out/changelist.json", of_an_earlier_version, "does not record its options and"),
                 ("out/changelist.json", cut, "is not a document of this command"),
-                ("out/slices.parquet", gone, "slices.parquet is gone since it was published"),
-                ("out/slices.parquet", cut, "slices.parquet was changed since it was published"),
+                (
+                    "out/slices.parquet",
+                    gone,
+                    "slices.parquet has disappeared since it was published",
+                ),
+                ("out/slices.parquet", cut, "slices.parquet has changed since it was published"),
             )
         ),
     ],

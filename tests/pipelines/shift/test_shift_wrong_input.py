@@ -203,17 +203,26 @@ MATRICES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda told: changed(told, predictions=[0, 1, 2, None]),
         "new_matrix is not a matrix of 3 labels by 4 predictions",
     ),
-    "labels twice": (lambda told: changed(told, labels=[0, 1, 1]), "its labels hold 1 twice"),
+    "labels twice": (lambda told: changed(told, labels=[0, 1, 1]), "its labels contain 1 twice"),
     "predictions twice": (
         lambda told: changed(told, predictions=[None, 1, None]),
-        "its predictions hold null twice",
+        "its predictions contain null twice",
     ),
-    "lists": (lambda told: changed(told, labels=[[0], 1, 2]), "its labels hold [0], which is no"),
-    "label of nothing": (lambda told: changed(told, labels=[None, 1, 2]), "hold None, which is no"),
-    "fractions": (lambda told: changed(told, predictions=[0, 1, 2.5]), "hold 2.5, which is no"),
+    "lists": (
+        lambda told: changed(told, labels=[[0], 1, 2]),
+        "its labels contain [0], which is not a class",
+    ),
+    "label of nothing": (
+        lambda told: changed(told, labels=[None, 1, 2]),
+        "contain None, which is not a class",
+    ),
+    "fractions": (
+        lambda told: changed(told, predictions=[0, 1, 2.5]),
+        "contain 2.5, which is not a class",
+    ),
     "classes beyond integers": (
         lambda told: changed(told, predictions=[0, 1, 2**63]),
-        "class 9223372036854775808 is none of label 'label', whose classes are whole numbers",
+        "class 9223372036854775808 is not a class of label 'label', whose classes are whole numbers",
     ),
     "no rows": (
         lambda told: changed(told, new_matrix=[]),
@@ -228,13 +237,16 @@ MATRICES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         "new_matrix has -0.1 for label 1 and prediction 2, which is not a share",
     ),
     "above 1": (lambda told: with_cell(told, "new_matrix", 5), "new_matrix has 5 for label 1"),
-    "sum": (lambda told: with_cell(told, "new_matrix", 0.9), "and not to 1; give the document"),
+    "sum": (
+        lambda told: with_cell(told, "new_matrix", 0.9),
+        "not to 1; give the unchanged document",
+    ),
     "zero": (
         lambda told: changed(told, method="uniform", new_matrix=[[0] * 3] * 3),
-        "has no share",
+        "label 0 does not occur in it",
     ),
     "negative error": (lambda told: with_cell(told, "new_errors", -0.1), "new_errors has -0.1 for"),
-    "text": (lambda told: with_cell(told, "new_matrix", "0"), "new_matrix.1.2 has another type"),
+    "text": (lambda told: with_cell(told, "new_matrix", "0"), "new_matrix.1.2 has the wrong type"),
     "null": (lambda told: with_cell(told, "new_matrix", None), "new_matrix.1.2: Input should be a"),
     "NaN": (lambda told: with_cell(told, "new_matrix", np.nan), "NaN is not a number in JSON"),
     "confidence": (lambda told: changed(told, confidence=0), "its confidence is 0"),
