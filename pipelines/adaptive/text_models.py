@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +13,7 @@ from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
 from slicebeam.metrics.errors import FileError, OptionError, SlicebeamError
 from slicebeam.pipelines.adaptive.outputs import Outputs, as_outputs
+from slicebeam.transforms.encode.imported import imported, one_line
 from slicebeam.transforms.encode.models import load_model
 from slicebeam.transforms.storage.publish import sha256_of
 from slicebeam.transforms.storage.storage import open_input, storage_path
@@ -131,7 +131,7 @@ class _FileModel:
             raise
         except Exception as error:
             raise OptionError(
-                f"--model {self.name} failed on {len(texts):,} texts: {_one_line(error)}; it should be a "
+                f"--model {self.name} failed on {len(texts):,} texts: {one_line(error)}; it should be a "
                 "pipeline that reads a list of texts"
             ) from error
 
@@ -147,7 +147,7 @@ class _FunctionModel:
             raw = self.function(list(texts))
         except Exception as error:
             raise OptionError(
-                f"--model {self.name} failed on {len(texts):,} texts: {_one_line(error)}"
+                f"--model {self.name} failed on {len(texts):,} texts: {one_line(error)}"
             ) from error
         return as_outputs(raw, len(texts), self.name, getattr(self.function, "output_names", None))
 
@@ -163,7 +163,7 @@ class _HandlerModel:
             results = list(self.handler.run_inference(list(texts), self.model))
         except Exception as error:
             raise OptionError(
-                f"--model {self.name} failed on {len(texts):,} texts: {_one_line(error)}"
+                f"--model {self.name} failed on {len(texts):,} texts: {one_line(error)}"
             ) from error
         raw = [one.inference if isinstance(one, PredictionResult) else one for one in results]
         names = getattr(self.handler, "output_names", None)
@@ -193,28 +193,15 @@ class _Answers:
 
 def _function(name: str) -> Callable[[Sequence[Text]], Outputs]:
     """Return the model of ``module:function``: the function itself, or what it makes."""
-    module, _, attribute = name.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise OptionError(
-            f"--model {name}: {error}; write module:function, of a module that can be imported"
-        ) from error
-    except Exception as error:
-        raise OptionError(
-            f"--model {name}: importing {module} failed: {_one_line(error)}"
-        ) from error
+    attribute = name.partition(":")[2]
+    found = imported(name, "--model")
     if not callable(found):
         raise OptionError(f"--model {name}: {attribute} is no function of a list of texts")
     if _needs_nothing(found):
         try:
             found = found()
         except Exception as error:
-            raise OptionError(
-                f"--model {name}: {attribute}() failed: {_one_line(error)}"
-            ) from error
+            raise OptionError(f"--model {name}: {attribute}() failed: {one_line(error)}") from error
     if isinstance(found, ModelHandler):
         return _HandlerModel(name, found)
     if not callable(found):
@@ -235,7 +222,3 @@ def _needs_nothing(function: Callable[..., Any]) -> bool:
         one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.VAR_POSITIONAL)
         for one in parameters
     )
-
-
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

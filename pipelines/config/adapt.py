@@ -10,7 +10,7 @@ from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.common import RunnerConfig, RunnerOption
 from slicebeam.pipelines.config.option_fields import FILE, FOLDER, Option
 from slicebeam.pipelines.config.run_options import AllowHttp, Display
-from slicebeam.pipelines.config.shift import parse_budget
+from slicebeam.pipelines.config.shift import known_budget
 
 TREE = Option(
     "Test tree: a CSV file of AdaTest.",
@@ -108,12 +108,7 @@ class AdaptRunConfig(Display):
     runner_option: RunnerOption = ()
     allow_http: AllowHttp = False
 
-    @field_validator("budget")
-    @classmethod
-    def _known_budget(cls, value: str | None) -> str | None:
-        if value is not None:
-            parse_budget(value)
-        return value
+    _known_budget = field_validator("budget")(known_budget)
 
     @model_validator(mode="after")
     def _fits_together(self) -> AdaptRunConfig:

@@ -10,7 +10,7 @@ from slicebeam.metrics.errors import OptionError, unknown_name
 from slicebeam.pipelines.config.adapt import TREE
 from slicebeam.pipelines.config.option_fields import COLUMN, FILE, FOLDER, Option
 from slicebeam.pipelines.config.run_options import AllowHttp, Display
-from slicebeam.pipelines.config.shift import parse_budget
+from slicebeam.pipelines.config.shift import known_budget
 
 # What proposes tests, by name.
 PROPOSERS = ("templates", "mined", "perturbations", "neighbours", "mixtures", "tree", "endpoint")
@@ -133,12 +133,7 @@ class AdaptSuggestConfig(ProposalSources):
                 raise OptionError(f"--proposer: {unknown_name('proposer', name, PROPOSERS)}")
         return tuple(dict.fromkeys(names))
 
-    @field_validator("budget")
-    @classmethod
-    def _known_budget(cls, value: str | None) -> str | None:
-        if value is not None:
-            parse_budget(value)
-        return value
+    _known_budget = field_validator("budget")(known_budget)
 
     @property
     def suggestions(self) -> str:

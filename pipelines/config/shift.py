@@ -87,6 +87,13 @@ def parse_budget(text: str) -> CallBudget:
     return CallBudget(amount, None if unit is None else _SIGNS.get(unit, unit.upper()))
 
 
+def known_budget(value: str | None) -> str | None:
+    """Return the text of a budget, if any, that can be read."""
+    if value is not None:
+        parse_budget(value)
+    return value
+
+
 class ShiftConfig(DataConfig):
     """Options of ``slicebeam shift``."""
 
@@ -289,12 +296,7 @@ class ShiftConfig(DataConfig):
         ),
     ] = "512MB"
 
-    @field_validator("budget")
-    @classmethod
-    def _known_budget(cls, value: str | None) -> str | None:
-        if value is not None:
-            parse_budget(value)
-        return value
+    _known_budget = field_validator("budget")(known_budget)
 
     @model_validator(mode="after")
     def _fits_together(self) -> ShiftConfig:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import math
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from apache_beam.ml.inference.base import (
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.paid_api.calls import Answer
+from slicebeam.transforms.encode.imported import imported, one_line
 from slicebeam.transforms.encode.models import load_model, model_features, predict
 from slicebeam.transforms.storage.checked_files import DamagedFileError, read_facts, write_facts
 from slicebeam.transforms.storage.publish import sha256_of
@@ -96,9 +96,9 @@ def open_model(name: str, features: Sequence[str], columns: Sequence[str]) -> An
     InputError
         There is no such model, or it needs a column that is not there.
     """
-    module, colon, factory = name.partition(":")
+    _, colon, factory = name.partition(":")
     if colon and "://" not in name:
-        handler = _factory(name, module, factory)
+        handler = _factory(name, factory)
         read = tuple(features)
         made: Callable[[], Any] = handler
         content = None
@@ -128,17 +128,8 @@ class _FileModel:
         return _FileHandler(self.path, self.columns)
 
 
-def _factory(name: str, module: str, factory: str) -> Callable[[], Any]:
-    try:
-        found = getattr(importlib.import_module(module), factory)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise OptionError(
-            f"--model {name}: {error}; write module:function, with a module that can be imported"
-        ) from error
-    except Exception as error:
-        raise OptionError(
-            f"--model {name}: importing {module} failed: {_one_line(error)}"
-        ) from error
+def _factory(name: str, factory: str) -> Callable[[], Any]:
+    found = imported(name, "--model")
     if not callable(found):
         raise OptionError(
             f"--model {name}: {factory} is not a function that returns a model handler"
@@ -146,18 +137,13 @@ def _factory(name: str, module: str, factory: str) -> Callable[[], Any]:
     try:
         handler = found()
     except Exception as error:
-        raise OptionError(f"--model {name}: {factory}() failed: {_one_line(error)}") from error
+        raise OptionError(f"--model {name}: {factory}() failed: {one_line(error)}") from error
     if not isinstance(handler, ModelHandler):
         raise OptionError(
             f"--model {name}: {factory}() returns a {type(handler).__name__}, not a ModelHandler of "
             "apache_beam.ml.inference"
         )
     return found
-
-
-def _one_line(error: Exception) -> str:
-    """Return an error of the user's code in a line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.errors import OptionError
+from slicebeam.transforms.encode.imported import imported, one_line
 from slicebeam.transforms.encode.output_models import OutputModel
 
 if TYPE_CHECKING:
@@ -66,23 +66,14 @@ def python_model(name: str) -> Any:
     found = _NAME.fullmatch(name)
     if found is None:
         raise OptionError(f"--model {name}: write module:function")
-    try:
-        function = getattr(importlib.import_module(found["module"]), found["function"])
-    except (ImportError, AttributeError, ValueError) as error:
-        raise OptionError(
-            f"--model {name}: {error}; write module:function, of a module that can be imported"
-        ) from error
-    except Exception as error:
-        raise OptionError(
-            f"--model {name}: importing {found['module']} failed: {_one_line(error)}"
-        ) from error
+    function = imported(name, "--model")
     made = function
     if callable(function) and not hasattr(function, "predict") and not _takes_a_frame(function):
         try:
             made = function()
         except Exception as error:
             raise OptionError(
-                f"--model {name}: {found['function']}() failed: {_one_line(error)}"
+                f"--model {name}: {found['function']}() failed: {one_line(error)}"
             ) from error
     return _model(name, made)
 
@@ -107,7 +98,7 @@ def _model(name: str, made: Any) -> Any:
             return FunctionModel(_of_handler(made, made.load_model()))
         except Exception as error:
             raise OptionError(
-                f"--model {name}: loading the model failed: {_one_line(error)}"
+                f"--model {name}: loading the model failed: {one_line(error)}"
             ) from error
     if hasattr(made, "predict"):
         return made
@@ -143,8 +134,3 @@ def _array(value: Any) -> NDArray[Any]:
     # A tensor of PyTorch may be on another device, or part of a graph.
     value = value.detach().cpu() if hasattr(value, "detach") else value
     return np.asarray(value)
-
-
-def _one_line(error: Exception) -> str:
-    """Return an error of the user's code in a line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"

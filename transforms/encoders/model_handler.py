@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.errors import OptionError, SlicebeamError
+from slicebeam.transforms.encode.imported import imported, one_line
 from slicebeam.transforms.encoders.cache import VectorSource, embed_once
 
 if TYPE_CHECKING:
@@ -71,17 +71,8 @@ def handler_encoder(name: str, cache: StoragePath | None) -> HandlerEncoder:
 def _handler(name: str) -> Any:
     from apache_beam.ml.inference.base import KeyedModelHandler, ModelHandler
 
-    module, _, function = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise OptionError(
-            f"--encoder {name}: {error}; write module:function, with a module that can be imported"
-        ) from error
-    except Exception as error:
-        raise OptionError(
-            f"--encoder {name}: importing {module} failed: {_described(error)}"
-        ) from error
+    function = name.partition(":")[2]
+    found = imported(name, "--encoder")
     if not callable(found):
         raise OptionError(
             f"--encoder {name}: {function} is not a function that returns a model handler"
@@ -89,7 +80,7 @@ def _handler(name: str) -> Any:
     try:
         handler = found()
     except Exception as error:
-        raise OptionError(f"--encoder {name}: {function}() failed: {_described(error)}") from error
+        raise OptionError(f"--encoder {name}: {function}() failed: {one_line(error)}") from error
     if not isinstance(handler, ModelHandler) or isinstance(handler, KeyedModelHandler):
         raise OptionError(
             f"--encoder {name}: {function}() returns a {type(handler).__name__}, not a ModelHandler of "
@@ -106,7 +97,7 @@ def _loaded(name: str) -> tuple[Any, Any]:
         return handler, handler.load_model()
     except Exception as error:
         raise OptionError(
-            f"--encoder {name}: loading the model failed: {_described(error)}"
+            f"--encoder {name}: loading the model failed: {one_line(error)}"
         ) from error
 
 
@@ -131,7 +122,7 @@ def _vectors(name: str, handler: Any, model: Any, batch: Sequence[str]) -> NDArr
         raise
     except Exception as error:
         raise OptionError(
-            f"--encoder {name}: the model failed on {len(batch)} texts: {_described(error)}"
+            f"--encoder {name}: the model failed on {len(batch)} texts: {one_line(error)}"
         ) from error
     if len(vectors) != len(batch):
         raise OptionError(
@@ -161,8 +152,3 @@ def _vector(result: Any) -> NDArray[np.float32]:
     value = value.detach().cpu() if hasattr(value, "detach") else value
     with np.errstate(over="ignore"):
         return np.asarray(value, np.float32)
-
-
-def _described(error: Exception) -> str:
-    """Return an error of the user's code in a line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
